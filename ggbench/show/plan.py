@@ -131,7 +131,9 @@ def _memory_table(row: PlanRow, width: int) -> RenderableType:
 
 
 def fit_text(row: PlanRow) -> str:
-    return UNKNOWN if row.fits is None else left_text(row.left_bytes)
+    """Return `✓ 1.2 GiB left`, which says that an incomplete file would not load."""
+    text = UNKNOWN if row.fits is None else left_text(row.left_bytes)
+    return f"{text}, file incomplete" if row.missing_bytes else text
 
 
 def longest_text(row: PlanRow) -> str:
@@ -283,7 +285,7 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
     if any(row.draft_bytes for row in rows):
         cells.append(right("draft", (format_bytes(row.draft_bytes) for row in rows), there, 5))
     for index, speed in enumerate(next((row.decode for row in rows if row.decode), ())):
-        if asked != {speed.n}:
+        if (slots or asked) != {speed.n}:
             texts = _speeds([row.decode[index] if row.decode else None for row in rows])
             cells.append(right("tok/s", texts, f"at {format_length(speed.n)}", 8))
     own = ("; ".join(text for note in row.notes if (text := sanitize(note)) not in shared) for row in rows)

@@ -1,15 +1,14 @@
 """`ggbench pick` with the real llama.cpp: what is recommended of a catalog model, why, and the exit codes."""
 
-from pathlib import Path
-
 import pytest
+from ggbench.errors import (ExitCode)
+from ggbench.machine.records import (Gpu)
+from ggbench.models.catalog import (load_catalog)
+from ggbench.units import (GIB)
+from pathlib import (Path)
+from tests.cli.conftest import (Run)
+from tests.fakes.hub import (TestHub)
 
-from ggbench.errors import ExitCode
-from ggbench.machine.records import Gpu
-from ggbench.models.catalog import load_catalog
-from ggbench.units import GIB
-from tests.cli.conftest import Run
-from tests.fakes.hub import TestHub
 
 pytestmark = pytest.mark.llama
 
@@ -174,6 +173,22 @@ def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -
     ran = ggbench("pick", tmp_path, *CARD, "--need-ctx", "512", "--json")
     assert ran.code == ExitCode.DONE
     assert len({(each["selector"], each["type_k"]) for each in ran.json["candidates"]}) == 6
+
+
+def test_an_incomplete_file_is_not_recommended(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
+    begun = tmp_path / "begun" / "tiny.Q8_0.gguf"
+    begun.parent.mkdir()
+    begun.write_bytes(tiny_twin.read_bytes()[:-100_000])
+    planned = ggbench("plan", begun, *CARD, "-c", "512")
+    assert "left, file incomplete" in planned.out
+    alone = ggbench("pick", begun, *CARD, "--need-ctx", "512")
+    assert (alone.code, alone.out) == (ExitCode.BAD_FILE, "")
+    assert "Error: tiny.Q8_0 is truncated: 97.7 KiB of its " in alone.err and "download it again" in alone.err
+    (begun.parent / "tiny.Q4_0.gguf").hardlink_to(tiny_twin)
+    both = ggbench("pick", begun.parent, *CARD, "--need-ctx", "512")
+    assert both.code == ExitCode.DONE
+    assert "Run q4_0" in both.out
+    assert "left out q8_0: tiny.Q8_0 is truncated: 97.7 KiB" in " ".join(both.out.split())
 
 
 def test_a_repo_of_twenty_quants_is_read_once(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:

@@ -1,25 +1,24 @@
 """A pick as people and programs read it."""
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import (Callable)
+from ggbench.decisions.known_losses import (typical_loss)
+from ggbench.decisions.pick.needs import (Needs, WORKLOADS)
+from ggbench.decisions.pick.recommend import (recommend)
+from ggbench.decisions.pick.record import (Candidate)
+from ggbench.decisions.pick.report import (pick_figure, pick_report)
+from ggbench.decisions.pick.sentences import (reason)
+from ggbench.decisions.pick.show import (commands_of)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.models.targets import (FileToRun)
+from ggbench.show.plot import (plot_text)
+from ggbench.sizing.plan_record import (Budget, DeviceMemory, HOST_DEVICE, PlannedDevice)
+from ggbench.stats.decode_timing import (Bandwidth)
+from ggbench.text import (in_words)
+from ggbench.units import (GIB, MIB)
+from msgspec.structs import (replace)
+from pathlib import (Path)
+from tests.fakes.candidates import (candidate, measured_loss, turn_of)
 
-from msgspec.structs import replace
-
-from ggbench.decisions.known_losses import typical_loss
-from ggbench.decisions.pick.needs import WORKLOADS, Needs
-from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Candidate
-from ggbench.decisions.pick.report import pick_figure, pick_report
-from ggbench.decisions.pick.sentences import reason
-from ggbench.decisions.pick.show import commands_of
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.targets import FileToRun
-from ggbench.show.plot import plot_text
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice
-from ggbench.stats.decode_timing import Bandwidth
-from ggbench.text import in_words
-from ggbench.units import GIB, MIB
-from tests.fakes.candidates import candidate, measured_loss, turn_of
 
 Golden = Callable[[str, str], None]
 BUDGET = Budget(
@@ -112,6 +111,12 @@ def test_the_reason_names_what_decided() -> None:
     assert f"q4_k_m has the lowest loss of those not clearly slower than the fastest, {AS_WITHOUT}" in between
     lossy = " ".join(reason(recommend(found[1:3], Needs(max_loss=0.003))))
     assert "The nearest, q6_k, misses a loss of 0.0030 nats by 0.0021 (0.0051)." in lossy
+
+
+def test_an_unknown_speed_is_not_called_another() -> None:
+    quants = [candidate("q5_k_m", loss=0.01, tok_s=None, gib=5), candidate("q4_0", loss=0.035, tok_s=None, gib=4)]
+    text = " ".join(reason(recommend(quants, Needs())))
+    assert "q4_0 has an unknown speed and loses 0.0350 ±0.0007 nats." in text
 
 
 def test_what_lacks_main_memory_says_so(render: Callable[..., str]) -> None:

@@ -85,6 +85,15 @@ def test_a_plan_in_json(golden: Golden) -> None:
     assert all(row.keys() == rows[0].keys() for row in rows)
 
 
+def test_a_speed_of_full_slots_is_shown_once(render: Callable[..., str]) -> None:
+    shared = replace(FITS, n_ctx=32_768, n_ctx_slot=8192)
+    fast = replace(shared, quant="q2_k", decode=tuple(replace(each, tok_s=2 * each.tok_s) for each in FITS.decode))
+    report = plan_report(BUDGET, LlamaConfig(n_seq_max=4), SOURCES, (shared, fast), width=80)
+    shown, _, omitted = " ".join(render(report, width=80).split()).partition("omitted for width: ")
+    assert "at 8k" in shown
+    assert "tok/s at 1k" in omitted and "at 8k" not in omitted
+
+
 def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> None:
     noted = [
         replace(FITS, quant=quant, notes=("it is repacked",) if quant != "q8_0" else ())

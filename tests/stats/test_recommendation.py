@@ -185,6 +185,17 @@ def test_the_nearest_miss_is_the_smallest_share_of_what_is_wanted() -> None:
     assert pick.nearest_miss.missed[0].short_by == pytest.approx(0.05)
 
 
+def test_what_misses_one_need_is_nearer_than_what_misses_two() -> None:
+    both = candidate("both", tok_s=9.5, n_ctx=8000, missing_gib=0.1)
+    slow = candidate("slow", tok_s=5, n_ctx=8192)
+    refused = candidate("refused", tok_s=None, n_ctx=None)
+    refused = replace(refused, row=replace(refused.row, outcome=Outcome.FAILED, reason="no"))
+    nearest = recommend([both, slow, refused], Needs(given_tok_s=10)).nearest_miss
+    assert nearest is not None and nearest.candidate is slow
+    nearest = recommend([both, refused], Needs(given_tok_s=10)).nearest_miss
+    assert nearest is not None and nearest.candidate is both
+
+
 def test_of_several_models_the_one_with_most_parameters() -> None:
     large = candidate("q2_k", model="large", loss=0.04, tok_s=8, n_params=14_000_000_000)
     small = candidate("q8_0", model="small", loss=0.001, tok_s=40, n_params=1_000_000_000)

@@ -44,6 +44,7 @@ from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, KvCacheTypes, PlanRow
 from ggbench.sizing.what_helps import with_programs
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.text import sanitize
 from ggbench.units import GIB
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
@@ -158,7 +159,10 @@ class _Finder:
 
     def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
         request = PlanRequest(self._request.budget, replace(self._request.setup, n_ctx=n_ctx), self._request.options)
+        file = variant.file
         try:
+            if file is not None and file.paths and file.truncation:
+                raise BadFile(f"{sanitize(file.name)} is truncated: {file.truncation}", "download it again")
             return list(plan_variant(variant, request, self._allocator, caches))
         except GgbenchError as error:
             self.errors.append(error)

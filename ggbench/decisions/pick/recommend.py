@@ -413,13 +413,18 @@ def _nearest_miss(checked: Sequence[Checked], needs: Needs) -> Checked | None:
 
 
 def _miss_order(each: Checked, needs: Needs) -> tuple[object, ...]:
-    """Order by the worst miss, relative to the need; what loses little and is measured first."""
+    """Order by the number of missed needs, then by the worst miss, relative to the need.
+
+    Of those that miss only the speed, what loses little and is measured is first.
+    """
     speed = each.candidate.speed
     is_estimated = speed is not None and speed.basis not in ("measured", "forecast")
     misses_speed = {miss.need for miss in each.missed} == {"speed"}
     is_lossy = concessions(each.candidate, needs).noticed
     worst = max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
-    return misses_speed and is_lossy, misses_speed and is_estimated, worst, each.candidate.name
+    is_refused = each.candidate.row.outcome is not Outcome.COMPLETED
+    is_worse = misses_speed and is_lossy, misses_speed and is_estimated
+    return is_refused, len(each.missed), *is_worse, worst, each.candidate.name
 
 
 def check(candidate: Candidate, needs: Needs) -> Checked:

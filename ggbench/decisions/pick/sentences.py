@@ -161,17 +161,11 @@ def _why_not(reason: Reason, pick: Pick) -> str:
             return f"{name} needs a quantized cache"
         case "unknown speed":
             return f"how fast {name} answers is not known"
-        case "slower" | "hardly faster":
-            at = "another speed" if share is None else f"{share} % of the speed"
-            nats = f"{loss_text(other)} nats"
-            return f"{name} has {at} and loses {nats}"
-        case "ranks lower":
-            return _changes(pick, other, share)
-
-
-def _changes(pick: Pick, other: Candidate, share: str | None) -> str:
-    nats = "" if other.least_loss is None else f" and loses {loss_text(other)} nats"
-    return f"{_named(pick, other)} has {'another' if share is None else f'{share} % of the'} speed{nats}"
+        case "slower" | "hardly faster" | "ranks lower":
+            at = f"has {share} % of the speed"
+            if share is None:
+                at = f"answers at {tok_s_text(other)} tok/s" if other.speed else "has an unknown speed"
+            return f"{name} {at}" + ("" if other.least_loss is None else f" and loses {loss_text(other)} nats")
 
 
 def _in_main_memory(candidate: Candidate) -> str:
