@@ -1,24 +1,25 @@
 """A pick as people and programs read it."""
 
-from collections.abc import (Callable)
-from ggbench.decisions.known_losses import (typical_loss)
-from ggbench.decisions.pick.needs import (Needs, WORKLOADS)
-from ggbench.decisions.pick.recommend import (recommend)
-from ggbench.decisions.pick.record import (Candidate)
-from ggbench.decisions.pick.report import (pick_figure, pick_report)
-from ggbench.decisions.pick.sentences import (reason)
-from ggbench.decisions.pick.show import (commands_of)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.models.targets import (FileToRun)
-from ggbench.show.plot import (plot_text)
-from ggbench.sizing.plan_record import (Budget, DeviceMemory, HOST_DEVICE, PlannedDevice)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.text import (in_words)
-from ggbench.units import (GIB, MIB)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.fakes.candidates import (candidate, measured_loss, turn_of)
+from collections.abc import Callable
+from pathlib import Path
 
+from msgspec.structs import replace
+
+from ggbench.decisions.known_losses import typical_loss
+from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.record import Candidate
+from ggbench.decisions.pick.report import pick_figure, pick_report
+from ggbench.decisions.pick.sentences import reason
+from ggbench.decisions.pick.show import commands_of
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.models.targets import FileToRun
+from ggbench.show.plot import plot_text
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.text import in_words
+from ggbench.units import GIB, MIB
+from tests.fakes.candidates import candidate, measured_loss, turn_of
 
 Golden = Callable[[str, str], None]
 BUDGET = Budget(

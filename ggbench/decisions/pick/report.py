@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import (Sequence)
-from ggbench.decisions.pick.drafts import (draft_remark, possible_draft)
-from ggbench.decisions.pick.needs import (needs_text, workload_text)
-from ggbench.decisions.pick.recommend import (ranked)
-from ggbench.decisions.pick.record import (Candidate, Checked, Pick)
-from ggbench.decisions.pick.run_commands import (RunCommands, commands_lines)
-from ggbench.decisions.pick.sentences import (headline, reason)
-from ggbench.decisions.pick.wording import (candidate_name, loss_source, loss_text, speed_source, tok_s_text, turn_text)
-from ggbench.engines.endings import (Outcome)
-from ggbench.show import (FITS_NOT, UNKNOWN)
-from ggbench.show.changes import (changes_report)
-from ggbench.show.names import (model_names)
-from ggbench.show.plan import (draft_text, longest_text)
-from ggbench.show.tables import (Cells, Facts, facts_table, fitted_table, left, names, notes, right)
-from ggbench.sizing.plan_record import (Budget, PlanRow)
-from ggbench.text import (in_words, sanitize)
-from ggbench.units import (format_bandwidth, format_bytes, format_count, format_number)
-from rich.console import (Group, RenderableType)
-from rich.padding import (Padding)
-from rich.text import (Text)
-from typing import (TYPE_CHECKING)
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ggbench.decisions.pick.drafts import draft_remark, possible_draft
+from ggbench.decisions.pick.needs import needs_text, workload_text
+from ggbench.decisions.pick.recommend import ranked
+from ggbench.decisions.pick.record import Candidate, Checked, Pick
+from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
+from ggbench.decisions.pick.sentences import headline, reason
+from ggbench.decisions.pick.wording import candidate_name, loss_source, loss_text, speed_source, tok_s_text, turn_text
+from ggbench.engines.endings import Outcome
+from ggbench.show import FITS_NOT, UNKNOWN
+from ggbench.show.changes import changes_report
+from ggbench.show.names import model_names
+from ggbench.show.plan import draft_text, longest_text
+from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.text import in_words, sanitize
+from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
 
 if TYPE_CHECKING:
-    from ggbench.show.figures import (Figure)
-
+    from ggbench.show.figures import Figure
 
 
 def pick_report(
