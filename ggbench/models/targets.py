@@ -60,6 +60,8 @@ class FileToRun(msgspec.Struct, frozen=True):
     is_here: bool = False
     repo: str = ""
     """Repo of the Hub, `org/name`; empty if no published file is known."""
+    lacking_repo: str = ""
+    """The model's repo if it is not known to have this quant, else empty."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -155,7 +157,10 @@ class Target(msgspec.Struct, frozen=True):
         if isinstance(self.source, CatalogTwin):
             model = self.source.model
             is_published = self.quant in model.quants or not model.quants
-            return FileToRun(model.id, self.quant, repo=(model.repo or "") if is_published else "")
+            repo = model.repo or ""
+            return FileToRun(
+                model.id, self.quant, repo=repo if is_published else "", lacking_repo="" if is_published else repo
+            )
         if self.published is None:
             return FileToRun(self.file.name, self.quant, self.file.paths, is_here=True)
         found = self.published

@@ -6,6 +6,7 @@ import pytest
 
 from ggbench.errors import ExitCode
 from ggbench.machine.records import Gpu
+from ggbench.models.catalog import load_catalog
 from ggbench.units import GIB
 from tests.cli.conftest import Run
 from tests.fakes.hub import TestHub
@@ -49,6 +50,18 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
     )
     q4_0 = next(each for each in document["candidates"] if (each["quant"], each["type_k"]) == ("q4_0", "q8_0"))
     assert abs(q4_0["max_n_ctx"] - rows["q4_0"]["planned_n_ctx"]) <= 512  # by a line
+
+
+def test_a_catalog_models_own_mixture_is_picked_by_its_published_size(ggbench: Run) -> None:
+    """What is to be downloaded is what is sized; a quant that the repo is not known to have is not downloaded."""
+    words = ("--gpu", "rtx-3090", "--json")
+    [row] = ggbench("plan", "gemma-4-26b-a4b", "q5_k_m", "--gpu", "rtx-3090", "--json").json["rows"]
+    picked = ggbench("pick", "gemma-4-26b-a4b", "q5_k_m", *words).json["pick"]
+    size = load_catalog().model("gemma-4-26b-a4b").file_bytes["ud-q5_k_m"]
+    assert picked["file_bytes"] == picked["download_bytes"] == row["file_bytes"] == size
+    assert picked["needed_bytes"] == row["needed_bytes"]
+    lacking = ggbench("pick", "qwen1.5-0.5b", "q5_1", *words).json["commands"]
+    assert "q5_1 is not known to be published in Qwen/Qwen1.5-0.5B-Chat-GGUF" in lacking["notes"][0]
 
 
 def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:

@@ -113,6 +113,8 @@ def test_a_catalog_model_is_run_from_its_repo() -> None:
     assert unknown.pull == ""
     assert unknown.llama_server.startswith("llama-server -m MODEL.gguf ")
     assert any("replace MODEL.gguf with the path of yours" in note for note in unknown.notes)
+    lacking = commands(FileToRun("qwen1.5-7b", "q5_1", lacking_repo="Qwen/Q-GGUF"))
+    assert lacking.notes[0].startswith("q5_1 is not known to be published in Qwen/Q-GGUF: replace MODEL.gguf")
 
 
 def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment() -> None:

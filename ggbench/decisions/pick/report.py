@@ -180,7 +180,8 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
         lines.append(f"answer, turn: of each of {n_slots} users who ask at once; context and memory: of all")
     models = dict.fromkeys(name for each in candidates if each.weights_loss for name in each.weights_loss.of)
     if "~" in losses and models:
-        elsewhere = "" if any(each.row.model in models for each in candidates) else ", not this model"
+        is_among = any(name in each.model_key.lower() for name in models for each in candidates)
+        elsewhere = "" if is_among else ", not this model"
         lines.append(f"~: typical of the types, published for {in_words(list(models))}{elsewhere}")
     if "?" in losses:
         lines.append("+ ?: plus the unknown loss of the KV cache")

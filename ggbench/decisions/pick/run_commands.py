@@ -160,7 +160,10 @@ def _notes(
 ) -> list[str]:
     notes = []
     if not file.paths and not file.repo:
-        notes.append(f"No published file of {file.model} is known: replace {_PLACEHOLDER} with the path of yours.")
+        unknown = f"No published file of {file.model} is known"
+        if file.lacking_repo:
+            unknown = f"{file.quant} is not known to be published in {file.lacking_repo}"
+        notes.append(f"{unknown}: replace {_PLACEHOLDER} with the path of yours.")
     n_ctx_slot = None if setup.n_ctx is None else setup.n_ctx // setup.n_seq_max
     if n_ctx_slot and n_ctx_train and n_ctx_slot > n_ctx_train:
         notes.append(
