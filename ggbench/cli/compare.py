@@ -74,10 +74,10 @@ def command(
     llama-bench's files.
 
     A run is better (★) if the ratio's 95 % interval excludes 1; otherwise no difference was found, and the interval
-    shows how large one could be; if that is more than a factor of 2, compare cannot tell. The interval includes the variation between loads of the same file, estimated from
-    repeated runs in the store; until there are a few, 2 % is assumed. Not judged: a run far from its repeats, bounds,
-    speeds over different lengths, and memory at different n_ctx. Perplexities are compared chunk by chunk, and only if
-    text, chunks and n_batch are the same.
+    shows how large one could be; if that is more than a factor of 2, compare cannot tell. The interval includes the
+    variation between loads of the same file, estimated from repeated runs in the store; until there are a few, 2 % is
+    assumed. Not judged: a run far from its repeats, bounds, speeds over different lengths, and memory at different
+    n_ctx. Perplexities are compared chunk by chunk, and only if text, chunks and n_batch are the same.
 
     If the whole interval exceeds a --fail-if-... limit, compare says why and exits with 1. An undecided limit exits
     with 0 and says how many more runs or chunks are needed.

@@ -49,12 +49,12 @@ def sentences_of(comparison: Comparison) -> list[str]:
     if not sentences:
         ties = [(line, each) for line in lines for each in line.reasons if isinstance(each, Tied)]
         # Runs that were all disturbed may differ in time by as much as their wide intervals allow.
-        said = [
+        found = [
             (line.topic, tied.is_vague)
             for line, tied in ties
             if tied.is_exact or line.concern == "quality" or {*line.compared} - {*comparison.unsteady}
         ]
-        alike, vague = ([topic for topic, is_vague in said if is_vague is which] for which in (False, True))
+        alike, vague = ([topic for topic, is_vague in found if is_vague is which] for which in (False, True))
         if alike:
             sentences = [f"{NO_DIFFERENCE.capitalize()} in {in_words(alike)}"]
         if vague:
