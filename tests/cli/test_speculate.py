@@ -53,6 +53,11 @@ def test_contradicting_drafts_are_refused(ggbench: Run, tiny_twin: Path, words: 
     assert ran.code == 2 and said in ran.err
 
 
+def test_a_model_without_mtp_layers_needs_no_other_engine(ggbench: Run, tiny_twin: Path) -> None:
+    ran = ggbench("speculate", tiny_twin, "--mtp")
+    assert ran.code == 5 and "has no MTP layers" in ran.err and "--engine" not in ran.err
+
+
 def test_no_room_for_both(ggbench: Run, tiny_twin: Path) -> None:
     ran = ggbench("speculate", tiny_twin, "--draft", tiny_twin, "--memory-limit", "20MiB")
     assert ran.code == 3 and "and its draft need" in ran.err and "smaller quant" in ran.err

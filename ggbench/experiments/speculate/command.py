@@ -66,6 +66,7 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     from ggbench.errors import UsageError
     from ggbench.experiments.speculate.measure import EXPERIMENT
     from ggbench.models.targets import find_file_or_twin
+    from ggbench.sizing.drafts import check_drafts
 
     check_draft(settings.draft, asked.setup)
     if asked.setup.mtp and settings.spec_type not in ("", "draft-mtp"):
@@ -73,12 +74,14 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     if asked.setup.mtp:
         settings = replace(settings, spec_type="draft-mtp")
         asked = replace(asked, setup=replace(asked.setup, mtp=False))
-    given = given_setup(EXPERIMENT, asked)
+    given, hub = given_setup(EXPERIMENT, asked), asked.hub.access()
+    if settings.spec_type == "draft-mtp" and not settings.draft and not given.is_served:  # another engine is no help
+        with interruptible(asked.output):
+            check_drafts(None, find_file_or_twin(asked.model, hub).header())
     EXPERIMENT.check(given, settings)
     check_main_gpu(asked.setup)
     check_rpc(asked.setup)
     with interruptible(asked.output):
-        hub = asked.hub.access()
         jobs = EXPERIMENT.jobs(settings, asked.model, [find_file_or_twin(asked.model, hub)], given, hub)
     measured = measure(jobs, asked)
     show_measured(measured, plot=plot)
