@@ -75,6 +75,7 @@ def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, t
     assert states[1][0] == pytest.approx(4 * states[0][0], rel=0.01), "three copies to go back to"
     assert not any("the theory counts" in note for each in (plain, drafting) for note in each["notes"])
     assert "--mtp" in drafting["command"]
+    assert "add --engine llama-server" in ggbench("speculate", asked[1], "--mtp").err
 
 
 @pytest.mark.parametrize(
