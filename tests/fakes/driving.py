@@ -105,10 +105,16 @@ async def choose(app: GgbenchApp, pilot: Pilot[None], model: str, n_before: int 
 
 
 async def ask(app: GgbenchApp, pilot: Pilot[None], kind: str) -> str:
-    """Open the dialog of a measurement, and choose the experiment."""
+    """Open the dialog of a measurement, choose the experiment, and wait until its fields took the place of others."""
     await press(app, pilot, "b")
-    app.screen.query_one("#what", ChoiceField).value = kind
+    dialog: Any = app.screen
+    dialog.query_one("#what", ChoiceField).value = kind
     await settle(app, pilot)
+    while [f"line_{field.name}" for field in dialog.fields[1:]] != [
+        line.id for line in dialog.query_one("#lines").children
+    ]:
+        await settle(app, pilot)
+    assert dialog.query_one("#what", ChoiceField).value == kind
     return words_of(app)
 
 

@@ -180,7 +180,7 @@ def test_file_pattern_gives_the_names_that_the_official_repos_use(shipped: Catal
 
 @pytest.mark.llama
 def test_a_published_file_of_another_mixture_is_planned_with_its_size(shipped: Catalog) -> None:
-    """As in a repo, q5_k_m is its publisher's own mixture if only that is published; its twin is llama.cpp's."""
+    """q5_k_m is its publisher's own mixture if only that is published, as in a repo; its twin is llama.cpp's."""
     for model_id, quant, published in (
         ("gemma-4-26b-a4b", "q5_k_m", "ud-q5_k_m"),
         ("qwen3.5-0.8b", "q4_k_m", "q4_k_m"),
