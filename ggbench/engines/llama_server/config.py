@@ -103,6 +103,10 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
             return {name: n_bytes for name, n_bytes in listed.items() if name.lower() in wanted}
         return listed if self.main_gpu is None else dict(list(listed.items())[self.main_gpu : self.main_gpu + 1])
 
+    def holding(self, n_tokens: int) -> Self:
+        """Return the setup with room for the token that a server generates before those that are timed."""
+        return super().holding(n_tokens + self.n_seq_max)
+
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
         if on_gpu and limit_bytes is not None:
             what = f"{NAME} uses a GPU, whose memory ggbench cannot limit for another program"

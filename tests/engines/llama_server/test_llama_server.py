@@ -36,6 +36,7 @@ from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.engines.llama_server.engine import LlamaServerEngine
 from ggbench.engines.llama_server.process import Build
 from ggbench.errors import EngineFailed, UsageError
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.address_space import CAN_LIMIT
 from tests.fakes.llama_server import N_DRAFTED, install
@@ -70,6 +71,13 @@ def _of(events: list[Event | Ending], kind: type[_T]) -> list[_T]:
 
 def _is_running(pid: int | None) -> bool:
     return pid is not None and Path(f"/proc/{pid}").exists()
+
+
+def test_its_context_has_room_for_the_token_that_comes_with_the_prompt() -> None:
+    settings = DecodeSettings(n_gen=256, depths=(512,))
+    assert LlamaConfig().holding(settings.n_ctx_needed).n_ctx == 768
+    assert LlamaServerConfig().holding(settings.n_ctx_needed).n_ctx == 1024
+    assert LlamaServerConfig(n_ctx=768).holding(settings.n_ctx_needed).n_ctx == 768
 
 
 def test_it_gets_the_flags_that_pick_prints_and_the_users_own_and_no_key_among_them(
