@@ -17,7 +17,7 @@ from ggbench.tui.host import Services
 from ggbench.tui.screens.forms import SettingsDialog, options_form
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.units import GIB
-from tests.fakes.driving import ask, press, words_of
+from tests.fakes.driving import ask, press, settle, words_of
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
 from tests.fakes.llama_server import install
 from tests.tui.conftest import Drive
@@ -146,6 +146,7 @@ def test_runs_take_the_engine_of_their_dialog_until_another_is_given(
         await press(app, pilot, "enter")
         await ask(app, pilot, "maxctx")
         app.screen.query_one("#engine", Input).value = "llama-server=/no"
+        await settle(app, pilot)
         shown = await press(app, pilot, "enter")
         assert "✗ engine: --engine: there is no file /no" in " ".join(shown.split())
         app.screen.query_one("#engine", Input).value = engine

@@ -219,6 +219,8 @@ class FormDialog(Dialog[Answer]):
     """Shown below the fields if the focused one has no text of its own."""
     _invalid: FormField | None = None
     """The field that `given` could not parse."""
+    _error = ""
+    """Shown until a field changes or another takes the focus."""
 
     @abstractmethod
     def answer(self, given: dict[str, Any]) -> Answer:
@@ -278,12 +280,16 @@ class FormDialog(Dialog[Answer]):
         try:
             self.dismiss(self.answer(self.given()))
         except UsageError as error:
+            self._error = sanitize(f"✗ {error.message}; {error.hint}")
+            self.say(self._error, error=True)
             if self._invalid is not None:
                 self.editor(self._invalid).focus()
-            self.call_after_refresh(self.say, sanitize(f"✗ {error.message}; {error.hint}"), error=True)
 
     @on(DescendantFocus)
     def explain(self) -> None:
+        if self._error and self._invalid is not None and self.focused is self.editor(self._invalid):
+            return
+        self._error = ""
         about = (each.about for each in self.fields if self.focused is not None and each.name == self.focused.id)
         self.say(next(about, "") or self.note)
 
@@ -330,5 +336,6 @@ class SettingsDialog(FormDialog[Record | None]):
             line = self.query_one(f"#line_{field.name}")
             line.set_class(is_changed, "-changed")
             line.query_one(".label", Label).update(f"{'●' if is_changed else ' '} {field.label}")
-        if self.query_one("#about").has_class("-error"):
+        if self._error:
+            self._error = ""
             self.explain()

@@ -90,6 +90,7 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         async with lines.batch():
             await lines.remove_children()
             await lines.mount(*(self.line(field, self._texts[field.name]) for field in self.fields[1:]))
+        self._error = ""
         self.explain()
         self._show_cost()
 
@@ -102,7 +103,8 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         except UsageError:
             cost = ""
         self.query_one("#cost", Static).update(cost)
-        if self.query_one("#about").has_class("-error"):
+        if self._error:
+            self._error = ""
             self.explain()
 
     def _keep_texts(self) -> None:
