@@ -1,11 +1,11 @@
 """What `ggbench speculate` predicts beside what llama-server then does, as the Markdown table of EVIDENCE.md.
 
-The server accepts drafted tokens at random, on average so many a step as asked (--spec-synth-len), whatever the models
-say: twins will do. Each k is timed without drafts and at each length, by the server's own clock; ggbench measures the
-pair before and after. The prediction is for the length that the server's random numbers gave, and for the mean number
-of tokens that it drafted, since the last steps of an answer draft fewer. It is the server's time without drafts over
-the predicted speed-up. On a shared machine only a table made while nothing else runs is meaningful. Exit code 1 where
-fewer than 90 % of the times are within 10 %.
+The server accepts drafted tokens at random, with the mean length of a step given by --spec-synth-len, whatever the
+models say, so twins will do. Each k is timed without drafts and at each length, by the server's own clock; ggbench
+measures the pair before and after. The prediction is for the length that the server's random numbers gave, and for the
+mean number of tokens that it drafted, since the last steps of an answer draft fewer. It is the server's time without
+drafts over the predicted speed-up. On a shared machine only a table made while nothing else runs is meaningful. Exit
+code 1 where fewer than 90 % of the times are within 10 %.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ N_STEPS, SHORTEST = 24, 64
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A model and its draft, with so many of their layers: a prompt of 4,096 tokens is read for each time."""
+    """A model and its draft, each cut to some layers, since every timing reads a prompt of 4,096 tokens first."""
 
     model: str
     layers: int

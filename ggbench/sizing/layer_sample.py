@@ -18,6 +18,9 @@ from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.offload import offload
 from ggbench.units import counted
 
+MODEL_ERROR = 0.08
+"""Relative error of steps extrapolated from such twins, besides the spread of their rounds, at a probability of 95 %;
+covers the residuals of scripts/forecast_residuals."""
 WHOLE_BYTES = 10**9
 """A model of up to this size is measured whole, as a twin of all its layers."""
 LARGER_BYTES = 7 * 10**8

@@ -16,7 +16,6 @@ from ggbench.errors import DoesNotFit
 from ggbench.experiments.forecast import twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastCost, ForecastResult, ForecastSettings
-from ggbench.experiments.forecast.step_forecast import MODEL_ERROR
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
@@ -32,7 +31,7 @@ from ggbench.runs.session import run_context
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.sizing import layer_sample
-from ggbench.sizing.layer_sample import step_cost, twin_layers
+from ggbench.sizing.layer_sample import MODEL_ERROR, step_cost, twin_layers
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 from tests.fakes.rpc_server import listening, speaks

@@ -54,7 +54,7 @@ def test_this_machines_gpu_by_what_is_free(monkeypatch: pytest.MonkeyPatch) -> N
 def test_closing_programs_frees_nothing_under_a_users_limit(
     monkeypatch: pytest.MonkeyPatch, limit_bytes: int | None, grows: bool
 ) -> None:
-    """A limit above the free memory is none."""
+    """A limit above the free memory changes nothing."""
     monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: Ram(64 * GIB, 20 * GIB))
     assert main_memory_here(limit_bytes, None).grows_by_closing == grows
 

@@ -1,4 +1,4 @@
-"""The arithmetic of speculative decoding, held against steps worked by hand and against simulated acceptance."""
+"""The arithmetic of speculative decoding, compared with steps computed by hand and with simulated acceptance."""
 
 import random
 import statistics

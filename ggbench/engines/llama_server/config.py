@@ -46,7 +46,7 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
     command: str = ""
     """The program's absolute path and the user's own flags, quoted as for a shell."""
     spec_type: str = ""
-    """Kind of drafts, as of --spec-type; empty for none, or that of a draft model."""
+    """Value of --spec-type; empty without drafts, or if the draft model decides."""
     n_draft: int | None = None
     """Maximum tokens of a draft; None for the server's default."""
 

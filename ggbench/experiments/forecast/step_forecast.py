@@ -33,14 +33,10 @@ from ggbench.runs.experiment import Job
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.session import subject_of
 from ggbench.runs.store.database import Store
-from ggbench.sizing.layer_sample import StepCost
+from ggbench.sizing.layer_sample import MODEL_ERROR, StepCost
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Expected, t_95
 from ggbench.stats.speed_estimate import POSITIONS, SpeedEstimate, inverse, prefill_ms_at, step_ms_at, tok_s_at
-
-MODEL_ERROR = 0.08
-"""Relative error of forecasts besides the spread of their rounds, at a probability of 95 %; covers the residuals of
-scripts/forecast_residuals."""
 
 
 class _Line(msgspec.Struct, frozen=True):

@@ -130,8 +130,9 @@ EXPERIMENT = QualityExperiment()
 
 
 def find_base(ref: ModelRef, quant: str | None, targets: Sequence[Target], hub: HubAccess) -> Base | None:
-    """Return the named quant or file, else the model's largest file on this disk; None if there is none, or for
-    `none`.
+    """Return the named quant or file, or the model's largest file on this disk if none is named.
+
+    None without such a file, or if the name is `none`.
     """
     if quant == NO_BASE:
         return None

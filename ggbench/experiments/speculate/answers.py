@@ -54,7 +54,7 @@ def spec_type_of(asked: str, draft: ModelFile | None) -> str:
 
 
 def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
-    """Continue all texts without drafts and with, in each round; the server is started anew each time.
+    """Continue all texts in each round, once without drafts and once with them; each time, start the server anew.
 
     Raises UsageError or BadFile without anything suitable to draft with, and Unsupported for twins, before anything is
     written.

@@ -7,14 +7,8 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from ggbench.experiments.speculate.record import SpeculationRound
-from ggbench.sizing.layer_sample import StepCost
+from ggbench.sizing.layer_sample import MODEL_ERROR, StepCost
 from ggbench.stats.speculation import MeasuredStep, StepTimes, measured_step
-
-MODEL_ERROR = 0.08
-"""Relative error of break-even lengths from twins, besides the spread of their rounds: that of a forecast.
-
-Not measured for these ratios: the pairs of scripts/EVIDENCE.md are on the disk.
-"""
 
 
 def measured_steps(
@@ -22,7 +16,8 @@ def measured_steps(
 ) -> Iterator[tuple[int, MeasuredStep]]:
     """Yield each depth with the steps of each k, over at least two undisturbed rounds in which every twin was timed.
 
-    `layers` are those of `DraftedPair`.
+    `layers` are those of `DraftedPair`. `MODEL_ERROR` was not measured for these ratios: the pairs of
+    scripts/EVIDENCE.md are on the disk.
     """
     n_twins = max(1, len(layers) - 1)
     timed = {(each.round, each.n_depth, each.twin, step.k): step for each in rounds for step in each.steps}
