@@ -155,8 +155,11 @@ def test_pictures(look: Look, filled: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("NO_COLOR")
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, "j", "space", "j", "space")
+        await press(app, pilot, "j", "space", "j", "j", "space")
         check_snapshot(app, "results")
+        await press(app, pilot, "w")
+        check_snapshot(app, "save")
+        await press(app, pilot, "escape")
         await press(app, pilot, "c")
         check_snapshot(app, "compare")
         await press(app, pilot, "escape", "G", "enter")
@@ -206,7 +209,7 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
 
 def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, "j", "space", "slash", *"qwen1.5", "enter")
+        await press(app, pilot, "j", "space", "j", "slash", *"qwen1.5", "enter")
         assert chosen(app) == 2
         with Store.open(filled) as store:
             put_run(store, start(quant="q2_k"), n_gen=30)
@@ -287,7 +290,7 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
         await press(app, pilot, "j", "space")
         await press(app, pilot, "c")
         assert "Mark two or more runs" in message(app)
-        await press(app, pilot, "j", "space", "c")
+        await press(app, pilot, "j", "j", "space", "c")
         assert isinstance(app.screen, MeasuredScreen)
         text = words_of(app)
         assert "Comparing runs 3, 1" in text
@@ -307,13 +310,13 @@ def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
                 app.post_message(Key(key, " " if key == "space" else key))
             await settle(app, pilot)
 
-        await at_once("space", "space", "w")
+        await at_once("space", "j", "space", "w")
         assert "Save 2 runs (4, 3)" in words_of(app)
         await press(app, pilot, "escape")
-        await at_once("g", "space", "space", "space", "D")
+        await at_once("g", "space", "j", "space", "j", "space", "D")
         assert "Deleted run 2 (twin:qwen1.5-0.5b f16)" in message(app)
         await press(app, pilot, "u", "g", "j", "j")
-        await at_once("space", "space", "c")
+        await at_once("space", "j", "space", "c")
         assert "Comparing runs 2, 1" in words_of(app)
 
     look(steps)
@@ -330,7 +333,7 @@ def test_the_command_is_copied_and_shown(look: Look, path: Path) -> None:
         assert "ggbench bench 'a [b]model' rm -rf x" in words_of(app)
         with Store.open(path) as store:
             put_run(store, start(command="ggbench bench other"), n_gen=30)
-        await press(app, pilot, "r", "g", "space", "space", "y")
+        await press(app, pilot, "r", "g", "space", "j", "space", "y")
         assert app.clipboard == "ggbench bench other\nggbench bench 'a [b]model' rm -rf x"
         assert "Copied 2 commands" in message(app)
 
@@ -365,7 +368,7 @@ def test_d_deletes_the_run_at_the_cursor_and_capital_d_the_marked_ones(look: Loo
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "D")
         assert shown(app) == [4, 3, 2, 1]
-        await press(app, pilot, "space", "space", "G", "d")
+        await press(app, pilot, "space", "j", "space", "G", "d")
         assert shown(app) == [4, 3, 2]
         assert "Deleted run 1 (twin:qwen1.5-0.5b q4_k_m). u undoes that" in message(app)
         await press(app, pilot, "slash", *"f16", "enter", "D")
@@ -410,7 +413,7 @@ def test_runs_are_listed_by_model(look: Look, filled: Path) -> None:
 def test_marks_are_counted_above_the_list_and_esc_clears_them(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "● 1 marked  w saves, D deletes, esc unmarks" in await press(app, pilot, "space")
-        assert "● 2 marked  c compares, w saves" in await press(app, pilot, "space")
+        assert "● 2 marked  c compares, w saves" in await press(app, pilot, "j", "space")
         assert "marked" not in await press(app, pilot, "escape")
 
     look(steps)

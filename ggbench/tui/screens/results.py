@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from rich.console import RenderableType
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -20,6 +21,7 @@ from textual.widgets import Input, Static
 from ggbench.decisions.compare.comparison import compare_quants
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
 from ggbench.decisions.compare.report import ComparisonReport
+from ggbench.decisions.compare.show import sentences_of
 from ggbench.errors import GgbenchError, StoreError, UnknownName
 from ggbench.runs.store.runs import RUNNING, DeletedRun
 from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
@@ -100,18 +102,21 @@ class MeasuredScreen(RunsScreen):
 
     def compose(self) -> ComposeResult:
         run = self.runs[0].summary.run
-        started = sanitize(run.head.started_at[:16]).replace("T", " ")
-        title = f"Run {self._numbers} · {sanitize(run.head.kind)} · {started} UTC"
-        yield Static(title if self._is_one else f"Comparing runs {self._numbers}", id="title", markup=False)
+        presenter = presenter_of(run.head.kind)
+        if self._is_one:
+            started = sanitize(run.head.started_at[:16]).replace("T", " ")
+            title, answer = f"Run {self._numbers} · {sanitize(run.head.kind)} · {started} UTC", [presenter.ending(run)]
+            details: RenderableType = presenter.details(run, folded=True, readings=self.runs[0].readings)
+        else:
+            comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
+            title, answer = f"Comparing runs {self._numbers}", sentences_of(comparison)
+            details = ComparisonReport(comparison, has_answer=False)
+        yield Static(title, id="title", markup=False)
         with DetailsPane(id="pane"):
+            yield Static("\n".join(answer), id="answer", markup=False)
             if self._figures:
                 yield CurvesPlot()
-            if self._is_one:
-                details = presenter_of(run.head.kind).details(run, folded=True, readings=self.runs[0].readings)
-                yield Static(details, id="details")
-            else:
-                comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
-                yield Static(ComparisonReport(comparison, answer_first=True), id="table")
+            yield Static(details, id="details")
         yield StatusMessage()
         yield TooSmall()
         yield KeysFooter()
@@ -161,11 +166,11 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         ),
         Binding("s", "sort_next", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
-        Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
-        Binding("w", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
         Binding("d,delete", "delete('cursor')", "Delete", tooltip="Delete the run at the cursor; u undoes that"),
         Binding("D", "delete('marked')", "Delete marked", show=False, tooltip="Delete the marked runs; u undoes that"),
         Binding("u", "undo", "Undo", tooltip="Undo the last deletion, until ggbench exits"),
+        Binding("w", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
+        Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
         Binding("r", "reload", "Reload", show=False, tooltip="Read the stored runs again"),
         Binding("escape", "leave", "Clear", show=False, tooltip="Clear the filter, or unmark all runs"),
     ]
