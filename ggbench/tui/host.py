@@ -191,7 +191,10 @@ class TaskScreen(Screen[None]):
 
     def forget(self, *tasks: str) -> None:
         """Drop the errors of these tasks."""
-        if any([self.problems.pop(task, None) for task in tasks]):
+        known = self.problems.keys() & tasks
+        for task in known:
+            del self.problems[task]
+        if known:
             self.show_problems()
 
     def fail(self, task: str, error: GgbenchError) -> None:

@@ -82,7 +82,9 @@ def test_no_explanation_is_cut_in_a_terminal_of_80_columns() -> None:
         for field in option_fields(experiment_of(kind).request_type)
     ]  # fmt: skip
     fields += [("options", field) for field in options_form().fields]
-    long = [(kind, field.label, field.unset) for kind, field in fields if len(field.label) > 14 or len(field.unset) > 39]
+    long = [
+        (kind, field.label, field.unset) for kind, field in fields if len(field.label) > 14 or len(field.unset) > 39
+    ]
     assert not long
     missing = {(kind, field.label) for kind, field in fields if not field.unset}
     assert missing == {("options", "--n-cpu-moe"), ("options", "--swa-full"), ("options", "--rpc")}

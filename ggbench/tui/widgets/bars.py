@@ -199,6 +199,8 @@ class TooSmall(Static):
 
 _NOT_IN_A_NAME = re.compile(r"\((R|TM)\)|\bNVIDIA |\bGeForce |\bProcessor\b|\bCPU\b| @ .*|\b\d+-Core\b")
 
+_LEAST_NAME = 12
+
 
 class NeedsBar(Widget):
     """What the model is for and the machine to run it on; a click on either changes it."""
@@ -225,14 +227,15 @@ class NeedsBar(Widget):
         self.machine = f"{'on' if is_here else 'if on'} {device}", f" · {memory}", total, host, f" · {rate}"
 
     def render(self) -> Text:
-        """Leave out the bandwidth, then the total memory, and shorten the device's name last."""
+        """Leave out the bandwidth, then the total memory; then shorten the device's name, and leave out its memory."""
         if not self.machine:
             return Text(f"{self._purpose} reading this machine's memory and its bandwidth…", no_wrap=True)
         device, memory, total, host, rate = self.machine
         room = self.size.width - len(f"{self._purpose}  (g)")
         ways = (f"{memory}{total}{host}{rate}", f"{memory}{total}{host}", f"{memory}{host}")
         rest = next((way for way in ways if len(device + way) <= room), ways[-1])
-        return Text(f"{self._purpose} {shorten(device, max(12, room - len(rest)))}{rest} (g)", no_wrap=True)
+        rest = rest if len(rest) + _LEAST_NAME <= room else ""
+        return Text(f"{self._purpose} {shorten(device, max(_LEAST_NAME, room - len(rest)))}{rest} (g)", no_wrap=True)
 
     @property
     def _purpose(self) -> str:
