@@ -55,20 +55,22 @@ class DecodePresenter(QuantPresenter):
     plotted: ClassVar[tuple[type, ...]] = (DecodeWindow,)
 
     def answer(self, run: Run) -> str:
-        """`29.3 ±0.8 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; empty without a fit."""
+        """`29.3 ±0.8 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; the speed alone without a fit."""
         result = run.result
         if not isinstance(result, DecodeResult):
             return ""
         doubt = "  unsteady" if run.unsteady else ""
         if result.depths:
             return f"{with_unit(depths_text(QuantSummary.of([run])), 'tok/s')}{doubt}"
-        if result.fit is None:
+        if result.latency is None:
             return ""
-        w, b = with_unit(w_text(result.fit), "tokens/ms"), with_unit(b_text(result.fit), "ms")
         speed = with_unit(tok_s_text(result.latency), "tok/s")
         if result.n_seqs > 1:
             together = with_unit(format_number(result.tok_s_together), "tok/s")
             speed = f"{result.n_seqs} users: {speed} each, {together} together"
+        if result.fit is None:
+            return f"{speed}{doubt}"
+        w, b = with_unit(w_text(result.fit), "tokens/ms"), with_unit(b_text(result.fit), "ms")
         return f"{speed}  W {w}  B {b}{doubt}"
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:

@@ -235,14 +235,14 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
 
     @on(RunsTable.Chosen)
     def _open_run(self, event: RunsTable.Chosen) -> None:
-        self._open((event.run,))
+        self.open_runs([event.run.run_id])
 
     def action_compare(self) -> None:
         marked = self._table.marked
         if len(marked) < 2:
             self.status.show("Mark two or more runs with space, then press c.")
         else:
-            self._open(marked)
+            self.open_runs([run.run_id for run in marked])
 
     def action_copy_command(self) -> None:
         if runs := self._selected:
@@ -251,7 +251,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     def action_save(self) -> None:
         if runs := self._selected:
             what = f"{describe_runs(runs)}{_if_running(runs, 'saved with the samples so far')}"
-            self.ask_to_save(what, lambda: self._load(runs), has_figures=any(map(may_draw, runs)))
+            run_ids = [run.run_id for run in runs]
+            self.ask_to_save(what, lambda: self._load(run_ids), has_figures=any(map(may_draw, runs)))
 
     def action_delete(self, what: Literal["cursor", "marked"]) -> None:
         """Delete the run at the cursor or, after a question, the marked ones; `action_undo` restores them."""
@@ -345,15 +346,15 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
 
         self.perform("list", read, show)
 
-    def _load(self, runs: Sequence[ListedRun]) -> list[SavedRun]:
+    def _load(self, run_ids: Sequence[int]) -> list[SavedRun]:
         with host_of(self).services.open_store() as store:
-            return [SavedRun.stored(store, store.load_run(run.run_id)) for run in runs]
+            return [SavedRun.stored(store, store.load_run(run_id)) for run_id in run_ids]
 
-    def _open(self, runs: Sequence[ListedRun]) -> None:
+    def open_runs(self, run_ids: Sequence[int]) -> None:
         """Open one run in full, or several side by side."""
 
         def read() -> Iterator[tuple[list[SavedRun], Repeats]]:
-            measured = self._load(runs)
+            measured = self._load(run_ids)
             repeats: Repeats = ()
             if len(measured) > 1:
                 with host_of(self).services.open_store() as store:
