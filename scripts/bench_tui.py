@@ -129,6 +129,7 @@ def _compare(home: _Home, quant: str, n_gen: int, n_pairs: int) -> float:
                 home.decode(n_gen)
             latencies[way] = home.latency(quant)
         quiet, tui = latencies["quiet"], latencies["TUI"]
+        assert quiet.p50_ms and tui.p50_ms
         ratios.append(tui.p50_ms / quiet.p50_ms)
         print(
             f"{number + 1:4} {quiet.p50_ms:10.3f} {quiet.p99_ms:8.3f} {tui.p50_ms:10.3f} {tui.p99_ms:8.3f}"

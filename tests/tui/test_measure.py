@@ -86,8 +86,7 @@ def test_no_explanation_is_cut_in_a_terminal_of_80_columns() -> None:
         (kind, field.label, field.unset) for kind, field in fields if len(field.label) > 14 or len(field.unset) > 39
     ]
     assert not long
-    missing = {(kind, field.label) for kind, field in fields if not field.unset}
-    assert missing == {("options", "--n-cpu-moe"), ("options", "--swa-full"), ("options", "--rpc")}
+    assert not [(kind, field.label) for kind, field in fields if not field.unset]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
 from ggbench.show.columns import bench_columns, depths_text
 from ggbench.show.document import record_of
 from ggbench.show.presenter import QuantPresenter
@@ -55,7 +56,7 @@ class DecodePresenter(QuantPresenter):
     plotted: ClassVar[tuple[type, ...]] = (DecodeWindow,)
 
     def answer(self, run: Run) -> str:
-        """`29.3 ±0.8 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; the speed alone without a fit."""
+        """`29.3 ±0.8 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; the speed alone if too few tokens were timed."""
         result = run.result
         if not isinstance(result, DecodeResult):
             return ""
@@ -68,10 +69,10 @@ class DecodePresenter(QuantPresenter):
         if result.n_seqs > 1:
             together = with_unit(format_number(result.tok_s_together), "tok/s")
             speed = f"{result.n_seqs} users: {speed} each, {together} together"
-        if result.fit is None:
-            return f"{speed}{doubt}"
-        w, b = with_unit(w_text(result.fit), "tokens/ms"), with_unit(b_text(result.fit), "ms")
-        return f"{speed}  W {w}  B {b}{doubt}"
+        fit = result.fit
+        texts = {} if fit is None else {"W": (w_text(fit), "tokens/ms"), "B": (b_text(fit), "ms")}
+        known = [f"  {name} {text} {unit}" for name, (text, unit) in texts.items() if text != UNKNOWN]
+        return f"{speed}{''.join(known)}{doubt}"
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         from ggbench.show.quants import rows_table

@@ -305,6 +305,9 @@ class FormDialog(Dialog[Answer]):
 
     @on(DescendantFocus)
     def explain(self) -> None:
+        """Explain the focused field, or keep the error of its text; a text may be as long as its line."""
+        for line in self.query(".-text"):
+            line.set_class(self.focused is not None and self.focused.parent is line, "-typed")
         if self._error and self._invalid is not None and self.focused is self.editor(self._invalid):
             return
         self._error = ""

@@ -25,6 +25,7 @@ from ggbench.decisions.compare.show import sentences_of
 from ggbench.errors import GgbenchError, StoreError, UnknownName
 from ggbench.runs.store.runs import RUNNING, DeletedRun
 from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
+from ggbench.show.names import quant_name
 from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of
@@ -105,7 +106,8 @@ class MeasuredScreen(RunsScreen):
         presenter = presenter_of(run.head.kind)
         if self._is_one:
             started = sanitize(run.head.started_at[:16]).replace("T", " ")
-            title, answer = f"Run {self._numbers} · {sanitize(run.head.kind)} · {started} UTC", [presenter.ending(run)]
+            what = f"{sanitize(run.head.kind)} of {quant_name(run.subject)}"
+            title, answer = f"Run {self._numbers} · {what} · {started} UTC", [presenter.ending(run)]
             details: RenderableType = presenter.details(run, folded=True, readings=self.runs[0].readings)
         else:
             comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
