@@ -276,7 +276,7 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "G", "enter")
         assert isinstance(app.screen, MeasuredScreen)
-        assert "Run 1 · decode · 2026-11-20 01:00 UTC" in words_of(app)
+        assert "Run 1 · decode of twin:qwen1.5-0.5b q4_k_m · 2026-11-20 01:00 UTC" in words_of(app)
         await press(app, pilot, "end")
         assert "Again: ggbench decode twin:qwen1.5-0.5b q4_k_m -n 3000" in words_of(app)
         await press(app, pilot, "escape", "k", "enter")
