@@ -1,7 +1,7 @@
 """How many experts a batch of a mixture touches: with a twin's random router, with skewed ones, and by chance.
 
-`ggbench speculate` times the verification of k + 1 different tokens of a twin, and of one token k + 1 times, which gives
-`least`. Experts decide the bytes that a batch reads, so this counts those that llama.cpp chooses in each layer. A
+`ggbench speculate` times the verification of k + 1 different tokens of a twin, and of one token k + 1 times, which
+gives `least`. Experts decide the bytes that a batch reads, so this counts those that llama.cpp chooses in each layer. A
 skewed router prefers some experts whatever the token: constants are added to its outputs, whose standard deviation is a
 multiple of that of the outputs. Nothing is timed, so the machine need not be idle.
 """

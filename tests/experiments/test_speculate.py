@@ -131,7 +131,7 @@ def test_a_large_model_that_is_not_here_follows_from_twins_of_some_layers(absent
     run, workers, said = _run(absent, target, _Costly())
     found, header = _result(run), absent.header()
     single_ms = (BASE_NS + NS_PER_BYTE * step_cost(header, range(16)).layer_bytes) / 1e6
-    assert found.basis == "twins of 2 and 6 of 16 layers" and "of disk" in said[0]
+    assert found.pair.basis == "twins of 2 and 6 of 16 layers" and "of disk" in said[0]
     (_, case, *_) = found.cases
     assert case.step.times.t1_ms == pytest.approx(single_ms, rel=1e-4)
     assert case.step.times.verify_ms == pytest.approx(single_ms + 0.3, rel=1e-4)
@@ -176,7 +176,7 @@ def test_a_random_router_leaves_an_interval_for_break_even(target: Target) -> No
 
     assert verdict(found).startswith("slower even if every drafted token is accepted")
     cases = tuple(map(routed, found.cases))
-    said = verdict(replace(found, cases=cases, has_random_router=True))
+    said = verdict(replace(found, cases=cases, pair=replace(found.pair, has_random_router=True)))
     assert re.match(r"slower below a length between \d\.\d+ and \d\.\d+ tokens per step", said), said
     assert "even if every" not in said and "at most" not in said
 

@@ -72,7 +72,7 @@ def test_a_server_answers_in_turns_and_twice_as_fast_with_drafts(
     assert isinstance(run.result, SpeculateResult), run.reason
     assert [(each.name, each.n_tokens) for each in run.result.texts] == [(name, 20) for name in TEXTS]
     assert {(round(each.gain.value, 6), each.difference, each.k) for each in run.result.texts} == {(2.0, "", 5)}
-    assert run.result.spec_type == "draft-simple" and run.result.draft is not None
+    assert run.result.pair.spec_type == "draft-simple" and run.result.pair.draft is not None
     assert PRESENTER.answer(run).startswith("faster on prose (2")
     flags = json.loads((tmp_path / "flags.json").read_text())  # of the last start, which the second round has first
     assert "--spec-type" in flags and flags[flags.index("--spec-draft-n-max") + 1] == "5"
@@ -94,7 +94,7 @@ def test_a_step_with_a_twin_takes_what_rejected_drafts_take(
     run = _run(tmp_path, target, SpeculateSettings((5,), within_s=0), has_own_layers=has_own_layers).run
     assert isinstance(run.result, SpeculateResult), run.reason
     (case,) = run.result.cases
-    assert (case.n_depth, case.k, run.result.texts, run.result.spec_type) == (0, 5, (), kind)
+    assert (case.n_depth, case.k, run.result.texts, run.result.pair.spec_type) == (0, 5, (), kind)
     assert (case.step.times.t1_ms, case.step.times.step_ms) == pytest.approx((10, 30))
     assert case.step.break_even.value == pytest.approx(3) and case.step.times.verify_ms is None
     flags = json.loads((tmp_path / "flags.json").read_text())

@@ -98,8 +98,7 @@ class SpeculateExperiment(Experiment):
         cases = tuple(SpeculationCase(n_depth, step) for n_depth, step in steps)
         nearest = [each for each in cases if each.n_depth == cases[0].n_depth]
         texts = () if pair.rejects_all else tuple(answered_texts(answers, nearest))
-        memory = recording.last(PairMemory)
-        return SpeculateResult(pair.draft, cases, pair.basis, pair.has_random_router, memory, texts, pair.spec_type)
+        return SpeculateResult(pair, cases, recording.last(PairMemory), texts)
 
 
 EXPERIMENT = SpeculateExperiment()

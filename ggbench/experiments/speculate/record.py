@@ -122,7 +122,7 @@ class DraftedPair(msgspec.Struct, frozen=True):
     layers: tuple[StepCost, ...] = ()
     """For a model that is not here: the layers of its twins, fewest first, then its own; empty if measured whole."""
     has_random_router: bool = False
-    """Whether a twin's router chooses the experts: a batch then touches more of them than with trained weights."""
+    """Whether a twin's router chooses the experts, so that verifying seems to cost more than with trained weights."""
     spec_type: str = ""
     """Type of a server's drafts; empty if steps are timed."""
     rejects_all: bool = False
@@ -130,7 +130,7 @@ class DraftedPair(msgspec.Struct, frozen=True):
 
     @property
     def basis(self) -> str:
-        """`twins of 2 and 6 of 64 layers`; empty if measured whole."""
+        """Source of the times of a model that is not here: `twins of 2 and 6 of 64 layers`; empty if measured whole."""
         if not self.layers:
             return ""
         *twins, whole = self.layers
@@ -237,20 +237,13 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
 
     no_one_memory: ClassVar[str] = "measured with a draft model"
 
-    draft: Subject | None
-    """None for drafts without a file, such as n-grams."""
+    pair: DraftedPair
     cases: tuple[SpeculationCase, ...] = ()
     """Ordered by depth, then by k."""
-    basis: str = ""
-    """Source of the model's times if it is not here: `twins of 2 and 6 of 64 layers`."""
-    has_random_router: bool = False
-    """Whether a twin's router chose the experts, so that verifying seems to cost more than with trained weights."""
     memory: PairMemory | None = None
     """None if it could not be sized."""
     texts: tuple[DraftedText, ...] = ()
     """Empty for a twin, which has no text to accept."""
-    spec_type: str = ""
-    """Type of a server's drafts; empty if steps were timed."""
 
     @property
     def depths(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ggbench.experiments.speculate.record import (
+    DraftedPair,
     DraftedText,
     PairMemory,
     SpeculateResult,
@@ -84,13 +85,16 @@ _SPECULATION = Shape(
     MEASURED_FILE,
     CACHE_TYPES,
     field(
-        "draft", _DRAFT | None,
-        "The draft model; null for drafts without a file, such as n-grams.",
-        lambda run: (found := result_of(run)) and found.draft,
+        "draft", _DRAFT | None, "The draft model; null for drafts without a file, such as n-grams.",
+        lambda run: (found := result_of(run)) and found.pair.draft,
     ),
     field("verdict", str | None, "", lambda run: ((found := result_of(run)) and verdict(found)) or None),
     field("cases", many(_CASE), "", lambda run: found.cases if (found := result_of(run)) else ()),
-    of(SpeculateResult, "basis? has_random_router memory texts spec_type?", result_of, maybe=True),
+    of(
+        DraftedPair, "basis? has_random_router spec_type?",
+        lambda run: (found := result_of(run)) and found.pair, maybe=True,
+    ),
+    of(SpeculateResult, "memory texts", result_of, maybe=True),
     field(
         "published", many(_PUBLISHED), "At the smallest depth.",
         lambda run: published_gains(found) if (found := result_of(run)) else (),
@@ -145,7 +149,7 @@ class SpeculatePresenter(Presenter):
         found, name = result_of(run), quant_name(run.subject)
         if found is None:
             return run_page(run, name, (), folded=folded, readings=readings)
-        by = quant_names([run.subject, found.draft])[1] if found.draft else found.spec_type
+        by = quant_names([run.subject, drafts])[1] if (drafts := found.pair.draft) else found.pair.spec_type
         heading = Text(f"{name}, drafted by {by}", style="bold")
         heading.append(f"\n{self.ending(run)}", style="not bold")
         parts: list[RenderableType] = []
@@ -153,13 +157,13 @@ class SpeculatePresenter(Presenter):
             facts = [
                 *_fastest(found),
                 *_memory_facts(found.memory),
-                ("from", found.basis),
+                ("from", found.pair.basis),
                 *_published_facts(found),
                 ("llama-server", server_line(run, found)),
             ]
             parts = [AsWide(lambda width: self.table([run], width=width)), facts_table("", facts)]
         elif found.texts:
-            facts = [("type of drafts", found.spec_type), ("llama-server", server_line(run, found))]
+            facts = [("type of drafts", found.pair.spec_type), ("llama-server", server_line(run, found))]
             parts = [facts_table("", facts)]
         if found.texts:
             parts.insert(0, AsWide(lambda width: _texts_table(found.texts, width)))
@@ -201,7 +205,7 @@ def _captions(runs: Sequence[Run], cases: Sequence[SpeculationCase]) -> str:
     of_server = [each.step.times.verify_ms is None for each in cases]
     parts = [*([] if all(of_server) else [_PARTS_NOTE]), *([_SERVED_NOTE] if any(of_server) else []), _CAPTION]
     lines = [" ".join(parts), twin_caption(run.subject for run in runs)]
-    if any((found := result_of(run)) and found.has_random_router for run in runs):
+    if any((found := result_of(run)) and found.pair.has_random_router for run in runs):
         has_least = any(each.step.least_break_even_len for each in cases)
         range_text = "between `least`, if all its tokens needed the same experts, and the value shown."
         lines.insert(1, _MOE_NOTE + (range_text if has_least else "below the value shown."))
@@ -249,14 +253,14 @@ def _texts_table(texts: Sequence[DraftedText], width: int) -> RenderableType:
 
 def _published_facts(found: SpeculateResult) -> list[tuple[str, str]]:
     """Return the speed-up at the lengths that others published for this method; other methods have other costs."""
-    method = found.spec_type.removeprefix("draft-").replace("simple", "draft") or "draft"
+    method = found.pair.spec_type.removeprefix("draft-").replace("simple", "draft") or "draft"
     gains = [each for each in published_gains(found) if each.figure.method == method]
     if not gains:
         return []
     lens, speedups = [each.figure.mean_len for each in gains], [each.speedup.value for each in gains]
     low, high = (format_number(length) for length in (min(lens), max(lens)))
     slow, middle, fast = (format_number(x, 2) for x in (min(speedups), statistics.median(speedups), max(speedups)))
-    at_least = "at least " if found.has_random_router else ""
+    at_least = "at least " if found.pair.has_random_router else ""
     text = f"{at_least}{slow} to {fast}x, median {middle}x (L {low} to {high}, {counted(len(gains), 'figure')})"
     return [("at others' lengths", text)]
 

@@ -59,7 +59,7 @@ def verdict(found: SpeculateResult) -> str:
         length = expected_text(case.step.break_even)
         parts.append(f"{at}slower below {length} tokens per step (k {case.k}, {format_percent(share)} accepted)")
     fastest = max((case.step.best_speedup for case in found.cases), key=lambda gain: gain.value, default=None)
-    if fastest is not None and fastest.value > 1 and not found.has_random_router:
+    if fastest is not None and fastest.value > 1 and not found.pair.has_random_router:
         parts.append(f"at most {expected_text(fastest)} times as fast")
     return "; ".join(parts)
 
@@ -113,8 +113,10 @@ def server_line(run: Run, found: SpeculateResult) -> str:
         k = texts[0].k
     else:
         return ""
-    draft = ["-md", _file(found.draft)] if found.draft else []
-    flags = server_flags(setup, on_gpu=run.memory.weights_on_gpu, draft=draft, spec_type=found.spec_type, n_draft=k)
+    draft = ["-md", _file(found.pair.draft)] if found.pair.draft else []
+    flags = server_flags(
+        setup, on_gpu=run.memory.weights_on_gpu, draft=draft, spec_type=found.pair.spec_type, n_draft=k
+    )
     return shlex.join(["llama-server", "-m", _file(run.subject), *flags])
 
 
