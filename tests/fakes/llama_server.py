@@ -50,8 +50,8 @@ NO_MEMORY = """\
 NO_DRAFTS = """\
 0.00.800.000 E srv  load_model: failed to initialize speculative decoding context: draft model vocab type must match"""
 N_DRAFTED = 8
-N_REJECTED = 95
-"""Drafted tokens of an answer of 20, in steps of 5, if each is rejected."""
+N_REJECTED = 80
+"""Drafted tokens of an answer of 20, in steps of 5 or as many as are left, if each is rejected."""
 METRICS = """\
 # TYPE llamacpp:spec_decode_num_drafts_total counter
 llamacpp:spec_decode_num_drafts_total {steps}

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from ggbench.engines.events import Continued
 from ggbench.experiments.speculate.record import AnsweredText, SpeculationRound
 from ggbench.sizing.layer_sample import MODEL_ERROR, StepCost
 from ggbench.stats.speculation import MeasuredStep, StepTimes, measured_step
@@ -54,24 +53,23 @@ def answered_steps(answers: Sequence[AnsweredText]) -> Iterator[tuple[int, Measu
     """Yield the steps of a server that rejected every draft, over at least two rounds with and without drafts."""
     rounds = []
     for number in sorted({each.round for each in answers}):
-        plain, drafted = ([each for each in answers if each.round == number and each.is_drafted is which]
-                          for which in (False, True))  # fmt: skip
-        if plain and drafted:
-            t1_ms = statistics.median(1e3 / each.tok_s for each in plain)
-            k = drafted[0].k or 0
-            whole = [step for each in drafted if (step := _step_ms(each.answer, k, t1_ms)) is not None]
-            if whole:
-                rounds.append(StepTimes(k, t1_ms, None, None, None, statistics.median(whole), 0.0))
+        here = [each for each in answers if each.round == number]
+        plain_ms = [1e3 / each.tok_s for each in here if not each.is_drafted]
+        drafted = [each for each in here if each.is_drafted and each.answer.n_drafted]
+        if plain_ms and drafted:
+            t1_ms, k = statistics.median(plain_ms), max(_drafted_at_most(each) for each in drafted)
+            step_ms = statistics.median(_step_ms(each, k, t1_ms) for each in drafted)
+            rounds.append(StepTimes(k, t1_ms, None, None, None, step_ms, 0.0))
     if len(rounds) > 1:
         yield 0, measured_step(rounds)
 
 
-def _step_ms(answer: Continued, k: int, t1_ms: float) -> float | None:
-    """Return the time of a step of `k` drafted tokens, each of which yielded one; None if nothing was drafted.
+def _drafted_at_most(text: AnsweredText) -> int:
+    """Return the tokens that a step drafted; some heads draft fewer than asked for, and no step more than are left."""
+    n_drafted, lefts, asked = text.answer.n_drafted, range(text.answer.n_tokens - 1), text.k or 0
+    return next((k for k in range(1, asked) if sum(min(k, left) for left in lefts) >= n_drafted), asked)
 
-    The last steps of an answer draft fewer tokens, and are taken to be shorter in proportion.
-    """
-    n_steps = answer.n_tokens - 1
-    if not answer.n_drafted:
-        return None
-    return t1_ms + (answer.decode_ns / 1e6 / n_steps - t1_ms) * k * n_steps / answer.n_drafted
+
+def _step_ms(text: AnsweredText, k: int, t1_ms: float) -> float:
+    """Return the time of a step of `k` drafted tokens; the shorter ones take less in proportion."""
+    return t1_ms + (1e3 / text.tok_s - t1_ms) * k * (text.answer.n_tokens - 1) / text.answer.n_drafted
