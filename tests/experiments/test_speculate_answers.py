@@ -99,7 +99,7 @@ def test_a_step_with_a_twin_takes_what_rejected_drafts_take(
     assert case.step.break_even.value == pytest.approx(3.375) and case.step.times.verify_ms is None
     flags = json.loads((tmp_path / "flags.json").read_text())
     assert flags[flags.index("--spec-synth-len") + 1] == "1" and ("-md" in flags) is not has_own_layers
-    assert PRESENTER.answer(run).startswith("slower below 3.4")
+    assert PRESENTER.answer(run).startswith("slower below 3.3")
     line = server_line(run, run.result)
     assert f"--spec-type {kind} --spec-draft-n-max 5" in line and "synth" not in line
     page = Console(width=80, file=io.StringIO())
