@@ -68,7 +68,8 @@ def main() -> int:
         }
         numbers = [run.run_id for run in newest]
         for command in asked.commands:
-            words = (sys.executable, "-P", "-m", "ggbench", *shlex.split(command.format(*numbers, model=model, bundle=bundle)))
+            line = command.format(*numbers, model=model, bundle=bundle)
+            words = (sys.executable, "-P", "-m", "ggbench", *shlex.split(line))
             for (tree, size), home in homes.items():
                 environment = {**base, "XDG_DATA_HOME": str(home), "PYTHONPATH": str(trees[tree])}
                 jobs[command, tree, size] = words, environment

@@ -45,7 +45,7 @@ def test_the_cpu_has_its_governors_and_instructions(tmp_path: Path) -> None:
 
 
 def test_the_load_is_that_of_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 8 s of all CPUs 5 were busy: 1 with this process, 2 with a child of it that ended, 2 with others."""
+    """The CPUs were busy for 5 of 8 s: 1 with this process, 2 with a child of it that ended, 2 with others."""
     busy_and_total_s, own_s = iter([(100.0, 1000.0), (105.0, 1008.0)]), iter([(3.0, 1.0, 0, 0), (3.5, 1.5, 1.5, 0.5)])
     monkeypatch.setattr(readings, "cpu_seconds", lambda: next(busy_and_total_s))
     monkeypatch.setattr("os.times", lambda: next(own_s))

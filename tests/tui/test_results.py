@@ -82,12 +82,10 @@ def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Pa
     look(steps)
 
 
-def test_a_filter_finds_runs_older_than_those_listed(
-    look: Look, filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_filter_finds_runs_older_than_those_listed(look: Look, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A marked run stays listed when the filter is gone."""
     monkeypatch.setattr("ggbench.tui.stored_runs.MOST_LISTED", 2)
-    monkeypatch.setattr("ggbench.tui.screens.results._PAUSE_S", 0.0)
+    monkeypatch.setattr("ggbench.tui.screens.results._PAUSE_S", 0.001)
 
     async def search(app: GgbenchApp, pilot: Page, *keys: str) -> list[int]:
         *before, last = keys
