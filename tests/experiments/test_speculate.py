@@ -172,7 +172,7 @@ def test_a_random_router_leaves_an_interval_for_break_even(target: Target) -> No
 
     def routed(case: SpeculationCase) -> SpeculationCase:
         times = case.step.times
-        return replace(case, step=replace(case.step, times=replace(times, repeated_ms=times.verify_ms / 10)))
+        return replace(case, step=replace(case.step, times=replace(times, repeated_ms=(times.verify_ms or 0) / 10)))
 
     assert verdict(found).startswith("slower even if every drafted token is accepted")
     cases = tuple(map(routed, found.cases))

@@ -12,11 +12,10 @@ from ggbench.commands.options import run_by
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported, UsageError
-from ggbench.experiments.speculate.answers import answered_texts
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings
 from ggbench.experiments.speculate.show import PRESENTER
-from ggbench.experiments.speculate.texts import TEXTS
+from ggbench.experiments.speculate.texts import TEXTS, answered_texts
 from ggbench.experiments.speculate.verdict import server_line
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
