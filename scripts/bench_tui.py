@@ -162,9 +162,9 @@ class _Home:
             write_sparse_file(folder / f"{name}-q4_k_m.gguf", header, n_bytes)
 
     @contextmanager
-    def terminal(self, *arguments: str) -> Iterator[_Terminal]:
+    def terminal(self, *arguments: str) -> Iterator[Terminal]:
         """Start the TUI; it is killed in the end unless it quit."""
-        terminal = _Terminal([sys.executable, "-P", "-m", "ggbench", "tui", *arguments], self._environment, *self._size)
+        terminal = Terminal([sys.executable, "-P", "-m", "ggbench", "tui", *arguments], self._environment, *self._size)
         try:
             yield terminal
         finally:
@@ -203,7 +203,7 @@ def _home(path: Path, columns: int, rows: int) -> Iterator[_Home]:
         yield _Home(Path(folder), path, columns, rows)
 
 
-class _Terminal:
+class Terminal:
     """A program in a pseudo-terminal; what it draws is taken in while something is waited for."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], columns: int, rows: int) -> None:
