@@ -47,7 +47,8 @@ class ComparisonReport:
         yield from _depths(comparison, options.max_width)
         yield from (Text(line, "dim") for line in (*versus_sentences(comparison), spread_sentence(comparison)) if line)
         if self._has_answer:
-            yield from (Text(), Text("Result", "bold"), *map(_indented, sentences_of(comparison)))
+            yield Text("\nResult", "bold")
+            yield from map(_indented, sentences_of(comparison))
 
 
 def _tables(comparison: Comparison, width: int) -> Iterator[Table | Text]:
