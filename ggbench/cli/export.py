@@ -166,8 +166,7 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportO
 def import_command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> None:
     """Store results of other tools: llama-bench's JSON, CSV and Markdown, and llama-perplexity's output.
 
-    It also reads files from `ggbench export` and the --json output of bench, decode, prefill, maxctx, speed and quality
-    (all results, but no individual steps). The format is recognized from the content; - is stdin. llama-perplexity's
+    It also reads files from `ggbench export`. The format is recognized from the content; - is stdin. llama-perplexity's
     output needs both streams: llama-perplexity ... > ppl.txt 2>&1.
 
     Imported runs are marked as such; they are listed, plotted and compared, but never count as measured on this
