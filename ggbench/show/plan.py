@@ -14,11 +14,9 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES, CTX_CHECKPOINTS
 from ggbench.hub.repo_records import RepoListing
 from ggbench.show import ESSENTIAL, FITS_NOT, UNKNOWN
-from ggbench.show.against import PublishedSize
 from ggbench.show.changes import CHANGE, changes_report, left_text
-from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
+from ggbench.show.document import Document, Shape, field, many, of
 from ggbench.show.names import models_title, row_labels
-from ggbench.show.published import ROW as PUBLISHED_ROW
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
 from ggbench.show.text import drafting_text, planned_speed_text, slots_text, swa_text
 from ggbench.sizing.plan_record import (
@@ -369,12 +367,6 @@ _BANDWIDTH = of(
     Bandwidth, "bandwidth_bytes_per_s=bytes_per_s bandwidth_source=source", lambda budget: budget.bandwidth, maybe=True
 )
 MEMORY = Shape("Machine", "The memory budget.", of(Budget, f"{_DEVICE} budget_bytes=usable_bytes"), _BANDWIDTH)
-PUBLISHED_SIZE = Shape(
-    "PublishedSize",
-    "A published size of it.",
-    of(PublishedSize, without="row"),
-    within(lambda size: size.row, PUBLISHED_ROW.fields),
-)
 DEVICE = Shape(
     "Device",
     "Memory taken on one GPU, or in main memory as the last; null where the size of main memory is unknown.",
@@ -395,7 +387,6 @@ PLAN_ROW = Shape(
     field("devices", many(DEVICE), "By device, if the plan is for a GPU; main memory is the last."),
     field("stacks", many(_STACK), "Contents of each memory; main memory is the last."),
     of(PlanRow, "fits_with file? exceeds_training reason?"),
-    sometimes(field("against", many(PUBLISHED_SIZE), "With --against published.")),
 )
 PLAN = Document(
     "plan",
