@@ -71,9 +71,9 @@ def _measure(n_gen: int, output: Output) -> MeasureResult:
     asked = MeasureRequest(parse_model(_MODEL, *_QUANTS), LlamaConfig(), HubOptions(), output)
     measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
     if output.as_json:
-        from ggbench.show.run_documents import DEMO
+        from ggbench.show.run_documents import BENCH
 
-        output.document(DEMO, model=_MODEL, n_gen=n_gen, rows=measured.summaries)
+        output.document(BENCH, model=_MODEL, n_gen=n_gen, rows=measured.summaries)
         measured.leave()
     else:
         show_summaries(measured.summaries, output, text_format="table", plot=True)

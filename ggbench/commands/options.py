@@ -176,7 +176,6 @@ _ENGINE = source_option(
 )
 
 no_measure_option = option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
-samples_option = output_option("--samples", "With --json, include the time of every token.", is_flag=True)
 projector_option = memory_option(
     "-mm --mmproj",
     "Count this multimodal projector (mmproj GGUF); auto for the one beside MODEL or in its repo.",

@@ -22,7 +22,7 @@ def test_an_empty_store_says_what_to_do(ggbench: Run) -> None:
 def test_list_show_and_remove(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     ggbench("decode", tiny_twin, "-n", "300")
     ggbench("decode", tiny_twin, "-n", "400")
-    rows = ggbench("results", "list", "--json")
+    rows = ggbench("results", "--json")
     assert [row["run_id"] for row in rows.json["rows"]] == [2, 1]
     shown = ggbench("results", "show", "2", "--plot")
     assert shown.code == 0
@@ -32,7 +32,7 @@ def test_list_show_and_remove(ggbench: Run, machine: FakeMachine, tiny_twin: Pat
     assert refused.code == 2
     assert "--yes" in refused.err
     assert ggbench("results", "rm", "1", "--yes").code == 0
-    assert [row["run_id"] for row in ggbench("results", "list", "--json").json["rows"]] == [2]
+    assert [row["run_id"] for row in ggbench("results", "--json").json["rows"]] == [2]
 
 
 def test_a_no_removes_nothing(

@@ -53,7 +53,7 @@ def test_an_error_is_spelled(home: Path) -> None:
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_is_quiet(stored: int, closed: str) -> None:
     """No other file gets its descriptor, so nothing is printed into the results file."""
-    command = f"{sys.executable} -P -m ggbench results list {closed}"
+    command = f"{sys.executable} -P -m ggbench results {closed}"
     ran = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert bool(ran.stdout) is (">&-" not in closed.replace("2>&-", ""))
