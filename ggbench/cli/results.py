@@ -13,6 +13,9 @@ from ggbench.errors import ExitCode, UsageError
 from ggbench.show.glossary import LISTS
 from ggbench.text import sanitize
 
+_model_option = option("--model", "Only runs of this MODEL, as it was typed.")
+_limit_option = option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=50)
+
 
 @click.group(
     cls=DocumentedGroup,
@@ -27,8 +30,8 @@ from ggbench.text import sanitize
     ggbench results rm 3 4
     """,
 )
-@option("--model", "Only runs of this MODEL, as it was typed.")
-@option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=50)
+@_model_option
+@_limit_option
 @output_options
 def command(model: str | None, limit: int, output: Output) -> None:
     """List the stored runs, show one in full, or remove some.
@@ -42,6 +45,7 @@ def command(model: str | None, limit: int, output: Output) -> None:
 
 
 def _list_runs(model: str | None, limit: int, output: Output) -> None:
+    """List the most recent runs, as `ggbench results` does."""
     from ggbench.runs.store.database import Store
     from ggbench.show.listed_runs import ListedRun
     from ggbench.show.quants import runs_table
@@ -57,6 +61,11 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
         output.notice("No runs yet. Try: ggbench demo")
     else:
         output.show(runs_table(runs, width=output.console().width))
+
+
+command.command("list", examples="ggbench results list --model qwen2.5-7b")(
+    _model_option(_limit_option(output_options(_list_runs)))
+)
 
 
 @command.command(
