@@ -19,10 +19,12 @@ from ggbench.decisions.known_losses import (
     typical_loss,
 )
 from ggbench.decisions.known_speeds import KnownSpeeds, with_estimates
+from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.instead import what_instead
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.neighbours import with_neighbours
-from ggbench.decisions.pick.recommend import check, concessions, recommend
+from ggbench.decisions.pick.order import concessions
+from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
 from ggbench.engines.endings import Outcome

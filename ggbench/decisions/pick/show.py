@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.drafts import PossibleDraft
 from ggbench.decisions.pick.needs import RULES, ChatTurn, Needs, workload_text
-from ggbench.decisions.pick.recommend import is_comfortable
+from ggbench.decisions.pick.order import is_comfortable
 from ggbench.decisions.pick.record import (
     Alternative,
     Candidate,

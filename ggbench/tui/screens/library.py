@@ -500,7 +500,8 @@ class LibraryScreen(StartScreen):
         library = self.library
 
         def steps() -> Iterator[Checked | tuple[Pick, Sequence[Checked]] | None]:
-            from ggbench.decisions.pick.recommend import best_way, check, ranked
+            from ggbench.decisions.pick.checks import check
+            from ggbench.decisions.pick.recommend import best_way, ranked
 
             request, pick = library.request(budget), None
 
