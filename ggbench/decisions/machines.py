@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -15,7 +14,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.changes import change_options
 from ggbench.show.document import Document, Shape, field, many
-from ggbench.show.names import models_title
+from ggbench.show.names import models_title, short_device
 from ggbench.show.plan import MEMORY, PLAN_ROW, fit_text, longest_text
 from ggbench.show.tables import fitted_table, left, names, notes, right
 from ggbench.show.text import planned_speed_text
@@ -114,13 +113,9 @@ PLAN_MACHINES = Document(
 )
 
 
-_MAKERS = re.compile(r"\b(?:NVIDIA|GeForce|AMD|Intel|Apple|Graphics)\b ?")
-
-
 def machine_names(budgets: Sequence[Budget]) -> list[str]:
     """Return short names of the machines, with their memory: some cards of one name are sold with two sizes."""
-    short = (_MAKERS.sub("", sanitize(budget.device)).strip() for budget in budgets)
-    return [f"{name} {format_bytes(budget.memory_bytes)}" for name, budget in zip(short, budgets, strict=True)]
+    return [f"{short_device(budget.device)} {format_bytes(budget.memory_bytes)}" for budget in budgets]
 
 
 def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice], *, width: int) -> RenderableType:

@@ -20,7 +20,8 @@ from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.changes import changes_report
 from ggbench.show.names import model_names
-from ggbench.show.plan import draft_text, longest_text
+from ggbench.show.plan import longest_text
+from ggbench.show.plan_facts import draft_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import in_words, sanitize
