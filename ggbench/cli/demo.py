@@ -76,7 +76,7 @@ def _measure(n_gen: int, output: Output) -> MeasureResult:
         output.document(BENCH, model=_MODEL, n_gen=n_gen, rows=measured.summaries)
         measured.leave()
     else:
-        show_summaries(measured.summaries, output, text_format="table", plot=True)
+        show_summaries(measured.summaries, output, plot=True)
     return measured
 
 

@@ -81,17 +81,11 @@ def show_run(run: Run, output: Output, *, plot: bool = False, readings: Sequence
         show_plot([QuantSummary.of([run])], output)
 
 
-def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_format: str, plot: bool) -> None:
-    from ggbench.show.columns import bench_columns, rows_as_csv, rows_as_markdown
+def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, plot: bool) -> None:
+    from ggbench.show.columns import bench_columns
+    from ggbench.show.quants import rows_table
 
-    if text_format == "csv":
-        click.echo(rows_as_csv(summaries), nl=False)
-    elif text_format == "md":
-        click.echo(rows_as_markdown(summaries, bench_columns(summaries)), nl=False)
-    else:
-        from ggbench.show.quants import rows_table
-
-        output.show(rows_table(summaries, bench_columns(summaries), width=output.console().width))
+    output.show(rows_table(summaries, bench_columns(summaries), width=output.console().width))
     if plot:
         show_plot(summaries, output)
 

@@ -148,8 +148,7 @@ def test_a_finished_run_names_the_command_that_shows_it(
 def test_a_repeated_run_counts_the_tokens_of_one_repetition(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path
 ) -> None:
-    table = ggbench("bench", tiny_twin, "-n", "300", "--repeat", "2", "--format", "csv").out.splitlines()
-    row = dict(zip(table[0].split(","), table[1].split(","), strict=False))
-    assert (row["n_gen"], row["repeat"]) == ("300", "2")
+    (row,) = ggbench("bench", tiny_twin, "-n", "300", "--repeat", "2", "--json").json["rows"]
+    assert (row["n_gen"], row["repeat"]) == (300, 2)
     document = ggbench("results", "show", "1", "--json").json
     assert (document["n_gen"], document["repeat"], document["fit"]["n_samples"]) == (300, 2, 600)
