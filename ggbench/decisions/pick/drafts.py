@@ -59,7 +59,7 @@ def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
     row, model = candidate.row, _in_catalog(candidate.row.model)
     if model is None or not row.weight_bytes:
         return None
-    words = ["ggbench", "speculate", row.model, candidate.selector or row.quant]
+    words = ["ggbench", "speculate", row.model, candidate.quant]
     if model.hyper.n_layer_nextn:
         lens = _published_lens("mtp")
         command = shlex.join([*words, "--mtp", "--engine", "llama-server"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.order import Concessions, concessions, is_unsure, last_order, loss_order, pace
-from ggbench.decisions.pick.record import Against, Candidate, Checked, Reason
+from ggbench.decisions.pick.record import Against, Checked, Reason
 
 
 def reasons_of(chosen: Checked, checked: Sequence[Checked], needs: Needs) -> Iterator[Reason]:
@@ -15,8 +15,8 @@ def reasons_of(chosen: Checked, checked: Sequence[Checked], needs: Needs) -> Ite
     by_quant: dict[str, list[Checked]] = {}
     for each in checked:
         row = each.candidate.row
-        if each.candidate.model_key == own.model_key and row.weight_bytes and quant_of(each.candidate) != quant_of(own):
-            by_quant.setdefault(quant_of(each.candidate), []).append(each)
+        if each.candidate.model_key == own.model_key and row.weight_bytes and each.candidate.quant != own.quant:
+            by_quant.setdefault(each.candidate.quant, []).append(each)
     asked = concessions(own, needs)
     best = [min(group, key=lambda each: _rank(each, needs, asked)) for group in by_quant.values()]
     size = own.row.weight_bytes or 0
@@ -39,10 +39,6 @@ def reasons_of(chosen: Checked, checked: Sequence[Checked], needs: Needs) -> Ite
                 "larger" if is_larger else "smaller",
                 theirs / mine if is_alike else None,
             )
-
-
-def quant_of(candidate: Candidate) -> str:
-    return candidate.selector or candidate.row.quant
 
 
 def _rank(each: Checked, needs: Needs, asked: Concessions) -> tuple[object, ...]:

@@ -26,7 +26,7 @@ from ggbench.decisions.pick.order import (
     loss_order,
     pace,
 )
-from ggbench.decisions.pick.reasons import quant_of, reasons_of
+from ggbench.decisions.pick.reasons import reasons_of
 from ggbench.decisions.pick.record import Alternative, BestIn, Candidate, Checked, Label, Pick
 from ggbench.engines.endings import Outcome
 
@@ -79,7 +79,7 @@ def ranked(pick: Pick) -> tuple[Checked, ...]:
     """
     by_quant: dict[tuple[str, str], list[Checked]] = {}
     for each in pick.checked:
-        by_quant.setdefault((each.candidate.model_key, quant_of(each.candidate)), []).append(each)
+        by_quant.setdefault((each.candidate.model_key, each.candidate.quant), []).append(each)
     left = [
         pick.recommended if pick.recommended in group else best_way(group, pick.needs) for group in by_quant.values()
     ]

@@ -122,7 +122,7 @@ def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
     cells = [
         names("", (label for label, _ in shown)),
         *models,
-        names("quant", (each.selector or each.row.quant for each in candidates)),
+        names("quant", (each.quant for each in candidates)),
         left("options", (" ".join(each.options) for each in candidates), stays=True),
         left("KV", ("/".join(dict.fromkeys(each.cache)) for each in candidates), stays=True),
         right("loss", map(loss_text, candidates), "nats", stays=True),
