@@ -235,6 +235,8 @@ offline_option = as_record("hub", HubOptions, HubOptions.__struct_fields__, *fie
 """Add --offline; the command gets `hub`, a HubOptions."""
 output_options = as_record("output", _output, Output.__struct_fields__, *field_options(Output))
 """Add --json and --quiet; the command gets `output`, an Output."""
+quiet_option = as_record("output", _output, Output.__struct_fields__, *field_options(Output, ["quiet"]))
+"""Add --quiet alone; the command gets `output`, an Output."""
 _download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions))
 
 
