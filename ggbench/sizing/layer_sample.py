@@ -5,18 +5,17 @@ A twin of a few layers is timed once for each placement; that time is scaled to 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-
 import msgspec
-from msgspec.structs import replace
+import re
+from collections.abc import (Sequence)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (Unsupported)
+from ggbench.gguf_file.model_file import (LayerKind, ModelFile, layer_kinds, layer_of)
+from ggbench.sizing.placement import (Placement)
+from ggbench.sizing.theory.kv_cache import (kv_cache)
+from ggbench.units import (counted)
+from msgspec.structs import (replace)
 
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import Unsupported
-from ggbench.gguf_file.model_file import LayerKind, ModelFile, layer_kinds, layer_of
-from ggbench.sizing.placement import Placement
-from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.units import counted
 
 MODEL_ERROR = 0.08
 """Relative error of steps extrapolated from such twins, besides the spread of their rounds, at a probability of 95 %;
@@ -83,6 +82,11 @@ def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type
         windowed,
         kv_cache(model, type_k, type_v).window,
     )
+
+
+def model_cost(model: ModelFile, type_k: str = "f16", type_v: str = "f16") -> StepCost:
+    """Return the bytes that a step of the model's layers reads. Raises like `step_cost`."""
+    return step_cost(model, range(model.n_layer - model.n_layer_nextn), type_k, type_v)
 
 
 def _groups(model: ModelFile) -> list[_Group]:
