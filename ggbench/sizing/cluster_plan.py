@@ -9,32 +9,33 @@ these.
 
 from __future__ import annotations
 
-import msgspec
 import statistics
 import tempfile
-from collections.abc import (Callable, Iterator, Mapping, Sequence)
-from ggbench.engines.contract import (DecodeAtDepth, Engine, Source)
-from ggbench.engines.endings import (Completed, Ending, EngineEnded)
-from ggbench.engines.events import (Steps)
-from ggbench.engines.llama.config import (LlamaConfig, whole_steps)
-from ggbench.engines.llama.rpc_client import (Link)
-from ggbench.errors import (EngineFailed, Unsupported)
-from ggbench.fields import (reproduce)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.gguf_file.twin import (require_twin_room, twin_folder, twin_of, write_sparse)
-from ggbench.gguf_file.twin_writer import (TwinGroup, group_twins)
-from ggbench.models.targets import (Target)
-from ggbench.sizing.cluster import (ClusterPlan, ClusterSplit, DeviceSpeed)
-from ggbench.sizing.dry_allocator import (DryAllocator, DryContext)
-from ggbench.sizing.layer_sample import (StepCost, model_cost, step_cost, twin_layers)
-from ggbench.sizing.placement import (Placement)
-from ggbench.sizing.plan import (DEFAULT_N_CTX)
-from ggbench.sizing.plan_record import (DeviceMemory)
-from ggbench.sizing.search_budget import (main_memory_budget)
-from itertools import (combinations)
-from msgspec.structs import (replace)
-from pathlib import (Path)
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.contract import DecodeAtDepth, Engine, Source
+from ggbench.engines.endings import Completed, Ending, EngineEnded
+from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LlamaConfig, whole_steps
+from ggbench.engines.llama.rpc_client import Link
+from ggbench.errors import EngineFailed, Unsupported
+from ggbench.fields import reproduce
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import require_twin_room, twin_folder, twin_of, write_sparse
+from ggbench.gguf_file.twin_writer import TwinGroup, group_twins
+from ggbench.models.targets import Target
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.layer_sample import StepCost, model_cost, step_cost, twin_layers
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan import DEFAULT_N_CTX
+from ggbench.sizing.plan_record import DeviceMemory
+from ggbench.sizing.search_budget import main_memory_budget
 
 
 class Cluster(msgspec.Struct, frozen=True):

@@ -5,17 +5,18 @@ A twin of a few layers is timed once for each placement; that time is scaled to 
 
 from __future__ import annotations
 
-import msgspec
 import re
-from collections.abc import (Sequence)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (Unsupported)
-from ggbench.gguf_file.model_file import (LayerKind, ModelFile, layer_kinds, layer_of)
-from ggbench.sizing.placement import (Placement)
-from ggbench.sizing.theory.kv_cache import (kv_cache)
-from ggbench.units import (counted)
-from msgspec.structs import (replace)
+from collections.abc import Sequence
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import Unsupported
+from ggbench.gguf_file.model_file import LayerKind, ModelFile, layer_kinds, layer_of
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.units import counted
 
 MODEL_ERROR = 0.08
 """Relative error of steps extrapolated from such twins, besides the spread of their rounds, at a probability of 95 %;
