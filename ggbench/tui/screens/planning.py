@@ -7,7 +7,7 @@ earlier ones are dropped.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from textual import events, on
 
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.record import Checked, Pick
+from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.tui.host import RunStored, TaskScreen, host_of
@@ -176,15 +176,20 @@ class PlanScreen(TaskScreen):
         library = self.library
 
         def steps() -> Iterator[Checked | tuple[Pick, Sequence[Checked]] | None]:
-            from ggbench.decisions.pick.recommend import best_way, check, ranked
+            from ggbench.decisions.pick.checks import check
+            from ggbench.decisions.pick.recommend import best_way, ranked
 
-            request = library.request(budget)
+            request, pick = library.request(budget), None
+
+            def sized(made: Generator[tuple[Candidate, ...], None, Pick | None]) -> Iterator[tuple[Candidate, ...]]:
+                nonlocal pick
+                pick = yield from made
+
             with self._results() as store, closing(planner.decide(model, quants, request, store)) as made:
-                for step in made:
-                    if isinstance(step, Pick):
-                        yield step, ranked(step)
-                    else:
-                        yield best_way([check(each, request.needs) for each in step], request.needs)
+                for candidates in sized(made):
+                    yield best_way([check(each, request.needs) for each in candidates], request.needs)
+            if pick is not None:
+                yield pick, ranked(pick)
             yield None
 
         def take(step: Checked | tuple[Pick, Sequence[Checked]] | None) -> None:
