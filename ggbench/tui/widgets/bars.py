@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,6 +20,7 @@ from textual.widgets import Input, Static
 
 from ggbench.errors import GgbenchError
 from ggbench.machine.records import MachineReading
+from ggbench.show.names import short_device
 from ggbench.show.plan import PART_LABELS, fit_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
 from ggbench.text import sanitize, shorten
@@ -197,8 +197,6 @@ class TooSmall(Static):
             self._last_focused = focused
 
 
-_NOT_IN_A_NAME = re.compile(r"\((R|TM)\)|\bNVIDIA |\bGeForce |\bProcessor\b|\bCPU\b| @ .*|\b\d+-Core\b")
-
 _LEAST_NAME = 12
 
 
@@ -214,7 +212,7 @@ class NeedsBar(Widget):
 
     def show_machine(self, budget: Budget, reading: MachineReading, *, is_here: bool) -> None:
         """Show `on RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `if on` unless the device is this machine's."""
-        device = " ".join(_NOT_IN_A_NAME.sub(" ", sanitize(budget.device)).split())
+        device = short_device(budget.device)
         memory, total_bytes = format_bytes(budget.memory_bytes), None
         if is_here:
             totals = {gpu.name: gpu.total_bytes for gpu in reversed(reading.gpus)}
