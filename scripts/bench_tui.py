@@ -97,7 +97,7 @@ class _Home:
 
     def decode_in_tui(self, quant: str, n_gen: int, columns: int, rows: int) -> float:
         """In the TUI, with the Run screen in front; returns the share of a core that the TUI itself took meanwhile."""
-        terminal = _Terminal(
+        terminal = Terminal(
             [sys.executable, "-m", "ggbench", "tui", str(self._path)], self._environment, columns, rows
         )
         terminal.wait_for(f"{quant} at n_ctx".encode())
@@ -125,13 +125,13 @@ class _Home:
         return latency
 
 
-class _Terminal:
+class Terminal:
     """A program in a pseudo-terminal; what it draws is taken in while something is waited for."""
 
     def __init__(self, command: list[str], environment: Mapping[str, str], columns: int, rows: int) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         )
         os.close(theirs)
@@ -140,13 +140,20 @@ class _Terminal:
     @property
     def cpu_s(self) -> float:
         """Seconds of processor time that the program took, its children left out."""
-        times = psutil.Process(self._process.pid).cpu_times()
+        times = psutil.Process(self.process.pid).cpu_times()
         return float(times.user + times.system)
 
     def press(self, keys: bytes) -> None:
         """And forget what was drawn before."""
         self._seen = b""
         os.write(self._ours, keys)
+
+    def drawn_within(self, seconds: float) -> bytes:
+        """Return what is drawn until then, and since the last keys."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and select.select([self._ours], [], [], left)[0] and self._read():
+            pass
+        return self._seen
 
     def wait_for(self, drawn: bytes) -> None:
         """Until these bytes are drawn in one piece."""
@@ -159,7 +166,7 @@ class _Terminal:
         while self._read():
             self._seen = b""
         os.close(self._ours)
-        self._process.wait(_LONGEST_SILENCE_S)
+        self.process.wait(_LONGEST_SILENCE_S)
 
     def _read(self) -> bool:
         """Whether anything came; False at the end of the program, and after a long silence."""

@@ -1,5 +1,6 @@
 """Too little memory at each stage of a measurement, and a disk that is full at each writer."""
 
+import json
 import resource
 import subprocess
 from collections.abc import Callable, Sequence
@@ -41,6 +42,36 @@ def out_of_memory(model: Path, n_limits: int | None = None) -> Trials:
             words = measuring(name, model) if name == "decode" else [name, *([str(model)] if name == "inspect" else [])]
             _limited(row, f"{name} with {mib} MiB itself", words, partial(_limit_memory, mib * _MIB))
     return row
+
+
+def drafts_out_of_memory(model: Path, draft: Path, n_limits: int) -> Trials:
+    """Load a target and its draft into one worker under limits from nothing to what both need, in even steps."""
+    row = Trials("out of memory with a target and its draft")
+    words = ["speculate", str(model), "--draft", str(draft), "-k", "2", "-d", "0", "--within", "1s", "--json"]
+    enough_kib = 4096
+    while enough_kib < 1 << 20 and _drafts(row, words, enough_kib) != "completed":
+        enough_kib *= 2
+    seen: dict[str, int] = {}
+    for number in range(n_limits):
+        reason = _drafts(row, words, 1 + enough_kib * number // n_limits)
+        seen[reason] = seen.get(reason, 0) + 1
+    row.said += [f"{n} x {reason}" for reason, n in seen.items()]
+    return row
+
+
+def _drafts(row: Trials, words: Sequence[str], limit_kib: int) -> str:
+    """Return where it ended, without the sizes."""
+    label = f"speculate in {limit_kib} KiB"
+    ran = row.run(label, *words, "--memory-limit", f"{limit_kib}KiB")
+    if ran is None:
+        return "no end"
+    if ran.code not in (0, 3):
+        row.fault(f"{label}: exit code {ran.code}, {ran.err.strip()[-300:]}")
+    try:
+        run = json.loads(ran.out)["rows"][0]
+    except (ValueError, LookupError):
+        return ran.err.strip().partition("\n")[0][:100]
+    return str(run["outcome"]) if run["outcome"] == "completed" else str(run["reason"]).partition(":")[0]
 
 
 def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> Trials:
