@@ -109,7 +109,7 @@ class _Process:
 
 
 def test_a_worker_or_server_without_its_ggbench_is_named(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker, server = "python3 -m ggbench.engines.llama.worker 5", "llama-server -m a.gguf --host 127.0.0.1 --port 0 -lv 4"
+    worker, server = "python3 -m ggbench.engines.llama.worker 5", "llama-server --host 127.0.0.1 --port 0 -lv 4"
     processes = [
         _Process(worker), _Process(server), _Process(worker, "ggbench bench"), _Process(server, "python3 keeper"),
         _Process("llama-server --host 127.0.0.1 --port 8080"),

@@ -5,7 +5,8 @@ import itertools
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -70,7 +71,7 @@ def damaged_rows(n: int, draw: random.Random, folder: Path) -> Trials:
         path.write_bytes(damaged(content, draw, kind))
         named = ("--model", "theirs", "--quant", "q4_0") if "perplexity" in name else ()
         row.run(f"{label}, import", "import", str(path), *named)
-        row.attempt(f"{label}, pasted", lambda: list(read_pasted(path.read_text("utf-8", "replace"), name)))
+        row.attempt(f"{label}, pasted", partial(_paste, path))
         row.tried -= 1
         after = _own_runs()
         if theirs := [str(run_id) for run_id in after if run_id not in before]:
@@ -85,6 +86,11 @@ def damaged_rows(n: int, draw: random.Random, folder: Path) -> Trials:
             row.fault(f"{label}: the user's own runs were changed")
         path.unlink()
     return row
+
+
+def _paste(path: Path) -> None:
+    for _ in read_pasted(path.read_text("utf-8", "replace"), path.name):
+        pass
 
 
 def _own_runs() -> dict[int, int]:
@@ -133,6 +139,9 @@ def _forget() -> None:
                 getattr(function, "cache_clear", lambda: None)()
 
 
+_OF_CATALOGS = (("models",), ("limits", "mine-qwen1.5-0.5b", "--gpu", "rtx-4090"), ("models", "--json"))
+
+
 def damaged_catalogs(n: int, draw: random.Random, folder: Path) -> Trials:
     """Damage the user's catalog, that of an update, and a file to update from; no command changes one of them."""
     row = Trials("damaged catalogs")
@@ -145,9 +154,9 @@ def damaged_catalogs(n: int, draw: random.Random, folder: Path) -> Trials:
         path.parent.mkdir(parents=True, exist_ok=True)
         content = damaged(sound, draw, kind)
         path.write_bytes(content)
-        words = (("models",), ("limits", "mine-qwen1.5-0.5b", "--gpu", "rtx-4090"), ("models", "--json"))[number // 3 % 3]
-        if path == offered:
-            words = ("models", "--update", str(offered))
+        words: Sequence[str] = ("models", "--update", str(offered))
+        if path != offered:
+            words = _OF_CATALOGS[number // 3 % len(_OF_CATALOGS)]
         row.run(f"{kind} of {path.parent.name}/{path.name}, {words[0]}", *words)
         if path.read_bytes() != content:
             row.lost_bytes += len(content)
@@ -164,8 +173,9 @@ def damaged_notes(n: int, draw: random.Random, folder: Path, model: Path) -> Tri
     ollama = Path.home() / ".ollama" / "models"
     layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}", "size": 3}]
     config = {"digest": f"sha256:{'b' * 64}", "mediaType": "x", "size": 20}
+    manifest = ollama / "manifests" / "registry.ollama.ai" / "library" / "qwen" / "latest"
     given = {
-        ollama / "manifests" / "registry.ollama.ai" / "library" / "qwen" / "latest": {"layers": layers, "config": config},
+        manifest: {"layers": layers, "config": config},
         ollama / "blobs" / f"sha256-{'b' * 64}": {"model_type": "0.5B", "file_type": "Q4_0"},
         Path.home() / ".lmstudio" / "settings.json": {"downloadsFolder": str(model.parent)},
     }
@@ -203,4 +213,3 @@ def damaged_notes(n: int, draw: random.Random, folder: Path, model: Path) -> Tri
             row.fault(f"{label}: the file was changed")
         path.write_bytes(known[path])
     return row
-

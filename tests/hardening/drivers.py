@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import random
+import resource
 import subprocess
 from pathlib import Path
 from unittest import mock
@@ -11,7 +12,7 @@ from unittest import mock
 from tests.hardening.commands import count_orphans, finish, measuring, started, workers_of
 from tests.hardening.trials import Trials
 
-_SITE = '''
+_SITE = """
 import ctypes, os, random, signal, sys, threading
 way, moment = os.environ["GGBENCH_TEST_DRIVER"].split(" while ")
 def end():
@@ -27,7 +28,7 @@ if any(word.startswith("ggbench.engines.llama.") for word in sys.orig_argv):
         threading.Timer(random.uniform(0.2, 2), end).start()
     else:
         sys.addaudithook(watch)
-'''
+"""
 """Python runs it at the start of each process, also of those in which llama.cpp is loaded."""
 _WAYS = ("SIGABRT", "SIGSEGV", "SIGILL", "SIGKILL")
 _MOMENTS = ("it loads", "devices are listed", "it computes")
@@ -52,10 +53,20 @@ def aborting_drivers(n: int, draw: random.Random, folder: Path, model: Path) -> 
             "GGBENCH_TEST_DRIVER": f"{way} while {moment}",
         }
         label = f"{name}, {way} while {moment}"
-        with mock.patch.dict(os.environ, given), started(words, errors="replace") as process:
+        with (
+            mock.patch.dict(os.environ, given),
+            started(words, errors="replace", cwd=folder, preexec_fn=_allow_core_files) as process,
+        ):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.3)
             workers = workers_of(process)
             finish(row, label, process)
             count_orphans(row, label, workers)
+        for left in folder.glob("core*"):
+            row.fault(f"{label}: left {left.name} of {left.stat().st_size:,} bytes")
+            left.unlink()
     return row
+
+
+def _allow_core_files() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)

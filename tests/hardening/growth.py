@@ -6,7 +6,6 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 import psutil
@@ -18,7 +17,7 @@ from ggbench.runs.store.database import Store
 from ggbench.units import counted
 from scripts.bench_answers import enlarge, run_once
 from scripts.bench_tui import Terminal
-from tests.fakes.measured import put_run, start
+from tests.fakes.measured import SERIES, put_run, start
 from tests.hardening.trials import LIMIT_S, Trials
 
 RUNS = (50, 1000, 10_000, 100_000)
@@ -138,9 +137,11 @@ def _read_until(n: int) -> None:
             {"n": n, "at": 10**18, "kind": kind_of(MachineReading), "body": body},
         )
         step_ns = (10**9).to_bytes(8, "little") * 3600
-        chunks = [(2, "decode/p25/b1/r0", 26 + _N_GEN + first, 10**18 + first * 10**9, step_ns) for first in range(0, n, 3600)]
-        raw.executemany("INSERT INTO samples (run_id, series, first_position, at_ns, step_ns) VALUES (?, ?, ?, ?, ?)", chunks)
-        raw.execute("UPDATE runs SET n_samples = ? WHERE id = 2", (_N_GEN + 3600 * len(chunks),))
+        raw.executemany(
+            "INSERT INTO samples (run_id, series, first_position, at_ns, step_ns) VALUES (2, ?, ?, ?, ?)",
+            ((SERIES, 26 + _N_GEN + first, 10**18 + first * 10**9, step_ns) for first in range(0, n, 3600)),
+        )
+        raw.execute("UPDATE runs SET n_samples = ? WHERE id = 2", (_N_GEN + n,))
 
 
 def _chart(of: str, points: Sequence[tuple[str, int, float, float]]) -> Mapping[str, object]:

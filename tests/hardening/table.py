@@ -74,9 +74,7 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "drivers": lambda t: drivers.aborting_drivers(3 if t.is_quick else 84, t.draw, t.folder, t.model),
     "disk": lambda t: scarcity.full_disk(t.folder, t.model, (4096,) if t.is_quick else scarcity.FILE_BYTES),
     "together": lambda t: together.all_at_once(t.draw, t.folder, t.model, 1),
-    "frontends": lambda t: frontends.two_front_ends(
-        5 if t.is_quick else 60 * t.minutes, t.draw, t.folder, t.model
-    ),
+    "frontends": lambda t: frontends.two_front_ends(5 if t.is_quick else 60 * t.minutes, t.draw, t.folder, t.model),
     "growth": lambda t: growth.growing_store((50, 200) if t.is_quick else growth.RUNS),
     "month": lambda t: growth.month_of_readings({"an hour": 3600} if t.is_quick else growth.READINGS),
 }

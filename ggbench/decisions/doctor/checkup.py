@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 import ggbench
 from ggbench import paths
-from ggbench.engines.llama.build import LlamaBuild, build_command, describe_llama_build
+from ggbench.engines.llama.build import KILLED, LlamaBuild, build_command, describe_llama_build
 from ggbench.engines.llama_server.config import SERVED_AT
 from ggbench.errors import BadFile, GgbenchError, UsageError
 from ggbench.hub.access import HubLogin, describe_login, hub_cache_folder
@@ -260,6 +260,8 @@ def _of_llama(llama: LlamaBuild, cpu: CpuState) -> Iterator[Finding]:
         return
     if llama.problem:
         hint = "install NVIDIA's driver; for the CPU alone: " if "libcuda.so" in llama.problem else "build it again: "
+        if llama.problem.startswith(KILLED):  # nearly always by a driver that was asked for its devices
+            hint = "update the GPU's driver (VK_LOADER_DRIVERS_DISABLE='*' hides Vulkan's), or build it again: "
         yield _problem("llama.broken", f"llama.cpp cannot be loaded: {llama.problem}", hint + build_command(_NATIVE))
         return
     version = tuple(int(part) for part in llama.llama_cpp_python.split(".")[:3] if part.isdecimal())

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import signal
 import subprocess
 import sys
 import threading
 
+from ggbench.machine.address_space import forbid_core_files
+
 _PR_SET_PDEATHSIG = 1
 
 
 def main(command: list[str]) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash leaves no file in the user's folder
+    forbid_core_files()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def prepare() -> None:
