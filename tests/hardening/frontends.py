@@ -46,7 +46,7 @@ def two_front_ends(seconds: float, draw: random.Random, folder: Path, model: Pat
         ]  # fmt: skip
         for tui in tuis:
             _end(row, tui)
-    except (SystemExit, psutil.NoSuchProcess) as error:
+    except (SystemExit, OSError, psutil.NoSuchProcess) as error:
         row.hangs += 1
         row.fault(f"a TUI ended, or was silent: {error}")
     finally:

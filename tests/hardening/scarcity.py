@@ -68,7 +68,8 @@ def _drafts(row: Trials, words: Sequence[str], limit_kib: int) -> str:
     if ran.code not in (0, 3):
         row.fault(f"{label}: exit code {ran.code}, {ran.err.strip()[-300:]}")
     try:
-        run = json.loads(ran.out)["rows"][0]
+        document = json.loads(ran.out)
+        run = document.get("rows", [document])[0]
     except (ValueError, LookupError):
         return ran.err.strip().partition("\n")[0][:100]
     return str(run["outcome"]) if run["outcome"] == "completed" else str(run["reason"]).partition(":")[0]
