@@ -123,25 +123,28 @@ def in_terminal(*words: str) -> Terminal:
     return Terminal(command, {**os.environ, "TERM": "xterm-256color"}, 120, 40)
 
 
+_SECONDS = "WITH RECURSIVE second (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM second WHERE i + 1 < :n) "
+
+
 def _read_until(n: int) -> None:
-    """Give run 2 a reading and a token for each of so many seconds."""
+    """Give run 2 a reading and a token of each of so many seconds, as they are stored while it decodes."""
     reading = MachineReading(at_ns=7_777_777, cpu_share=0.5, used_bytes=8 << 30, total_bytes=24 << 30, n_cpus=2)
     body = msgspec.json.encode(reading).decode()
+    given = {"n": n, "at": 10**18, "s": 10**9, "kind": kind_of(MachineReading), "body": body, "series": SERIES}
     with contextlib.closing(sqlite3.connect(paths.results_file())) as raw, raw:
-        raw.execute("DELETE FROM observations WHERE run_id = 2")
-        raw.execute("DELETE FROM samples WHERE run_id = 2 AND first_position > 26")
+        for table in ("observations", "samples"):
+            raw.execute(f"DELETE FROM {table} WHERE run_id = 2")
         raw.execute(
-            "WITH RECURSIVE second (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM second WHERE i + 1 < :n)"
-            " INSERT INTO observations SELECT 2, i, :at + i * 1000000000, :kind,"
-            " replace(:body, '7777777', :at + i * 1000000000) FROM second",
-            {"n": n, "at": 10**18, "kind": kind_of(MachineReading), "body": body},
+            f"INSERT INTO observations {_SECONDS} SELECT 2, i, :at + i * :s, :kind,"
+            " replace(:body, '7777777', :at + i * :s) FROM second",
+            given,
         )
-        step_ns = (10**9).to_bytes(8, "little") * 3600
-        raw.executemany(
-            "INSERT INTO samples (run_id, series, first_position, at_ns, step_ns) VALUES (2, ?, ?, ?, ?)",
-            ((SERIES, 26 + _N_GEN + first, 10**18 + first * 10**9, step_ns) for first in range(0, n, 3600)),
+        raw.execute(
+            f"INSERT INTO samples {_SECONDS} SELECT 2, :series, 26 + i, :at + i * :s, x'00CA9A3B00000000', NULL"
+            " FROM second",
+            given,
         )
-        raw.execute("UPDATE runs SET n_samples = ? WHERE id = 2", (_N_GEN + n,))
+        raw.execute("UPDATE runs SET n_samples = :n WHERE id = 2", given)
 
 
 def _chart(of: str, points: Sequence[tuple[str, int, float, float]]) -> Mapping[str, object]:
