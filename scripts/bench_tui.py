@@ -67,6 +67,7 @@ def main() -> int:
                 ways[way]()
                 latencies[way] = home.latency(asked.quant)
             quiet, tui = latencies[0], latencies[1]
+            assert quiet.p50_ms and tui.p50_ms
             ratios.append(tui.p50_ms / quiet.p50_ms)
             print(
                 f"{number + 1:4} {quiet.p50_ms:10.3f} {quiet.p99_ms:8.3f} {tui.p50_ms:10.3f} {tui.p99_ms:8.3f}"

@@ -28,7 +28,7 @@ def set_limit(n_bytes: int) -> None:
 
 
 def forbid_core_files() -> None:
-    """Keep a crash from leaving a file as large as this process, or a child of it, in the user's folder."""
+    """Keep a crash of this process or its children from leaving a file as large as a model in the user's folder."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 

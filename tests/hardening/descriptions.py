@@ -30,7 +30,7 @@ _MACHINES = st.tuples(
 _SPELLINGS = st.tuples(
     st.sampled_from(known_devices()), st.sampled_from((str.upper, str.title)), st.sampled_from("- _")
 )
-_SIZED = st.tuples(st.integers(1, 1024), st.integers(1, 20_000), st.integers(1, 16))
+_SIZED = st.tuples(st.integers(4, 1024), st.integers(1, 20_000), st.integers(1, 16))
 
 
 def described_machines(n: int) -> Trials:
@@ -70,9 +70,9 @@ def _is_planned_for_or_refused(drawn: tuple[list[str], str | None, str | None, s
         return
     assert 0 < budget.usable_bytes <= budget.memory_bytes
     assert len(budget.devices) == len(machine.devices) <= 16
-    for place in (*machine.devices, *filter(None, (machine.host,))):
-        assert place.memory_bytes is None or place.memory_bytes > 0
-        assert place.bandwidth is None or 0 < place.bandwidth.bytes_per_s < math.inf
+    places = [*machine.devices, *([machine.host] if machine.host else [])]
+    assert all(place.memory_bytes is None or place.memory_bytes > 0 for place in places)
+    assert all(place.bandwidth is None or 0 < place.bandwidth.bytes_per_s < math.inf for place in places)
 
 
 def _is_found_in_any_spelling(drawn: tuple[Any, Callable[[str], str], str]) -> None:

@@ -25,7 +25,6 @@ from ggbench.engines.llama.ggml_devices import ACCEL, CPU, GgmlDevices, NoRpc, s
 from ggbench.engines.llama.memory_limits import ExposedMemory, NotLimited
 from ggbench.engines.llama.rpc_client import RemoteDevice, RpcConnection, ServerUnusable
 from ggbench.errors import EngineFailed, NetworkError, UsageError
-from ggbench.machine.address_space import forbid_core_files
 
 EXIT_PARENT_GONE, EXIT_REFUSED = 3, 4
 _LINE_BUFFERED = 1
@@ -49,7 +48,6 @@ class ServeRequest(msgspec.Struct, frozen=True):
 
 def main() -> None:
     """Serve until stdin closes."""
-    forbid_core_files()
     request = msgspec.json.decode(sys.argv[1], type=ServeRequest)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     c_library = ctypes.CDLL(None)  # llama.cpp prints with stdio, which buffers output to a pipe

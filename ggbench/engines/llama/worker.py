@@ -21,7 +21,6 @@ from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed, left_byt
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, llama_library
 from ggbench.engines.llama.speculation import check_vocabularies
 from ggbench.engines.protocol import EventPipe, serve
-from ggbench.machine.address_space import forbid_core_files
 
 
 class Worker:
@@ -158,7 +157,6 @@ class Worker:
 
 
 def main() -> None:
-    forbid_core_files()
     serve(Worker, LlamaRequest)
 
 

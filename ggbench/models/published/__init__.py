@@ -174,7 +174,10 @@ def reads_data(load: Callable[[], _T]) -> Callable[[], _T]:
 @reads_data
 def load_published() -> tuple[PublishedRow, ...]:
     """Return all rows of all documents."""
-    return tuple(row for source in load_sources() for name in source.files for row in _read(name, source.id))
+    rows = tuple(row for source in load_sources() for name in source.files for row in _read(name, source.id))
+    for row in rows:
+        table_of(row)
+    return rows
 
 
 def data_text(name: str) -> str:
