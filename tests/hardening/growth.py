@@ -6,6 +6,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -14,6 +15,7 @@ from ggbench import paths
 from ggbench.machine.records import MachineReading
 from ggbench.runs.recording import kind_of
 from ggbench.runs.store.database import Store
+from ggbench.tui.stored_runs import MOST_LISTED
 from ggbench.units import counted
 from scripts.bench_answers import enlarge, run_once
 from scripts.bench_tui import Terminal
@@ -25,6 +27,7 @@ READINGS = {"an hour": 3600, "a day": 86_400, "a week": 604_800, "a month": 2_59
 """One a second."""
 _RESULTS = "TUI, Results"
 _N_GEN = 40
+_PEER = Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json"
 _Taken = tuple[float, float]
 """Seconds and bytes."""
 
@@ -42,6 +45,7 @@ def growing_store(sizes: Sequence[int] = RUNS) -> Trials:
         "results of a model": lambda _: _command("results", "--model", "twin:model-1"),
         "compare 1 2": lambda _: _command("compare", "1", "2"),
         "compare the quants of a model": lambda _: _command("compare", "--model", "twin:model-1"),
+        "import": lambda _: _command("import", str(_PEER)),
         "doctor": lambda _: _command("doctor"),
         _RESULTS: _results_screen,
     }
@@ -108,7 +112,7 @@ def _results_screen(n: int) -> _Taken:
         terminal.wait_for(b"Library")
         began = time.perf_counter()
         terminal.press(b"3")
-        terminal.wait_for(counted(n, "run").encode())
+        terminal.wait_for((f"{MOST_LISTED:,} of " if n > MOST_LISTED else "").encode() + counted(n, "run").encode())
         seconds = time.perf_counter() - began
         n_bytes = psutil.Process(terminal.process.pid).memory_info().rss
         terminal.press(b"q")
