@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from ggbench.errors import UsageError
-from ggbench.machine.description import describe_machine, parse_gpus
+from ggbench.machine.description import Device, MainMemory, describe_machine, parse_gpus
 from ggbench.machine.known_devices import find_device, known_devices
 from ggbench.sizing.budget import described_budget
 from ggbench.units import GIB
@@ -70,7 +70,7 @@ def _is_planned_for_or_refused(drawn: tuple[list[str], str | None, str | None, s
         return
     assert 0 < budget.usable_bytes <= budget.memory_bytes
     assert len(budget.devices) == len(machine.devices) <= 16
-    places = [*machine.devices, *([machine.host] if machine.host else [])]
+    places: list[Device | MainMemory] = [*machine.devices, *([machine.host] if machine.host else [])]
     assert all(place.memory_bytes is None or place.memory_bytes > 0 for place in places)
     assert all(place.bandwidth is None or 0 < place.bandwidth.bytes_per_s < math.inf for place in places)
 

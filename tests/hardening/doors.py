@@ -24,6 +24,7 @@ from ggbench.sizing.budget import profiled_budget
 from ggbench.tui.measuring import Choices
 from tests.fakes.profiles import planted_profile
 from tests.hardening.damage import MUTATIONS, TEXT_MUTATIONS, damaged
+from tests.hardening.kills import samples_by_run
 from tests.hardening.trials import Trials
 
 _DATA = Path(__file__).parent.parent / "data"
@@ -65,7 +66,7 @@ def damaged_rows(n: int, draw: random.Random, folder: Path) -> Trials:
         row.run(f"export {form}", "export", "1", "--format", form, "-o", str(folder / f"own.{form}"))
     row.run("export a bundle", "export", "1", "--bundle", str(folder / "own.zip"))
     sound = {path.name: path.read_bytes() for path in (*sorted((_DATA / "peers").iterdir()), *folder.iterdir())}
-    before = _own_runs()
+    before = samples_by_run()
     for kind, (name, content) in itertools.islice(itertools.cycle(itertools.product(_KINDS, sound.items())), n):
         path, label = folder / f"theirs-{name}", f"{kind} of {name}"
         path.write_bytes(damaged(content, draw, kind))
@@ -73,7 +74,7 @@ def damaged_rows(n: int, draw: random.Random, folder: Path) -> Trials:
         row.run(f"{label}, import", "import", str(path), *named)
         row.attempt(f"{label}, pasted", partial(_paste, path))
         row.tried -= 1
-        after = _own_runs()
+        after = samples_by_run()
         if theirs := [str(run_id) for run_id in after if run_id not in before]:
             for words in (["results"], ["results", "show", theirs[0]], ["compare", *theirs[:2], "1"], ["export", "1"]):
                 row.run(f"{label}, {words[0]}", *words)
@@ -91,11 +92,6 @@ def damaged_rows(n: int, draw: random.Random, folder: Path) -> Trials:
 def _paste(path: Path) -> None:
     for _ in read_pasted(path.read_text("utf-8", "replace"), path.name):
         pass
-
-
-def _own_runs() -> dict[int, int]:
-    with Store.open() as store:
-        return {run_id: n_samples for run_id, _, n_samples in store.run_states()}
 
 
 _OF_PUBLISHED = (
