@@ -98,7 +98,7 @@ def test_damaged_lists_catalogs_and_caches_are_named(ggbench: Run, home: Path) -
 
 
 class _Process:
-    """As psutil shows one of this user; without a parent it was adopted by the first process."""
+    """A process of this user as psutil shows it; without a parent, the first process has adopted it."""
 
     pid, name = 4242, staticmethod(lambda: "python3")
     uids, memory_info = (staticmethod(lambda: SimpleNamespace(real=os.getuid(), rss=5 << 30)) for _ in range(2))

@@ -45,7 +45,7 @@ class Trial:
     """Published files whose headers are damaged as well; the first is scored."""
     is_quick: bool
     minutes: float = 60.0
-    """Of two front ends at once."""
+    """Duration of the row `frontends`."""
 
 
 ROWS: dict[str, Callable[[Trial], Trials]] = {
