@@ -6,16 +6,17 @@ import itertools
 import os
 import shlex
 import shutil
-from collections.abc import (Mapping)
-from ggbench.engines.contract import (EngineConfig)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (UsageError)
-from ggbench.machine import (address_space)
-from ggbench.text import (in_words, shorten)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from typing import (ClassVar, Self)
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Self
 
+from msgspec.structs import replace
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import UsageError
+from ggbench.machine import address_space
+from ggbench.text import in_words, shorten
 
 NAME = "llama-server"
 HOST = "127.0.0.1"
