@@ -123,8 +123,10 @@ def _results_screen(n: int) -> _Taken:
 
 
 def in_terminal(*words: str) -> Terminal:
+    """Start a command in a terminal with colours, without which each character is drawn by itself."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
     command = [sys.executable, "-P", "-m", "ggbench", *words]
-    return Terminal(command, {**os.environ, "TERM": "xterm-256color"}, 120, 40)
+    return Terminal(command, environment | {"TERM": "xterm-256color"}, 120, 40)
 
 
 _SECONDS = "WITH RECURSIVE second (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM second WHERE i + 1 < :n) "
