@@ -210,7 +210,7 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self._seen, self._pressed_at = b"", time.monotonic()
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         )
         os.close(theirs)
@@ -218,7 +218,7 @@ class Terminal:
     @property
     def cpu_s(self) -> float:
         """Seconds of processor time that the program took, its children left out."""
-        times = psutil.Process(self._process.pid).cpu_times()
+        times = psutil.Process(self.process.pid).cpu_times()
         return float(times.user + times.system)
 
     def start_run(self, quant: str, n_gen: int) -> None:
@@ -237,6 +237,13 @@ class Terminal:
         self._seen, self._pressed_at = b"", time.monotonic()
         os.write(self._ours, keys)
 
+    def drawn_within(self, seconds: float) -> bytes:
+        """Return what is drawn until then, and since the last keys."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and select.select([self._ours], [], [], left)[0] and self._read():
+            pass
+        return self._seen
+
     def wait_for(self, drawn: bytes) -> float:
         """Wait until these bytes are drawn in one piece; return the seconds since the start, or since the last key."""
         while drawn not in self._seen:
@@ -249,11 +256,11 @@ class Terminal:
         self.press(keys)
         while self._read():
             self._seen = b""
-        self._process.wait(_LONGEST_SILENCE_S)
+        self.process.wait(_LONGEST_SILENCE_S)
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
         os.close(self._ours)
 
     def _read(self) -> bool:
