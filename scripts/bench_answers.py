@@ -176,8 +176,8 @@ def _time_keys(environment: dict[str, str]) -> None:
         print(f"| `{name}` | {statistics.median(taken_ms):.0f} | {max(taken_ms):.0f} |")
     terminal.press(b"\x1b")
     terminal.wait_for(count.encode())
-    terminal.quit()
-    terminal.close()
+    terminal.press(b"q")
+    terminal.wait_for_end()
 
 
 def _print(

@@ -88,7 +88,8 @@ def _time_starts(home: _Home, n_starts: int) -> dict[str, float]:
     for number in range(n_starts + 1):
         with home.terminal() as terminal:
             times.append((terminal.wait_for(_MODES), terminal.wait_for(_LISTED)))
-            terminal.quit()
+            terminal.press(_QUIT)
+            terminal.wait_for_end()
         print(f"{number or 'first':>5} {times[-1][0]:11.3f} {times[-1][1]:8.3f}", flush=True)
     painted, listed = zip(*times[1:], strict=True)
     return {"first paint": statistics.median(painted), "Library": statistics.median(listed)}
@@ -105,7 +106,8 @@ def _time_keys(home: _Home, quant: str, n_rounds: int) -> float:
             time.sleep(0.5)  # a person reads
         terminal.press(_QUIT)
         terminal.wait_for(_SURE)
-        terminal.quit(_YES)
+        terminal.press(_YES)
+        terminal.wait_for_end()
     print(f"{'key':>5} {'median':>8} {'9th decile':>10} {'max':>8}   ms, without the first, which makes the screen")
     deciles = []
     for key, found in times.items():
@@ -168,7 +170,7 @@ class _Home:
         try:
             yield terminal
         finally:
-            terminal.close()
+            terminal.process.kill()
 
     def decode(self, n_gen: int) -> None:
         """Decode on the command line, drawing nothing."""
@@ -182,7 +184,8 @@ class _Home:
             began_at, began = time.monotonic(), terminal.cpu_s
             terminal.wait_for(_DONE)
             share = (terminal.cpu_s - began) / (time.monotonic() - began_at)
-            terminal.quit()
+            terminal.press(_QUIT)
+            terminal.wait_for_end()
         return share
 
     def latency(self, quant: str) -> LatencySummary:
@@ -251,17 +254,12 @@ class Terminal:
                 sys.exit(f"the TUI ended, or was silent, before it drew {drawn.decode()}: {self._seen[-2000:]!r}")
         return time.monotonic() - self._pressed_at
 
-    def quit(self, keys: bytes = _QUIT) -> None:
-        """Press keys that quit, and wait until the program is gone."""
-        self.press(keys)
+    def wait_for_end(self) -> None:
+        """Wait until the program is gone."""
         while self._read():
             self._seen = b""
-        self.process.wait(_LONGEST_SILENCE_S)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
         os.close(self._ours)
+        self.process.wait(_LONGEST_SILENCE_S)
 
     def _read(self) -> bool:
         """Return whether anything came; False at the end of the program, and after a long silence."""
