@@ -98,7 +98,9 @@ def _report(home: Path) -> None:
     as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
     look = ["--headless", "--hide-scrollbars", f"--window-size={_PAGE}", f"--user-data-dir={home / 'browser'}"]
     picture = FOLDER / "report.png"
-    subprocess.run([browser, *look, *as_root, f"--screenshot={picture}", page.as_uri()], check=True, capture_output=True)
+    subprocess.run(
+        [browser, *look, *as_root, f"--screenshot={picture}", page.as_uri()], check=True, capture_output=True
+    )
     print(picture.name, flush=True)
 
 

@@ -133,11 +133,10 @@ def generated(text: str) -> str:
 def _measured_part(name: str, folder: Path) -> str:
     """Return a measured part, of a home without other runs; `folder` has the quants of SmolLM2."""
     if name == MEASURED_ON:
-        cpu, today = describe_cpu(), date.today()  # noqa: DTZ011 - the reader's date
+        cpu, today = describe_cpu(), date.today()
         gpus = ", ".join(gpu.name for gpu in visible_gpus()) or "no GPU"
         taken = f"{today.day} {today:%B %Y}, {counted(cpu.n_cores, 'core')}, {cpu.name}, {gpus}"
         return f"Measurements: {taken}, with nothing else running.\n"
-    print(name, file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as home:
         (Path(home) / "models").mkdir()
         (Path(home) / "models" / "smollm2").symlink_to(folder.resolve())
