@@ -66,9 +66,10 @@ def test_every_command_line_can_be_typed(page: Path) -> None:
     options = {name for command in _commands() for param in command.params for name in param.opts}
     n_lines = 0
     for line in _lines(page):
-        program, *words = [word for word in shlex.split(line.replace("|", " ")) if "=" not in word] or [""]
+        typed = [word for word in shlex.split(line.replace("|", " ")) if "=" not in word]
+        program, *words = [word for word in typed if word != "--help"] or [""]
         if program in ("ggbench", "./scripts/ggbench") and words not in ([], ["ARGS"]):
-            parse_words([_EXAMPLES.get(word, word) for word in words if word != "--help"])
+            parse_words([_EXAMPLES.get(word, word) for word in words])
             assert words[0] != "help" or words[1] in {*TOPICS, *COMMANDS, "TOPIC"}, line
         elif program.startswith("./scripts/"):
             script = _ROOT / program
