@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
 
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import TOKENS, HubOptions, MeasureRequest, option, output_options
+from ggbench.commands.options import TOKENS, HubOptions, MeasureRequest, option, quiet_option
 from ggbench.commands.output import Output
-
-if TYPE_CHECKING:
-    from ggbench.commands.measuring import MeasureResult
 
 _MODEL = "twin:qwen1.5-0.5b"
 _QUANTS = ("q8_0", "q4_k_m")
@@ -36,19 +32,26 @@ What to type next:
     """,
 )
 @option("-n --n-gen", "Number of tokens to decode.", TOKENS, default=256)
-@output_options
+@quiet_option
 def command(n_gen: int, output: Output) -> None:
     """Tour ggbench in about a minute: pick, measure, compare, and judge a draft model.
 
     Each step prints its command line. Nothing is downloaded: the measured files are twins, with the true shape and
-    types of a model but without trained weights. Speed and memory are real; the generated text is not. --json prints
-    only the measurements of the second step.
+    types of a model but without trained weights. Speed and memory are real; the generated text is not.
     """
-    if output.as_json:
-        _measure(n_gen, output)
-        return
+    from ggbench.commands.measuring import make_jobs, measure
+    from ggbench.commands.run_output import show_summaries
+    from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.experiments.decode.measure import EXPERIMENT
+    from ggbench.experiments.decode.record import DecodeSettings
+    from ggbench.models.reference import parse_model
+
     _step(1, "Which quant of a 14B should run on a 12 GB card? Neither has to be here.", _PICK, output)
-    measured = _measure(n_gen, output)
+    line = f"bench {_MODEL} {' '.join(_QUANTS)} -n {n_gen} --plot"
+    _announce(2, "How fast is a 0.5B here, token by token? Its twins are written, then measured.", line, output)
+    asked = MeasureRequest(parse_model(_MODEL, *_QUANTS), LlamaConfig(), HubOptions(), output)
+    measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
+    show_summaries(measured.summaries, output, plot=True)
     if measured.exit_code:
         measured.leave()
     output.show("")
@@ -58,29 +61,6 @@ def command(n_gen: int, output: Output) -> None:
     _step(4, "Would it make a 7B faster here, as its draft model? Twins of a few layers are timed.", _SPECULATE, output)
     output.show(_NEXT)
     measured.leave()
-
-
-def _measure(n_gen: int, output: Output) -> MeasureResult:
-    from ggbench.commands.measuring import make_jobs, measure
-    from ggbench.commands.run_output import show_summaries
-    from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.experiments.decode.measure import EXPERIMENT
-    from ggbench.experiments.decode.record import DecodeSettings
-    from ggbench.models.reference import parse_model
-
-    if not output.as_json:
-        line = f"bench {_MODEL} {' '.join(_QUANTS)} -n {n_gen} --plot"
-        _announce(2, "How fast is a 0.5B here, token by token? Its twins are written, then measured.", line, output)
-    asked = MeasureRequest(parse_model(_MODEL, *_QUANTS), LlamaConfig(), HubOptions(), output)
-    measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
-    if output.as_json:
-        from ggbench.show.run_documents import DEMO
-
-        output.document(DEMO, model=_MODEL, n_gen=n_gen, rows=measured.summaries)
-        measured.leave()
-    else:
-        show_summaries(measured.summaries, output, text_format="table", plot=True)
-    return measured
 
 
 def _announce(number: int, question: str, line: str, output: Output) -> None:

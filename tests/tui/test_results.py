@@ -82,6 +82,31 @@ def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Pa
     look(steps)
 
 
+def test_a_filter_finds_runs_older_than_those_listed(look: Look, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A marked run stays listed when the filter is gone."""
+    monkeypatch.setattr("ggbench.tui.stored_runs.MOST_LISTED", 2)
+    monkeypatch.setattr("ggbench.tui.screens.results._PAUSE_S", 0.001)
+
+    async def search(app: GgbenchApp, pilot: Page, *keys: str) -> list[int]:
+        *before, last = keys
+        await press(app, pilot, *before)
+        await pilot.press(last)
+        await pilot.pause(0.01)
+        await settle(app, pilot)
+        return shown(app)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        assert shown(app) == [4, 3]
+        assert "2 of 4 runs, newest first" in words_of(app)
+        assert await search(app, pilot, "slash", *"F16 decode") == [2]
+        assert "1 of 4 runs" in words_of(app)
+        await press(app, pilot, "enter", "space")
+        assert await search(app, pilot, "escape") == [4, 3, 2]
+        assert "● 1 marked" in words_of(app)
+
+    look(steps)
+
+
 def test_a_long_list_scrolls_with_its_cursor(look: Look, path: Path) -> None:
     with Store.open(path) as store:
         run_id = put_run(store, start(), n_gen=300)
