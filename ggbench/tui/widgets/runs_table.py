@@ -33,7 +33,7 @@ _MARGIN = 3
 _WIDEST = {"quant": 14, "note": 60}
 _WIDEST_OTHER = 20
 _MEASURED = 200
-"""Number of lines that the columns fit from the start; formatting one takes a millisecond."""
+"""Number of lines that the columns fit from the start; formatting one takes a tenth of a millisecond."""
 _PINNED = ("run", "state", "quant")
 """Columns that stay in place while the others scroll, if they leave enough width."""
 
