@@ -1,4 +1,4 @@
-"""The bisection over builds: its steps with planted verdicts, and one with programs that are as slow as they are told."""
+"""The bisection over builds: its steps with planted verdicts, and one with programs as slow as they are told."""
 
 import json
 import subprocess
