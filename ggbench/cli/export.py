@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, TOKEN_LIST, TOKENS, option, output_options
+from ggbench.commands.options import PATH, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.formats.importing import Kept
-    from ggbench.formats.llama_bench_export import ExportOptions
     from ggbench.runs.store.database import Store
     from ggbench.runs.store.runs import StoredRun
 
@@ -37,7 +36,7 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
     cls=DocumentedCommand,
     examples="""
     ggbench export 3 4 -o ours.json
-    ggbench export 3 4 --format llama-bench-jsonl --build mine -o ours.jsonl
+    ggbench export 3 4 -o ours.jsonl
     ggbench export 3 --format csv -o samples.csv
     ggbench export 3 4 --bundle runs.zip
     """,
@@ -53,9 +52,6 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 )
 @option("-o --output path", "Write to FILE; - is stdout.", PATH, metavar="FILE", default=_STDOUT)
 @option("--bundle", "Write the runs with their samples to a ZIP file for `ggbench import`.", PATH, metavar="FILE")
-@option("--depths", "Depths of the windows of a decode. Default: 256, 512 and so on.", TOKEN_LIST, metavar="N,N,...")
-@option("-n --n-gen", "Tokens in each window.", TOKENS, default=128)
-@option("--build", "Write NAME as build_commit. Default: llama.cpp's commit, if the run has it.", metavar="NAME")
 @option("--with-paths", "Keep full paths and serial numbers of GPUs.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
 @option("-q --quiet", "Print no notices.", is_flag=True)
@@ -65,9 +61,6 @@ def command(
     form: str | None,
     path: Path,
     bundle: Path | None,
-    depths: tuple[int, ...] | None,
-    n_gen: int,
-    build: str | None,
     with_paths: bool,
     force: bool,
     quiet: bool,
@@ -85,7 +78,6 @@ def command(
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free, write_as
     from ggbench.formats.importing import SAMPLES, WHOLE
-    from ggbench.formats.llama_bench_export import DEPTHS, ExportOptions
     from ggbench.formats.run_document import as_json, bundle_of, samples_csv
     from ggbench.runs.store.database import Store
 
@@ -114,10 +106,9 @@ def command(
             if not with_paths:
                 output.notice(_LEFT_OUT)
         else:
-            options = ExportOptions(DEPTHS if depths is None else depths, n_gen, build or "", with_paths)
             by_ending = f"llama-bench-{path.suffix[1:]}"
             default = by_ending if by_ending in _FORMATS else _FORMATS[0]
-            content = _bench_rows(store, runs, form or default, options, output)
+            content = _bench_rows(store, runs, form or default, output, with_paths=with_paths)
     if target == _STDOUT:
         click.echo(content, nl=False)
     else:
@@ -125,12 +116,12 @@ def command(
         output.notice(f"saved {target}")
 
 
-def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportOptions, output: Output) -> str:
+def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, *, with_paths: bool) -> str:
     from ggbench.formats.importing import LLAMA_BENCH
     from ggbench.formats.llama_bench_export import export_run
     from ggbench.runs.stored import read_recording, read_run
 
-    exported = [export_run(read_run(store, each), read_recording(store, each), options) for each in runs]
+    exported = [export_run(read_run(store, each), read_recording(store, each), with_paths=with_paths) for each in runs]
     rows = [row for each in exported for row in each.rows]
     empty = [stored for stored, each in zip(runs, exported, strict=True) if not each.rows]
     if not rows:
@@ -166,8 +157,7 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportO
 def import_command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> None:
     """Store results of other tools: llama-bench's JSON, CSV and Markdown, and llama-perplexity's output.
 
-    It also reads files from `ggbench export` and the --json output of bench, decode, prefill, maxctx, speed and quality
-    (all results, but no individual steps). The format is recognized from the content; - is stdin. llama-perplexity's
+    It also reads files from `ggbench export`. The format is recognized from the content; - is stdin. llama-perplexity's
     output needs both streams: llama-perplexity ... > ppl.txt 2>&1.
 
     Imported runs are marked as such; they are listed, plotted and compared, but never count as measured on this

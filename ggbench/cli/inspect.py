@@ -1,4 +1,4 @@
-"""`ggbench inspect`: the contents of a GGUF file, a folder or a checkpoint, from the headers."""
+"""`ggbench inspect`: the contents of a GGUF file or a checkpoint, from the headers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     cls=DocumentedCommand,
     examples="""
     ggbench inspect model.gguf --tensors
-    ggbench inspect ~/models
+    ggbench inspect transformers:org/name
     """,
 )
-@click.argument("path", type=PATH, metavar="FILE|FOLDER")
+@click.argument("path", type=PATH, metavar="FILE|CHECKPOINT")
 @option("--tensors", "List every tensor of a file with its shape, type and bytes.", is_flag=True)
 @output_options
 def command(path: Path, tensors: bool, output: Output) -> None:
@@ -35,9 +35,8 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     Of a projector (mmproj), it shows encoders, image size and the model it belongs to.
 
     For a truncated file, such as an interrupted download, the missing size is shown, and the exit code is 5. For a
-    FOLDER, every GGUF in and below it is listed; those that cannot be loaded are listed with the reason. For a
     Transformers checkpoint (a folder with config.json and no GGUF, transformers:org/name or transformers-twin:ID, with
-    or without :QUANT), the size with each quantization method is shown.
+    or without :QUANT), the size with each quantization method is shown. ggbench models --dir lists a folder's files.
     """
     from ggbench.gguf_file.header import read_model_file
     from ggbench.models.local_files import reject_checkpoint
@@ -51,10 +50,10 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     if own is not None:
         load_plugin("ggbench.engines", own.engine, "show", "engine").inspect(own, tensors=tensors, output=output)
         return
-    if os.path.lexists(path) and path.is_dir():
-        _list_folder(path, tensors, output)
-        return
     reject_checkpoint(path)
+    if os.path.lexists(path) and path.is_dir():
+        name = sanitize(str(path))
+        raise UsageError(f"{name} is a folder", f"name one of its files; ggbench models --dir {name} lists them")
     model_file = read_model_file(path, allow_missing_data=True)
     if output.as_json:
         from ggbench.show.model_documents import INSPECT
@@ -70,22 +69,6 @@ def command(path: Path, tensors: bool, output: Output) -> None:
         output.show(header_details(model_file), *([tensors_table(model_file)] if tensors else []))
     if model_file.truncation:
         raise BadFile(f"{sanitize(path.name)} is truncated: {model_file.truncation}", "download it again")
-
-
-def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
-    from ggbench.models.local_files import read_folder
-
-    if tensors:
-        raise UsageError("--tensors requires a file", f"name one in {sanitize(str(folder))}")
-    entries = tuple(read_folder(folder))
-    if output.as_json:
-        from ggbench.show.model_documents import FOLDER
-
-        output.document(FOLDER, rows=entries)
-    else:
-        from ggbench.show.models import folder_table
-
-        output.show(folder_table(entries, width=output.console().width))
 
 
 def _named_model(text: str) -> ModelRef | None:

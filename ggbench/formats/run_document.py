@@ -1,9 +1,8 @@
-"""ggbench's own files: whole runs as JSON and as bundles, timed steps as CSV, and --json output, read back.
+"""ggbench's own files: whole runs as JSON and as bundles, and timed steps as CSV.
 
 A run is written from the store's JSON, so that a newer ggbench's run passes through unharmed, and read as strictly as a
-stored run. --json output has all results but no timed steps. A bundle is a ZIP file with a list and a document for each
-run. Its members are never unpacked, so their names are harmless, and each is read up to a limit, whatever size the
-archive claims.
+stored run. A bundle is a ZIP file with a list and a document for each run. Its members are never unpacked, so their
+names are harmless, and each is read up to a limit, whatever size the archive claims.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ import ggbench
 from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, GgbenchError, StoreError, UsageError
+from ggbench.errors import BadFile, StoreError, UsageError
 from ggbench.formats.imported_run import MOST_BYTES, ImportedRun, Named, SourceFile, content_sha256, environment_of
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.records import Environment, GpuUse, Imported
@@ -37,8 +35,6 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, WARMUP, SampleChunk, StoredRun, storable_text
 from ggbench.show.anonymous import anonymous
-from ggbench.show.document import read_object, record_of
-from ggbench.show.presenter import Presenter, presenters
 from ggbench.show.text import csv_text, without_formula
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
@@ -154,7 +150,10 @@ def read_documents(file: SourceFile, _named: Named) -> list[ImportedRun]:
     except (ValueError, RecursionError):
         raise BadFile(f"{file.name} is not a complete JSON document", _HINT) from None
     if whole.get("schema") != SEVERAL:
-        return _read_own(_printable(whole), file)
+        raise BadFile(
+            f"{file.name} is {sanitize(str(whole.get('schema')))!r}, not a file of runs",
+            "on the machine that measured them: ggbench export RUN... --format json -o FILE",
+        )
     runs = whole.get("runs")
     if not isinstance(runs, list):
         raise BadFile(f"{file.name} lists no runs", _HINT)
@@ -202,7 +201,7 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
 _HINT = "pass an unmodified file of `ggbench export`"
 
 
-def _marked(environment: Environment | None, file: SourceFile, sha256: str, lacks: Sequence[str] = ()) -> Environment:
+def _marked(environment: Environment | None, file: SourceFile, sha256: str) -> Environment:
     """Return the environment marked as imported; a run imported before keeps its first mark."""
     if environment is not None and environment.imported is not None:
         return environment
@@ -211,7 +210,6 @@ def _marked(environment: Environment | None, file: SourceFile, sha256: str, lack
         file=file.name,
         file_sha256=file.sha256,
         content_sha256=sha256,
-        lacks=tuple(lacks),
     )
     return replace(environment, imported=imported) if environment else environment_of(imported)
 
@@ -243,70 +241,6 @@ def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
         return {sanitize(storable_text(name)): _printable(each) for name, each in value.items()}
     return value
-
-
-_UNCHANGED_HINT = "pass the unmodified --json output"
-_NO_TIME = "the document does not say when it was measured"
-_MANY = 10_000
-
-
-def _read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun]:
-    """Return the runs in --json output. Raises BadFile, naming the row and the field."""
-    schema = document.get("schema")
-    readers = [
-        each
-        for each in presenters()
-        if each.documents.read and schema in [f"ggbench.{one.schema}/1" for one in each.documents.all]
-    ]
-    if not readers:
-        raise BadFile(
-            f"{file.name} is {sanitize(str(schema))!r}, which has no measured runs",
-            "on the machine that measured it: ggbench export RUN --format json -o FILE",
-        )
-    rows = readers[0].documents.rows(document)
-    if not isinstance(rows, list) or not rows or len(rows) > _MANY:
-        raise BadFile(f"{file.name} has no rows", _UNCHANGED_HINT)
-    return [
-        _run(row, readers, file, f"{file.name}, row {number}" if len(rows) > 1 else file.name)
-        for number, row in enumerate(rows, start=1)
-    ]
-
-
-def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str) -> ImportedRun:
-    """Return the run of a row, from the first kind that accepts it."""
-    config = row.get("config") if isinstance(row, dict) else None
-    if not isinstance(row, dict) or not isinstance(config, dict) or "n_gpu_layers" not in config:
-        hint = "on the machine that measured it: ggbench export RUN --format json"
-        raise BadFile(f"{where} is not a llama.cpp run, which --json cannot restore", hint)
-    try:
-        for reader in readers:
-            shape, read = reader.documents.shape, reader.documents.read
-            found = read_object(shape, row, lambda _kind, value: msgspec.convert(value, LlamaConfig))
-            if read is not None and (measured := read(found)) is not None:
-                break
-        else:
-            raise BadFile(f"{where} contains no measurements", _UNCHANGED_HINT)
-        own = {name: value for name, value in row.items() if name not in ("schema", "run_id")}
-        sha256 = content_sha256("ggbench --json", reader.kind, own)
-        bare = found.environment and replace(found.environment, imported=None)
-        head = record_of(
-            shape,
-            found,
-            RunHead,
-            kind=reader.kind,
-            subject=record_of(shape, found, Subject),
-            setup=found.config,
-            settings=measured.settings,
-            environment=_marked(bare, file, sha256, (*measured.lacks, _NO_TIME)),
-        )
-        memory = record_of(shape, found, Memory, tensor_bytes=found.weight_bytes)
-        return ImportedRun(record_of(shape, found, Run, head=head, memory=memory, result=measured.result, run_id=None))
-    except BadFile:
-        raise
-    except GgbenchError as error:
-        raise BadFile(f"{where}: {sanitize(error.message)}", _UNCHANGED_HINT) from None
-    except (msgspec.ValidationError, TypeError, ValueError, ArithmeticError) as error:
-        raise BadFile(f"{where}: {sanitize(str(error))}", _UNCHANGED_HINT) from None
 
 
 BUNDLE_SCHEMA = "ggbench.bundle/1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,10 +12,10 @@ from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.records import Imported, MachineReading
 from ggbench.models.subject import Subject
-from ggbench.runs.run import Result, Run, RunHead, Settings
-from ggbench.runs.store.runs import StoredRun, StoredSamples
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
+from ggbench.show.document import Document, Field, Get, Shape, field, many, of, within
 from ggbench.show.published import AGAINST
 from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.requests import RequestRates
@@ -63,35 +63,12 @@ ORIGIN = (
     *of(RunHead, "environment command", lambda run: run.head),
     *of(Run, "run_id"),
 )
-_REPEAT = field(
-    "repeat",
-    int | list[int] | None,
-    "Requested repetitions; with --samples a list: the repetition of every timed token.",
-)
-SAMPLES = sometimes(
-    field("position", list[int], "With --samples: the position n of every timed token."),
-    field("step_ns", list[int], "With --samples: the time of every timed token."),
-    field("sampler_ns", list[int] | None, "With --samples: the sampler's time; null if not timed."),
-)
 _STORED = Shape(
     "Stored",
     "",
     field("readings", list[MachineReading], "The machine during the run."),
     of(StoredRun, "state started_at finished_at"),
 )
-
-
-NO_STEPS = "the document has no timed steps, so there is no curve"
-"""For `ReadRun.lacks`."""
-
-
-class ReadRun(msgspec.Struct, frozen=True):
-    """Fields of a run in a document, besides file, memory and outcome."""
-
-    settings: Settings
-    result: Result
-    lacks: tuple[str, ...] = ()
-    """Parts of the run that the document lacks, for display."""
 
 
 class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,10 +80,6 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[Document, ...] = ()
     root: Callable[[Run], object] = lambda run: run
     """Returns the source object of the shape."""
-    read: Callable[[Any], ReadRun | None] | None = None
-    """Turns an object of the shape into a run, or None for another kind; None if it cannot be read back."""
-    rows: Callable[[Mapping[str, Any]], object] = lambda whole: whole.get("rows", [whole])
-    """Finds the runs in a document."""
 
     @property
     def all(self) -> tuple[Document, ...]:
@@ -116,36 +89,21 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
         return self.shape.value(self.root(run), **given)
 
 
-def run_documents(
-    kind: str,
-    shape: Shape,
-    *,
-    stored: str = "",
-    is_swept: bool = False,
-    read: Callable[[Any], ReadRun | None] | None = None,
-) -> RunDocuments:
+def run_documents(kind: str, shape: Shape, *, stored: str = "", is_swept: bool = False) -> RunDocuments:
     """Return the documents of a kind: `kind`, `kind.all` if several quants are measured, and `results.stored`."""
     rows = (field("model", str), field("rows", many(shape)))
     several = Document(f"{kind}.all", f"{kind} MODEL QUANT...", f"{shape.about} One for each quant.", *rows)
     one = Document(kind, f"{kind} MODEL QUANT", shape.about, shape.fields)
     shown = stored_document(stored or kind, shape)
-    return RunDocuments(shape=shape, one=one, several=several if is_swept else None, stored=shown, read=read)
+    return RunDocuments(shape=shape, one=one, several=several if is_swept else None, stored=shown)
 
 
 def stored_document(name: str, shape: Shape) -> Document:
-    repeat = _REPEAT if any(each.name == "repeat" for each in shape.fields) else sometimes(_REPEAT)
-    about = f"{shape.about} As stored."
-    return Document(f"results.{name}", "results show ID", about, shape.fields, repeat, SAMPLES, _STORED.fields)
+    return Document(f"results.{name}", "results show ID", f"{shape.about} As stored.", shape.fields, _STORED.fields)
 
 
 def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[str, object]:
     return _STORED.value(stored, readings=readings)
-
-
-def samples_value(samples: StoredSamples) -> dict[str, object]:
-    """Return the values of `SAMPLES` and the repetition of each step."""
-    arrays = {name: getattr(samples, name) for name in ("repeat", "position", "step_ns", "sampler_ns")}
-    return {name: None if array is None else array.tolist() for name, array in arrays.items()}
 
 
 def _n_gen(summary: QuantSummary) -> int | None:
@@ -200,17 +158,15 @@ QUANT = Shape(
 )
 _ASKED = (*field("model", str), *field("n_gen", int, "Tokens decoded, as requested."), *field("rows", many(QUANT)))
 BENCH = Document("bench", "bench MODEL [QUANT...]", "The whole table of a model.", _ASKED)
-DEMO = Document("demo", "demo", "The table of the demo.", _ASKED)
 
 
-def quant_documents(kind: str, about: str, read: Callable[[Any], ReadRun | None]) -> RunDocuments:
+def quant_documents(kind: str, about: str) -> RunDocuments:
     return RunDocuments(
         shape=QUANT,
-        one=Document(kind, f"{kind} MODEL QUANT", about, QUANT.fields, _REPEAT, SAMPLES),
+        one=Document(kind, f"{kind} MODEL QUANT", about, QUANT.fields),
         stored=_SHOWN,
-        others=(BENCH, DEMO),
+        others=(BENCH,),
         root=lambda run: QuantSummary.of([run]),
-        read=read,
     )
 
 

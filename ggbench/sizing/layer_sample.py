@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import LayerKind, ModelFile, layer_kinds, layer_of
+from ggbench.sizing.placement import Placement
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.offload import offload
 from ggbench.units import counted
 
 MODEL_ERROR = 0.08
@@ -83,6 +83,11 @@ def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type
         windowed,
         kv_cache(model, type_k, type_v).window,
     )
+
+
+def model_cost(model: ModelFile, type_k: str = "f16", type_v: str = "f16") -> StepCost:
+    """Return the bytes that a step of the model's layers reads. Raises like `step_cost`."""
+    return step_cost(model, range(model.n_layer - model.n_layer_nextn), type_k, type_v)
 
 
 def _groups(model: ModelFile) -> list[_Group]:
@@ -155,8 +160,8 @@ def layer_placements(model: ModelFile, setup: LlamaConfig) -> tuple[LayerPlaceme
     Raises Unsupported for an override to anything other than main memory.
     """
     layers = tuple(range(model.n_layer - model.n_layer_nextn))
-    split = offload(model, setup.n_gpu_layers, setup.tensor_overrides)
-    if not split.n_gpu_layers or not split.is_partial:
+    split = Placement(model, setup, on_gpu=True)
+    if not split.n_gpu_layers or not split.is_split:
         return (LayerPlacement(layers, replace(setup, n_gpu_layers=-1 if split.n_gpu_layers else 0)),)
     outside, kept = _kept(model, setup)
     ways: dict[frozenset[str], list[int]] = {frozenset(): []}
