@@ -40,7 +40,7 @@ class StoreHealth(msgspec.Struct, frozen=True):
 
 _READING_TIMEOUT_S = 2.0
 _LARGE_BYTES = 256 << 20
-"""Size from which only the newest runs are read: SQLite before 3.42 checks a table's pages without a look at the time."""
+"""Size above which only the newest runs are read: before 3.42 SQLite cannot be interrupted while it checks a table."""
 _NEWEST = 500
 _CHECK_S = 0.3
 """Time for the integrity check, which reads the whole file."""
