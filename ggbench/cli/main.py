@@ -57,7 +57,7 @@ GROUPS = {
     },
     "Also": {
         "tui": "Choose, measure and compare in a terminal interface.",
-        "demo": "The whole workflow in two minutes, without a network.",
+        "demo": "A tour in a minute, without a network.",
         "doctor": "Check this machine and say how to fix problems.",
         "profile": "Measure this machine once, to forecast any model for it.",
         "help": "Help of a command or a topic.",
