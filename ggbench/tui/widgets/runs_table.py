@@ -5,26 +5,27 @@ Only visible lines are drawn, so filtering stays fast with many runs.
 
 from __future__ import annotations
 
-from collections.abc import (Sequence)
-from dataclasses import (dataclass)
-from ggbench.show.listed_runs import (ListedRun)
-from ggbench.text import (shorten, shorten_middle)
-from ggbench.tui.stored_runs import (COLUMNS_OF_RUNS, by_model, matching)
-from ggbench.tui.tables import (MORE_LEFT, MORE_RIGHT, Order, first_column, whole_columns)
-from ggbench.units import (counted, format_count)
-from itertools import (accumulate, groupby)
-from rich.cells import (cell_len, set_cell_size)
-from rich.segment import (Segment)
-from rich.style import (Style)
-from rich.text import (Text)
-from textual.binding import (Binding, BindingType)
-from textual.events import (Click)
-from textual.geometry import (Size)
-from textual.message import (Message)
-from textual.scroll_view import (ScrollView)
-from textual.strip import (Strip)
-from typing import (ClassVar)
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from typing import ClassVar
 
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.events import Click
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from ggbench.show.listed_runs import ListedRun
+from ggbench.text import shorten, shorten_middle
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, by_model, matching
+from ggbench.tui.tables import MORE_LEFT, MORE_RIGHT, Order, first_column, whole_columns
+from ggbench.units import counted, format_count
 
 _GAP = "  "
 _MARGIN = 3
