@@ -12,14 +12,13 @@ import msgspec
 
 from ggbench.errors import BadFile
 from ggbench.formats import perplexity
-from ggbench.formats.imported_run import STDIN, ImportedRun, Named, SourceFile, read_source
+from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, read_source
 from ggbench.formats.llama_bench import (
     BenchRow,
     as_csv,
     as_json,
     as_jsonl,
     as_markdown,
-    as_sql,
     is_csv,
     is_objects,
     is_table,
@@ -28,14 +27,7 @@ from ggbench.formats.llama_bench import (
     read_table,
 )
 from ggbench.formats.llama_bench_import import runs_of
-from ggbench.formats.run_document import (
-    document_of,
-    document_sha256,
-    is_bundle,
-    is_document,
-    read_bundle,
-    read_documents,
-)
+from ggbench.formats.run_document import document_of, document_sha256, is_document, read_documents
 from ggbench.machine.records import Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.run import RunHead
@@ -47,7 +39,6 @@ LLAMA_BENCH: dict[str, Callable[[Sequence[BenchRow]], str]] = {
     "llama-bench-json": as_json,
     "llama-bench-jsonl": as_jsonl,
     "llama-bench-csv": as_csv,
-    "llama-bench-sql": as_sql,
     "llama-bench-md": as_markdown,
 }
 SAMPLES = "csv"
@@ -67,14 +58,11 @@ _READERS: tuple[tuple[Callable[[str], bool], Callable[[SourceFile, Named], list[
     (is_table, _bench(read_table)),
     (perplexity.is_perplexity, perplexity.read_runs),
 )
-_KNOWN = "JSON, JSON lines, CSV and tables of llama-bench, llama-perplexity's output, ggbench's own files"
+_KNOWN = "JSON, JSON lines, CSV and tables of llama-bench, llama-perplexity's output, `ggbench export --format json`"
 
 
 def read_runs(path: Path, named: Named) -> Iterator[ImportedRun]:
     """Yield the runs of a file of any known format. Raises BadFile and UsageError."""
-    if path != STDIN and is_bundle(path):
-        yield from read_bundle(path)
-        return
     file = read_source(path)
     text = file.text
     for recognizes, read in _READERS:
@@ -133,7 +121,7 @@ def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
 
 
 def _measured_here(store: Store, stored: Sequence[StoredRun], imported: ImportedRun) -> int | None:
-    """Return this machine's own run if the bundle contains it; None for another machine's."""
+    """Return this machine's own run if the file contains it; None for another machine's."""
     head = imported.run.head
     alike = (head.kind, head.started_at, head.subject.quant)
     for each in stored:

@@ -1,22 +1,15 @@
-"""ggbench's own files: whole runs as JSON and as bundles, timed steps as CSV, and --json output, read back.
+"""ggbench's own files: whole runs as JSON, read back, and timed steps as CSV.
 
 A run is written from the store's JSON, so that a newer ggbench's run passes through unharmed, and read as strictly as a
-stored run. --json output has all results but no timed steps. A bundle is a ZIP file with a list and a document for each
-run. Its members are never unpacked, so their names are harmless, and each is read up to a limit, whatever size the
-archive claims.
+stored run.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import math
 import re
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,9 +19,8 @@ import ggbench
 from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, GgbenchError, StoreError, UsageError
-from ggbench.formats.imported_run import MOST_BYTES, ImportedRun, Named, SourceFile, content_sha256, environment_of
+from ggbench.errors import BadFile, StoreError, UsageError
+from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, content_sha256, environment_of
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.records import Environment, GpuUse, Imported
 from ggbench.models.subject import Subject
@@ -37,11 +29,8 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, WARMUP, SampleChunk, StoredRun, storable_text
 from ggbench.show.anonymous import anonymous
-from ggbench.show.document import read_object, record_of
-from ggbench.show.presenter import Presenter, presenters
 from ggbench.show.text import csv_text, without_formula
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count
 
 SCHEMA = "ggbench.run/1"
 SEVERAL = "ggbench.runs/1"
@@ -153,8 +142,11 @@ def read_documents(file: SourceFile, _named: Named) -> list[ImportedRun]:
         whole = parse_finite(file.text)
     except (ValueError, RecursionError):
         raise BadFile(f"{file.name} is not a complete JSON document", _HINT) from None
-    if whole.get("schema") != SEVERAL:
-        return _read_own(_printable(whole), file)
+    if (schema := whole.get("schema")) != SEVERAL:
+        raise BadFile(
+            f"{file.name} is {sanitize(str(schema))!r}, which is not a file of whole runs",
+            "on the machine that measured it: ggbench export RUN --format json -o FILE",
+        )
     runs = whole.get("runs")
     if not isinstance(runs, list):
         raise BadFile(f"{file.name} lists no runs", _HINT)
@@ -199,10 +191,10 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
     return ImportedRun(run, [(each.at_ns, each.kind, each.body) for each in whole.observations], whole.samples)
 
 
-_HINT = "pass an unmodified file of `ggbench export`"
+_HINT = "pass an unmodified file of `ggbench export --format json`"
 
 
-def _marked(environment: Environment | None, file: SourceFile, sha256: str, lacks: Sequence[str] = ()) -> Environment:
+def _marked(environment: Environment | None, file: SourceFile, sha256: str) -> Environment:
     """Return the environment marked as imported; a run imported before keeps its first mark."""
     if environment is not None and environment.imported is not None:
         return environment
@@ -211,7 +203,6 @@ def _marked(environment: Environment | None, file: SourceFile, sha256: str, lack
         file=file.name,
         file_sha256=file.sha256,
         content_sha256=sha256,
-        lacks=tuple(lacks),
     )
     return replace(environment, imported=imported) if environment else environment_of(imported)
 
@@ -243,150 +234,6 @@ def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
         return {sanitize(storable_text(name)): _printable(each) for name, each in value.items()}
     return value
-
-
-_UNCHANGED_HINT = "pass the unmodified --json output"
-_NO_TIME = "the document does not say when it was measured"
-_MANY = 10_000
-
-
-def _read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun]:
-    """Return the runs in --json output. Raises BadFile, naming the row and the field."""
-    schema = document.get("schema")
-    readers = [
-        each
-        for each in presenters()
-        if each.documents.read and schema in [f"ggbench.{one.schema}/1" for one in each.documents.all]
-    ]
-    if not readers:
-        raise BadFile(
-            f"{file.name} is {sanitize(str(schema))!r}, which has no measured runs",
-            "on the machine that measured it: ggbench export RUN --format json -o FILE",
-        )
-    rows = readers[0].documents.rows(document)
-    if not isinstance(rows, list) or not rows or len(rows) > _MANY:
-        raise BadFile(f"{file.name} has no rows", _UNCHANGED_HINT)
-    return [
-        _run(row, readers, file, f"{file.name}, row {number}" if len(rows) > 1 else file.name)
-        for number, row in enumerate(rows, start=1)
-    ]
-
-
-def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str) -> ImportedRun:
-    """Return the run of a row, from the first kind that accepts it."""
-    config = row.get("config") if isinstance(row, dict) else None
-    if not isinstance(row, dict) or not isinstance(config, dict) or "n_gpu_layers" not in config:
-        hint = "on the machine that measured it: ggbench export RUN --format json"
-        raise BadFile(f"{where} is not a llama.cpp run, which --json cannot restore", hint)
-    try:
-        for reader in readers:
-            shape, read = reader.documents.shape, reader.documents.read
-            found = read_object(shape, row, lambda _kind, value: msgspec.convert(value, LlamaConfig))
-            if read is not None and (measured := read(found)) is not None:
-                break
-        else:
-            raise BadFile(f"{where} contains no measurements", _UNCHANGED_HINT)
-        own = {name: value for name, value in row.items() if name not in ("schema", "run_id")}
-        sha256 = content_sha256("ggbench --json", reader.kind, own)
-        bare = found.environment and replace(found.environment, imported=None)
-        head = record_of(
-            shape,
-            found,
-            RunHead,
-            kind=reader.kind,
-            subject=record_of(shape, found, Subject),
-            setup=found.config,
-            settings=measured.settings,
-            environment=_marked(bare, file, sha256, (*measured.lacks, _NO_TIME)),
-        )
-        memory = record_of(shape, found, Memory, tensor_bytes=found.weight_bytes)
-        return ImportedRun(record_of(shape, found, Run, head=head, memory=memory, result=measured.result, run_id=None))
-    except BadFile:
-        raise
-    except GgbenchError as error:
-        raise BadFile(f"{where}: {sanitize(error.message)}", _UNCHANGED_HINT) from None
-    except (msgspec.ValidationError, TypeError, ValueError, ArithmeticError) as error:
-        raise BadFile(f"{where}: {sanitize(str(error))}", _UNCHANGED_HINT) from None
-
-
-BUNDLE_SCHEMA = "ggbench.bundle/1"
-LIST = "ggbench.json"
-MOST_RUNS = 10_000
-MAGIC = b"PK\x03\x04"
-
-_BUNDLE_HINT = "pass an unmodified bundle of `ggbench export --bundle`"
-_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The date of every member, so that the same runs give the same file."""
-
-
-def bundle_of(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> bytes:
-    """Return the ZIP file of these runs. Raises StoreError and UnknownName."""
-    buffer = io.BytesIO()
-    names = [f"runs/{number}.json" for number in range(1, len(runs) + 1)]
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        listed = {"schema": BUNDLE_SCHEMA, "ggbench": ggbench.__version__, "runs": names}
-        _write(archive, LIST, listed)
-        for name, stored in zip(names, runs, strict=True):
-            _write(archive, name, document_of(store, stored, with_paths=with_paths))
-    return buffer.getvalue()
-
-
-def read_bundle(path: Path) -> Iterator[ImportedRun]:
-    """Yield the runs of a bundle. Raises BadFile, naming the member, for anything else."""
-    name = sanitize(path.name)
-    try:
-        with path.open("rb") as raw, zipfile.ZipFile(raw) as archive:
-            sha256 = hashlib.file_digest(raw, "sha256").hexdigest() if not raw.seek(0) else ""
-            file = SourceFile(name, b"", sha256, path)
-            listed = _read(archive, LIST, name)
-            if not isinstance(listed, dict) or listed.get("schema") != BUNDLE_SCHEMA:
-                raise BadFile(f"{name} is not a bundle of this version ({BUNDLE_SCHEMA})", _BUNDLE_HINT)
-            members = listed.get("runs")
-            if not isinstance(members, list) or not all(isinstance(each, str) for each in members):
-                raise BadFile(f"{name}: {LIST} lists no runs", _BUNDLE_HINT)
-            if len(members) > MOST_RUNS:
-                raise BadFile(f"{name} lists {format_count(len(members))} runs", f"at most {format_count(MOST_RUNS)}")
-            for member in members:
-                where = f"{name}, {sanitize(member)}"
-                yield read_document(_read(archive, member, where), file, where)
-    except (zipfile.BadZipFile, zlib.error, EOFError, zipfile.LargeZipFile, NotImplementedError) as error:
-        raise BadFile(f"{name} is a broken ZIP file: {sanitize(str(error))}", "copy it again") from None
-    except OSError as error:
-        raise BadFile(f"cannot read {name}: {error.strerror}", "look at its permissions") from error
-
-
-def is_bundle(path: Path) -> bool:
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError as error:
-        raise BadFile(f"cannot read {sanitize(str(path))}: {error.strerror}", "look at its permissions") from error
-
-
-def _write(archive: zipfile.ZipFile, name: str, document: object) -> None:
-    member = zipfile.ZipInfo(name, _ZIP_EPOCH)
-    member.compress_type = zipfile.ZIP_DEFLATED
-    archive.writestr(member, json.dumps(document, separators=(",", ":"), ensure_ascii=True))
-
-
-def _read(archive: zipfile.ZipFile, member: str, where: str) -> Any:  # noqa: ANN401 - JSON
-    try:
-        info = archive.getinfo(member)
-    except KeyError:
-        raise BadFile(f"{where}: the bundle has no {sanitize(member)}", _BUNDLE_HINT) from None
-    if info.flag_bits & 1 or info.compress_type not in _ZIP_METHODS:
-        raise BadFile(f"{where}: the ZIP is encrypted or uses an unsupported compression", _BUNDLE_HINT)
-    with archive.open(info) as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise BadFile(f"{where} has more than {format_bytes(MOST_BYTES)}", _BUNDLE_HINT)
-    try:
-        return parse_finite(content)
-    except (ValueError, RecursionError):
-        raise BadFile(f"{where} is not JSON", _BUNDLE_HINT) from None
 
 
 COLUMNS = ("run_id", "kind", "model", "quant", "series", "position", "step_ns", "sampler_ns")

@@ -1,7 +1,6 @@
 """JSON documents, each declared once as a shape whose fields have a value, a type and a meaning.
 
-The declaration gives the output of `--json`, its JSON Schema, and the way to read a document back into records. Fields
-of a record take its types and docstrings.
+The declaration gives the output of `--json` and its JSON Schema. Fields of a record take its types and docstrings.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from types import GenericAlias, NoneType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
+from types import GenericAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -188,7 +187,6 @@ def _strict(value: object) -> object:
 
 Json: TypeAlias = dict[str, Any]
 _Type: TypeAlias = Any
-_Record = TypeVar("_Record")
 
 _MADE = "documents"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -196,7 +194,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def schema_of(document: Document) -> Json:
     """Return the self-contained JSON Schema of a document."""
-    types = (_Types(has_texts=True).of(document), *_setups())
+    types = (_Types().of(document), *_setups())
     _, parts = msgspec.json.schema_components(types, schema_hook=_hook)
     records = {each.__name__: each for each in _records(types)}
     parts = {part: _clean(_described(schema, records.get(part))) for part, schema in parts.items()}
@@ -209,35 +207,8 @@ def schema_of(document: Document) -> Json:
     return {"$schema": DIALECT, "title": title} | own | ({"$defs": parts} if parts else {})
 
 
-def read_object(shape: Shape, content: object, dec_hook: Callable[[type, Any], Any]) -> Any:  # noqa: ANN401 - a struct
-    """Return JSON of this shape as an object with its fields; missing ones are None.
-
-    `dec_hook` is msgspec's. Raises msgspec.ValidationError for wrong types.
-    """
-    return msgspec.convert(content, _Types(has_texts=False).of(shape), dec_hook=dec_hook)
-
-
-def record_of(shape: Shape, found: object, record: type[_Record], **members: object) -> _Record:
-    """Return the record whose members are fields of the shape, from the result of `read_object`.
-
-    A null becomes the default of a member that cannot be None. Raises TypeError for a missing member without a default,
-    and any error of the record itself.
-    """
-    hints = _hints(record)  # type: ignore[arg-type]  # mypy takes it for unhashable
-    known = {
-        each.member: value
-        for each in shape.fields
-        if each.record is record and each.member in hints
-        for value in [getattr(found, each.name)]
-        if value is not None or NoneType in get_args(hints[each.member])
-    }
-    return record(**known | members)
-
-
 class _Types:
-    def __init__(self, *, has_texts: bool) -> None:
-        """`has_texts` is set for a schema; unset, for a reader, a missing field is None."""
-        self._has_texts = has_texts
+    def __init__(self) -> None:
         self._made: dict[int, type[msgspec.Struct]] = {}
 
     def of(self, shape: Shape) -> type[msgspec.Struct]:
@@ -250,16 +221,12 @@ class _Types:
 
     def _field(self, field: Field) -> Any:  # noqa: ANN401 - what defstruct takes
         kind, text = self._kind(field.kind), field.about
-        if field.record is not None and self._has_texts:
+        if field.record is not None:
             kind, text = _typed_member(field.record, field.member)
-        elif field.record is not None:
-            kind = _member_type(field.record, field.member)
         if field.is_text:
             text = text.replace("empty", "null")
         if field.maybe_none:
             kind = kind | None
-        if not self._has_texts:
-            return field.name, kind, None
         kind = Annotated[kind, Meta(description=text)] if text else kind
         return (field.name, kind) if field.is_always else (field.name, kind | UnsetType, UNSET)
 
@@ -350,18 +317,10 @@ def _records(types: tuple[_Type, ...]) -> Iterator[type]:
 
 
 def _typed_member(record: type, name: str) -> tuple[_Type, str]:
-    getter = _getter(record, name)
-    return _member_type(record, name), (inspect.getdoc(getter) if getter else field_docs(record).get(name)) or ""
-
-
-def _member_type(record: type, name: str) -> _Type:
-    getter = _getter(record, name)
-    return _hints(getter)["return"] if getter else _hints(record)[name]
+    found = getattr(record, name, None)
+    if getter := getattr(found, "fget", None) or getattr(found, "func", None):
+        return _hints(getter)["return"], inspect.getdoc(getter) or ""
+    return _hints(record)[name], field_docs(record).get(name, "")
 
 
 _hints = functools.cache(get_type_hints)
-
-
-def _getter(record: type, name: str) -> Any:  # noqa: ANN401 - a function
-    found = getattr(record, name, None)
-    return getattr(found, "fget", None) or getattr(found, "func", None)

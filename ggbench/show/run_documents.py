@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.records import Imported, MachineReading
 from ggbench.models.subject import Subject
-from ggbench.runs.run import Result, Run, RunHead, Settings
+from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.runs import StoredRun, StoredSamples
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
@@ -81,19 +81,6 @@ _STORED = Shape(
 )
 
 
-NO_STEPS = "the document has no timed steps, so there is no curve"
-"""For `ReadRun.lacks`."""
-
-
-class ReadRun(msgspec.Struct, frozen=True):
-    """Fields of a run in a document, besides file, memory and outcome."""
-
-    settings: Settings
-    result: Result
-    lacks: tuple[str, ...] = ()
-    """Parts of the run that the document lacks, for display."""
-
-
 class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     shape: Shape
     one: Document
@@ -103,10 +90,6 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[Document, ...] = ()
     root: Callable[[Run], object] = lambda run: run
     """Returns the source object of the shape."""
-    read: Callable[[Any], ReadRun | None] | None = None
-    """Turns an object of the shape into a run, or None for another kind; None if it cannot be read back."""
-    rows: Callable[[Mapping[str, Any]], object] = lambda whole: whole.get("rows", [whole])
-    """Finds the runs in a document."""
 
     @property
     def all(self) -> tuple[Document, ...]:
@@ -116,20 +99,13 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
         return self.shape.value(self.root(run), **given)
 
 
-def run_documents(
-    kind: str,
-    shape: Shape,
-    *,
-    stored: str = "",
-    is_swept: bool = False,
-    read: Callable[[Any], ReadRun | None] | None = None,
-) -> RunDocuments:
+def run_documents(kind: str, shape: Shape, *, stored: str = "", is_swept: bool = False) -> RunDocuments:
     """Return the documents of a kind: `kind`, `kind.all` if several quants are measured, and `results.stored`."""
     rows = (field("model", str), field("rows", many(shape)))
     several = Document(f"{kind}.all", f"{kind} MODEL QUANT...", f"{shape.about} One for each quant.", *rows)
     one = Document(kind, f"{kind} MODEL QUANT", shape.about, shape.fields)
     shown = stored_document(stored or kind, shape)
-    return RunDocuments(shape=shape, one=one, several=several if is_swept else None, stored=shown, read=read)
+    return RunDocuments(shape=shape, one=one, several=several if is_swept else None, stored=shown)
 
 
 def stored_document(name: str, shape: Shape) -> Document:
@@ -203,14 +179,13 @@ BENCH = Document("bench", "bench MODEL [QUANT...]", "The whole table of a model.
 DEMO = Document("demo", "demo", "The table of the demo.", _ASKED)
 
 
-def quant_documents(kind: str, about: str, read: Callable[[Any], ReadRun | None]) -> RunDocuments:
+def quant_documents(kind: str, about: str) -> RunDocuments:
     return RunDocuments(
         shape=QUANT,
         one=Document(kind, f"{kind} MODEL QUANT", about, QUANT.fields, _REPEAT, SAMPLES),
         stored=_SHOWN,
         others=(BENCH, DEMO),
         root=lambda run: QuantSummary.of([run]),
-        read=read,
     )
 
 

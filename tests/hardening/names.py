@@ -4,7 +4,6 @@ import contextlib
 import csv
 import io
 import json
-import sqlite3
 from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -151,10 +150,7 @@ def _runs(row: Trials, label: str, name: str, place: Path) -> None:
         row.run(f"{label}, report.{ending}", "report", words, str(failed), "-o", str(written))
         for path in place.glob(f"report*.{ending}"):
             _look(row, f"{label}, {path.name}", path, ending)
-    bundle = place / "bundle"
-    row.run(f"{label}, bundle", "export", words, "--bundle", str(bundle))
-    if bundle.exists():
-        row.run(f"{label}, import", "import", str(bundle))
+    row.run(f"{label}, import", "import", str(place / "export-json"))
     with Store.open() as store:
         for run in store.list_runs():
             if run.run_id > 1:
@@ -186,11 +182,6 @@ def _harm(text: str, form: str) -> Iterator[str]:
             json.loads(text)
         case "jsonl":
             [json.loads(line) for line in text.splitlines() if line]
-        case "sql":
-            with contextlib.closing(sqlite3.connect(":memory:")) as raw:
-                raw.executescript(text)
-                if not raw.execute("SELECT count(*) FROM llama_bench").fetchone()[0]:
-                    yield "a table was emptied"
         case "md":
             yield from _shown(_Markdown("commonmark").enable("table").parse(text))
 

@@ -3,50 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import bench_columns, depths_text
-from ggbench.show.document import record_of
 from ggbench.show.presenter import QuantPresenter
-from ggbench.show.run_documents import NO_STEPS, QUANT, ReadRun, RunDocuments, quant_documents
+from ggbench.show.run_documents import RunDocuments, quant_documents
 from ggbench.show.text import b_text, tok_s_text, w_text
-from ggbench.stats.decode_timing import DecodeWindow, LatencySummary
+from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.units import format_number, with_unit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def _read(found: Any) -> ReadRun | None:  # noqa: ANN401 - an object of the shape
-    """The decode of a measured quant; None if only prompts were read."""
-    if not found.n_gen:
-        return None
-    depths = tuple(each.n_depth for each in found.depths or ())
-    settings = DecodeSettings(
-        found.n_gen, found.n_prompt or 0, found.repeat or 1, depths=depths, n_seqs=found.n_seqs or 1
-    )
-    result = DecodeResult(
-        n_prompt=settings.n_prompt,
-        n_gen=settings.n_gen * settings.repeat * (len(depths) or 1),
-        prefill_ms=found.prefill_ms,
-        fit=found.fit,
-        latency=None if found.tok_s is None else record_of(QUANT, found, LatencySummary),
-        limit=found.limit,
-        unsteady=found.unsteady or "",
-        serving=found.serving,
-        depths=tuple(found.depths or ()),
-        n_seqs=settings.n_seqs,
-        tok_s_together=found.tok_s_together,
-        requests=found.requests,
-    )
-    searched = ["this row's search for max n_ctx is a separate run, which was left out"]
-    return ReadRun(settings, result, (NO_STEPS, *(searched if found.max_n_ctx is not None else [])))
-
-
-DOCUMENTS = quant_documents("decode", "A decode: latency of every token against its position.", _read)
+DOCUMENTS = quant_documents("decode", "A decode: latency of every token against its position.")
 
 
 class DecodePresenter(QuantPresenter):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -12,7 +12,6 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, MemoryKind
 from ggbench.experiments.maxctx.record import (
     MaxctxResult,
-    MaxctxSettings,
     Probe,
     SearchPlan,
     context_bytes,
@@ -24,7 +23,7 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import COLUMNS, max_n_ctx_text
-from ggbench.show.document import Field, Shape, field, many, of, record_of
+from ggbench.show.document import Field, Shape, field, many, of
 from ggbench.show.figures import Chart, ChartPoint, PointChart, memory_stacks
 from ggbench.show.machine import again_line, environment_line, machine_table, unsteady_line
 from ggbench.show.metric import MEMORY, Metric, metric_of
@@ -34,7 +33,6 @@ from ggbench.show.run_documents import (
     CACHE_TYPES,
     CONFIG,
     MEASURED_FILE,
-    ReadRun,
     RunDocuments,
     memory,
     run_documents,
@@ -83,13 +81,7 @@ _SEARCH = Shape(
 )
 
 
-def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    plan = record_of(_SEARCH, found, SearchPlan, warnings=found.warnings or ())
-    probes = tuple(record_of(_PROBE, each, Probe) for each in found.probes or ())
-    return ReadRun(MaxctxSettings(), record_of(_SEARCH, found, MaxctxResult, plan=plan, probes=probes))
-
-
-DOCUMENTS = run_documents("maxctx", _SEARCH, stored="search", is_swept=True, read=_read)
+DOCUMENTS = run_documents("maxctx", _SEARCH, stored="search", is_swept=True)
 
 
 class MaxctxPresenter(Presenter):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.presenter import QuantPresenter
-from ggbench.show.run_documents import ReadRun, RunDocuments, quant_documents
+from ggbench.show.run_documents import RunDocuments, quant_documents
 from ggbench.show.text import tok_s_text
 from ggbench.units import format_count, format_ms
 
@@ -17,19 +17,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def _read(found: Any) -> ReadRun | None:  # noqa: ANN401 - an object of the shape
-    """The prompts of a measured quant; None for a decode."""
-    if found.n_gen:
-        return None
-    speeds = found.prefills or ()
-    repeat = max((each.repeat for each in speeds), default=1)
-    result = PrefillResult(speeds, found.limit, found.serving)
-    return ReadRun(PrefillSettings(tuple(each.n_prompt for each in speeds), repeat), result)
-
-
 class PrefillPresenter(QuantPresenter):
     kind: ClassVar[str] = "prefill"
-    documents: ClassVar[RunDocuments] = quant_documents("prefill", "Prompts of several lengths.", _read)
+    documents: ClassVar[RunDocuments] = quant_documents("prefill", "Prompts of several lengths.")
     has_samples: ClassVar[bool] = False
 
     def answer(self, run: Run) -> str:

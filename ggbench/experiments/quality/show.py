@@ -13,12 +13,10 @@ from rich.console import RenderableType
 from ggbench.experiments.quality import compared
 from ggbench.experiments.quality.record import (
     ChunkScores,
-    Divergence,
     QualityResult,
     QualitySettings,
     ScoredBase,
     ScoredText,
-    TextSource,
     result_of,
 )
 from ggbench.experiments.quality.scores import floats, running_means
@@ -28,14 +26,14 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.columns import Column, reader
-from ggbench.show.document import Field, Shape, field, of, record_of, within
+from ggbench.show.document import Field, Shape, field, of, within
 from ggbench.show.figures import Chart, Curve, Figure, Floats, PlottedRun, memory_stacks
 from ggbench.show.machine import run_page
 from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.presenter import Presenter
 from ggbench.show.published import AGAINST
-from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, NUMBER, ORIGIN, ReadRun, RunDocuments, run_documents
+from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, NUMBER, ORIGIN, RunDocuments, run_documents
 from ggbench.show.tables import Cells, facts_table, fitted_table, names, notes, right
 from ggbench.show.text import estimate_text
 from ggbench.stats.intervals import Estimate
@@ -142,44 +140,7 @@ _QUALITY = Shape(
 )
 
 
-def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    def estimate(name: str, error: str = "") -> Estimate:
-        return Estimate(getattr(found, name) or 0.0, (getattr(found, error or f"{name}_error", None)) or 0.0)
-
-    text = TextSource(found.text or "unknown text", found.text_sha256 or "", None)
-    settings = (
-        QualitySettings(text) if found.n_ctx is None else QualitySettings(text, found.n_ctx, found.n_chunks or None)
-    )
-    divergence, base, tokens_sha256 = None, None, found.tokens_sha256
-    if found.base is not None:
-        subject = record_of(_BASE, found.base, Subject, source="file")
-        base = record_of(_BASE, found.base, ScoredBase, subject=subject)
-    if found.kld_mean is not None:
-        percentiles = {float(percent): value for percent, value in (found.kld_percentiles or {}).items()}
-        divergence = Divergence(
-            kld=estimate("kld_mean", "kld_error"),
-            kld_percentiles=tuple(sorted(percentiles.items(), reverse=True)),
-            same_top=estimate("same_top"),
-            p_diff=estimate("dp_mean"),
-            rms_p_diff=estimate("rms_dp"),
-            ln_ppl_ratio=estimate("ln_ppl_ratio"),
-            base_ppl=estimate("base_ppl"),
-        )
-    result = QualityResult(
-        text=text,
-        n_ctx=settings.n_ctx,
-        scored=None if tokens_sha256 is None else ScoredText(0, found.n_chunks or 0, 0, tokens_sha256),
-        n_chunks=found.n_chunks or 0,
-        n_scored=found.n_scored or 0,
-        ppl=None if found.ppl is None else estimate("ppl"),
-        chunk_nll=found.chunk_nll or (),
-        base=base,
-        divergence=divergence,
-    )
-    return ReadRun(settings, result, ("the document has no scores of single positions",))
-
-
-DOCUMENTS = run_documents("quality", _QUALITY, is_swept=True, read=_read)
+DOCUMENTS = run_documents("quality", _QUALITY, is_swept=True)
 
 
 class QualityPresenter(Presenter):

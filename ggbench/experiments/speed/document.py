@@ -25,16 +25,14 @@ from ggbench.models.published.selection import NearRow, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import FigureColumn, against_table, device_of, own_speed, printed
-from ggbench.show.document import Document, Shape, field, many, of, record_of
+from ggbench.show.document import Document, Shape, field, many, of
 from ggbench.show.metric import MEMORY, B, Metric, W, estimated
 from ggbench.show.names import quant_name
 from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import (
     MEASURED_FILE,
-    NO_STEPS,
     NUMBER,
     ORIGIN,
-    ReadRun,
     RunDocuments,
     memory,
     stored_document,
@@ -116,37 +114,7 @@ _JOINED = Document(
 )
 
 
-def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    lines = tuple(record_of(_LINE, each, BatchLine) for each in found.lines or ())
-    result = SpeedResult(tuple(map(_read_case, found.cases or ())), lines, found.serving)
-    return ReadRun(record_of(_SPEED, found, SpeedSettings), result, (NO_STEPS,))
-
-
-def _read_case(found: Any) -> SpeedCase:  # noqa: ANN401 - an object of the shape
-    latency, sizes = None, None
-    if found.p50_ms is not None and found.token_ms:
-        latency = record_of(CASE, found, LatencySummary, tok_s=1e3 / found.token_ms, sample_p50_ms=None)
-    if None not in (found.weight_bytes, found.kv_bytes, found.compute_bytes):
-        sizes = record_of(CASE, found, CaseMemory)
-    prefill_ns = None if found.prefill_ms is None else round(found.prefill_ms * 1e6)
-    case = Case(found.n_batch, found.n_input, found.n_gen)
-    ended = record_of(CASE, found, CaseEnded, case=case, prefill_ns=prefill_ns, memory=sizes)
-    return record_of(CASE, found, SpeedCase, ended=ended, latency=latency)
-
-
-def _rows(whole: Mapping[str, Any]) -> object:
-    """Return the runs of the command's document, each with its own cases and lines."""
-    runs, parts = whole.get("runs"), {name: whole.get(name) for name in ("cases", "lines")}
-    if not isinstance(runs, list) or not all(isinstance(each, list) for each in parts.values()):
-        return [whole]
-    return [run | {name: _of_quant(part, run) for name, part in parts.items()} for run in runs if isinstance(run, dict)]
-
-
-def _of_quant(part: Any, run: Mapping[str, Any]) -> list[object]:  # noqa: ANN401 - JSON
-    return [each for each in part if isinstance(each, dict) and each.get("quant") == run.get("quant")]
-
-
-DOCUMENTS = RunDocuments(shape=_SPEED, one=_JOINED, stored=stored_document("speed", _SPEED), read=_read, rows=_rows)
+DOCUMENTS = RunDocuments(shape=_SPEED, one=_JOINED, stored=stored_document("speed", _SPEED))
 
 
 def speed_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
