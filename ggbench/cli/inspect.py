@@ -1,10 +1,9 @@
-"""`ggbench inspect`: the contents of a GGUF file, a folder or a checkpoint, from the headers."""
+"""`ggbench inspect`: the contents of a GGUF file or a folder, from the headers."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,11 +11,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import BadFile, UsageError
-from ggbench.plugins import load_plugin
 from ggbench.text import sanitize
-
-if TYPE_CHECKING:
-    from ggbench.models.reference import ModelRef
 
 
 @click.command(
@@ -35,23 +30,14 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     Of a projector (mmproj), it shows encoders, image size and the model it belongs to.
 
     For a truncated file, such as an interrupted download, the missing size is shown, and the exit code is 5. For a
-    FOLDER, every GGUF in and below it is listed; those that cannot be loaded are listed with the reason. For a
-    Transformers checkpoint (a folder with config.json and no GGUF, transformers:org/name or transformers-twin:ID, with
-    or without :QUANT), the size with each quantization method is shown.
+    FOLDER, every GGUF in and below it is listed; those that cannot be loaded are listed with the reason.
     """
     from ggbench.gguf_file.header import read_model_file
     from ggbench.models.local_files import reject_checkpoint
-    from ggbench.models.reference import engine_models, own_models
 
-    own: ModelRef | None = None
     if not os.path.lexists(path):
-        own = _named_model(str(path))
+        _refuse_model(str(path))
     elif path.is_dir():
-        own = next((ref for name, _ in own_models() if (ref := engine_models(name).in_folder(path))), None)
-    if own is not None:
-        load_plugin("ggbench.engines", own.engine, "show", "engine").inspect(own, tensors=tensors, output=output)
-        return
-    if os.path.lexists(path) and path.is_dir():
         _list_folder(path, tensors, output)
         return
     reject_checkpoint(path)
@@ -88,20 +74,18 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
         output.show(folder_table(entries, width=output.console().width))
 
 
-def _named_model(text: str) -> ModelRef | None:
-    """Return the named model in an engine's own format; None for a path. Raises UsageError for another MODEL."""
+def _refuse_model(text: str) -> None:
+    """Raise UsageError for a MODEL that is not a path."""
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.reference import engine_of_scheme, parse_model
+    from ggbench.models.reference import parse_model
 
-    if engine_of_scheme(text.partition(":")[0].lower()):
-        return parse_model(text)
     try:
         ref = parse_model(text)
     except UsageError:
-        return None
+        return
     is_path = ref.kind == "path" or (ref.kind == "catalog" and all(each.id != ref.name for each in load_catalog()))
     if is_path or ref.is_server:
-        return None
+        return
     name = sanitize(text)
     raise UsageError(
         f"{name} is a MODEL, but inspect reads files",

@@ -35,7 +35,6 @@ from ggbench.engines.transformers.storage import (
 from ggbench.errors import BadFile, UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.text import sanitize, shorten
-from ggbench.units import format_bytes
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -144,31 +143,6 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
             missing_bytes=self.missing_bytes,
         )
 
-    def unused(self) -> tuple[Stored, ...]:
-        """Return the tensors in its files that are not loaded, e.g. an output tied to the embedding."""
-        known = {
-            stored.name
-            for parameter in self._converted(self.method)
-            for stored in self.method.stored(parameter, self.dtype(self.method))
-        }
-        modules = {name.rpartition(".")[0] for name in known}
-        return tuple(
-            tensor for tensor in self.tensors if tensor.name not in known and _module(tensor.name) not in modules
-        )
-
-    def unused_in_words(self) -> str:
-        """Return `1.00 MiB: lm_head.weight`; empty if all tensors are loaded."""
-        unused = self.unused()
-        size = format_bytes(sum(tensor.n_bytes for tensor in unused))
-        return f"{size}: {_named([tensor.name for tensor in unused], 'tensors')}" if unused else ""
-
-    def listed_tensors(self, method: Method) -> tuple[Stored, ...]:
-        """Return all tensors of its files for its own method, otherwise those that the method would store."""
-        dtype = self.dtype(method)
-        if self.tensors and method.name == self.method.name:
-            return self.tensors
-        return tuple(stored for parameter in self._converted(method) for stored in method.stored(parameter, dtype))
-
     def _require_own(self, method: Method) -> None:
         """Raise UsageError if it is quantized by another method."""
         own = self.method
@@ -259,11 +233,6 @@ def _read_shard(path: Path, name: str) -> Shard:
         raise BadFile(
             f"{sanitize(name)} cannot be read: {error.strerror}", "check the file's permissions and the disk"
         ) from None
-
-
-def _module(tensor: str) -> str:
-    """Return the weight of a bias, or of bitsandbytes' metadata on a stored weight."""
-    return tensor.partition(".quant_state.bitsandbytes__")[0].removesuffix(".weight_format").removesuffix(".bias")
 
 
 def _named(names: Sequence[str], kind: str) -> str:

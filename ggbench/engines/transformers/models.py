@@ -5,7 +5,6 @@ Only config.json of a repo is read; its safetensors are downloaded to run the ch
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -38,7 +37,7 @@ from ggbench.hub.listing import list_checkpoint
 from ggbench.hub.repo_records import RepoFile, RepoListing, cached_paths, recorded_commit, repo_folder, snapshots
 from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.models.reference import HUB_NAME, MAIN, ModelRef, looks_like_path, parse_address, split_quant
-from ggbench.models.sources import FoundVariant, OnProgress
+from ggbench.models.sources import OnProgress
 from ggbench.models.targets import Target
 from ggbench.paths import expand_path, path_exists
 from ggbench.text import sanitize
@@ -115,7 +114,7 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
             missing = format_bytes(read.missing_bytes)
             raise BadFile(
                 f"{checkpoint.name} is incomplete: {missing} missing",
-                "run ggbench pull transformers:org/name, or copy it again",
+                "measure transformers:org/name, which downloads the rest, or copy it again",
             )
         return read.model_file(self.method)
 
@@ -157,12 +156,6 @@ def _ref(form: str, name: str, label: str, quant: str | None = None) -> ModelRef
     return ModelRef("own", name, quants, engine="transformers", form=form, label=sanitize(label))
 
 
-def in_folder(folder: Path) -> ModelRef | None:
-    """Return the checkpoint of a folder with a config.json and no GGUF; None for others."""
-    is_checkpoint = os.path.lexists(folder / CONFIG) and not any(folder.glob("*.gguf"))
-    return _ref("folder", str(folder), str(folder)) if is_checkpoint else None
-
-
 def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> tuple[Target, ...]:
     """Return a target for each named method, by default for the method in which the checkpoint is stored."""
     found = find_checkpoint(ref, catalog, hub)
@@ -174,20 +167,6 @@ def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None
         Target(ref.label, each.name, found.origin, folder, size, own=CheckpointToRun(found, each))
         for each in methods or (found.checkpoint.method,)
     )
-
-
-def files(ref: ModelRef, access: HubAccess) -> FoundVariant:
-    """Return the files of a checkpoint. Raises UsageError if a QUANT is named, and like `list_checkpoint`."""
-    if ref.form == "folder":
-        raise UsageError(f"pull downloads only from the Hub, but {ref.label} is a path", "use transformers:org/name")
-    if ref.form == "id":
-        hint = f"omit {ref.label.partition(':')[0]}:; a twin is made when it is measured"
-        raise UsageError(f"pull downloads only published files, but {ref.label} is a twin", hint)
-    if ref.quants:
-        raise UsageError("a checkpoint is downloaded as stored, whatever the QUANT", f"omit {ref.quants[0]}")
-    listing = list_checkpoint(access, ref.name, ref.revision)
-    variant = listing.variants[0]
-    return FoundVariant(access, listing, variant, cached_paths(access, listing, variant))
 
 
 def find_checkpoint(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> FoundCheckpoint:

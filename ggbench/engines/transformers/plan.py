@@ -177,7 +177,5 @@ def _notes(found: FoundCheckpoint, method: Method, file: ModelFile) -> Iterator[
         yield f"the files are incomplete: {format_bytes(file.missing_bytes)} are missing"
     if checkpoint.method.quant_method is None and method.quant_method in ("gptq", "awq"):
         yield f"a checkpoint quantized with {method.quant_method.upper()} would take this"
-    if unused := checkpoint.unused_in_words():
-        yield f"not loaded: {unused}"
     if checkpoint.config.code_files:
         yield f"its custom code is not run: {in_words(list(checkpoint.config.code_files))}"

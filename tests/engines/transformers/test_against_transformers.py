@@ -138,7 +138,6 @@ def test_a_checkpoint_saved_quantized_is_what_its_config_says(method: str, tmp_p
     assert (
         saved.model_file(saved.method).weight_bytes == read_checkpoint(tmp_path).model_file(saved.method).weight_bytes
     )
-    assert saved.unused() == ()
 
 
 def _sizes(stored: tuple[Stored, ...]) -> list[int]:

@@ -8,7 +8,7 @@ import pytest
 
 from ggbench.engines.transformers.checkpoint import read_checkpoint
 from ggbench.engines.transformers.config_json import Config, read_layout
-from ggbench.engines.transformers.storage import METHODS, Stored
+from ggbench.engines.transformers.storage import METHODS
 from ggbench.errors import BadFile, GgbenchError, UsageError
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, safetensors_bytes, tensors_of, write_checkpoint, write_safetensors
 
@@ -46,17 +46,6 @@ def test_shards_are_counted_as_one(tmp_path: Path) -> None:
     three = read_checkpoint(write_checkpoint(tmp_path / "three", QWEN2_TINY, n_shards=3))
     assert len(three.shards) == 3
     assert three.model_file(METHODS["bf16"]).weight_bytes == one.model_file(METHODS["bf16"]).weight_bytes
-
-
-def test_an_output_beside_a_tied_one_is_not_loaded(tmp_path: Path) -> None:
-    values = {**QWEN2_TINY, "tie_word_embeddings": True}
-    spare = Stored("lm_head.weight", "BF16", (1000, 256))
-    checkpoint = read_checkpoint(write_checkpoint(tmp_path / "tied", values, extra=[spare]))
-    file = checkpoint.model_file(checkpoint.method)
-    assert checkpoint.unused() == (spare,)
-    assert file.weight_bytes is not None
-    assert file.file_bytes - file.weight_bytes > spare.n_bytes
-    assert not file.has_output
 
 
 def test_a_quantized_checkpoint_is_loaded_as_it_is_stored(tmp_path: Path) -> None:
