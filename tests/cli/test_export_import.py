@@ -79,9 +79,7 @@ def test_windows_are_where_they_are_asked_for(ggbench: Run, decoded: Path) -> No
     assert "build: mine (0)" in ran.out
 
 
-def test_a_file_brings_a_run_home(
-    ggbench: Run, decoded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_brings_a_run_home(ggbench: Run, decoded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "runs.json"
     words = ("export", "1", "--format", "json", "-o", path)
     saved = ggbench(*words)

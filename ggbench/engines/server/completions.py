@@ -201,7 +201,6 @@ def _kind(
     is_salted: bool = False,
     ends_exactly: bool = False,
     clock: ServerClock = "none",
-    takes_tokens: bool = False,
     n_parallel: int | None = None,
     **fields: object,
 ) -> ServerKind:
@@ -212,7 +211,7 @@ def _kind(
         if found is None:
             return None
         base_url = client.address.base_url
-        return ServerInfo(name, title, base_url, found[0], clock, takes_tokens, found[1], n_parallel)
+        return ServerInfo(name, title, base_url, found[0], clock, found[1], n_parallel)
 
     def request(generate: Generate) -> Post:
         asked: dict[str, object] = {
@@ -273,7 +272,6 @@ VLLM = _kind(
     prompt=_ids_of_vllm,
     lengths=("max_tokens", "min_tokens"),
     is_salted=True,
-    takes_tokens=True,
     ignore_eos=True,
     stream_options={"include_usage": True, "continuous_usage_stats": True},
     return_token_ids=True,

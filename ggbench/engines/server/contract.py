@@ -58,8 +58,6 @@ class ServerInfo(msgspec.Struct, frozen=True):
     models: tuple[OfferedModel, ...]
     """In the server's order, each name once."""
     clock: ServerClock
-    takes_tokens: bool
-    """Whether a prompt may be token ids, which makes its length exact."""
     version: str | None = None
     n_parallel: int | None = None
     """Maximum number of concurrent requests; None if it does not say."""

@@ -30,8 +30,7 @@ def generate(endpoint: TestEndpoint, n_prompt: int = 64, n_gen: int = 24) -> lis
     """Return the items of one generation by the server's only or first model."""
     with Server(Address.parse(endpoint.url), timeout_s=20) as server:
         model = server.info.models[0].name
-        prompt = Prompt(n_prompt, tuple(range(n_prompt))) if server.info.takes_tokens else Prompt(n_prompt, text="a b")
-        return [item for _, item in server.stream([Generate(model, prompt, n_gen)])]
+        return [item for _, item in server.stream([Generate(model, Prompt(n_prompt, text="a b"), n_gen)])]
 
 
 def tokens(items: list[Item]) -> list[Tokens]:
