@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, TOKEN_LIST, TOKENS, option, output_options
+from ggbench.commands.options import PATH, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 
@@ -43,8 +43,6 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
     metavar="FORMAT",
 )
 @option("-o --output path", "Write to FILE; - is stdout.", PATH, metavar="FILE", default=_STDOUT)
-@option("--depths", "Depths of the windows of a decode. Default: 256, 512 and so on.", TOKEN_LIST, metavar="N,N,...")
-@option("-n --n-gen", "Tokens in each window.", TOKENS, default=128)
 @option("--build", "Write NAME as build_commit. Default: llama.cpp's commit, if the run has it.", metavar="NAME")
 @option("--with-paths", "Keep full paths and serial numbers of GPUs.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
@@ -54,8 +52,6 @@ def command(
     model: str | None,
     form: str | None,
     path: Path,
-    depths: tuple[int, ...] | None,
-    n_gen: int,
     build: str | None,
     with_paths: bool,
     force: bool,
@@ -74,7 +70,7 @@ def command(
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free, write_as
     from ggbench.formats.importing import SAMPLES, WHOLE
-    from ggbench.formats.llama_bench_export import DEPTHS, ExportOptions
+    from ggbench.formats.llama_bench_export import ExportOptions
     from ggbench.formats.run_document import as_json, samples_csv
     from ggbench.runs.store.database import Store
 
@@ -91,7 +87,7 @@ def command(
             if not with_paths:
                 output.notice(_LEFT_OUT)
         else:
-            options = ExportOptions(DEPTHS if depths is None else depths, n_gen, build or "", with_paths)
+            options = ExportOptions(build or "", with_paths)
             by_ending = f"llama-bench-{path.suffix[1:]}"
             default = by_ending if by_ending in _FORMATS else _FORMATS[0]
             content = _bench_rows(store, runs, form or default, options, output)

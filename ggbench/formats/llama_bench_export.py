@@ -23,9 +23,9 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.runs import WARMUP
 from ggbench.stats.decode_timing import DecodeWindow
 
-WINDOW = 128
+_WINDOW = 128
 """Tokens of a window: llama-bench's own n_gen."""
-DEPTHS = tuple(1 << power for power in range(8, 21))
+_DEPTHS = tuple(1 << power for power in range(8, 21))
 """Depths at which windows start, up to the end of the decode."""
 
 _AT_DEPTH = re.compile(r"^decode/d(\d+)/")
@@ -35,8 +35,6 @@ _SPLIT = re.compile(r"^\s*(\w+)\s*:")
 
 
 class ExportOptions(msgspec.Struct, frozen=True):
-    depths: tuple[int, ...] = DEPTHS
-    n_gen: int = WINDOW
     build: str = ""
     """Replaces llama.cpp's commit, to distinguish two sets of rows; empty for the commit."""
     with_paths: bool = False
@@ -58,7 +56,7 @@ def export_run(run: Run, recording: Recording, options: ExportOptions) -> Export
         rows = [BenchRow.from_record(each) for each in kept]
     else:
         fields = _fields(run, recording, options)
-        times = [*_prompts(recording), *_decodes(recording, options)]
+        times = [*_prompts(recording), *_decodes(recording)]
         rows = [
             measured_row({**fields, "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": n_depth}, samples_ns)
             for (n_prompt, n_gen, n_depth), samples_ns in times
@@ -81,28 +79,28 @@ def _prompts(recording: Recording) -> list[_Times]:
     return sorted(found.items())
 
 
-def _decodes(recording: Recording, options: ExportOptions) -> list[_Times]:
+def _decodes(recording: Recording) -> list[_Times]:
     """Return every decode of a single sequence, as a whole and in windows."""
     found: dict[tuple[int, int, int], list[int]] = {}
     for name, series in recording.series.items():
         if _ALONE.search(name) and not name.startswith(WARMUP) and series.step_ns:
             asked = _AT_DEPTH.match(name)
             whole = {(len(series.step_ns), int(asked[1])): sum(series.step_ns)} if asked else None
-            for (n_gen, n_depth), elapsed_ns in (whole or _stretches(series, options)).items():
+            for (n_gen, n_depth), elapsed_ns in (whole or _stretches(series)).items():
                 found.setdefault((0, n_gen, n_depth), []).append(elapsed_ns)
     for window in recording.of(DecodeWindow):
         found.setdefault((0, window.n_gen, window.n_depth), []).append(round(window.elapsed_ns))
     return list(found.items())
 
 
-def _stretches(series: Series, options: ExportOptions) -> dict[tuple[int, int], int]:
+def _stretches(series: Series) -> dict[tuple[int, int], int]:
     """Return the time of all steps and of each window, by length and depth."""
     n_depth, n_steps = series.position[0] - 1, len(series.step_ns)
     stretches = {(n_steps, n_depth): sum(series.step_ns)}
-    for depth in options.depths:
+    for depth in _DEPTHS:
         start = depth - n_depth
-        if start >= 0 and start + options.n_gen <= n_steps:
-            stretches[options.n_gen, depth] = sum(series.step_ns[start : start + options.n_gen])
+        if start >= 0 and start + _WINDOW <= n_steps:
+            stretches[_WINDOW, depth] = sum(series.step_ns[start : start + _WINDOW])
     return stretches
 
 

@@ -68,17 +68,6 @@ def test_a_decode_is_exported_as_rows_of_llama_bench(ggbench: Run, decoded: Path
     assert "written as llama-bench's default: build_commit" in ran.err
 
 
-def test_windows_are_where_they_are_asked_for(ggbench: Run, decoded: Path) -> None:
-    ran = ggbench(
-        "export", "1", "--format", "llama-bench-md", "--depths", "100,300,9000", "-n", "64", "--build", "mine"
-    )
-
-    assert "tg64 @ d100" in ran.out
-    assert "tg64 @ d300" in ran.out
-    assert "d9000" not in ran.out
-    assert "build: mine (0)" in ran.out
-
-
 def test_a_file_brings_a_run_home(ggbench: Run, decoded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "runs.json"
     words = ("export", "1", "--format", "json", "-o", path)

@@ -41,13 +41,11 @@ def write_safetensors(path: Path, tensors: Sequence[Stored]) -> Path:
     return path
 
 
-def write_checkpoint(
-    folder: Path, values: Mapping[str, object], method: str = "bf16", n_shards: int = 1, extra: Sequence[Stored] = ()
-) -> Path:
-    """Write config.json and safetensors, over several shards with an index; `extra` tensors go into the last."""
+def write_checkpoint(folder: Path, values: Mapping[str, object], method: str = "bf16", n_shards: int = 1) -> Path:
+    """Write config.json and safetensors, over several shards with an index."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(values))
-    tensors = [*tensors_of(values, method), *extra]
+    tensors = tensors_of(values, method)
     if n_shards == 1:
         write_safetensors(folder / "model.safetensors", tensors)
         return folder
