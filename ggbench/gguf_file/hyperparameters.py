@@ -131,7 +131,7 @@ _MOST_LAYERS = 512
 _LARGEST = 1 << 31
 
 
-class Hyperparameters(msgspec.Struct, frozen=True):
+class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shape of a model; UsageError names an invalid field. 0 means none."""
 
     architecture: str
