@@ -50,7 +50,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     """Data that a server reports about itself."""
 
     kind: str
-    """`llama_server`, `tgi`, `lm_studio`, `vllm`, `llama_cpp_python`, `ollama` or `openai`."""
+    """`llama_server`, `tgi`, `lm_studio`, `vllm`, `ollama` or `openai`."""
     title: str
     """For display: `llama-server`, `vLLM`, `OpenAI-compatible server`."""
     base_url: str

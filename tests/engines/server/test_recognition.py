@@ -13,7 +13,7 @@ from tests.engines.server.conftest import Serve
 from tests.fakes.endpoint_voices import RECORDINGS, AnyLength, Recording
 
 
-@pytest.mark.parametrize("name", ["llama_server", "vllm", "llama_cpp_python", "ollama", "lm_studio", "tgi"])
+@pytest.mark.parametrize("name", ["llama_server", "vllm", "ollama", "lm_studio", "tgi"])
 def test_a_server_is_recognized_by_its_documents(name: str, serve: Serve) -> None:
     kept = json.loads((RECORDINGS / f"{name}.json").read_text())
     with Server(Address.parse(serve(Recording(name)).url)) as server:
