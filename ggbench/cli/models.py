@@ -41,6 +41,12 @@ _LARGEST_CATALOG_BYTES = 4 << 20
 )
 @click.argument("filters", nargs=-1, metavar="[WORD]...")
 @option("--dir folder", "List only the GGUF files in and below this folder.", PATH, metavar="DIR")
+@option(
+    "--verify blob",
+    "Verify a file in Hugging Face's or Ollama's cache against the SHA-256 in its name.",
+    PATH,
+    metavar="FILE",
+)
 @option("--repo", "List the files of a Hub repo, e.g. org/name or org/name@revision.", metavar="ORG/NAME")
 @option("--search words", "Search the Hub for GGUF repos.", metavar="TEXT")
 @option("--limit", "Show at most N repos of a search. Default: 20.", click.IntRange(1, 1000), metavar="N")
@@ -54,6 +60,7 @@ _LARGEST_CATALOG_BYTES = 4 << 20
 def command(
     filters: tuple[str, ...],
     folder: Path | None,
+    blob: Path | None,
     repo: str | None,
     words: str | None,
     limit: int | None,
@@ -71,7 +78,7 @@ def command(
     catalog of --update, which overrides the shipped one, model by model and key by key; to undo an update, delete the
     file named in this list.
     """
-    asked = {"--dir": folder, "--repo": repo, "--search": words, "--update": update}
+    asked = {"--dir": folder, "--verify": blob, "--repo": repo, "--search": words, "--update": update}
     questions = [name for name, value in asked.items() if value is not None]
     if len(questions) > 1:
         raise click.UsageError(f"{' and '.join(questions)} exclude each other; give one of them")
@@ -85,6 +92,8 @@ def command(
         _show_search(words, limit or 20, hub.access(), output)
     elif update is not None:
         _update(update, hub.access(), output)
+    elif blob is not None:
+        _verify(blob, output)
     elif folder is not None:
         _list_folder(folder, output)
     else:
@@ -205,6 +214,30 @@ def _show_models(found: Sequence[LocalModel], output: Output) -> None:
     console = output.console()
     console.print(local_models_listing(found, width=console.width), soft_wrap=True)
     output.notice(f"{local_models_total(found)}. Measure one with: ggbench bench MODEL QUANT; a path needs no QUANT")
+
+
+def _verify(blob: Path, output: Output) -> None:
+    from ggbench.hub.repo_records import verify_blob
+
+    with output.byte_progress(f"hashing {sanitize(blob.name)}") as on_progress:
+        verified = verify_blob(blob, on_progress)
+    if output.as_json:
+        from ggbench.show.model_documents import VERIFIED
+
+        output.document(VERIFIED, verified)
+    name = sanitize(str(blob))
+    if verified.matches is None:
+        raise UsageError(
+            f"the name of {name} has no SHA-256 to verify against",
+            f"its sha256 is {verified.sha256_found}; compare it with the one on the file's page",
+        )
+    if not verified.matches:
+        raise BadFile(
+            f"{name} is damaged: its sha256 is {verified.sha256_found}, not {verified.sha256_expected} as in its name",
+            "delete it and download it again",
+        )
+    if not output.as_json:
+        click.echo(f"{name} is intact: sha256 {verified.sha256_found}")
 
 
 def _show_repo(repo: str, access: HubAccess, output: Output) -> None:

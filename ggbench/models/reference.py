@@ -45,7 +45,6 @@ HUB_NAME = re.compile(
 Kind = Literal["catalog", "twin", "hub", "published_twin", "path", "server", "own"]
 MEASURE_OWN = ("decode", "prefill", "speed", "bench", "maxctx")
 """Commands that measure models in an engine's own format."""
-_TAKE_OWN = (*MEASURE_OWN, "plan", "limits")
 
 
 class ModelRef(msgspec.Struct, frozen=True):
@@ -93,7 +92,7 @@ class ModelRef(msgspec.Struct, frozen=True):
                 schemes = " and ".join(f"{scheme}:" for scheme in package.SCHEMES)
                 raise UsageError(
                     f"this command needs a GGUF file, not a {package.NOUN} of {package.PROGRAM}",
-                    f"{in_words(_TAKE_OWN)} take {schemes}",
+                    f"{in_words((*MEASURE_OWN, 'plan'))} take {schemes}",
                 )
         if self.is_server:
             raise UsageError(

@@ -11,7 +11,7 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.hub.download import FileProgress
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant, VerifiedFile
 from ggbench.models.catalog import CatalogModel, CatalogUpdate
 from ggbench.models.disk import LocalModel
 from ggbench.models.local_files import FolderEntry
@@ -130,6 +130,13 @@ MODELS = Document(
 )
 MODELS_IN_FOLDER = Document(
     "models.folder", "models --dir DIR", "The models in and below a folder.", field("rows", many(_LOCAL_MODEL))
+)
+VERIFIED = Document(
+    "models.verify",
+    "models --verify FILE",
+    "A file compared with the SHA-256 in its name.",
+    field("file", str, get=lambda verified: verified.path),
+    of(VerifiedFile, "sha256_expected sha256_found matches"),
 )
 UPDATED = Document("models.update", "models --update FILE", "The installed catalog update.", of(CatalogUpdate))
 _REPO_FILE = Shape("RepoFile", "A file of a repo.", of(RepoFile, "path n_bytes sha256"))

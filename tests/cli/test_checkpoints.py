@@ -95,16 +95,6 @@ def test_bad_input_is_two_lines(ggbench: Run, words: list[str], code: int, what:
     assert "Traceback" not in ran.err
 
 
-def test_limits_count_a_checkpoint(ggbench: Run) -> None:
-    """The embedding is on the GPU, so less context fits than with a GGUF of the same bits."""
-    words = ("--vram", "24GiB", "--bandwidth", "1008GB/s", "--json")
-    [checkpoint] = ggbench("limits", "transformers-twin:qwen1.5-7b", "bf16", *words).json["rows"]
-    [gguf] = ggbench("limits", "qwen1.5-7b", "w16", *words).json["rows"]
-    assert checkpoint["b_ms"] == pytest.approx(gguf["b_ms"], rel=1e-3)
-    assert checkpoint["resident_bytes"] == 2 * 7_721_324_544
-    assert checkpoint["max_n_ctx"] < gguf["max_n_ctx"]
-
-
 def test_published_sizes_stand_below(ggbench: Run) -> None:
     ran = ggbench("plan", "transformers-twin:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published", "--json")
     bf16, nf4 = ran.json["rows"]

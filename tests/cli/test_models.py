@@ -1,5 +1,6 @@
 """`ggbench models`: the catalog, this disk, a folder, and a blob checked against its name."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,34 @@ def test_names_that_would_steer_the_terminal_are_defused(ggbench: Run, lm_studio
     assert all(line.isprintable() for line in shown.splitlines())
     (row,) = ggbench("models", "--dir", lm_studio, "--json").json["rows"]
     assert row["files"] == [str(path)]
+
+
+def test_a_blob_that_is_whole_is_verified(ggbench: Run, home: Path) -> None:
+    link = put_in_hub_cache(home / "cache/huggingface/hub", "org/repo", "m-q8_0.gguf", gguf_bytes())
+    blob = put_in_ollama(home / ".ollama/models", gguf_bytes())
+    for path in (link, blob):
+        ran = ggbench("models", "--verify", path)
+        assert ran.code == 0
+        assert hashlib.sha256(gguf_bytes()).hexdigest() in ran.out
+
+
+def test_a_blob_that_is_damaged_ends_with_5(ggbench: Run, home: Path) -> None:
+    blob = put_in_ollama(home / ".ollama/models", gguf_bytes())
+    blob.write_bytes(b"something else")
+    ran = ggbench("models", "--verify", blob, "--json")
+    assert ran.code == 5
+    assert ran.json["matches"] is False
+    assert ran.json["sha256_expected"] == blob.name.removeprefix("sha256-")
+    assert ran.json["sha256_found"] == hashlib.sha256(b"something else").hexdigest()
+    assert "damaged" in ran.err
+
+
+def test_a_file_with_no_hash_in_its_name_cannot_be_verified(ggbench: Run, lm_studio: Path) -> None:
+    path = lm_studio / "m-q8_0.gguf"
+    path.write_bytes(gguf_bytes())
+    ran = ggbench("models", "--verify", path)
+    assert ran.code == 2
+    assert hashlib.sha256(gguf_bytes()).hexdigest() in ran.err
 
 
 def test_words_filter_the_catalog_and_the_disk(ggbench: Run, lm_studio: Path) -> None:

@@ -16,7 +16,7 @@ import psutil
 from ggbench import paths
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.header import read_model_file
-from ggbench.hub.repo_records import has_stated_hash
+from ggbench.hub.repo_records import verify_blob
 from tests.fakes.llama_server import install
 from tests.hardening.commands import count_orphans, started, stopped_commands, workers_of
 from tests.hardening.served import served_hub
@@ -103,7 +103,7 @@ def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
                 if path.is_file():
                     path.unlink()
         for blob in Path(os.environ["HF_HOME"]).glob("hub/*/blobs/*"):
-            if not blob.name.endswith(".incomplete") and not has_stated_hash(blob):
+            if not blob.name.endswith(".incomplete") and not verify_blob(blob).matches:
                 row.unverified_bytes += blob.stat().st_size
                 row.fault(f"{blob.name} has a name that is not its hash")
     return row

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.hub.access import HubAccess
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, cached_paths, has_stated_hash, repo_folder
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, cached_paths, repo_folder, verify_blob
 from ggbench.models.sources import FoundVariant, RepoRequest, find_variants
 from tests.fakes.hub import TestHub
 
@@ -120,10 +120,13 @@ def test_a_blob_is_verified_against_its_name(access: HubAccess, tmp_path: Path) 
     link = repo_folder(access, REPO) / "snapshots" / NEW / file.path
     ollama = tmp_path / f"sha256-{file.sha256}"
     ollama.write_bytes(b"content")
+    reported: list[tuple[int, int]] = []
     for path in (link, link.resolve(), ollama):
-        assert has_stated_hash(path) is True
+        verified = verify_blob(path, lambda done, total: reported.append((done, total)))
+        assert (verified.sha256_expected, verified.sha256_found, verified.matches) == (file.sha256, file.sha256, True)
+    assert reported == [(7, 7)] * 3
     link.resolve().write_bytes(b"CONTENT")
-    assert has_stated_hash(link) is False
+    assert verify_blob(link).matches is False
 
 
 def test_reading_the_cache_does_not_import_huggingface_hub() -> None:

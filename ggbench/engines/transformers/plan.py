@@ -20,7 +20,6 @@ from ggbench.engines.transformers.storage import Method
 from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.fields import config_options, reproduce
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.models.catalog import Catalog
 from ggbench.models.reference import ModelRef
 from ggbench.sizing.longest_context import planning_ceiling
 from ggbench.sizing.memory_stacks import stack_of
@@ -28,14 +27,7 @@ from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS, decode_limit, decode_read_ms
-from ggbench.sizing.theory.weights import (
-    CountedModel,
-    Weights,
-    count_parameters,
-    file_weights,
-    scheme_bits,
-    uniform_weights,
-)
+from ggbench.sizing.theory.weights import file_weights
 from ggbench.sizing.what_helps import with_other_quants
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.text import in_words
@@ -69,24 +61,6 @@ def plan_model(
         "kv_and_compute": "K and V by formula, a static cache; Transformers allocates the rest as it runs",
     }
     return EnginePlan(request.budget, tuple(with_other_quants(rows)), sources, found.listing, found.moved_bytes)
-
-
-def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
-    """Return the weights of a checkpoint under the named QUANTs, or under each method of a plan if none is named."""
-    found = find_checkpoint(ref, catalog)
-    bits = {name: scheme_bits(name) for name in ref.quants or [method.name for method in planned_methods(found)]}
-    first = found.header(found.checkpoint.method)
-    parameters = count_parameters(first)
-
-    def stored(name: str) -> Weights:
-        file = found.header(found.checkpoint.method_named(name))
-        weights = file_weights(file, name)
-        return replace(weights, embedding_bytes=(file.weight_bytes or 0) - weights.resident_bytes)
-
-    weights = tuple(
-        stored(name) if width is None else uniform_weights(parameters, width) for name, width in bits.items()
-    )
-    return CountedModel(ref.label, first, weights)
 
 
 def plan_checkpoint(
