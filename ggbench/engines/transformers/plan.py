@@ -31,7 +31,6 @@ from ggbench.sizing.theory.weights import file_weights
 from ggbench.sizing.what_helps import with_other_quants
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.text import in_words
-from ggbench.units import format_bytes
 
 _SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
 """Fields for the memory and the context, common to all engines."""
@@ -53,11 +52,8 @@ def plan_model(
     methods = wanted_methods(found, ref)
     request = PlanRequest(memory.budget(setup, measures=measures), setup, memory.given)
     rows = plan_checkpoint(ref.label, found, methods or planned_methods(found), request)
-    files = "config.json alone, and the storage of each method"
-    if found.checkpoint.shards:
-        files = f"the tensors of its safetensors as {found.checkpoint.method.name}, of other methods config.json"
     sources = {
-        "weights": files,
+        "weights": "config.json, and the storage of each method",
         "kv_and_compute": "K and V by formula, a static cache; Transformers allocates the rest as it runs",
     }
     return EnginePlan(request.budget, tuple(with_other_quants(rows)), sources, found.listing, found.moved_bytes)
@@ -90,7 +86,7 @@ def plan_checkpoint(
 
 
 def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: PlanRequest) -> PlanRow:
-    budget, file = request.budget, found.header(method)
+    budget, file = request.budget, found.checkpoint.model_file(method)
     cache_type = found.checkpoint.dtype(method)
     cache = kv_cache(file, cache_type, cache_type)
     n_ctx = request.setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
@@ -125,7 +121,7 @@ def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: Plan
         limit=limit,
         decode=decode[:-1],
         at_n_ctx=decode[-1] if decode else None,
-        notes=tuple(_notes(found, method, file)),
+        notes=tuple(_notes(found, method)),
     )
 
 
@@ -145,10 +141,8 @@ def _speeds(
     return limit, tuple(PlannedSpeed(n, ms, 1e3 / ms, longest >= n) for n, ms in zip(positions, latencies, strict=True))
 
 
-def _notes(found: FoundCheckpoint, method: Method, file: ModelFile) -> Iterator[str]:
+def _notes(found: FoundCheckpoint, method: Method) -> Iterator[str]:
     checkpoint = found.checkpoint
-    if file.missing_bytes:
-        yield f"the files are incomplete: {format_bytes(file.missing_bytes)} are missing"
     if checkpoint.method.quant_method is None and method.quant_method in ("gptq", "awq"):
         yield f"a checkpoint quantized with {method.quant_method.upper()} would take this"
     if checkpoint.config.code_files:
