@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from ggbench.runs.store.runs import StoredRun
 
 
-_FORMATS = ("llama-bench-json", "llama-bench-jsonl", "llama-bench-csv", "llama-bench-md", "csv", "json")
+_FORMATS = (
+    "llama-bench-json",
+    "llama-bench-jsonl",
+    "llama-bench-csv",
+    "llama-bench-sql",
+    "llama-bench-md",
+    "csv",
+    "json",
+)
 _STDOUT = Path("-")
 _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --with-paths keeps them"
 
@@ -37,8 +45,9 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 @option("--model", "Export every run of this MODEL, as it was typed.")
 @option(
     "--format form",
-    "llama-bench-json, llama-bench-jsonl, llama-bench-csv or llama-bench-md: rows of llama-bench; csv: every sample;"
-    " json: whole runs for `ggbench import`. Default: llama-bench's format of FILE's ending, else llama-bench-json.",
+    "llama-bench-json, llama-bench-jsonl, llama-bench-csv, llama-bench-sql or llama-bench-md: rows of llama-bench;"
+    " csv: every sample; json: whole runs for `ggbench import`. Default: llama-bench's format of the ending of FILE,"
+    " else llama-bench-json.",
     click.Choice(_FORMATS),
     metavar="FORMAT",
 )

@@ -19,6 +19,7 @@ from ggbench.formats.llama_bench import (
     as_json,
     as_jsonl,
     as_markdown,
+    as_sql,
     is_csv,
     is_objects,
     is_table,
@@ -39,6 +40,7 @@ LLAMA_BENCH: dict[str, Callable[[Sequence[BenchRow]], str]] = {
     "llama-bench-json": as_json,
     "llama-bench-jsonl": as_jsonl,
     "llama-bench-csv": as_csv,
+    "llama-bench-sql": as_sql,
     "llama-bench-md": as_markdown,
 }
 SAMPLES = "csv"

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import json
+import sqlite3
 from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -182,6 +183,11 @@ def _harm(text: str, form: str) -> Iterator[str]:
             json.loads(text)
         case "jsonl":
             [json.loads(line) for line in text.splitlines() if line]
+        case "sql":
+            with contextlib.closing(sqlite3.connect(":memory:")) as raw:
+                raw.executescript(text)
+                if not raw.execute("SELECT count(*) FROM llama_bench").fetchone()[0]:
+                    yield "a table was emptied"
         case "md":
             yield from _shown(_Markdown("commonmark").enable("table").parse(text))
 
