@@ -128,8 +128,6 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
 
 
 class CatalogUpdate(msgspec.Struct, frozen=True):
-    """An installed catalog update."""
-
     file: str
     """The copy that is read from now on; removing it undoes the update."""
     source: str

@@ -34,8 +34,6 @@ class ServerOptions(msgspec.Struct, frozen=True):
 
 
 class ServedModel(msgspec.Struct, frozen=True):
-    """One model of a server."""
-
     offered: OfferedModel
     setup: EndpointConfig
 

@@ -200,8 +200,6 @@ generating one token.
 
 
 class ServerKind(msgspec.Struct, frozen=True):
-    """A kind of server."""
-
     empty_path: str
     """Path of a GET request that costs the server nothing."""
     recognize: Callable[[Client], ServerInfo | None]
