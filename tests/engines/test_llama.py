@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill, Source
-from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import Allocated, Event, Loaded, Opened, PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
