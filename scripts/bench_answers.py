@@ -22,13 +22,15 @@ from pathlib import Path
 
 from ggbench import paths
 from ggbench.runs.store.database import Store
+from ggbench.tui.stored_runs import MOST_LISTED
+from scripts.bench_tui import Terminal
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
     "--help", "models", "plan qwen1.5-0.5b q4_k_m", "plan qwen1.5-0.5b", "pick qwen2.5-7b", "doctor", "results",
-    "compare {} {}",
+    "results --model {model}", "results --model nobody", "compare {} {}", "import {bundle}",
 )  # fmt: skip
-"""`{}` stands for the newest decodes."""
+"""`{}` stands for the newest decodes, `model` for that of the newest one, `bundle` for a file of it."""
 _BASE = ("import numpy, llama_cpp", (sys.executable, "-c", "import numpy, llama_cpp.llama_cpp"))
 _EMPTY = ("pass", (sys.executable, "-c", "pass"))
 
@@ -41,24 +43,33 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20_000, help="runs of the large one")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--against", metavar="COMMIT", help="also time the commands of this commit")
+    parser.add_argument("--tui", action="store_true", help="only time keys on the TUI's Results, with the large file")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ggbench-bench-answers-") as name:
         folder = Path(name)
-        trees = {"": ROOT} | ({asked.against: _checked_out(asked.against, folder)} if asked.against else {})
+        trees = {"": ROOT} | ({asked.against: checked_out(asked.against, folder)} if asked.against else {})
         homes = {}
         for tree, size in [(tree, size) for tree in trees for size in ("small", "large")]:
             homes[tree, size] = folder / f"{tree or 'here'}-{size}"
             _copy(asked.store, homes[tree, size] / "ggbench" / "results.sqlite", asked.runs if size == "large" else 0)
         with Store.open(homes["", "small"] / "ggbench" / "results.sqlite") as store:
             n_runs = store.count_runs()[0]
-            newest = [run.run_id for run in store.list_runs(kind="decode", state="completed", limit=2)]
+            newest = store.list_runs(kind="decode", state="completed", limit=2)
         compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}  # as installed
         base = {**os.environ, **compiled}
+        if asked.tui:
+            _time_keys({**base, "XDG_DATA_HOME": str(homes["", "large"])})
+            return 0
+        bundle, model = folder / "bundle.zip", shlex.quote(newest[0].subject.model)
+        export = ("-m", "ggbench", "export", str(newest[0].run_id), "--bundle", str(bundle), "-q")
+        _run((sys.executable, "-P", *export), {**base, "XDG_DATA_HOME": str(homes["", "small"])})
         jobs: dict[tuple[str, str, str], tuple[tuple[str, ...], dict[str, str]]] = {
             (text, "", ""): (words, base) for text, words in (_EMPTY, _BASE)
         }
+        numbers = [run.run_id for run in newest]
         for command in asked.commands:
-            words = (sys.executable, "-P", "-m", "ggbench", *shlex.split(command.format(*newest)))
+            line = command.format(*numbers, model=model, bundle=bundle)
+            words = (sys.executable, "-P", "-m", "ggbench", *shlex.split(line))
             for (tree, size), home in homes.items():
                 environment = {**base, "XDG_DATA_HOME": str(home), "PYTHONPATH": str(trees[tree])}
                 jobs[command, tree, size] = words, environment
@@ -111,7 +122,7 @@ def _copy(store: Path, target: Path, n_runs: int) -> None:
         enlarge(target, n_runs)
 
 
-def _checked_out(commit: str, folder: Path) -> Path:
+def checked_out(commit: str, folder: Path) -> Path:
     tree = folder / "tree"
     tree.mkdir()
     command = ["git", "archive", commit, "ggbench", "models.toml"]
@@ -135,6 +146,38 @@ def _run(words: Sequence[str], environment: dict[str, str]) -> tuple[float, int]
 
 def _peak_bytes(usage: resource.struct_rusage) -> int:
     return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _time_keys(environment: dict[str, str]) -> None:
+    """Print how long keys take on the Results screen, from the key to the drawing of what it changes."""
+    with Store.open(Path(environment["XDG_DATA_HOME"]) / "ggbench" / "results.sqlite") as store:
+        n_runs, *_ = store.count_runs()
+    count, cursor = f"of {n_runs:,} runs", "❯"
+    keys = [
+        ("j", "j", cursor, 20), ("page down", "\x1b[6~", cursor, 20), ("G", "G", cursor, 1), ("g", "g", cursor, 1),
+        ("/", "/", "filter by", 1), *((f"letter {letter}", letter, count, 1) for letter in "q4_k_m decode"),
+    ]  # fmt: skip
+    terminal = Terminal([sys.executable, "-P", "-m", "ggbench", "tui"], environment | {"TERM": "xterm"}, 120, 40)
+    terminal.wait_for(b"Library")
+    begun = time.perf_counter()
+    terminal.press(b"3")
+    terminal.wait_for(count.encode())
+    first_s = time.perf_counter() - begun
+    terminal.wait_for(f"{MOST_LISTED:,} {count}".encode())
+    print(f"Results of {n_runs:,} runs: the first after {first_s:.2f} s, all to list after"
+          f" {time.perf_counter() - begun:.2f} s\n\n| key | median ms | longest |\n|---|---:|---:|")  # fmt: skip
+    for name, key, drawn, times in keys:
+        taken_ms = []
+        for _ in range(times):
+            begun = time.perf_counter()
+            terminal.press(key.encode())
+            terminal.wait_for(drawn.encode())
+            taken_ms.append(1e3 * (time.perf_counter() - begun))
+        print(f"| `{name}` | {statistics.median(taken_ms):.0f} | {max(taken_ms):.0f} |")
+    terminal.press(b"\x1b")
+    terminal.wait_for(count.encode())
+    terminal.press(b"q")
+    terminal.wait_for_end()
 
 
 def _print(

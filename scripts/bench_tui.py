@@ -97,9 +97,7 @@ class _Home:
 
     def decode_in_tui(self, quant: str, n_gen: int, columns: int, rows: int) -> float:
         """In the TUI, with the Run screen in front; returns the share of a core that the TUI itself took meanwhile."""
-        terminal = _Terminal(
-            [sys.executable, "-m", "ggbench", "tui", str(self._path)], self._environment, columns, rows
-        )
+        terminal = Terminal([sys.executable, "-m", "ggbench", "tui", str(self._path)], self._environment, columns, rows)
         terminal.wait_for(f"{quant} at n_ctx".encode())
         terminal.press(_START)
         terminal.wait_for(_ASKED)
@@ -125,7 +123,7 @@ class _Home:
         return latency
 
 
-class _Terminal:
+class Terminal:
     """A program in a pseudo-terminal; what it draws is taken in while something is waited for."""
 
     def __init__(self, command: list[str], environment: Mapping[str, str], columns: int, rows: int) -> None:

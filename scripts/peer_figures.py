@@ -395,7 +395,7 @@ def serving(peers: Peers, path: Path, n_ctx: int, slots: Sequence[object] = ("-n
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [peers.folder / "llama-server", "-m", path, "-c", n_ctx, *slots, "-v", "--port", port]
+    command = [peers.folder / "llama-server", "-m", path, "-c", n_ctx, "-v", "--port", port, *slots]
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
             [str(word) for word in command], stdout=log, stderr=subprocess.STDOUT, env=os.environ | peer_environment()

@@ -1,35 +1,29 @@
 """What `ggbench speculate` predicts beside what llama-server then does, as the Markdown table of EVIDENCE.md.
 
 The server accepts drafted tokens at random, with the mean length of a step given by --spec-synth-len, whatever the
-models say, so twins will do. Each k is timed without drafts and at each length, by the server's own clock; ggbench
-measures the pair before and after. The prediction is for the length that the server's random numbers gave, and for the
-mean number of tokens that it drafted, since the last steps of an answer draft fewer. It is the server's time without
-drafts over the predicted speed-up. On a shared machine only a table made while nothing else runs is meaningful. Exit
-code 1 where fewer than 90 % of the times are within 10 %.
+models say, so twins will do. Each case is timed beside a server without drafts, in turn, by the servers' own clocks;
+ggbench measures the pair before and after. The prediction is for the length that the server's random numbers gave: the
+other server's time over the predicted speed-up. On a shared machine only a table made while nothing else runs is
+meaningful. Exit code 1 where fewer than 90 % of the times are within 10 %.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import statistics
 import sys
-import threading
+import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-from msgspec.structs import replace
+from typing import Any
 
 from ggbench import paths
-from ggbench.engines.contract import DecodeAtDepth, Source
-from ggbench.engines.endings import Completed
-from ggbench.engines.events import RequestEnded
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
-from ggbench.engines.llama_server.config import LlamaServerConfig
-from ggbench.engines.llama_server.engine import launch
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import SpeculateResult, SpeculateSettings, SpeculationCase
 from ggbench.gguf_file.header import read_model_file
@@ -43,13 +37,16 @@ from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.session import run_context
 from ggbench.stats.intervals import Expected
-from scripts.peer_programs import find_or_build, peer_environment
+from scripts.peer_figures import serving
+from scripts.peer_programs import Peers, find_or_build, peer_environment
 from scripts.whole_models import Residual
 
 KS, LENS, DEPTHS = (1, 3, 5, 8), (1.0, 1.5, 2.0, 3.0, 4.0), (0, 4096)
 AIM, SHARE = 0.10, 0.90
-N_STEPS, SHORTEST = 24, 64
-"""Steps to time at each length, and the fewest tokens."""
+ROUNDS, N_STEPS, N_OFF = 5, 12, 12
+"""Answers of each case, and the steps of each with drafts and without."""
+SPARE, WARM = 40, 200
+"""Tokens of an answer that nobody reads, and of one before all others: a server's first seconds are slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +65,20 @@ class Pair:
 
 PAIRS = {
     "7b": Pair("qwen2.5-7b:q4_k_m", 4, "qwen2.5-0.5b:q8_0", 6),
-    "1.8b": Pair("qwen1.5-1.8b:q4_k_m", 12, "qwen1.5-0.5b:q8_0", 6),
-    "moe": Pair("qwen1.5-moe-a2.7b:q4_k_m", 6, "qwen1.5-0.5b:q4_k_m", 6),
-    "window": Pair("gemma-3-4b:q4_k_m", 12, "gemma-3-1b:q4_k_m", 6),
+    "1.8b": Pair("qwen1.5-1.8b:q4_k_m", 8, "qwen1.5-0.5b:q8_0", 4),
+    "moe": Pair("qwen1.5-moe-a2.7b:q4_k_m", 4, "qwen1.5-0.5b:q4_k_m", 4),
+    "window": Pair("gemma-3-4b:q4_k_m", 6, "gemma-3-1b:q4_k_m", 6),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One answer of the server."""
+    """Answers of the server with drafts, each beside one without."""
 
     ms_per_token: float
+    off_ms: float
+    """ms per token without drafts."""
     mean_len: float
-    mean_drafted: float
 
 
 def main() -> int:
@@ -92,16 +90,14 @@ def main() -> int:
     print("|---|---|---:|---:|---:|---|---:|", flush=True)
     found: list[Residual] = []
     for name in asked.pairs:
-        pair, program = PAIRS[name], peers.folder / "llama-server"
+        pair = PAIRS[name]
         with _files(pair, remove=asked.remove) as (target, draft):
             before = _predicted(target, draft, asked.k, asked.depths)
-            served: dict[_Case, tuple[Served, float]] = {}
-            for drafted in asked.k:
-                served |= _served(program, target, draft, drafted, asked.lengths, asked.depths)
-            result = _joined([before, _predicted(target, draft, asked.k, asked.depths)])
-            for (k, depth, length), (answer, off_ms) in served.items():
-                cases = [case for case in result if case[0].n_depth == depth]
-                case_name, expected = f"k {k}, L {length:g}, depth {depth:,}", _expected(cases, answer, off_ms)
+            served = _served(peers, target, draft, asked.k, asked.lengths, asked.depths)
+            after = _predicted(target, draft, asked.k, asked.depths)
+            for (k, depth, length), answer in served.items():
+                case_name = f"k {k}, L {length:g}, depth {depth:,}"
+                expected = _expected([run[k, depth] for run in (before, after)], answer)
                 residual = Residual(case_name, expected, answer.ms_per_token)
                 residual.show(name, f"{answer.mean_len:.2f}")
                 found.append(residual)
@@ -147,52 +143,75 @@ _Case = tuple[int, int, float]
 
 
 def _served(
-    program: Path, target: Path, draft: Path, k: int, lengths: Sequence[float], depths: Sequence[int]
-) -> dict[_Case, tuple[Served, float]]:
-    """Return the server's answers for each case, with its ms per token without drafts, timed before and after."""
-    first = _answers(program, target, None, k, 1.0, depths)
-    drafted = {
-        (k, depth, length): answer
-        for length in lengths
-        if length <= k + 1
-        for depth, answer in _answers(program, target, draft, k, length, depths).items()
-    }
-    last = _answers(program, target, None, k, 1.0, depths)
-    off_ms = {depth: statistics.fmean(each[depth].ms_per_token for each in (first, last)) for depth in depths}
-    return {case: (answer, off_ms[case[1]]) for case, answer in drafted.items()}
+    peers: Peers, target: Path, draft: Path, ks: Sequence[int], lengths: Sequence[float], depths: Sequence[int]
+) -> dict[_Case, Served]:
+    """Answer each case with drafts and without in turn, by two servers that both keep the prompt in their caches.
 
-
-def _answers(
-    program: Path, target: Path, draft: Path | None, k: int, length: float, depths: Sequence[int]
-) -> dict[int, Served]:
-    """Start the server, and return an answer behind each depth; the first is an untimed one."""
-    n_gen = max(SHORTEST, round(N_STEPS * length))
-    synthetic = "" if draft is None else f" --spec-draft-p-min 0 --spec-synth-len {length:g}"
-    n_ctx = whole_steps(max(depths) + n_gen + k + 2)
-    setup = LlamaConfig(threads=default_threads(), n_ctx=n_ctx, n_gpu_layers=0)
-    config = LlamaServerConfig.of_command(f"{program}{synthetic}", setup)
-    if draft is not None:
-        config = replace(config, spec_type="draft-simple", n_draft=k)
-    found: dict[int, Served] = {}
-    with contextlib.closing(launch(threading.Event())) as engine:
-        *_, ending = engine.open(Source(target, draft), config)
-        assert ending == Completed(), ending
-        for depth in (0, *depths):
-            *events, ending = engine.run(DecodeAtDepth(depth, n_gen))
-            assert ending == Completed(), ending
-            (timing,) = (event.timing for event in events if isinstance(event, RequestEnded))
-            assert timing.server_gen_ns is not None
-            n_tokens, n_accepted = timing.n_tokens - 1, timing.n_accepted or 0
-            n_steps = n_tokens - n_accepted
-            ms = timing.server_gen_ns / 1e6 / n_tokens
-            found[depth] = Served(ms, n_tokens / n_steps, (timing.n_drafted or 0) / n_steps)
+    The time of a step is the median ratio of its rounds, so that what slows the machine for a moment is not in it.
+    """
+    found = {}
+    n_ctx = whole_steps(max(depths) + max(round(N_STEPS * max(lengths)), WARM) + SPARE)
+    files = [with_vocabulary(read_model_file(each), paths.twins_dir()) for each in (target, draft)]
+    setup = ("-np", 1, "-ngl", 0, "-t", default_threads(), "-lv", 4)
+    with serving(peers, files[0], n_ctx, setup) as off:
+        cases = ((depth, k, length) for depth in depths for k in ks for length in lengths if length <= k + 1)
+        _answer(off.url, [0], WARM)
+        for depth, k, length in cases:
+            drafting = ("-md", files[1], "--spec-type", "draft-simple", "-ngld", 0, "--spec-draft-n-max", k)
+            synthetic = ("--spec-draft-p-min", 0, "--spec-synth-len", f"{length:g}")
+            with serving(peers, files[0], n_ctx, (*setup, *drafting, *synthetic)) as on:
+                found[k, depth, length] = _in_turn(off.url, on.url, depth, round(N_STEPS * length))
     return found
 
 
-_Measured = tuple[SpeculationCase, ...]
+def _in_turn(off_url: str, on_url: str, n_depth: int, n_gen: int) -> Served:
+    prompt = [1000 + at % 1000 for at in range(n_depth + 1)]
+    for url in (off_url, on_url):
+        _answer(url, prompt, 1)
+    off_ms, ratios, n_steps, n_tokens = [], [], 0, 0
+    for _ in range(ROUNDS):
+        off_ms.append(_answer(off_url, prompt, N_OFF)["predicted_ms"] / N_OFF)
+        timings = _answer(on_url, prompt, n_gen)
+        n_new = timings["predicted_n"] - 1
+        ratios.append(timings["predicted_ms"] / (n_new - timings["draft_n_accepted"]) / off_ms[-1])
+        n_tokens += n_new
+        n_steps += n_new - timings["draft_n_accepted"]
+    mean_len, ms = n_tokens / n_steps, statistics.median(off_ms)
+    return Served(statistics.median(ratios) * ms / mean_len, ms, mean_len)
 
 
-def _predicted(target: Path, draft: Path, ks: Sequence[int], depths: Sequence[int]) -> _Measured:
+def _answer(url: str, prompt: Sequence[int], n_gen: int) -> dict[str, Any]:
+    """Return the timings after the step with which at least `n_gen` tokens follow the one that comes with the prompt.
+
+    The answer is abandoned then, since the steps at the end of one draft fewer tokens.
+    """
+    asked = {"prompt": prompt, "n_predict": n_gen + SPARE, "temperature": 0, "ignore_eos": True, "cache_prompt": True}
+    asked |= {"stream": True, "timings_per_token": True}
+    request = urllib.request.Request(f"{url}/completion", json.dumps(asked).encode())
+    last = {"predicted_n": 0, "predicted_ms": 0.0}
+    with urllib.request.urlopen(request) as response:
+        for line in response:
+            found = json.loads(line[6:])["timings"] if line.startswith(b"data: ") else last
+            if last["predicted_n"] > n_gen and found["predicted_ms"] != last["predicted_ms"]:
+                break  # the tokens of a step come one by one, with the time of the whole step
+            last = found
+    while any(slot["is_processing"] for slot in _get(f"{url}/slots")):
+        time.sleep(0.05)
+    return last
+
+
+def _get(url: str) -> list[dict[str, Any]]:
+    with urllib.request.urlopen(url) as response:
+        return json.load(response)
+
+
+_Cases = dict[tuple[int, int], SpeculationCase]
+"""Cases by k and depth."""
+_SWAPPED = ("value", "high", "low")
+"""A time is low for a high speed."""
+
+
+def _predicted(target: Path, draft: Path, ks: Sequence[int], depths: Sequence[int]) -> _Cases:
     """Return what ggbench measures of the pair with its own engine."""
     model, drafting = (resolve_one(parse_model(str(path))) for path in (target, draft))
     settings = SpeculateSettings(n_drafted=tuple(ks), depths=tuple(depths))
@@ -202,24 +221,13 @@ def _predicted(target: Path, draft: Path, ks: Sequence[int], depths: Sequence[in
     if end.error is not None:
         raise end.error
     assert end.run.is_complete and isinstance(end.run.result, SpeculateResult), end.run.reason
-    return end.run.result.cases
+    return {(case.k, case.n_depth): case for case in end.run.result.cases}
 
 
-def _joined(runs: Sequence[_Measured]) -> list[_Measured]:
-    """Return the cases of all runs that are of the same k and depth."""
-    return list(zip(*runs, strict=True))
-
-
-def _expected(cases: Sequence[_Measured], answer: Served, off_ms: float) -> Expected:
-    """Return the ms per token for an answer's own length and mean draft, by the mean of the runs."""
-    ks = [0, *(each[0].k for each in cases)]
-    times = cases[0][0].step.times
-
-    def at(end: str) -> float:
-        lens = [1.0, *(statistics.fmean(getattr(run.step.break_even, end) for run in each) for each in cases)]
-        return off_ms / times.speedup(answer.mean_len, float(np.interp(answer.mean_drafted, ks, lens)))
-
-    return Expected(at("value"), at("low"), at("high"))
+def _expected(cases: Sequence[SpeculationCase], answer: Served) -> Expected:
+    """Return the ms per token for an answer's own length, by the mean of the runs."""
+    found = [case.step.speedup(answer.mean_len) for case in cases]
+    return Expected(*(answer.off_ms / statistics.fmean(getattr(each, end) for each in found) for end in _SWAPPED))
 
 
 if __name__ == "__main__":

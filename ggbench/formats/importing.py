@@ -31,9 +31,9 @@ from ggbench.formats.llama_bench_import import runs_of
 from ggbench.formats.run_document import document_of, document_sha256, is_document, read_documents
 from ggbench.machine.records import Imported
 from ggbench.models.subject import Subject
+from ggbench.runs.comparable import copies_of, update_facts
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING, StoredRun
 from ggbench.show.document import Document, Shape, field, many, of
 
 LLAMA_BENCH: dict[str, Callable[[Sequence[BenchRow]], str]] = {
@@ -104,16 +104,12 @@ class Kept(msgspec.Struct, frozen=True):
 
 def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
     """Store runs; those already stored are left unchanged. Raises StoreError."""
-    stored = store.list_runs()
-    there = {
-        each.environment.imported.content_sha256: each.run_id
-        for each in stored
-        if each.environment and each.environment.imported
-    }
+    update_facts(store)
+    there: dict[str, int] = {}
     kept = []
     for imported in runs:
         sha256 = imported.mark.content_sha256
-        run_id = there.get(sha256) or _measured_here(store, stored, imported)
+        run_id = there.get(sha256) or _stored_as(store, imported)
         is_new = run_id is None
         if run_id is None:
             run_id = store.add(imported.run, imported.chunks, imported.observations)
@@ -122,12 +118,12 @@ def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
     return kept
 
 
-def _measured_here(store: Store, stored: Sequence[StoredRun], imported: ImportedRun) -> int | None:
-    """Return this machine's own run if the file contains it; None for another machine's."""
-    head = imported.run.head
-    alike = (head.kind, head.started_at, head.subject.quant)
-    for each in stored:
-        is_alike = (each.kind, each.started_at, each.subject.quant) == alike and each.state != RUNNING
-        if is_alike and document_sha256(document_of(store, each)) == imported.mark.content_sha256:
+def _stored_as(store: Store, imported: ImportedRun) -> int | None:
+    """Return the run that was imported from the same content, or this machine's own if the file contains it."""
+    content = imported.mark.content_sha256
+    for each in copies_of(store, imported.run.head, content):
+        earlier = None if each.environment is None else each.environment.imported
+        is_same = earlier is not None and earlier.content_sha256 == content
+        if is_same or document_sha256(document_of(store, each)) == content:
             return each.run_id
     return None

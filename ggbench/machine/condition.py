@@ -25,7 +25,7 @@ from ggbench.machine.host import (
     read_number,
     read_text,
 )
-from ggbench.machine.readings import read_gpus
+from ggbench.machine.readings import OthersWatch, read_gpus
 from ggbench.machine.records import Environment, Gpu, GpuProcess
 
 
@@ -95,8 +95,8 @@ _DISPLAY_CLASS = "0x03"
 """The class of PCI display controllers, including 3D controllers without an output."""
 
 
-def describe_cpu_state(proc: Path = PROC, sysfs: Path = SYSFS, *, watch_s: float = 0.5) -> CpuState:
-    """Return the CPU's state; watches its load for `watch_s` seconds, or not if 0."""
+def describe_cpu_state(proc: Path = PROC, sysfs: Path = SYSFS, *, watch: OthersWatch | None = None) -> CpuState:
+    """Return the CPU's state, with the load seen by `watch`, if any."""
     import psutil
 
     cpu = describe_cpu(proc, sysfs)
@@ -112,7 +112,7 @@ def describe_cpu_state(proc: Path = PROC, sysfs: Path = SYSFS, *, watch_s: float
         governors=tuple(sorted(governors)),
         scaling_driver=read_text(scaling[0] / "scaling_driver") if scaling else None,
         energy_preference=read_text(scaling[0] / "energy_performance_preference") if scaling else None,
-        busy_share=psutil.cpu_percent(watch_s) / 100 if watch_s else None,
+        busy_share=None if watch is None else watch.share(),
         is_on_battery=None if battery is None or battery.power_plugged is None else not battery.power_plugged,
     )
 

@@ -73,18 +73,41 @@ class MachineReader:
             )
 
     def _cpu_share(self) -> float | None:
-        import psutil
-
-        times = psutil.cpu_times()
-        # The kernel includes guest time in `user`; `iowait` is idle time.
-        total_s: float = sum(
-            seconds for name, seconds in times._asdict().items() if name not in ("guest", "guest_nice")
-        )
-        busy_s: float = total_s - times.idle - getattr(times, "iowait", 0.0)
+        busy_s, total_s = cpu_seconds()
         before, self._busy_and_total_s = self._busy_and_total_s, (busy_s, total_s)
         if before is None or total_s <= before[1]:
             return None
         return min(1.0, max(0.0, (busy_s - before[0]) / (total_s - before[1])))
+
+
+def cpu_seconds() -> tuple[float, float]:
+    """Return the seconds that all CPUs were busy since the boot, and in all."""
+    import psutil
+
+    times = psutil.cpu_times()
+    # The kernel includes guest time in `user`; `iowait` is idle time.
+    total_s: float = sum(seconds for name, seconds in times._asdict().items() if name not in ("guest", "guest_nice"))
+    return total_s - times.idle - getattr(times, "iowait", 0.0), total_s
+
+
+class OthersWatch:
+    """Watches the CPU use of other programs from its creation on."""
+
+    def __init__(self) -> None:
+        self._begun_s, self._at_s = self._seconds(), time.monotonic()
+
+    def share(self, least_s: float = 0.3) -> float | None:
+        """Return the share of all CPUs that other programs used, 0 to 1, after watching for `least_s` seconds.
+
+        The time of this process and of its ended children is subtracted. None if the clocks did not advance.
+        """
+        time.sleep(max(0.0, self._at_s + least_s - time.monotonic()))
+        busy_s, total_s, own_s = (now - begun for now, begun in zip(self._seconds(), self._begun_s, strict=True))
+        return min(1.0, max(0.0, (busy_s - own_s) / total_s)) if total_s > 0 else None
+
+    @staticmethod
+    def _seconds() -> tuple[float, float, float]:
+        return *cpu_seconds(), sum(os.times()[:4])
 
 
 def spilled_bytes(proc: Path = PROC) -> dict[str, int]:

@@ -9,6 +9,7 @@ import importlib.metadata
 from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.build import gpu_backends
@@ -17,7 +18,7 @@ from ggbench.machine.condition import gpus_of
 from ggbench.machine.host import default_threads, describe_cpu
 from ggbench.machine.records import Environment
 from ggbench.runs.experiment import experiment_of
-from ggbench.runs.run import Run
+from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.facts import RunFacts
 from ggbench.runs.store.runs import StoredRun
@@ -82,7 +83,7 @@ def setting_of(run: Run) -> str:
 
 def repeats_on(store: Store, machines: Collection[str]) -> list[list[Run]]:
     """Return the repeated runs on machines by their setting, newest first, at most twelve each. Raises StoreError."""
-    store.facts.update(_facts_of)
+    update_facts(store)
     groups = store.facts.repeats(machines, fewest=2)
     return [list(_runs(store, group)) for group in groups]
 
@@ -91,7 +92,7 @@ def runs_of_file(store: Store, machine: str, header: str, shape: str) -> list[Ru
     """Return a machine's completed runs of files with this header or shape, newest first, at most twelve of each
     setting. Raises StoreError.
     """
-    store.facts.update(_facts_of)
+    update_facts(store)
     groups = store.facts.repeats((machine,), header=header, shape=shape)
     return list(_runs(store, sorted((run_id for group in groups for run_id in group), reverse=True)))
 
@@ -101,14 +102,31 @@ def runs_with_rates(store: Store, machine: str) -> Iterator[Run]:
 
     The newest comes first. Raises StoreError.
     """
-    store.facts.update(_facts_of)
+    update_facts(store)
     return _runs(store, store.facts.with_rates(machine))
 
 
 def runs_with_loss(store: Store, headers: Collection[str]) -> Iterator[Run]:
     """Yield the newest run of each loss measured of files with these headers, newest first. Raises StoreError."""
-    store.facts.update(_facts_of)
+    update_facts(store)
     return _runs(store, store.facts.with_loss(headers))
+
+
+def copies_of(store: Store, head: RunHead, content_sha256: str) -> Iterator[StoredRun]:
+    """Yield the runs imported with this content, then those that may be the same run. Raises StoreError.
+
+    Runs added since `update_facts` are left out.
+    """
+    return store.load_runs(store.facts.copies(_origin(head.kind, head.started_at, head.subject.quant), content_sha256))
+
+
+def update_facts(store: Store) -> None:
+    """Derive the facts of runs that have none. Raises StoreError."""
+    store.facts.update(_facts_of)
+
+
+def _origin(kind: str, started_at: str, quant: str) -> str:
+    return f"{kind} {started_at} {quant}"
 
 
 def _runs(store: Store, run_ids: Iterable[int]) -> Iterator[Run]:
@@ -118,18 +136,24 @@ def _runs(store: Store, run_ids: Iterable[int]) -> Iterator[Run]:
 
 
 def _facts_of(stored: StoredRun) -> RunFacts:
+    environment = stored.environment
+    imported = None if environment is None else environment.imported
+    copied = RunFacts(
+        stored.run_id,
+        origin=_origin(stored.kind, stored.started_at, stored.subject.quant),
+        content=None if imported is None else imported.content_sha256,
+    )
     try:
         run = listed_run(stored)
         experiment = experiment_of(stored.kind)
     except StoreError:  # written by another ggbench
-        return RunFacts(stored.run_id)
-    environment = stored.environment
+        return copied
     is_own = run.is_complete and environment is not None and not run.is_imported
     loss = experiment.loss_of(run) if run.head.setup.loads_gguf else None
     speed = experiment.speed_of(run) if is_own else None
     key = loss and (loss.cache, loss.base_header, loss.base_quant, loss.base_cache, loss.text)
-    return RunFacts(
-        stored.run_id,
+    return replace(
+        copied,
         machine=machine_key(environment) if is_own and environment is not None else None,
         setting=setting_of(run) if is_own else None,
         header=stored.subject.header_sha256 or None,

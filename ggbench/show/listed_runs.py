@@ -64,7 +64,7 @@ class ListedRun(msgspec.Struct, frozen=True, dict=True):
     def subject(self) -> Subject:
         return self.stored.subject
 
-    @property
+    @functools.cached_property
     def summary(self) -> QuantSummary | None:
         return None if self.run is None else QuantSummary.of([self.run])
 

@@ -76,25 +76,38 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
 """The most important columns come first, as a narrow terminal cuts off the last."""
 
 
+MOST_LISTED = 5000
+"""Maximum number of runs to list without a filter, and of those that only a filter finds."""
 _FIRST_READ = 500
 """Number of the newest runs to show before the others have been read."""
 
 
-def read_runs(store: Store, known: Mapping[int, ListedRun]) -> Iterator[tuple[ListedRun, ...]]:
-    """Yield the newest runs, newest first, then all of them, reusing those of `known` that did not change.
+def read_runs(
+    store: Store, known: Mapping[int, ListedRun], words: str = "", marked: Iterable[int] = ()
+) -> Iterator[tuple[ListedRun, ...]]:
+    """Yield the newest runs, newest first, then with older ones that have the words or are marked, reusing those of
+    `known` that did not change.
 
     Raises StoreError.
     """
     runs = []
-    for run_id, state, n_samples in store.run_states():
+    for run_id, state, n_samples in store.run_states(MOST_LISTED, words.split(), marked):
         before = known.get(run_id)
         if before is not None and (before.stored.state, before.stored.n_samples) == (state, n_samples):
             runs.append(before)
         else:
             runs += [ListedRun.of(stored, store) for stored in store.load_runs((run_id,))]
         if len(runs) == _FIRST_READ > len(known):
-            yield named_runs(runs)
-    yield named_runs(runs)
+            yield _searchable(runs)
+    yield _searchable(runs)
+
+
+def _searchable(runs: Sequence[ListedRun]) -> tuple[ListedRun, ...]:
+    """Return the runs with their models named and the text to search prepared, which takes longer than a key press."""
+    named = named_runs(runs)
+    for run in named:
+        run.searched  # noqa: B018 - computed once
+    return named
 
 
 def by_model(runs: Iterable[ListedRun]) -> list[ListedRun]:

@@ -16,7 +16,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.fakes.machines import SOUND
 
     monkeypatch.setattr("ggbench.decisions.doctor.checkup.describe_llama_build", lambda: SOUND.llama)
-    monkeypatch.setattr("ggbench.decisions.doctor.checkup.describe_cpu_state", lambda: describe_cpu_state(watch_s=0))
+    monkeypatch.setattr("ggbench.decisions.doctor.checkup.describe_cpu_state", lambda watch: describe_cpu_state())
 
 
 def codes(ran: dict[str, object]) -> list[str]:

@@ -37,11 +37,19 @@ def test_the_cpu_has_its_governors_and_instructions(tmp_path: Path) -> None:
             f"{cpus}2/cpufreq/scaling_governor": "performance\n",
         },
     )
-    state = describe_cpu_state(proc, sysfs, watch_s=0)
+    state = describe_cpu_state(proc, sysfs)
     assert state.name == "A CPU"
     assert state.instructions == {"fpu", "avx2", "avx512f"}
     assert (state.governors, state.scaling_driver) == (("performance", "powersave"), "intel_pstate")
     assert (state.energy_preference, state.busy_share) == ("balance_power", None)
+
+
+def test_the_load_is_that_of_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPUs were busy for 5 of 8 s: 1 with this process, 2 with a child of it that ended, 2 with others."""
+    busy_and_total_s, own_s = iter([(100.0, 1000.0), (105.0, 1008.0)]), iter([(3.0, 1.0, 0, 0), (3.5, 1.5, 1.5, 0.5)])
+    monkeypatch.setattr(readings, "cpu_seconds", lambda: next(busy_and_total_s))
+    monkeypatch.setattr("os.times", lambda: next(own_s))
+    assert readings.OthersWatch().share(0) == 2 / 8
 
 
 def test_memory_has_its_limits(tmp_path: Path) -> None:

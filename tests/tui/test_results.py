@@ -1,27 +1,26 @@
 """The Results screen over a real store: what it lists, in which order, and how it moves."""
 
 import contextlib
-import sqlite3
-from pathlib import Path
-
 import msgspec.structs
 import pytest
-from textual.events import Key
-from textual.pilot import Pilot
-from textual.widgets import Input, Label
-from textual.worker import WorkerFailed
+import sqlite3
+from ggbench.errors import (StoreError)
+from ggbench.runs.store.database import (Store)
+from ggbench.runs.stored import (listed_run)
+from ggbench.tui.app import (GgbenchApp)
+from ggbench.tui.host import (RunStored, Services)
+from ggbench.tui.screens.results import (MeasuredScreen, ResultsScreen)
+from ggbench.tui.stored_runs import (COLUMNS_OF_RUNS, matching, read_runs)
+from ggbench.tui.widgets.runs_table import (RunsTable)
+from pathlib import (Path)
+from tests.fakes.driving import (check_snapshot, chosen, message, press, runs_table, settle, shown, words_of)
+from tests.fakes.measured import (put_run, start)
+from tests.tui.conftest import (Drive, Look)
+from textual.events import (Key)
+from textual.pilot import (Pilot)
+from textual.widgets import (Input, Label)
+from textual.worker import (WorkerFailed)
 
-from ggbench.errors import StoreError
-from ggbench.runs.store.database import Store
-from ggbench.runs.stored import listed_run
-from ggbench.tui.app import GgbenchApp
-from ggbench.tui.host import RunStored, Services
-from ggbench.tui.screens.results import MeasuredScreen, ResultsScreen
-from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching, read_runs
-from ggbench.tui.widgets.runs_table import RunsTable
-from tests.fakes.driving import check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
-from tests.fakes.measured import put_run, start
-from tests.tui.conftest import Drive, Look
 
 Page = Pilot[None]
 
@@ -78,6 +77,31 @@ def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Pa
         assert shown(app) == [4, 3, 2, 1]
         assert app.screen.query_one("#filter", Input).styles.display == "none"
         assert "1 marked" in words_of(app)
+
+    look(steps)
+
+
+def test_a_filter_finds_runs_older_than_those_listed(look: Look, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A marked run stays listed when the filter is gone."""
+    monkeypatch.setattr("ggbench.tui.stored_runs.MOST_LISTED", 2)
+    monkeypatch.setattr("ggbench.tui.screens.results._PAUSE_S", 0.001)
+
+    async def search(app: GgbenchApp, pilot: Page, *keys: str) -> list[int]:
+        *before, last = keys
+        await press(app, pilot, *before)
+        await pilot.press(last)
+        await pilot.pause(0.01)
+        await settle(app, pilot)
+        return shown(app)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        assert shown(app) == [4, 3]
+        assert "2 of 4 runs, newest first" in words_of(app)
+        assert await search(app, pilot, "slash", *"F16 decode") == [2]
+        assert "1 of 4 runs" in words_of(app)
+        await press(app, pilot, "enter", "space")
+        assert await search(app, pilot, "escape") == [4, 3, 2]
+        assert "● 1 marked" in words_of(app)
 
     look(steps)
 

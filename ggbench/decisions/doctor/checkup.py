@@ -36,7 +36,7 @@ from ggbench.machine.condition import (
     describe_place,
 )
 from ggbench.machine.host import default_threads
-from ggbench.machine.readings import name_processes
+from ggbench.machine.readings import OthersWatch, name_processes
 from ggbench.runs.store.health import StoreHealth, inspect_store
 from ggbench.show.anonymous import Paths
 from ggbench.stats.decode_timing import Bandwidth
@@ -71,21 +71,23 @@ class Checkup(msgspec.Struct, frozen=True):
 
 def check_machine() -> Checkup:
     """Return the whole state; anything unknown is None or has a reason."""
-    with ThreadPoolExecutor() as pool:  # a process and a reading of a file, both before the CPU is watched
-        asked = pool.submit(describe_llama_build)
-        store, llama = inspect_store(), asked.result()
+    watch = OthersWatch()
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(describe_llama_build)  # a process, which takes memory of GPUs until it ends
+        store = inspect_store()
+        places, calibration, llama = _places(), _calibration(store), asked.result()
     return Checkup(
         ggbench=ggbench.__version__,
         python=platform.python_version(),
         os=describe_os(),
         llama=llama,
-        cpu=describe_cpu_state(),
+        cpu=describe_cpu_state(watch=watch),
         memory=describe_memory_state(),
         driver=describe_gpu_driver(),
-        places=_places(),
+        places=places,
         store=store,
         hub=describe_login(),
-        calibration=_calibration(store),
+        calibration=calibration,
     )
 
 

@@ -31,7 +31,7 @@ _TABLES = (
         owner_pid INTEGER NOT NULL, owner_started_at REAL NOT NULL, state TEXT NOT NULL,
         reason TEXT NOT NULL DEFAULT '', n_samples INTEGER NOT NULL DEFAULT 0, memory TEXT, gpu_use TEXT, result TEXT
     )""",
-    "CREATE INDEX runs_by_model ON runs (model, quant, id)",
+    "CREATE INDEX runs_by_model ON runs (model, quant, kind, state, id, source, started_at)",
     "CREATE INDEX runs_by_kind ON runs (kind, id)",
     "CREATE INDEX runs_running ON runs (id) WHERE state = 'running'",
     """CREATE TABLE samples (

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 
 _LARGEST_ID = (1 << 63) - 1
+_SEARCHED = " || ' ' || ".join(
+    ("id", "model", "quant", "source", "kind", "replace(state, '_', ' ')", "replace(started_at, 'T', ' ')")
+)
+"""What `run_states` searches, all in the index `runs_by_model`."""
 
 
 class Store:
@@ -168,16 +172,35 @@ class Store:
         given = {"model": model, "quant": quant, "kind": kind, "state": state}
         filters = {name: storable_text(value) for name, value in given.items() if value is not None}
         where = " AND ".join(f"{name} = :{name}" for name in filters) or "1"
+        chosen = f"SELECT id FROM runs WHERE {where} ORDER BY id DESC LIMIT :limit"  # by an index, reading no other run
         records = self._select(
-            f"SELECT * FROM runs WHERE {where} ORDER BY id DESC LIMIT :limit",
+            f"SELECT * FROM runs WHERE id IN ({chosen}) ORDER BY id DESC",
             {**filters, "limit": -1 if limit is None else limit},
         )
         return tuple(stored_run_of(record) for record in records)
 
-    def run_states(self) -> tuple[tuple[int, str, int], ...]:
-        """Return id, state and `n_samples` of every run, newest first: what changes while a run is stored."""
+    def run_states(
+        self, limit: int, words: Sequence[str] = (), run_ids: Iterable[int] = ()
+    ) -> tuple[tuple[int, str, int], ...]:
+        """Return id, state and `n_samples` of runs, newest first: what changes while a run is stored.
+
+        The runs are the newest, at most `limit`, and as many of the newest that have all the words in their columns of
+        text, ignoring ASCII case, and those of `run_ids`.
+        """
         self._mark_interrupted()
-        return tuple(map(tuple, self._select("SELECT id, state, n_samples FROM runs ORDER BY id DESC", ())))
+        known = ", ".join(str(int(run_id)) for run_id in run_ids)
+        chosen = [
+            "SELECT id FROM (SELECT id FROM runs ORDER BY id DESC LIMIT ?)",
+            f"SELECT id FROM runs WHERE id IN ({known})",
+        ]
+        parameters: list[object] = [limit]
+        if words:
+            matches = " AND ".join(f"instr(lower({_SEARCHED}), lower(?))" for _ in words)
+            # `+id`: the ids come unsorted from the index that has these columns, as the rows are large
+            chosen.append(f"SELECT id FROM (SELECT id FROM runs WHERE {matches} ORDER BY +id DESC LIMIT ?)")
+            parameters += [*words, limit]
+        sql = f"SELECT id, state, n_samples FROM runs WHERE id IN ({' UNION '.join(chosen)}) ORDER BY id DESC"
+        return tuple(map(tuple, self._select(sql, parameters)))
 
     def models(self) -> tuple[str, ...]:
         """Return the MODEL of all runs, each once, sorted."""

@@ -1,4 +1,4 @@
-"""Facts derived from each ended run, as an indexed table: which runs repeat each other, and which measured a loss.
+"""Facts derived from each ended run, as an indexed table: which runs repeat each other, measured a loss, or are copies.
 
 The table is a cache. It is filled when a question needs it, so it may lack the newest runs or be missing altogether;
 one of another ggbench is derived again.
@@ -18,15 +18,18 @@ from ggbench.runs.store.connection import as_store_errors, writing
 from ggbench.runs.store.runs import StoredRun, stored_run_of
 
 _COLUMNS = (
-    "run_id INTEGER PRIMARY KEY, machine TEXT, setting TEXT, header TEXT, shape TEXT, has_rates INTEGER, loss TEXT"
+    "run_id INTEGER PRIMARY KEY, machine TEXT, setting TEXT, header TEXT, shape TEXT, has_rates INTEGER, loss TEXT,"
+    " origin TEXT, content TEXT"
 )
-_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 1 */)"
+_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 2 */)"
 _INDEXES = (
     "CREATE INDEX facts_by_setting ON facts (setting)",
     "CREATE INDEX facts_by_machine ON facts (machine, setting, has_rates)",
     "CREATE INDEX facts_by_shape ON facts (shape, machine, setting)",
     "CREATE INDEX facts_by_header ON facts (header, machine, setting)",
     "CREATE INDEX facts_of_loss ON facts (header, loss) WHERE loss IS NOT NULL",
+    "CREATE INDEX facts_by_origin ON facts (origin)",
+    "CREATE INDEX facts_by_content ON facts (content) WHERE content IS NOT NULL",
 )
 _TRIGGERS = (
     "CREATE TRIGGER facts_ended AFTER UPDATE OF state ON runs BEGIN DELETE FROM facts WHERE run_id = new.id; END",
@@ -57,6 +60,10 @@ class RunFacts(msgspec.Struct, frozen=True):
     """Whether the rates [bytes/s] of reading weights and cache follow from it."""
     loss: str | None = None
     """Key of base, text and cache types of a measured loss."""
+    origin: str = ""
+    """Kind, start and quant, which a copy of the run has too."""
+    content: str | None = None
+    """SHA-256 of the content of an imported run."""
 
 
 class FactsTable:
@@ -138,6 +145,14 @@ class FactsTable:
         )
         return tuple(row[0] for row in found)
 
+    def copies(self, origin: str, content: str) -> tuple[int, ...]:
+        """Return the runs imported with this content, then all runs of this origin, each oldest first."""
+        found = [
+            self._select(f"SELECT run_id FROM facts WHERE {name} = ? ORDER BY run_id", value)
+            for name, value in (("content", content), ("origin", origin))
+        ]
+        return tuple(dict.fromkeys(row[0] for rows in found for row in rows))
+
     def _create(self) -> None:
         if not self._is_created():
             try:
@@ -169,7 +184,7 @@ class FactsTable:
         unchanged = "EXISTS (SELECT 1 FROM runs WHERE id = ? AND state = ?)"
         with as_store_errors(self._path):
             self._connection.executemany(
-                f"INSERT OR REPLACE INTO facts SELECT ?, ?, ?, ?, ?, ?, ? WHERE {unchanged}", facts
+                f"INSERT OR REPLACE INTO facts SELECT {_places(RunFacts.__struct_fields__)} WHERE {unchanged}", facts
             )
 
     def _select(self, sql: str, *parameters: object) -> list[sqlite3.Row]:

@@ -15,6 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import ScreenResume
+from textual.timer import Timer
 from textual.widgets import Input, Static
 
 from ggbench.decisions.compare.comparison import compare_quants
@@ -27,7 +28,7 @@ from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
-from ggbench.tui.stored_runs import describe_runs, may_draw, read_runs
+from ggbench.tui.stored_runs import MOST_LISTED, describe_runs, may_draw, read_runs
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
@@ -37,6 +38,8 @@ _COMPARE_HELP = """★ marks the better value: the 95 % interval of the ratio ex
 The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
 interval. Without intervals, the table names the larger or smaller value without ★. In the plot: samples as a band, ╌
 the fitted line, · the memory bandwidth limit."""
+_PAUSE_S = 0.2
+"""Time without a letter after which older runs are looked for."""
 _NO_RUNS = """No runs yet.
 
 Choose a model in the Library (1), mark quants with space and press b.
@@ -146,7 +149,8 @@ class ResultsScreen(RunsScreen):
 
     AUTO_FOCUS = ""
     CSS_PATH = "results.tcss"
-    HELP = """All stored runs by model, newest first, including those of other ggbench processes on this machine.
+    HELP = f"""All stored runs by model, newest first, including those of other ggbench processes on this machine.
+Of more than {MOST_LISTED:,} runs the newest are listed; / finds older ones by model, quant, source, kind, state, date.
 ✓ completed   ! not steady   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
 enter opens a run; space marks it; c compares the marked runs.
 d deletes the run at the cursor, D the marked runs after a question; u restores them until ggbench exits."""
@@ -174,6 +178,9 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         super().__init__()
         self._runs: Sequence[ListedRun] = ()
         self._has_read = False
+        self._search: Timer | None = None
+        self._searched = ""
+        """The words last looked for among older runs."""
         self._deleted: list[list[DeletedRun]] = []
         """Runs removed by each deletion of this session, latest last."""
 
@@ -209,7 +216,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     def _to_list(self) -> None:
         """Go from the filter to the list; a filter that matches no run is cleared."""
         field, table = self.query_one("#filter", Input), self._table
-        if not table.runs:
+        if not table.runs and not self._has_older:
             field.value = ""
         # immediate: a key pressed right after applies to the filtered list
         self._show()
@@ -325,14 +332,17 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     def action_reload(self) -> None:
         """Read the store again, as another screen or another ggbench may have changed it."""
         known = {run.run_id: run for run in self._runs}
+        words, marked = self.query_one("#filter", Input).value, self._table.marks
 
-        def read() -> Iterator[tuple[Sequence[ListedRun], Sequence[str]]]:
+        def read() -> Iterator[tuple[Sequence[ListedRun], int, Sequence[str]]]:
             with host_of(self).services.open_store() as store:
-                for runs in read_runs(store, known):
-                    yield runs, store.notices
+                n_stored, *_ = store.count_runs()
+                for runs in read_runs(store, known, words, marked):
+                    yield runs, n_stored, store.notices
 
-        def show(read: tuple[Sequence[ListedRun], Sequence[str]]) -> None:
-            self._runs, notices = read
+        def show(read: tuple[Sequence[ListedRun], int, Sequence[str]]) -> None:
+            self._runs, self._table.n_stored, notices = read
+            self._searched = words
             self._has_read = True
             if notices:
                 self.status.show(*notices)
@@ -366,12 +376,25 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         return self.query_one(RunsTable)
 
     @property
+    def _has_older(self) -> bool:
+        """Whether older runs are stored than those listed."""
+        return self._table.n_stored > len(self._runs)
+
+    @property
     def _selected(self) -> Sequence[ListedRun]:
         """The marked runs, or the one at the cursor if none is marked."""
         run = self._table.cursor_run
         return self._table.marked or (() if run is None else (run,))
 
     @on(Input.Changed, "#filter")
+    def _filter(self) -> None:
+        """Filter the listed runs at once, and those in the store when nothing is typed for a moment."""
+        self._show()
+        if self._search is not None:
+            self._search.stop()
+        if self._has_older:
+            self._search = self.set_timer(_PAUSE_S, self.action_reload)
+
     def _show(self) -> None:
         """Show the sorted and filtered list, or why it is empty."""
         words = self.query_one("#filter", Input).value
@@ -392,6 +415,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         if (error := self.problems.get("list")) is not None and not self._runs:
             hint = f"\n{sanitize(error.hint)}" if error.hint else ""
             return f"✗ {sanitize(error.message)}{hint}\n\nPress r to try again."
+        if self._has_older and words != self._searched:
+            return f"Looking for “{sanitize(words)}” in older runs…"
         if self._runs:
             return f"No run matches “{sanitize(words)}”; esc clears the filter."
         return _NO_RUNS if self._has_read else "Reading the results…"

@@ -81,6 +81,8 @@ class RunsTable(ScrollView, can_focus=True):
         self._words = ""
         self.runs: Sequence[ListedRun] = ()
         """The runs that match the filter, in displayed order."""
+        self.n_stored = 0
+        """Number of runs in the store, of which the oldest may not be listed."""
         self._lines: list[str | ListedRun] = []
         """The runs, and above those of each model its name."""
         self._line_of: list[int] = []
@@ -91,6 +93,10 @@ class RunsTable(ScrollView, can_focus=True):
         self._cursor = 0
         self._texts: dict[int, tuple[ListedRun, list[str]]] = {}
         self._widths = tuple(len(column.header) + 1 for column in COLUMNS_OF_RUNS)
+
+    @property
+    def marks(self) -> frozenset[int]:
+        return self._marks
 
     @property
     def cursor_run(self) -> ListedRun | None:
@@ -113,8 +119,9 @@ class RunsTable(ScrollView, can_focus=True):
             text.append(f" ● {format_count(n_marked)} marked", "bold reverse")
             text.append(f", {format_count(hidden)} hidden " if hidden else " ", "bold reverse")
             text.append(f" {'c compares, ' if n_marked > 1 else ''}w saves, D deletes, esc unmarks · ")
-        of = f"{format_count(n_shown)} of " if n_shown < len(self._all) else ""
-        text.append(f"{of}{counted(len(self._all), 'run')}")
+        n_runs = max(len(self._all), self.n_stored)
+        of = f"{format_count(n_shown)} of " if n_shown < n_runs else ""
+        text.append(f"{of}{counted(n_runs, 'run')}")
         if not n_marked:
             name = (self.order.column and self.order.column.header) or self.order.key
             is_newest_first = name == "run" and self.order.is_descending

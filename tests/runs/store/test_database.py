@@ -171,6 +171,24 @@ def test_runs_are_listed_newest_first_and_filtered(store: Store, head: RunHead, 
     assert (stored.reason, stored.result_json) == ("no room", None)
 
 
+@pytest.mark.parametrize(
+    ("words", "run_ids", "found"),
+    [
+        ((), (), [5, 4]), (("QWEN", "q8"), (), [5, 4, 3, 2]), ((), (1,), [5, 4, 1]), (("2",), (), [5, 4, 2]),
+        (("running",), (), [5, 4]), (("100%",), (), [5, 4]),
+    ],
+)  # fmt: skip
+def test_the_newest_runs_are_found_and_older_ones_by_words_or_number(
+    store: Store, head: RunHead, words: tuple[str, ...], run_ids: tuple[int, ...], found: list[int]
+) -> None:
+    for model, quant in (("qwen", "q8_0"), ("qwen", "q8_0"), ("qwen", "q8_0"), ("other", "q4_0"), ("other", "q4_0")):
+        store.begin(replace(head, subject=replace(head.subject, model=model, quant=quant)))
+    with contextlib.closing(sqlite3.connect(store.path)) as raw, raw:
+        raw.execute("UPDATE runs SET started_at = '1900-01-01T00:00:00+00:00'")
+
+    assert [run_id for run_id, *_ in store.run_states(2, words, run_ids)] == found
+
+
 def test_deleting_a_run_takes_what_it_has_and_leaves_the_others(path: Path, head: RunHead, run: Run) -> None:
     with Store.open(path) as store:
         kept, deleted = store.begin(head), store.begin(head)
