@@ -150,10 +150,11 @@ class EngineConfig:
         """Return the setup without the values set by the kind of run: n_ctx, sequences and outputs."""
         return self
 
-    def drafting(self, spec_type: str, n_draft: int | None = None) -> Self:
+    def drafting(self, spec_type: str, n_draft: int | None = None, *, rejects_all: bool = False) -> Self:
         """Return the setup with drafts of this type (llama-server's --spec-type), or without drafts for an empty one.
 
-        Raises UsageError for an engine that cannot draft, or flags of the user's that contradict.
+        With `rejects_all`, no drafted token is accepted, whatever the models say. Raises UsageError for an engine that
+        cannot draft, or flags of the user's that contradict.
         """
         raise UsageError(f"{self.program} does not answer with drafts", "use --engine llama-server")
 

@@ -32,7 +32,8 @@ from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile, TensorInfo, laye
 from ggbench.gguf_file.parser import ALIGNMENT, ALIGNMENT_KEY, ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
-from ggbench.gguf_file.twin_writer import Progress, remove_abandoned_parts, write_twin
+from ggbench.gguf_file.twin_writer import Progress, remove_abandoned_parts, require_room, write_twin
+from ggbench.paths import forecasts_dir
 
 _FORMAT = 1
 """Version of the fill; a new one invalidates cached twins."""
@@ -306,6 +307,18 @@ def twin_folder(parent: Path) -> Iterator[Path]:
             if (folder / _LOCK).exists():  # otherwise it was removed before it was locked
                 break
         yield folder
+
+
+def require_twin_room(n_bytes: int) -> Path:
+    """Return the folder for temporary twins, without those of killed processes.
+
+    Raises DoesNotFit if its disk has less than `n_bytes` free.
+    """
+    folder = forecasts_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_left_twins(folder)
+    require_room(folder, n_bytes, "the twins need", "free some space, set XDG_CACHE_HOME to a folder with room")
+    return folder
 
 
 def remove_left_twins(parent: Path) -> None:

@@ -26,13 +26,12 @@ from ggbench.engines.llama.rpc_client import Link
 from ggbench.errors import EngineFailed, Unsupported
 from ggbench.fields import reproduce
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of, write_sparse
-from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
+from ggbench.gguf_file.twin import require_twin_room, twin_folder, twin_of, write_sparse
+from ggbench.gguf_file.twin_writer import TwinGroup, group_twins
 from ggbench.models.targets import Target
-from ggbench.paths import forecasts_dir
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
-from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
+from ggbench.sizing.layer_sample import StepCost, model_cost, step_cost, twin_layers
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import DEFAULT_N_CTX
 from ggbench.sizing.plan_record import DeviceMemory
@@ -159,13 +158,7 @@ def _dry_context(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> DryC
 def _timed(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> tuple[DeviceSpeed, ...]:
     """Time every device, main memory last, with temporary twins."""
     group, costs = cluster_twins(model)
-    folder = forecasts_dir()
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_left_twins(folder)
-    require_room(
-        folder, group.file_bytes, "the twins need", "free some space, set XDG_CACHE_HOME to a folder with room"
-    )
-    with twin_folder(folder) as own:
+    with twin_folder(require_twin_room(group.file_bytes)) as own:
         cluster.on_step("writing twins of a few layers")
         paths = [group.write(number, own) for number in range(len(costs))]
         return tuple(
@@ -295,7 +288,7 @@ def _time_device(
     link_ms = 0.0
     if link is not None:
         per_byte = layer_ms * more.n_layer / more.layer_bytes
-        all_layers = step_cost(model, range(model.n_layer - model.n_layer_nextn)).layer_bytes
+        all_layers = model_cost(model).layer_bytes
         matrix_ms = per_byte * max(0.0, (model.active_weight_bytes or 0) - all_layers)
         longer = 4 * ((model.n_vocab or 0) - model.n_embd)
         rate = link.down_bytes_per_s

@@ -85,6 +85,11 @@ def step_cost(model: ModelFile, layers: Sequence[int], type_k: str = "f16", type
     )
 
 
+def model_cost(model: ModelFile, type_k: str = "f16", type_v: str = "f16") -> StepCost:
+    """Return the bytes that a step of the model's layers reads. Raises like `step_cost`."""
+    return step_cost(model, range(model.n_layer - model.n_layer_nextn), type_k, type_v)
+
+
 def _groups(model: ModelFile) -> list[_Group]:
     """Return the groups of alike layers, largest first."""
     alike: dict[object, list[LayerKind]] = {}

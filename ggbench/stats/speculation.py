@@ -33,16 +33,16 @@ class StepTimes(msgspec.Struct, frozen=True):
     """Drafted tokens of a step: --spec-draft-n-max of llama-server."""
     t1_ms: float
     """Decoding one token without a draft."""
-    verify_ms: float
-    """Decoding k + 1 tokens in one batch, with the logits of each."""
-    draft_ms: float
-    """Decoding one token with the draft, and choosing the next."""
-    reread_ms: float
-    """Reading the verified batch with the draft, as llama-server's does before it drafts again."""
+    verify_ms: float | None
+    """Decoding k + 1 tokens in one batch, with the logits of each; None for a server, which times whole steps."""
+    draft_ms: float | None
+    """Decoding one token with the draft, and choosing the next; None for a server."""
+    reread_ms: float | None
+    """Reading the verified batch with the draft, as llama-server's does before it drafts again; None for a server."""
     host_ms: float
-    """The rest of a step, e.g. removing the rejected tokens from both caches."""
+    """The rest of a step, e.g. removing the rejected tokens from both caches; for a server, the whole step."""
     sampler_ms: float
-    """Choosing one token from the model's logits, with a draft or without."""
+    """Choosing one token from the model's logits, with a draft or without; 0 for a server, whose times include it."""
     repeated_ms: float | None = None
     """Verifying one token k + 1 times, which needs hardly more experts than one token; None for a dense model, and with
     a trained router."""
@@ -50,7 +50,7 @@ class StepTimes(msgspec.Struct, frozen=True):
     @property
     def step_ms(self) -> float:
         """The whole step, without choosing the model's own tokens."""
-        return self.verify_ms + self.k * self.draft_ms + self.reread_ms + self.host_ms
+        return (self.verify_ms or 0.0) + self.k * (self.draft_ms or 0.0) + (self.reread_ms or 0.0) + self.host_ms
 
     @property
     def break_even_len(self) -> float:
@@ -88,7 +88,7 @@ class MeasuredStep(msgspec.Struct, frozen=True):
         times = self.times
         if times.repeated_ms is None:
             return None
-        saved_ms = max(0.0, times.verify_ms - times.repeated_ms)
+        saved_ms = max(0.0, (times.verify_ms or 0.0) - times.repeated_ms)
         return self.break_even.value * (1 - saved_ms / times.step_ms)
 
     @property

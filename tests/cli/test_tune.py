@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from ggbench.decisions.pick.drafts import speculate_command
 from ggbench.engines.llama.config import MakeContext
 from ggbench.runs.comparable import ThisMachine
 from ggbench.runs.store.database import Store
@@ -223,3 +224,18 @@ def test_a_model_that_does_not_fit_is_refused(ggbench: Run, plant: Plant, tiny_t
     planted = plant()
     ran = ggbench("tune", tiny_twin, *TUNE, "--memory-limit", "2MiB")
     assert (ran.code, planted.n_measured) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "drafts"),
+    [
+        ("qwen1.5-7b", ["--draft", "qwen1.5-0.5b:q8_0"]),
+        ("twin:qwen3.8-27b", ["--mtp", "--engine", "llama-server"]),
+        ("qwen1.5-0.5b", None),
+        ("nobody/knows-it", None),
+    ],
+)
+def test_what_could_draft_is_measured_by_one_command(model: str, drafts: list[str] | None) -> None:
+    """`tune` ends with it, since the gain of a draft depends on the text."""
+    words = ["ggbench", "speculate", model, "q4_k_m", *(drafts or [])]
+    assert speculate_command(model, "q4_k_m") == ("" if drafts is None else " ".join(words))

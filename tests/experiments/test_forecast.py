@@ -13,9 +13,8 @@ from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel
 from ggbench.errors import DoesNotFit
-from ggbench.experiments.forecast import twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
-from ggbench.experiments.forecast.record import ForecastCost, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
@@ -23,8 +22,10 @@ from ggbench.machine.host import Cpu
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_one
 from ggbench.paths import forecasts_dir
+from ggbench.runs import layer_twins
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
+from ggbench.runs.layer_twins import MeasuringCost
 from ggbench.runs.progress import Finished, PointMeasured, Working
 from ggbench.runs.run import Run
 from ggbench.runs.session import run_context
@@ -90,7 +91,7 @@ class _Costly:
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
     monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
-    monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
+    monkeypatch.setattr(layer_twins, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     return cached_twin("many", replace(TINY, n_layer=16), "q4_k_m", tmp_path)
 
 
@@ -213,11 +214,10 @@ def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
     progress = list(
         run_job(rig, Job(EXPERIMENT, resolve_one(parse_model(str(model))), LlamaConfig(), ForecastSettings()))
     )
-    texts = [
-        each.text for each in progress if isinstance(each, PointMeasured) and isinstance(each.observation, ForecastCost)
-    ]
+    said = [each for each in progress if isinstance(each, PointMeasured)]
+    texts = [each.text for each in said if isinstance(each.observation, MeasuringCost)]
     assert len(texts) == 1
-    assert texts[0].startswith("about 5 s and ")
+    assert texts[0].startswith("takes about 5 s and ")
     assert texts[0].endswith(f" of disk in {forecasts_dir()}, removed after")
     kinds = [type(each) for each in progress]
     written = next(i for i, each in enumerate(progress) if isinstance(each, Working) and each.stage == "write")

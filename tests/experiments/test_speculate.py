@@ -17,7 +17,6 @@ from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Speculated, SpeculativeStep, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig, LoadModel
 from ggbench.errors import GgbenchError, Unsupported, UsageError
-from ggbench.experiments.speculate import pair_timer
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import (
     N_DRAFTED,
@@ -25,11 +24,10 @@ from ggbench.experiments.speculate.record import (
     SpeculateSettings,
     SpeculationCase,
     SpeculationRound,
-    TextRound,
 )
 from ggbench.experiments.speculate.show import PRESENTER
 from ggbench.experiments.speculate.steps import measured_steps
-from ggbench.experiments.speculate.texts import TEXTS, drafted_texts
+from ggbench.experiments.speculate.texts import TEXTS, answered_texts, answers_of
 from ggbench.experiments.speculate.verdict import server_line, verdict
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
@@ -39,6 +37,7 @@ from ggbench.machine.readings import moment_ns
 from ggbench.machine.records import MachineReading
 from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
+from ggbench.runs import layer_twins
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished, PointMeasured
@@ -121,10 +120,9 @@ def test_files_that_are_here_are_measured_themselves(target: Target, tiny_twin: 
 @pytest.fixture
 def absent(target: Target, monkeypatch: pytest.MonkeyPatch) -> Target:
     """A model of 16 layers of which only the header is here."""
-    monkeypatch.setattr(pair_timer, "WHOLE_BYTES", 0)
     monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
     monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
-    monkeypatch.setattr(pair_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
+    monkeypatch.setattr(layer_twins, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     file = twin_of(read_model_file(target.path or Path()), "large", [0, 1] * 8)
     return replace(target, model="large", provenance="twin", path=None, file=file)
 
@@ -133,7 +131,7 @@ def test_a_large_model_that_is_not_here_follows_from_twins_of_some_layers(absent
     run, workers, said = _run(absent, target, _Costly())
     found, header = _result(run), absent.header()
     single_ms = (BASE_NS + NS_PER_BYTE * step_cost(header, range(16)).layer_bytes) / 1e6
-    assert found.basis == "twins of 2 and 6 of 16 layers" and "of disk" in said[0]
+    assert found.pair.basis == "twins of 2 and 6 of 16 layers" and "of disk" in said[0]
     (_, case, *_) = found.cases
     assert case.step.times.t1_ms == pytest.approx(single_ms, rel=1e-4)
     assert case.step.times.verify_ms == pytest.approx(single_ms + 0.3, rel=1e-4)
@@ -174,11 +172,11 @@ def test_a_random_router_leaves_an_interval_for_break_even(target: Target) -> No
 
     def routed(case: SpeculationCase) -> SpeculationCase:
         times = case.step.times
-        return replace(case, step=replace(case.step, times=replace(times, repeated_ms=times.verify_ms / 10)))
+        return replace(case, step=replace(case.step, times=replace(times, repeated_ms=(times.verify_ms or 0) / 10)))
 
     assert verdict(found).startswith("slower even if every drafted token is accepted")
     cases = tuple(map(routed, found.cases))
-    said = verdict(replace(found, cases=cases, has_random_router=True))
+    said = verdict(replace(found, cases=cases, pair=replace(found.pair, has_random_router=True)))
     assert re.match(r"slower below a length between \d\.\d+ and \d\.\d+ tokens per step", said), said
     assert "even if every" not in said and "at most" not in said
 
@@ -196,8 +194,8 @@ def test_rounds_in_which_the_smaller_twin_took_as_long_are_dropped() -> None:
 def test_the_page_is_readable_at_80_columns(target: Target) -> None:
     run, _, _ = _run(target, target, _Costly(), SpeculateSettings())
     drafted = TextDrafted(192, 80_000_000, 100_000_000, [3, 0, 2, 1] * 48, 2)
-    texts = drafted_texts([TextRound(name, n, 3, drafted) for name in TEXTS for n in range(3)], _result(run).at(0))
-    run = replace(run, result=replace(_result(run), texts=tuple(texts)))
+    answers = [each for name in TEXTS for n in range(3) for each in answers_of(name, n, 3, drafted)]
+    run = replace(run, result=replace(_result(run), texts=tuple(answered_texts(answers, _result(run).at(0)))))
     console = Console(width=80, file=io.StringIO())
     console.print(PRESENTER.details(run))
     assert isinstance(console.file, io.StringIO)
@@ -270,13 +268,12 @@ def test_a_text_says_what_was_accepted_and_what_that_gained(target: Target) -> N
     """Steps of 3, 0, 2 and 1 accepted tokens: 10 tokens in 4 steps; 100 ms against 80 ms for 8 without a draft."""
     cases = _result(_run(target, target, _Costly())[0]).at(0)
     drafted = TextDrafted(8, 80_000_000, 100_000_000, [3, 0, 2, 1], 2)
-    rounds = [TextRound("prose", number, 3, drafted) for number in range(3)]
-    rounds += [TextRound("code", 0, 3, drafted)]
-    (found,) = drafted_texts(rounds, cases)
-    assert (found.name, found.n_tokens, found.mean_len) == ("prose", 8, 2.5)
+    places = [*(("prose", number) for number in range(3)), ("code", 0)]
+    (found,) = answered_texts([each for place in places for each in answers_of(*place, 3, drafted)], cases)
+    assert (found.name, found.n_tokens, found.mean_len, found.accepted_share) == ("prose", 9, 2.5, 0.5)
     assert found.acceptance == pytest.approx((3 / 4, 2 / 3, 1 / 2))
     assert (found.plain_tok_s, found.drafted_tok_s, found.gain.value) == pytest.approx((100, 100, 1))
-    assert found.difference == "from token 3 of 8 on"
+    assert found.difference == "from token 4 of 9 on", "the first comes with the prompt"
     assert found.expected_gain == pytest.approx(cases[1].step.speedup(2.5).value)
     result = replace(_result(_run(target, target, _Costly())[0]), texts=(replace(found, gain=Expected(0.5, 0.4, 0.6)),))
     assert verdict(result).startswith("slower on prose (0.50 ±0.10 times); slower below 1.")

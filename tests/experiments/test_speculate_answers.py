@@ -1,20 +1,21 @@
 """Drafts of a server, measured by its answers with and without them."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
 from ggbench.commands.options import run_by
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported, UsageError
-from ggbench.experiments.speculate.answers import answered_texts
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings
 from ggbench.experiments.speculate.show import PRESENTER
-from ggbench.experiments.speculate.texts import TEXTS
+from ggbench.experiments.speculate.texts import TEXTS, answered_texts
 from ggbench.experiments.speculate.verdict import server_line
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
@@ -32,17 +33,17 @@ def _answer(is_drafted: bool, number: int, ns: int, text: str = "a b c") -> Answ
 
 def test_the_gain_is_that_of_the_rounds_and_its_interval_covers_their_spread() -> None:
     answers = [_answer(False, 0, 200), _answer(True, 0, 100), _answer(True, 1, 100), _answer(False, 1, 180)]
-    (found,) = answered_texts(answers)
+    (found,) = answered_texts(answers, ())
     assert found.gain.value == pytest.approx((2.0 * 1.8) ** 0.5)
     assert found.gain.low < 1.8 < 2.0 < found.gain.high
     assert (found.accepted_share, found.acceptance, found.difference) == (4 / 6, (1.0, 0.5), "")
     assert found.mean_len == pytest.approx(10 / 6)  # 10 tokens after the first, of which 4 were drafted
-    assert not [*answered_texts(answers[:3])], "one round has no interval"
+    assert not [*answered_texts(answers[:3], ())], "one round has no interval"
 
 
 def test_the_first_difference_of_two_answers_is_named() -> None:
     rounds = [(_answer(False, n, 9, "one two three"), _answer(True, n, 9, "one too three")) for n in range(2)]
-    (found,) = answered_texts([each for pair in rounds for each in pair])
+    (found,) = answered_texts([each for pair in rounds for each in pair], ())
     assert found.difference == "at character 6: 'too three' instead of 'two three'"
 
 
@@ -51,9 +52,11 @@ def trained(target: Target) -> Target:
     return replace(target, provenance="file")
 
 
-def _run(folder: Path, target: Target, settings: SpeculateSettings, way: str = "") -> Finished:
-    setup = run_by(f"llama-server={install(folder, way)}", LlamaConfig(threads=1))
-    job = Job(EXPERIMENT, target, setup, settings, draft=target)
+def _run(
+    folder: Path, target: Target, settings: SpeculateSettings, way: str = "", *, has_own_layers: bool = False
+) -> Finished:
+    setup = run_by(f"llama-server={install(folder, way)}", LlamaConfig(threads=1, mtp=has_own_layers))
+    job = Job(EXPERIMENT, target, setup, settings, draft=None if has_own_layers else target)
     *_, end = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)
     return end
@@ -68,7 +71,7 @@ def test_a_server_answers_in_turns_and_twice_as_fast_with_drafts(
     assert isinstance(run.result, SpeculateResult), run.reason
     assert [(each.name, each.n_tokens) for each in run.result.texts] == [(name, 20) for name in TEXTS]
     assert {(round(each.gain.value, 6), each.difference, each.k) for each in run.result.texts} == {(2.0, "", 5)}
-    assert run.result.spec_type == "draft-simple" and run.result.draft is not None
+    assert run.result.pair.spec_type == "draft-simple" and run.result.pair.draft is not None
     assert PRESENTER.answer(run).startswith("faster on prose (2")
     flags = json.loads((tmp_path / "flags.json").read_text())  # of the last start, which the second round has first
     assert "--spec-type" in flags and flags[flags.index("--spec-draft-n-max") + 1] == "5"
@@ -78,11 +81,38 @@ def test_a_server_answers_in_turns_and_twice_as_fast_with_drafts(
     assert server_line(run, replace(run.result, texts=tuple(slower))) == ""
 
 
-def test_twins_are_refused_before_any_server_starts(target: Target, tmp_path: Path) -> None:
-    """Their random weights accept no drafts."""
-    end = _run(tmp_path, target, SpeculateSettings((5,)))
-    assert isinstance(end.error, Unsupported) and "no trained weights" in end.error.message
-    assert end.run.run_id is None
+@pytest.mark.parametrize(("has_own_layers", "kind"), [(False, "draft-simple"), (True, "draft-mtp")])
+def test_a_step_with_a_twin_takes_what_rejected_drafts_take(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_own_layers: bool, kind: str
+) -> None:
+    """The fake server takes 10 ms for a token without drafts, and 30 for a mean step, of 80 / 19 drafted tokens."""
+    monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
+    header = target.header()
+    layer = replace(header.tensors[-1], name="blk.1.nextn.eh_proj.weight")
+    target = replace(target, file=replace(header, tensors=(*header.tensors, layer)))
+    run = _run(tmp_path, target, SpeculateSettings((5,), within_s=0), has_own_layers=has_own_layers).run
+    assert isinstance(run.result, SpeculateResult), run.reason
+    (case,) = run.result.cases
+    assert (case.n_depth, case.k, run.result.texts, run.result.pair.spec_type) == (0, 5, (), kind)
+    assert (case.step.times.t1_ms, case.step.times.step_ms) == pytest.approx((10, 10 + 20 * 5 * 19 / 80))
+    assert case.step.break_even.value == pytest.approx(3.375) and case.step.times.verify_ms is None
+    flags = json.loads((tmp_path / "flags.json").read_text())
+    assert flags[flags.index("--spec-synth-len") + 1] == "1" and ("-md" in flags) is not has_own_layers
+    assert PRESENTER.answer(run).startswith("slower below 3.3")
+    line = server_line(run, run.result)
+    assert f"--spec-type {kind} --spec-draft-n-max 5" in line and "synth" not in line
+    page = Console(width=80, file=io.StringIO())
+    page.print(PRESENTER.details(run))
+    assert isinstance(page.file, io.StringIO)
+    assert "made to reject" in page.file.getvalue() and "reread" not in page.file.getvalue()
+
+
+def test_n_grams_of_a_twin_are_refused_before_any_server_starts(target: Target, tmp_path: Path) -> None:
+    setup = run_by(f"llama-server={install(tmp_path)}", LlamaConfig())
+    job = Job(EXPERIMENT, target, setup, SpeculateSettings(spec_type="ngram-simple"))
+    *_, end = run_job(run_context(None, needs_bandwidth=False), job)
+    assert isinstance(end, Finished) and isinstance(end.error, Unsupported)
+    assert "random text" in end.error.message and end.run.run_id is None
 
 
 def test_a_failed_start_keeps_no_result_and_says_why(trained: Target, tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ NO_MEMORY = """\
 NO_DRAFTS = """\
 0.00.800.000 E srv  load_model: failed to initialize speculative decoding context: draft model vocab type must match"""
 N_DRAFTED = 8
+N_REJECTED = 80
+"""Drafted tokens of an answer of 20, in steps of 5 or as many as are left, if each is rejected."""
 METRICS = """\
 # TYPE llamacpp:spec_decode_num_drafts_total counter
 llamacpp:spec_decode_num_drafts_total {steps}
@@ -143,8 +145,11 @@ def main(way: str, *flags: str) -> None:
 
     step_ns = int(flags[flags.index("--step-ns") + 1]) if "--step-ns" in flags else 10_000_000
     drafts = "--spec-type" in flags
-    step_ns = step_ns // 2 if drafts else step_ns
     n_drafted = N_DRAFTED if drafts else 0
+    if "--spec-synth-len" in flags:
+        step_ns, n_drafted = 3 * step_ns, N_REJECTED
+    elif drafts:
+        step_ns //= 2
     voice = (_Untimed if way == "untimed" else AnyLength)("llama_server", step_ns=step_ns, n_drafted=n_drafted)
     props = json.loads(voice.documents["GET", "/props"][1])
     props["default_generation_settings"]["n_ctx"] = n_ctx // int(flags[flags.index("-np") + 1])

@@ -59,17 +59,13 @@ def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
     row, model = candidate.row, _in_catalog(candidate.row.model)
     if model is None or not row.weight_bytes:
         return None
-    words = ["ggbench", "speculate", row.model, candidate.selector or row.quant]
+    smallest, command = _smallest(model), speculate_command(row.model, candidate.selector or row.quant)
     if model.hyper.n_layer_nextn:
         lens = _published_lens("mtp")
-        command = shlex.join([*words, "--mtp", "--engine", "llama-server"])
         return PossibleDraft("mtp", command, (lens[0], lens[-1]), len(lens))
-    lens = _published_lens("draft")
-    alike = [each for each in load_catalog() if each.family == model.family and not each.hyper.n_expert]
-    compatible = [each for each in alike if abs(each.hyper.n_vocab - model.hyper.n_vocab) <= MOST_TOKENS_APART]
-    if not compatible:
+    if smallest is None:
         return None
-    smallest = min(compatible, key=lambda each: (count_params(each.hyper), each.id))
+    lens = _published_lens("draft")
     small, whole = _planned(smallest), _planned(model)
     share = _read_bytes(small, small.weight_bytes) / _read_bytes(whole, row.weight_bytes)
     least_len = 1 + (DRAFT_TOKENS + 1) * share
@@ -78,7 +74,7 @@ def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
         return None
     return PossibleDraft(
         "draft",
-        shlex.join([*words, "--draft", f"{smallest.id}:{_QUANT}"]),
+        command,
         (lens[0], lens[-1]),
         len(lens),
         smallest.id,
@@ -87,6 +83,29 @@ def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
         row.left_bytes,
         least_len,
     )
+
+
+def speculate_command(name: str, quant: str) -> str:
+    """Return the command that measures the MTP layers of a model of the catalog, or the smallest one of its family.
+
+    Empty if nothing is known to draft for it.
+    """
+    model = _in_catalog(name)
+    smallest = None if model is None else _smallest(model)
+    drafts: tuple[str, ...] = ()
+    if model is not None and model.hyper.n_layer_nextn:
+        drafts = "--mtp", "--engine", "llama-server"
+    elif smallest is not None:
+        drafts = "--draft", f"{smallest.id}:{_QUANT}"
+    return shlex.join(["ggbench", "speculate", name, quant, *drafts]) if drafts else ""
+
+
+def _smallest(model: CatalogModel) -> CatalogModel | None:
+    """Return the smallest other model of the family, with about the same vocabulary; None if it is the model itself."""
+    alike = [each for each in load_catalog() if each.family == model.family and not each.hyper.n_expert]
+    compatible = [each for each in alike if abs(each.hyper.n_vocab - model.hyper.n_vocab) <= MOST_TOKENS_APART]
+    smallest = min(compatible, key=lambda each: (count_params(each.hyper), each.id), default=model)
+    return None if smallest == model else smallest
 
 
 def _read_bytes(planned: ModelFile, weight_bytes: int | None) -> float:

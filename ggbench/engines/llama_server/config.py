@@ -76,11 +76,12 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         fields = {field: getattr(setup, field) for field in LlamaConfig.__struct_fields__}
         return cls(**fields, command=shlex.join([_program(words[0]), *words[1:]]))
 
-    def drafting(self, spec_type: str, n_draft: int | None = None) -> Self:
+    def drafting(self, spec_type: str, n_draft: int | None = None, *, rejects_all: bool = False) -> Self:
         if given := [word for word in self.words[1:] if word.startswith("--spec-")]:
             hint = "omit it; --draft, --spec-type and -k have the same effect"
             raise UsageError(f"--engine: ggbench starts the server with and without {in_words(given)}", hint)
-        return replace(self, mtp=False, spec_type=spec_type, n_draft=n_draft)
+        command = f"{self.command} --spec-synth-len 1 --spec-draft-p-min 0" if rejects_all else self.command
+        return replace(self, mtp=False, spec_type=spec_type, n_draft=n_draft, command=command)
 
     @property
     def may_use_gpu(self) -> bool:

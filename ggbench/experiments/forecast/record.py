@@ -74,13 +74,6 @@ class ForecastTwin(msgspec.Struct, frozen=True):
     """Equal for twins of the same tensors, e.g. those of two models of one shape."""
 
 
-class ForecastCost(msgspec.Struct, frozen=True):
-    """The approximate cost of a forecast, known in advance."""
-
-    disk_bytes: int
-    seconds: float
-
-
 class TwinTiming(msgspec.Struct, frozen=True):
     """Timings of a few steps of a twin, and of a batch."""
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Generator, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Generator, Sequence
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import DecodeAtDepth, Source
+from ggbench.engines.contract import DecodeAtDepth
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import Memory, PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.forecast.record import (
-    ForecastCost,
     ForecastModel,
     ForecastPlacement,
     ForecastResult,
@@ -24,13 +22,13 @@ from ggbench.experiments.forecast.record import (
     TwinTiming,
 )
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
-from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
+from ggbench.gguf_file.twin import twin_folder
+from ggbench.gguf_file.twin_writer import group_twins
 from ggbench.machine.gpus import list_gpus
-from ggbench.machine.host import describe_cpu
 from ggbench.paths import forecasts_dir
 from ggbench.runs.comparable import ThisMachine
 from ggbench.runs.experiment import Concluded, Conclusion
+from ggbench.runs.layer_twins import MeasuringCost, TwinWorkers, announced, plan_layer_twins, write_twins
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import Recording
 from ggbench.runs.session import Session
@@ -42,12 +40,11 @@ from ggbench.sizing.layer_sample import (
     LayerPlacement,
     layer_placements,
     made_seconds,
+    model_cost,
     step_cost,
-    twin_layers,
     without_gpu,
 )
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.units import counted, format_bytes, format_rough_seconds
+from ggbench.stats.decode_timing import DecodeLimit
 
 _SMALL_BATCH = 64
 _SLOW_BATCH_NS = 1_500_000_000
@@ -61,9 +58,14 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     settings, setup = session.settings(ForecastSettings), LlamaConfig.of(session.setup)
     model = session.target.header()
     session.use_file(model)
-    forecasts_dir().mkdir(parents=True, exist_ok=True)
-    remove_left_twins(forecasts_dir())
-    twins, planned = _plan(session, model, setup)
+    planned = plan_layer_twins(model, setup)
+    cost = model_cost(model, setup.type_k, setup.type_v)
+    twins = [
+        ForecastTwin(number, each.layers, each.cost, each.file.file_bytes, each.file.shape_key)
+        for number, each in enumerate(planned)
+    ]
+    for described in (ForecastModel(cost, model.shape_key), *twins):
+        session.recorder.observe(described)
     placements = _placements(model, twins, setup)
     if earlier := earlier_timings(session, twins, placements):
         stored, timings, limit = earlier
@@ -72,15 +74,12 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
             session.recorder.observe(each)
         yield PointMeasured(f"run {stored.run_id} has timed the same twins", stored.run_id)
         return Concluded(reason=f"the timings are those of run {stored.run_id}")
-    group = group_twins(planned)
-    yield _announced(session, model, twins, group, len(placements))
+    group = group_twins([each.file for each in planned])
+    outside_bytes = (model.active_weight_bytes or 0) - cost.layer_bytes
+    yield announced(_cost(session, twins, group.file_bytes, outside_bytes, len(placements)))
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(twin_folder(forecasts_dir()))
-        paths = []
-        for twin, own in zip(twins, group.own, strict=True):
-            yield Working("write", 0, own.file_bytes, counted(len(twin.layers), "layer"))
-            paths.append(group.write(twin.number, folder))
-        workers = _Workers(session, paths, shares_one=bool(setup.rpc_servers))
+        paths = yield from write_twins(planned, group, stack.enter_context(twin_folder(forecasts_dir())))
+        workers = TwinWorkers(session, paths)
         stack.callback(workers.close)
         for placement in placements:
             ending = yield from workers.open(replace(placement.setup, n_ctx=settings.n_ctx_needed))
@@ -112,88 +111,8 @@ def _placed(number: int, model: ModelFile, placement: LayerPlacement) -> Forecas
     return ForecastPlacement(number, cost, placement.setup, placement.name)
 
 
-def _announced(
-    session: Session, model: ModelFile, twins: Sequence[ForecastTwin], group: TwinGroup, n_placements: int
-) -> PointMeasured:
-    """Return the cost, shown before anything is written. Raises DoesNotFit if the disk lacks room."""
-    context, folder = session.context, forecasts_dir()
-    bandwidth = context.given_bandwidth or context.cpu_bandwidth
-    in_layers = step_cost(model, range(model.n_layer - model.n_layer_nextn)).layer_bytes
-    cost = forecast_cost(
-        twins,
-        group.file_bytes,
-        (model.active_weight_bytes or 0) - in_layers,
-        session.settings(ForecastSettings),
-        bandwidth,
-        n_placements,
-    )
-    require_room(folder, cost.disk_bytes, "the twins need", "free some space, set XDG_CACHE_HOME to a folder with room")
-    seconds, disk = format_rough_seconds(cost.seconds), format_bytes(cost.disk_bytes)
-    return PointMeasured(f"about {seconds} and {disk} of disk in {folder}, removed after", cost)
-
-
-def _plan(session: Session, model: ModelFile, setup: LlamaConfig) -> tuple[list[ForecastTwin], list[ModelFile]]:
-    types = setup.type_k, setup.type_v
-    n_layer = model.n_layer - model.n_layer_nextn
-    session.recorder.observe(ForecastModel(step_cost(model, range(n_layer), *types), model.shape_key))
-    twins, planned = [], []
-    for number, layers in enumerate(twin_layers(model, describe_cpu().last_level_cache_bytes)):
-        file = twin_of(model, model.name, None if len(layers) == n_layer else layers)
-        cost = step_cost(model, layers, *types)
-        twin = ForecastTwin(number, layers, cost, file.file_bytes, file.shape_key)
-        session.recorder.observe(twin)
-        twins.append(twin)
-        planned.append(file)
-    return twins, planned
-
-
-class _Workers:
-    """One worker per twin; a single one for RPC servers, which serve one client at a time."""
-
-    def __init__(self, session: Session, paths: Sequence[Path], *, shares_one: bool) -> None:
-        self._session, self._paths, self.shares_one = session, paths, shares_one
-        n_own = 0 if shares_one else len(paths) - 1
-        self._own = [session.context.launch(session.setup, session.cancel) for _ in range(n_own)]
-        self._setup: LlamaConfig | None = None
-        self._open_number = 0
-
-    def open(self, setup: LlamaConfig) -> Generator[Progress, None, Ending]:
-        """Open the first twin in the session's worker, and the others in their own workers, if any."""
-        self._setup, self._open_number = setup, 0
-        ending = yield from self._session.open(setup, self._paths[0])
-        for engine, path in zip(self._own, self._paths[1:], strict=False):
-            if isinstance(ending, Completed):
-                ending = _last(engine.open(Source(path), setup))
-        return ending
-
-    def run(self, number: int, workload: DecodeAtDepth) -> tuple[list[object], Ending]:
-        """Return the events of a twin's workload and how it ended; opens the twin if another one is open."""
-        if number and not self.shares_one:
-            *events, ending = self._own[number - 1].run(workload)
-        else:
-            if number != self._open_number:
-                assert self._setup is not None
-                opened = _last(self._session.engine.open(Source(self._paths[number]), self._setup))
-                if not isinstance(opened, Completed):
-                    return [], opened
-                self._open_number = number
-            *events, ending = self._session.engine.run(workload)
-        assert isinstance(ending, Ending)
-        return list(events), ending
-
-    def close(self) -> None:
-        for engine in self._own:
-            engine.close()
-
-
-def _last(events: Iterator[object]) -> Ending:
-    *_, ending = events
-    assert isinstance(ending, Ending)
-    return ending
-
-
 def _rounds(
-    session: Session, workers: _Workers, twins: Sequence[ForecastTwin], placement: ForecastPlacement
+    session: Session, workers: TwinWorkers, twins: Sequence[ForecastTwin], placement: ForecastPlacement
 ) -> Generator[Progress, None, Ending]:
     """Time each twin near the start, and the largest far into a context, in every round.
 
@@ -264,15 +183,12 @@ def n_gen_of(settings: ForecastSettings, step_s: float) -> int:
     return min(settings.n_gen, max(_FEWEST_TOKENS, int(_TIMED_S / step_s))) if step_s else settings.n_gen
 
 
-def forecast_cost(
-    twins: Sequence[ForecastTwin],
-    disk_bytes: int,
-    outside_bytes: float,
-    settings: ForecastSettings,
-    bandwidth: Bandwidth | None,
-    n_placements: int = 1,
-) -> ForecastCost:
+def _cost(
+    session: Session, twins: Sequence[ForecastTwin], disk_bytes: int, outside_bytes: float, n_placements: int
+) -> MeasuringCost:
     """Return the cost of writing and timing twins; a step reads `outside_bytes` besides the layers."""
+    settings, context = session.settings(ForecastSettings), session.context
+    bandwidth = context.given_bandwidth or context.cpu_bandwidth
     rate = bandwidth.bytes_per_s if bandwidth is not None else UNKNOWN_BYTES_PER_S
     near_s = [(outside_bytes + twin.cost.layer_bytes) / (WEIGHTS_SHARE * rate) for twin in twins]
     far_s = near_s[-1] + twins[-1].cost.kv_bytes(settings.n_depth) / (_KV_SHARE * rate)
@@ -282,7 +198,7 @@ def forecast_cost(
     probed_s = settings.rounds * (timed_s + fill_s) + min(BATCH_ROUNDS, settings.rounds) * batch_s
     warm_s = 6 * sum(near_s)
     made_s = made_seconds(len(twins), disk_bytes)
-    return ForecastCost(disk_bytes, made_s + n_placements * (warm_s + probed_s))
+    return MeasuringCost(made_s + n_placements * (warm_s + probed_s), disk_bytes)
 
 
 _STEADY = 0.25

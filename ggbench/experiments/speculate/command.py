@@ -9,8 +9,6 @@ from ggbench.commands.load_options import load_options_of_drafts
 from ggbench.commands.options import MeasureRequest, measuring_options, output_option, settings_options
 from ggbench.experiments.speculate.record import SpeculateRequest
 
-_DRAFT = ("--draft", "-md")
-
 
 class _SpeculateCommand(DocumentedCommand):
     """Reads `--draft MODEL QUANT` as `--draft MODEL:QUANT`; a file has no quant to add."""
@@ -18,14 +16,12 @@ class _SpeculateCommand(DocumentedCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         from ggbench.gguf_file.quants import names_quant, quant_from_file_name
 
-        joined: list[str] = []
-        for word in args:
-            is_draft = len(joined) > 1 and joined[-2] in _DRAFT and not joined[-1].endswith(".gguf")
+        for at in reversed(range(len(args) - 2)):
+            option, model, word = args[at : at + 3]
+            is_draft = option in ("--draft", "-md") and not model.endswith(".gguf")
             if is_draft and names_quant(word, quant_from_file_name(word), ()):
-                joined[-1] += f":{word}"
-            else:
-                joined.append(word)
-        return super().parse_args(ctx, joined)
+                args[at + 1 : at + 3] = [f"{model}:{word}"]
+        return super().parse_args(ctx, args)
 
 
 @click.command(
@@ -35,6 +31,7 @@ class _SpeculateCommand(DocumentedCommand):
     ggbench speculate ~/big-q4_k_m.gguf --draft ~/small-q8_0.gguf -k 3,5
     ggbench speculate org/name-GGUF q4_k_m --draft qwen2.5-0.5b q8_0 -d 16k
     ggbench speculate big.gguf --draft small.gguf --engine llama-server
+    ggbench speculate qwen3.8-27b q4_k_m --mtp --engine llama-server
     ggbench speculate big.gguf --spec-type ngram-simple --engine llama-server
     """,
 )
@@ -54,30 +51,19 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     draft; the table says what was accepted and gained, and whether the text stayed the same.
 
     With --engine llama-server, the server generates the texts, and its clock and counts are reported. Only it measures
-    recurrent models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type).
+    recurrent models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type). With a twin, which is
+    written whole, it rejects every draft: the time of such a step, with one k, gives break-even.
     """
-    from msgspec.structs import replace
-
     from ggbench.commands.budget_options import check_draft
     from ggbench.commands.load_options import check_main_gpu, check_rpc, given_setup
     from ggbench.commands.measuring import measure
     from ggbench.commands.process import interruptible
     from ggbench.commands.run_output import show_measured
-    from ggbench.errors import UsageError
     from ggbench.experiments.speculate.measure import EXPERIMENT
     from ggbench.models.targets import find_file_or_twin
-    from ggbench.sizing.drafts import check_drafts
 
     check_draft(settings.draft, asked.setup)
-    if asked.setup.mtp and settings.spec_type not in ("", "draft-mtp"):
-        raise UsageError(f"--mtp and --spec-type {settings.spec_type} exclude each other", "omit one of them")
-    if asked.setup.mtp:
-        settings = replace(settings, spec_type="draft-mtp")
-        asked = replace(asked, setup=replace(asked.setup, mtp=False))
     given, hub = given_setup(EXPERIMENT, asked), asked.hub.access()
-    if settings.spec_type == "draft-mtp" and not settings.draft and not given.is_served:  # another engine is no help
-        with interruptible(asked.output):
-            check_drafts(None, find_file_or_twin(asked.model, hub).header())
     EXPERIMENT.check(given, settings)
     check_main_gpu(asked.setup)
     check_rpc(asked.setup)

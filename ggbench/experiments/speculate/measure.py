@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.speculate.record import (
     AnsweredText,
@@ -16,7 +17,6 @@ from ggbench.experiments.speculate.record import (
     SpeculateSettings,
     SpeculationCase,
     SpeculationRound,
-    TextRound,
 )
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
@@ -39,27 +39,27 @@ class SpeculateExperiment(Experiment):
     needs_file: ClassVar[str] = "an endpoint does not say how long each part of a step takes"
     needs_gguf: ClassVar[str] = "steps are timed with llama.cpp"
     needs_download: ClassVar[bool] = False
-    observed = (DraftedPair, PairMemory, SpeculationRound, TextRound, AnsweredText)
+    observed = (DraftedPair, PairMemory, SpeculationRound, AnsweredText)
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         """Raises UsageError also for a request without a draft."""
         super().check(setup, settings)
         assert isinstance(settings, SpeculateSettings)
-        if isinstance(settings, SpeculateRequest) and not settings.draft and not settings.spec_type:
+        kind, has_own_layers = settings.spec_type, LlamaConfig.of(setup).mtp
+        if isinstance(settings, SpeculateRequest) and not (settings.draft or kind or has_own_layers):
             hint = "name a smaller model of the same family: --draft MODEL"
             served = "; with --engine llama-server, --spec-type ngram-simple or draft-mtp needs none"
             raise UsageError("speculate needs a draft model", hint + served)
+        if has_own_layers and kind not in ("", "draft-mtp"):
+            raise UsageError(f"--mtp and --spec-type {kind} exclude each other", "omit one of them")
         if setup.is_served:
-            setup.drafting(settings.spec_type, settings.n_served)
+            setup.drafting(kind, settings.n_served)
             if settings.depths != SpeculateSettings().depths:
                 raise UsageError("a server continues short texts, not at a depth", "omit --n-depth")
-            if settings.spec_type.startswith("ngram") and settings.n_served is not None:
-                raise UsageError(f"-k does not limit drafts of type {settings.spec_type}", "omit -k")
-        elif kind := settings.spec_type:
-            raise UsageError(
-                f"ggbench's own llama.cpp does not draft by {kind}",
-                "add --engine llama-server, or omit --spec-type",
-            )
+            if kind.startswith("ngram") and settings.n_drafted:
+                raise UsageError(f"-k does not limit drafts of type {kind}", "omit -k")
+        elif kind:
+            raise UsageError(f"ggbench's own llama.cpp does not draft by {kind}", "add --engine llama-server")
 
     @property
     def request_type(self) -> type[SpeculateRequest]:
@@ -87,20 +87,18 @@ class SpeculateExperiment(Experiment):
         return (yield from time_pair(session))
 
     def reduce(self, recording: Recording) -> SpeculateResult | None:
-        from ggbench.experiments.speculate.answers import answered_texts
-        from ggbench.experiments.speculate.steps import measured_steps
-        from ggbench.experiments.speculate.texts import drafted_texts
+        from ggbench.experiments.speculate.steps import answered_steps, measured_steps
+        from ggbench.experiments.speculate.texts import answered_texts
 
-        pair, rounds = recording.last(DraftedPair), recording.of(SpeculationRound)
+        pair, answers = recording.last(DraftedPair), recording.of(AnsweredText)
         if pair is None:
             return None
-        cases = [SpeculationCase(n_depth, step) for n_depth, step in measured_steps(rounds, pair.layers)]
+        timed = measured_steps(recording.of(SpeculationRound), pair.layers)
+        steps = answered_steps(answers) if pair.rejects_all else timed
+        cases = tuple(SpeculationCase(n_depth, step) for n_depth, step in steps)
         nearest = [each for each in cases if each.n_depth == cases[0].n_depth]
-        texts = (*drafted_texts(recording.of(TextRound), nearest), *answered_texts(recording.of(AnsweredText)))
-        memory = recording.last(PairMemory)
-        return SpeculateResult(
-            pair.draft, tuple(cases), pair.basis, pair.has_random_router, memory, texts, pair.spec_type
-        )
+        texts = () if pair.rejects_all else tuple(answered_texts(answers, nearest))
+        return SpeculateResult(pair, cases, recording.last(PairMemory), texts)
 
 
 EXPERIMENT = SpeculateExperiment()

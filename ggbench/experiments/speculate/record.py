@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ggbench.engines.events import Continued, TextDrafted
+from ggbench.engines.events import Continued
 from ggbench.errors import UsageError
 from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option
 from ggbench.models.subject import Subject
@@ -42,10 +42,11 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-k --spec-draft-n-max",
-            "Numbers of tokens to draft in a step, e.g. 3,8; llama-server's default is 3.",
+            "Numbers of tokens to draft in a step, e.g. 3,8. Default: 1,2,3,4,6,8,16; of a server, its own, 3.",
             TOKEN_LIST,
         ),
-    ] = N_DRAFTED
+    ] = ()
+    """Empty for `N_DRAFTED`, or a server's default."""
     depths: Annotated[
         tuple[int, ...],
         Option(
@@ -69,29 +70,34 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
     ] = ""
 
     def __post_init__(self) -> None:
-        if not self.n_drafted or not self.depths:
-            raise UsageError("there is nothing to measure", "use at least one number of drafted tokens and one depth")
-        for each in self.n_drafted:
+        if not self.depths:
+            raise UsageError("there is nothing to measure", "use at least one depth")
+        for each in self.timed_k:
             require_positive("the number of drafted tokens", each)
-        if max(self.n_drafted) > _MOST_DRAFTED:
-            raise UsageError(
-                f"{max(self.n_drafted)} drafted tokens are more than any draft gains from",
-                f"use at most {_MOST_DRAFTED}",
-            )
+        if self.most_drafted > _MOST_DRAFTED:
+            what = f"{self.most_drafted} drafted tokens are more than any draft gains from"
+            raise UsageError(what, f"use at most {_MOST_DRAFTED}")
+
+    @property
+    def timed_k(self) -> tuple[int, ...]:
+        """Each k whose parts are timed."""
+        return self.n_drafted or N_DRAFTED
+
+    @property
+    def most_drafted(self) -> int:
+        return max(self.timed_k)
 
     @property
     def n_served(self) -> int | None:
         """Tokens that a server drafts at most; None for its default. Raises UsageError for several numbers."""
-        if self.n_drafted == N_DRAFTED:
-            return None
         if len(self.n_drafted) > 1:
             raise UsageError("a server is measured with one number of drafted tokens", f"-k {self.n_drafted[0]}")
-        return self.n_drafted[0]
+        return self.n_drafted[0] if self.n_drafted else None
 
     @property
     def n_ctx_needed(self) -> int:
         """Tokens of the deepest step, or of a text."""
-        return max(max(self.depths) + max(self.n_drafted) + 2, N_CTX_TEXTS)
+        return max(max(self.depths) + self.most_drafted + 2, N_CTX_TEXTS)
 
 
 class SpeculateRequest(SpeculateSettings, frozen=True):
@@ -116,13 +122,15 @@ class DraftedPair(msgspec.Struct, frozen=True):
     layers: tuple[StepCost, ...] = ()
     """For a model that is not here: the layers of its twins, fewest first, then its own; empty if measured whole."""
     has_random_router: bool = False
-    """Whether a twin's router chooses the experts: a batch then touches more of them than with trained weights."""
+    """Whether a twin's router chooses the experts, so that verifying seems to cost more than with trained weights."""
     spec_type: str = ""
     """Type of a server's drafts; empty if steps are timed."""
+    rejects_all: bool = False
+    """Whether the server was made to reject every draft, since a twin's text says nothing of what it would accept."""
 
     @property
     def basis(self) -> str:
-        """`twins of 2 and 6 of 64 layers`; empty if measured whole."""
+        """Source of the times of a model that is not here: `twins of 2 and 6 of 64 layers`; empty if measured whole."""
         if not self.layers:
             return ""
         *twins, whole = self.layers
@@ -149,14 +157,6 @@ class PairMemory(msgspec.Struct, frozen=True):
     """The longest context without it; None if none fits."""
 
 
-class PairCost(msgspec.Struct, frozen=True):
-    """The approximate cost of a measurement, known in advance."""
-
-    seconds: float
-    disk_bytes: int
-    """Files to write before, removed after."""
-
-
 class SpeculationRound(msgspec.Struct, frozen=True):
     """Median times of one round at one depth."""
 
@@ -168,25 +168,8 @@ class SpeculationRound(msgspec.Struct, frozen=True):
     """Number of the twin in `DraftedPair.layers`; 0 if measured whole."""
 
 
-class TextRound(msgspec.Struct, frozen=True):
-    """A text generated without and with the draft."""
-
-    name: str
-    """Kind of text, a key of `TEXTS`."""
-    round: int
-    k: int
-    drafted: TextDrafted
-
-    @property
-    def gain(self) -> float:
-        """The speed with the draft over that without."""
-        found = self.drafted
-        n_drafted = sum(found.accepted) + len(found.accepted)
-        return (n_drafted / found.drafted_ns) / (found.n_tokens / found.plain_ns)
-
-
 class AnsweredText(msgspec.Struct, frozen=True):
-    """A text that a server continued, without drafts or with."""
+    """A text that was continued, without drafts or with."""
 
     name: str
     """Kind of text, a key of `TEXTS`."""
@@ -195,6 +178,9 @@ class AnsweredText(msgspec.Struct, frozen=True):
     """Maximum drafted tokens of a step; None for the server's default, or a type without this limit."""
     is_drafted: bool
     answer: Continued
+    """Without the text itself if ggbench's own engine generated it."""
+    difference: str = ""
+    """Its first difference from the one without drafts, in words, if it has no text."""
 
     @property
     def tok_s(self) -> float:
@@ -226,7 +212,7 @@ class DraftedText(msgspec.Struct, frozen=True):
     difference: str = ""
     """The first difference from the text without drafts, in words; empty if they are equal."""
     accepted_share: float | None = None
-    """Accepted tokens / drafted tokens, as a server counts them; None without drafts."""
+    """Accepted tokens / drafted tokens; None without drafts."""
 
 
 class SpeculationCase(msgspec.Struct, frozen=True):
@@ -251,20 +237,13 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
 
     no_one_memory: ClassVar[str] = "measured with a draft model"
 
-    draft: Subject | None
-    """None for drafts without a file, such as n-grams."""
+    pair: DraftedPair
     cases: tuple[SpeculationCase, ...] = ()
     """Ordered by depth, then by k."""
-    basis: str = ""
-    """Source of the model's times if it is not here: `twins of 2 and 6 of 64 layers`."""
-    has_random_router: bool = False
-    """Whether a twin's router chose the experts, so that verifying seems to cost more than with trained weights."""
     memory: PairMemory | None = None
     """None if it could not be sized."""
     texts: tuple[DraftedText, ...] = ()
     """Empty for a twin, which has no text to accept."""
-    spec_type: str = ""
-    """Type of a server's drafts; empty if steps were timed."""
 
     @property
     def depths(self) -> tuple[int, ...]:

@@ -10,8 +10,8 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from ggbench.experiments.speculate.published import PublishedGain, published_gains
 from ggbench.experiments.speculate.record import (
+    DraftedPair,
     DraftedText,
     PairMemory,
     SpeculateResult,
@@ -19,7 +19,14 @@ from ggbench.experiments.speculate.record import (
     SpeculationRound,
     result_of,
 )
-from ggbench.experiments.speculate.verdict import ACCEPTANCES, needed_acceptance, server_line, verdict
+from ggbench.experiments.speculate.verdict import (
+    ACCEPTANCES,
+    PublishedGain,
+    needed_acceptance,
+    published_gains,
+    server_line,
+    verdict,
+)
 from ggbench.machine.records import MachineReading
 from ggbench.models.published.acceptance import Acceptance
 from ggbench.models.subject import Subject
@@ -39,14 +46,12 @@ from ggbench.stats.speculation import MeasuredStep, StepTimes, best_step, mean_l
 from ggbench.text import in_words
 from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
 
-_MOE_NOTE = (
-    "The twin's random router sends a batch to more experts than a trained one: break-even lies between `least`, if "
-    "all its tokens needed the same experts, and the value shown."
-)
+_MOE_NOTE = "The twin's random router sends a batch to more experts than a trained one: break-even lies "
+_PARTS_NOTE = "verify: k + 1 tokens in one batch; draft: one token; reread: the draft reads the batch again."
+_SERVED_NOTE = "step: llama-server drafts k tokens and verifies them; it was made to reject all."
 _CAPTION = (
-    "verify: k + 1 tokens in one batch; draft: one token; reread: the draft reads the batch again. Break-even: mean "
-    "tokens per step above which it pays, and the share of drafted tokens accepted that gives them. x2: speed-up with "
-    "2 tokens per step."
+    "Break-even: mean tokens per step above which it pays, and the share of drafted tokens accepted that gives them. "
+    "x2: speed-up with 2 tokens per step."
 )
 _LENS = (2.0, 3.0, 4.0)
 """Mean tokens of a step for which a table has the speed-up."""
@@ -80,13 +85,16 @@ _SPECULATION = Shape(
     MEASURED_FILE,
     CACHE_TYPES,
     field(
-        "draft", _DRAFT | None,
-        "The draft model; null for drafts without a file, such as n-grams.",
-        lambda run: (found := result_of(run)) and found.draft,
+        "draft", _DRAFT | None, "The draft model; null for drafts without a file, such as n-grams.",
+        lambda run: (found := result_of(run)) and found.pair.draft,
     ),
     field("verdict", str | None, "", lambda run: ((found := result_of(run)) and verdict(found)) or None),
     field("cases", many(_CASE), "", lambda run: found.cases if (found := result_of(run)) else ()),
-    of(SpeculateResult, "basis? has_random_router memory texts spec_type?", result_of, maybe=True),
+    of(
+        DraftedPair, "basis? has_random_router spec_type?",
+        lambda run: (found := result_of(run)) and found.pair, maybe=True,
+    ),
+    of(SpeculateResult, "memory texts", result_of, maybe=True),
     field(
         "published", many(_PUBLISHED), "At the smallest depth.",
         lambda run: published_gains(found) if (found := result_of(run)) else (),
@@ -141,7 +149,7 @@ class SpeculatePresenter(Presenter):
         found, name = result_of(run), quant_name(run.subject)
         if found is None:
             return run_page(run, name, (), folded=folded, readings=readings)
-        by = quant_names([run.subject, found.draft])[1] if found.draft else found.spec_type
+        by = quant_names([run.subject, drafts])[1] if (drafts := found.pair.draft) else found.pair.spec_type
         heading = Text(f"{name}, drafted by {by}", style="bold")
         heading.append(f"\n{self.ending(run)}", style="not bold")
         parts: list[RenderableType] = []
@@ -149,13 +157,13 @@ class SpeculatePresenter(Presenter):
             facts = [
                 *_fastest(found),
                 *_memory_facts(found.memory),
-                ("from", found.basis),
+                ("from", found.pair.basis),
                 *_published_facts(found),
                 ("llama-server", server_line(run, found)),
             ]
             parts = [AsWide(lambda width: self.table([run], width=width)), facts_table("", facts)]
         elif found.texts:
-            facts = [("type of drafts", found.spec_type), ("llama-server", server_line(run, found))]
+            facts = [("type of drafts", found.pair.spec_type), ("llama-server", server_line(run, found))]
             parts = [facts_table("", facts)]
         if found.texts:
             parts.insert(0, AsWide(lambda width: _texts_table(found.texts, width)))
@@ -171,7 +179,7 @@ class SpeculatePresenter(Presenter):
         ]
         if not rows:
             return Text("\n".join(f"{label}: {self.ending(run)}" for label, run in zip(labels, runs, strict=True)))
-        return _cases_table(rows, width, _captions(runs))
+        return _cases_table(rows, width, _captions(runs, [each for _, each in rows]))
 
 
 def _break_even(n_depth: int, k: int) -> Metric:
@@ -193,9 +201,14 @@ def _break_even(n_depth: int, k: int) -> Metric:
     return estimated(metric, lambda summary: (found.low, found.high) if (found := expected_of(summary)) else None)
 
 
-def _captions(runs: Sequence[Run]) -> str:
-    is_routed = any((found := result_of(run)) and found.has_random_router for run in runs)
-    lines = [_CAPTION, _MOE_NOTE if is_routed else "", twin_caption(run.subject for run in runs)]
+def _captions(runs: Sequence[Run], cases: Sequence[SpeculationCase]) -> str:
+    of_server = [each.step.times.verify_ms is None for each in cases]
+    parts = [*([] if all(of_server) else [_PARTS_NOTE]), *([_SERVED_NOTE] if any(of_server) else []), _CAPTION]
+    lines = [" ".join(parts), twin_caption(run.subject for run in runs)]
+    if any((found := result_of(run)) and found.pair.has_random_router for run in runs):
+        has_least = any(each.step.least_break_even_len for each in cases)
+        range_text = "between `least`, if all its tokens needed the same experts, and the value shown."
+        lines.insert(1, _MOE_NOTE + (range_text if has_least else "below the value shown."))
     return "\n".join(filter(None, lines))
 
 
@@ -239,14 +252,15 @@ def _texts_table(texts: Sequence[DraftedText], width: int) -> RenderableType:
 
 
 def _published_facts(found: SpeculateResult) -> list[tuple[str, str]]:
-    """Return the speed-up at the lengths that others published for draft models; other methods have other costs."""
-    gains = [each for each in published_gains(found) if each.figure.method == "draft"]
+    """Return the speed-up at the lengths that others published for this method; other methods have other costs."""
+    method = found.pair.spec_type.removeprefix("draft-").replace("simple", "draft") or "draft"
+    gains = [each for each in published_gains(found) if each.figure.method == method]
     if not gains:
         return []
     lens, speedups = [each.figure.mean_len for each in gains], [each.speedup.value for each in gains]
     low, high = (format_number(length) for length in (min(lens), max(lens)))
     slow, middle, fast = (format_number(x, 2) for x in (min(speedups), statistics.median(speedups), max(speedups)))
-    at_least = "at least " if found.has_random_router else ""
+    at_least = "at least " if found.pair.has_random_router else ""
     text = f"{at_least}{slow} to {fast}x, median {middle}x (L {low} to {high}, {counted(len(gains), 'figure')})"
     return [("at others' lengths", text)]
 
@@ -273,6 +287,13 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
         known = (expected_text(gain).split()[0] if gain else "" for gain in found)  # as precise as its interval
         return right(f"x{length:g}", known, "", 1)
 
+    parts = [right("step", (format_number(each.step_ms) for each in times), "ms", 3, stays=True)]
+    if any(each.verify_ms is not None for each in times):
+        parts = [
+            right("verify", (format_number(each.verify_ms) for each in times), "ms", 3),
+            right("draft", (format_number(each.draft_ms) for each in times), "ms", 4, stays=True),
+            right("reread", (format_number(each.reread_ms) for each in times), "ms", 5, stays=True),
+        ]
     least = [right("least", (format_number(each.step.least_break_even_len) for each in cases), "tokens")]
     least = least if any(each.repeated_ms is not None for each in times) else []
     return fitted_table(
@@ -281,9 +302,7 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
             right("depth", (format_count(each.n_depth) for each in cases), stays=True),
             right("k", (str(each.k) for each in cases), stays=True),
             right("T1", (format_number(each.t1_ms) for each in times), "ms", 2, stays=True),
-            right("verify", (format_number(each.verify_ms) for each in times), "ms", 3),
-            right("draft", (format_number(each.draft_ms) for each in times), "ms", 4, stays=True),
-            right("reread", (format_number(each.reread_ms) for each in times), "ms", 5, stays=True),
+            *parts,
             right("break-even", (expected_text(each.step.break_even) for each in cases), "tokens", stays=True),
             *least,
             right("accepted", (format_percent(needed_acceptance(each)) for each in cases), "", stays=True),

@@ -1,12 +1,13 @@
-"""From timed rounds to steps: the costs of a model that is not here follow from twins of some of its layers."""
+"""From timed rounds to steps: of a model that is not here, from twins of some of its layers, or by a server's clock."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from ggbench.experiments.speculate.record import SpeculationRound
+from ggbench.experiments.speculate.record import AnsweredText, SpeculationRound
 from ggbench.sizing.layer_sample import MODEL_ERROR, StepCost
 from ggbench.stats.speculation import MeasuredStep, StepTimes, measured_step
 
@@ -41,14 +42,34 @@ def _whole(twins: Sequence[StepTimes], layers: Sequence[StepCost]) -> StepTimes 
         return last
     (fewer, more, all_of_them), first = layers, twins[0]
     ratio = (all_of_them.layer_bytes - more.layer_bytes) / (more.layer_bytes - fewer.layer_bytes)
-
-    def extrapolated(larger_ms: float, smaller_ms: float) -> float:
-        return larger_ms + ratio * (larger_ms - smaller_ms)
-
-    if last.t1_ms <= first.t1_ms or last.verify_ms <= first.verify_ms:
+    parts = {name: (getattr(last, name), getattr(first, name)) for name in ("t1_ms", "verify_ms", "repeated_ms")}
+    known = {name: pair for name, pair in parts.items() if None not in pair}
+    if any(larger <= smaller for name, (larger, smaller) in known.items() if name != "repeated_ms"):
         return None
-    t1_ms, verify_ms = extrapolated(last.t1_ms, first.t1_ms), extrapolated(last.verify_ms, first.verify_ms)
-    repeated_ms = None
-    if last.repeated_ms is not None and first.repeated_ms is not None:
-        repeated_ms = extrapolated(last.repeated_ms, first.repeated_ms)
-    return replace(last, t1_ms=t1_ms, verify_ms=verify_ms, repeated_ms=repeated_ms)
+    return replace(last, **{name: larger + ratio * (larger - smaller) for name, (larger, smaller) in known.items()})
+
+
+def answered_steps(answers: Sequence[AnsweredText]) -> Iterator[tuple[int, MeasuredStep]]:
+    """Yield the steps of a server that rejected every draft, over at least two rounds with and without drafts."""
+    rounds = []
+    for number in sorted({each.round for each in answers}):
+        here = [each for each in answers if each.round == number]
+        plain_ms = [1e3 / each.tok_s for each in here if not each.is_drafted]
+        drafted = [each for each in here if each.is_drafted and each.answer.n_drafted]
+        if plain_ms and drafted:
+            t1_ms, k = statistics.median(plain_ms), max(_drafted_at_most(each) for each in drafted)
+            step_ms = statistics.median(_step_ms(each, k, t1_ms) for each in drafted)
+            rounds.append(StepTimes(k, t1_ms, None, None, None, step_ms, 0.0))
+    if len(rounds) > 1:
+        yield 0, measured_step(rounds)
+
+
+def _drafted_at_most(text: AnsweredText) -> int:
+    """Return the tokens that a step drafted; some heads draft fewer than asked for, and no step more than are left."""
+    n_drafted, lefts, asked = text.answer.n_drafted, range(text.answer.n_tokens - 1), text.k or 0
+    return next((k for k in range(1, asked) if sum(min(k, left) for left in lefts) >= n_drafted), asked)
+
+
+def _step_ms(text: AnsweredText, k: int, t1_ms: float) -> float:
+    """Return the time of a step of `k` drafted tokens; the shorter ones take less in proportion."""
+    return t1_ms + (1e3 / text.tok_s - t1_ms) * k * (text.answer.n_tokens - 1) / text.answer.n_drafted

@@ -1,4 +1,6 @@
-"""What a speculate result says in words: from where it pays, which k is fastest, and how to start llama-server."""
+"""What follows from a speculate result: from where it pays, with the lengths that others published, and how to start
+llama-server.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +8,24 @@ import shlex
 import statistics
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import server_flags
 from ggbench.experiments.speculate.record import DraftedText, PairMemory, SpeculateResult, SpeculationCase
+from ggbench.models.published.acceptance import Acceptance, load_acceptance
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.show.text import expected_text
+from ggbench.stats.intervals import Expected
 from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, MeasuredStep, acceptance_of, best_step
 from ggbench.text import in_words
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
 ACCEPTANCES = (0.5, 0.7, 0.9)
 """Shares of drafted tokens accepted, each after those before, for which the fastest k is named."""
+_METHODS = ("draft", "mtp", "eagle3", "dflash", "ngram")
+"""Methods that llama.cpp has; others draft trees of tokens."""
 
 
 def needed_acceptance(case: SpeculationCase) -> float | None:
@@ -51,7 +59,7 @@ def verdict(found: SpeculateResult) -> str:
         length = expected_text(case.step.break_even)
         parts.append(f"{at}slower below {length} tokens per step (k {case.k}, {format_percent(share)} accepted)")
     fastest = max((case.step.best_speedup for case in found.cases), key=lambda gain: gain.value, default=None)
-    if fastest is not None and fastest.value > 1 and not found.has_random_router:
+    if fastest is not None and fastest.value > 1 and not found.pair.has_random_router:
         parts.append(f"at most {expected_text(fastest)} times as fast")
     return "; ".join(parts)
 
@@ -105,11 +113,41 @@ def server_line(run: Run, found: SpeculateResult) -> str:
         k = texts[0].k
     else:
         return ""
-    draft = ["-md", _file(found.draft)] if found.draft else []
-    flags = server_flags(setup, on_gpu=run.memory.weights_on_gpu, draft=draft, spec_type=found.spec_type, n_draft=k)
+    draft = ["-md", _file(found.pair.draft)] if found.pair.draft else []
+    flags = server_flags(
+        setup, on_gpu=run.memory.weights_on_gpu, draft=draft, spec_type=found.pair.spec_type, n_draft=k
+    )
     return shlex.join(["llama-server", "-m", _file(run.subject), *flags])
 
 
 def _file(subject: Subject) -> str:
     name = subject.model.removeprefix("twin:").rpartition("/")[2]
     return subject.file or f"{name}-{subject.quant}.gguf"
+
+
+class PublishedGain(msgspec.Struct, frozen=True):
+    """A length that others published, and the speed-up that this pair would have with steps of that length.
+
+    Their drafts cost other times: a head costs less than a draft model, and n-grams cost nothing.
+    """
+
+    figure: Acceptance
+    k: int
+    """Drafted tokens of the step whose cost was taken: nearest to the published number, else of the fastest step."""
+    speedup: Expected
+
+
+def published_gains(found: SpeculateResult) -> tuple[PublishedGain, ...]:
+    """Return the gains at the least depth, in the order of `_METHODS`; none of lengths beyond the measured k."""
+    cases = found.at(found.depths[0]) if found.depths else ()
+    rows = [row for method in _METHODS for row in load_acceptance() if row.method == method]
+    able = ((row, [case for case in cases if case.k + 1 >= row.mean_len]) for row in rows)
+    return tuple(_gain(row, reaching) for row, reaching in able if reaching)
+
+
+def _gain(row: Acceptance, cases: Sequence[SpeculationCase]) -> PublishedGain:
+    if row.n_draft is None:
+        case = max(cases, key=lambda each: each.step.speedup(row.mean_len).value)
+    else:
+        case = min(cases, key=lambda each: abs(each.k - (row.n_draft or 0)))
+    return PublishedGain(row, case.k, case.step.speedup(row.mean_len))

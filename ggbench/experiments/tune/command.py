@@ -26,8 +26,8 @@ def command(settings: TuneSettings, plot: bool, asked: MeasureRequest) -> None:
 
     Settings equal at a short context can differ 3x at a long one, so the mean over --depth decides. Candidates vary
     threads, flash attention, n_ubatch, mmap, the GPU split and, for a model that does not fit, which experts, layers or
-    tensors stay in main memory. What does not fit is never tried. Not tried: NUMA, process priority, and build
-    settings.
+    tensors stay in main memory. What does not fit is never tried. Not tried: NUMA, process priority, build settings,
+    and drafts, whose gain depends on the text: ggbench speculate measures them.
 
     All candidates get short measurements at each depth; clearly slower ones are dropped, the rest measured longer, and
     winners combined. The defaults are remeasured regularly; if they change by 10 %, everything in between is repeated.
@@ -42,10 +42,14 @@ def command(settings: TuneSettings, plot: bool, asked: MeasureRequest) -> None:
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
+    from ggbench.decisions.pick.drafts import speculate_command
     from ggbench.experiments.tune.measure import EXPERIMENT
 
     if plot and asked.output.as_json:
         raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
     show_measured(measured, plot=plot)
+    for job in measured.jobs:
+        if line := speculate_command(*job.target.named):
+            asked.output.notice(f"Whether a draft pays is measured by: {line}")
     measured.leave()

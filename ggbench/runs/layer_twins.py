@@ -1,0 +1,131 @@
+"""Twins of a few layers of a model, from whose times the model's own are extrapolated.
+
+They are timed in turn, so that a slowdown of the machine affects all of them: each in a worker of its own, or all in
+one for RPC servers, which serve one client at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ggbench.engines.contract import EngineConfig, Source, Workload
+from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import require_twin_room, twin_of
+from ggbench.gguf_file.twin_writer import TwinGroup
+from ggbench.machine.host import describe_cpu
+from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
+from ggbench.units import counted, format_bytes, format_rough_seconds
+
+if TYPE_CHECKING:
+    from ggbench.runs.session import Session
+
+
+class LayerTwin(msgspec.Struct, frozen=True):
+    """A twin to time."""
+
+    layers: tuple[int, ...]
+    """The layers of the model in this twin."""
+    cost: StepCost
+    file: ModelFile
+    """Planned, not written."""
+
+
+class MeasuringCost(msgspec.Struct, frozen=True):
+    """The approximate cost of a measurement, known in advance."""
+
+    seconds: float
+    disk_bytes: int = 0
+    """Files to write before, removed after."""
+    kept_bytes: int = 0
+    """Twins to write before, kept for later measurements."""
+
+
+def plan_layer_twins(model: ModelFile, setup: LlamaConfig) -> tuple[LayerTwin, ...]:
+    """Return the twins to time, the one with fewest layers first, or a single one of all layers.
+
+    Raises Unsupported like `step_cost` and `twin_of`.
+    """
+    n_layer = model.n_layer - model.n_layer_nextn
+    return tuple(
+        LayerTwin(
+            layers,
+            step_cost(model, layers, setup.type_k, setup.type_v),
+            twin_of(model, model.name, None if len(layers) == n_layer else layers),
+        )
+        for layers in twin_layers(model, describe_cpu().last_level_cache_bytes)
+    )
+
+
+def announced(cost: MeasuringCost) -> PointMeasured:
+    """Return the cost, shown before anything is written. Raises DoesNotFit if the disk lacks room."""
+    text = f"takes about {format_rough_seconds(cost.seconds)}"
+    n_bytes = cost.disk_bytes + cost.kept_bytes
+    if n_bytes:
+        folder = require_twin_room(n_bytes)
+        text += f" and {format_bytes(n_bytes)} of disk"
+        text += f" in {folder}, removed after" if not cost.kept_bytes else ""
+    return PointMeasured(text, cost)
+
+
+def write_twins(twins: Sequence[LayerTwin], group: TwinGroup, folder: Path) -> Generator[Progress, None, list[Path]]:
+    """Write a group of twins to a temporary folder, and return their paths. Raises like `TwinGroup.write`."""
+    paths = []
+    for number, (twin, own) in enumerate(zip(twins, group.own, strict=True)):
+        yield Working("write", 0, own.file_bytes, counted(len(twin.layers), "layer"))
+        paths.append(group.write(number, folder))
+    return paths
+
+
+class TwinWorkers:
+    """Workers for some files: the first in the session's, each other one in its own unless all share one."""
+
+    def __init__(self, session: Session, paths: Sequence[Path], draft: Path | None = None) -> None:
+        """A `draft` is loaded with the last file."""
+        self._session = session
+        self._sources = [Source(path) for path in paths[:-1]] + [Source(paths[-1], draft)]
+        self.shares_one = bool(LlamaConfig.of(session.setup).rpc_servers)
+        n_own = 0 if self.shares_one else len(paths) - 1
+        self._own = [session.context.launch(session.setup, session.cancel) for _ in range(n_own)]
+        self._setup: EngineConfig = session.setup
+        self._open_number = 0
+
+    def open(self, setup: EngineConfig) -> Generator[Progress, None, Ending]:
+        """Open every file that has its own worker, and record the memory of the first."""
+        self._setup, self._open_number = setup, 0
+        first, *others = self._sources
+        ending = yield from self._session.open(setup, first.path, first.draft)
+        for engine, source in zip(self._own, others, strict=False):
+            if isinstance(ending, Completed):
+                ending = _last(engine.open(source, setup))
+        return ending
+
+    def run(self, number: int, workload: Workload) -> tuple[list[object], Ending]:
+        """Return the events of a workload with one of the files, and how it ended; opens it if another one is open."""
+        engine = self._session.engine
+        if number and not self.shares_one:
+            engine = self._own[number - 1]
+        elif number != self._open_number:
+            opened = _last(engine.open(self._sources[number], self._setup))
+            if not isinstance(opened, Completed):
+                return [], opened
+            self._open_number = number
+        *events, ending = engine.run(workload)
+        assert isinstance(ending, Ending)
+        return list(events), ending
+
+    def close(self) -> None:
+        for engine in self._own:
+            engine.close()
+
+
+def _last(events: Iterator[object]) -> Ending:
+    *_, ending = events
+    assert isinstance(ending, Ending)
+    return ending
