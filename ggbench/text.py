@@ -10,20 +10,6 @@ _SPACES = {"\t", "\n", "\v", "\f", "\r", "\x1c", "\x1d", "\x1e", "\x1f", "\x85"}
 _DROPPED = {"Cc", "Cf", "Cs", "Cn"}
 """Control characters, invisible and bidirectional marks, and characters that cannot be encoded."""
 
-_ASCII: dict[str, str | int | None] = {
-    "±": "+-", "×": "x", "²": "2", "≥": ">=", "≤": "<=", "→": "->", "←": "<-", "°": "", "Δ": "d", "µ": "u", "…": "~",
-    "‹": "<", "○": "o",
-}  # fmt: skip
-for _like, _ascii in (
-    ("—–−‒─╌━┄", "-"), ("│┃║‖", "|"), ("┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝╠╣", "+"), ("✓★●◆•∙·▪", "*"), ("✗╳†", "x"), ("›❯▶", ">"),
-    ("▲↑", "^"), ("▼↓", "v"), ("“”", '"'), ("‘’", "'"),
-):  # fmt: skip
-    _ASCII |= dict.fromkeys(_like, _ascii)
-_ASCII |= dict(zip("▁▂▃▄▅▆▇█░▒▓", "_.-:=+*#.:#", strict=True))
-_ASCII |= {chr(0x2800 + dots): "*" if dots else " " for dots in range(256)}
-_SPELLED = str.maketrans(_ASCII)
-"""The nearest ASCII, of equal width, for each character that ggbench writes in tables and plots."""
-
 
 def sanitize(text: str) -> str:
     """Return the text on one line without control characters, invisible marks and lone surrogates."""
@@ -52,11 +38,6 @@ def shorten_alike(texts: Sequence[str], width: int) -> tuple[str, ...]:
     heads = sorted(range(1, width), key=lambda head: abs(head - width // 2)) if long else [width // 2]
     best = max(heads, key=lambda head: len({_cut(text, width, head) for text in long}))
     return tuple(_cut(text, width, best) for text in whole)
-
-
-def in_ascii(text: str) -> str:
-    r"""Return text with symbols spelt in ASCII, and other characters as `\u901a`."""
-    return text.translate(_SPELLED).encode("ascii", "backslashreplace").decode()
 
 
 def _plain_character(character: str) -> str:

@@ -44,18 +44,10 @@ if TYPE_CHECKING:
     is_flag=True,
 )
 @option("--plot", "Plot the latencies in the terminal.", is_flag=True)
-@option(
-    "--format text_format",
-    "Print the table as text, CSV or Markdown.",
-    click.Choice(["table", "csv", "md"]),
-    default="table",
-)
 @against_option
 @tuned_option
 @measuring_options(many=True, servers=True, own_models=True, load=load_options_of_decodes)
-def command(
-    settings: DecodeSettings, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: MeasureRequest
-) -> None:
+def command(settings: DecodeSettings, maxctx: bool, plot: bool, against: str | None, asked: MeasureRequest) -> None:
     """Measure every quant of a model and show one table: BPW, memory, prefill, and W and B next to their limits.
 
     Each quant is loaded, reads a 25-token prompt and decodes. Without QUANTS, every quant is measured, or every model
@@ -73,16 +65,12 @@ def command(
     from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
     from ggbench.experiments.maxctx.measure import SEARCH_TIMEOUT_S
 
-    output, as_text = asked.output, text_format != "table"
-    if as_text and (output.as_json or plot or against):
-        raise UsageError(
-            f"--format {text_format} excludes --json, --plot and --against", "omit --format, or the others"
-        )
+    output = asked.output
     if plot and output.as_json:
         raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     if len(asked.engines) > 1:
-        if maxctx or as_text or plot or against:
-            raise UsageError("several engines exclude --maxctx, --format, --plot and --against", "omit them")
+        if maxctx or plot or against:
+            raise UsageError("several engines exclude --maxctx, --plot and --against", "omit them")
         _compare_engines(settings, asked)
     if maxctx:
         given_setup(MAXCTX, asked)
@@ -101,7 +89,7 @@ def command(
         rows = [QUANT.value(each, **({"against": nearest_to(each)} if against else {})) for each in summaries]
         output.document(BENCH, model=asked.model.text, n_gen=settings.n_gen, rows=rows)
     elif summaries and measured.error is None:
-        show_summaries(summaries, output, text_format=text_format, plot=plot)
+        show_summaries(summaries, output, plot=plot)
         if against:
             from ggbench.show.against import against_tables
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
 
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import TOKENS, HubOptions, MeasureRequest, option, output_options
+from ggbench.commands.options import TOKENS, HubOptions, MeasureRequest, option, quiet_option
 from ggbench.commands.output import Output
-
-if TYPE_CHECKING:
-    from ggbench.commands.measuring import MeasureResult
 
 _ID = "qwen1.5-0.5b"
 _MODEL = f"twin:{_ID}"
@@ -35,29 +31,13 @@ What to type next:
     """,
 )
 @option("-n --n-gen", "Number of tokens to decode.", TOKENS, default=500)
-@output_options
+@quiet_option
 def command(n_gen: int, output: Output) -> None:
     """Tour ggbench in about two minutes: plan, pick, measure and compare three quants of Qwen1.5 0.5B.
 
     Each step prints its command line. Nothing is downloaded: the measured files are twins, with the true shape and
-    types of the model but without trained weights. Speed and memory are real; the generated text is not. --json prints
-    only the measurements.
+    types of the model but without trained weights. Speed and memory are real; the generated text is not.
     """
-    if output.as_json:
-        _measure(n_gen, output)
-        return
-    names = " ".join(_QUANTS)
-    _step(1, "What would each quant need here? Only a header is read.", f"plan {_ID} {names}", output)
-    _step(2, "Which one should I run, for a context of 8,192 tokens?", f"pick {_ID} {names} --need-ctx 8k", output)
-    measured = _measure(n_gen, output)
-    ids = [each.run.run_id for each in measured.finished if each.run.is_complete and each.run.run_id is not None]
-    if len(ids) > 1:
-        _step(4, "Which is better, in what, and by how much?", f"compare {' '.join(map(str, ids))}", output)
-    output.show(f"\n{_NEXT}")
-    measured.leave()
-
-
-def _measure(n_gen: int, output: Output) -> MeasureResult:
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_summaries
     from ggbench.engines.llama.config import LlamaConfig
@@ -65,19 +45,19 @@ def _measure(n_gen: int, output: Output) -> MeasureResult:
     from ggbench.experiments.decode.record import DecodeSettings
     from ggbench.models.reference import parse_model
 
-    if not output.as_json:
-        line = f"bench {_MODEL} {' '.join(_QUANTS)} -n {n_gen} --plot"
-        _announce(3, "How fast is each, token by token? Twins are written, then measured.", line, output)
+    names = " ".join(_QUANTS)
+    _step(1, "What would each quant need here? Only a header is read.", f"plan {_ID} {names}", output)
+    _step(2, "Which one should I run, for a context of 8,192 tokens?", f"pick {_ID} {names} --need-ctx 8k", output)
+    line = f"bench {_MODEL} {names} -n {n_gen} --plot"
+    _announce(3, "How fast is each, token by token? Twins are written, then measured.", line, output)
     asked = MeasureRequest(parse_model(_MODEL, *_QUANTS), LlamaConfig(), HubOptions(), output)
     measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
-    if output.as_json:
-        from ggbench.show.run_documents import DEMO
-
-        output.document(DEMO, model=_MODEL, n_gen=n_gen, rows=measured.summaries)
-        measured.leave()
-    else:
-        show_summaries(measured.summaries, output, text_format="table", plot=True)
-    return measured
+    show_summaries(measured.summaries, output, plot=True)
+    ids = [each.run.run_id for each in measured.finished if each.run.is_complete and each.run.run_id is not None]
+    if len(ids) > 1:
+        _step(4, "Which is better, in what, and by how much?", f"compare {' '.join(map(str, ids))}", output)
+    output.show(f"\n{_NEXT}")
+    measured.leave()
 
 
 def _announce(number: int, question: str, line: str, output: Output) -> None:

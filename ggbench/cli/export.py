@@ -14,7 +14,6 @@ from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ggbench.formats.importing import Kept
-    from ggbench.formats.llama_bench_export import ExportOptions
     from ggbench.runs.store.database import Store
     from ggbench.runs.store.runs import StoredRun
 
@@ -36,7 +35,7 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
     cls=DocumentedCommand,
     examples="""
     ggbench export 3 4 -o ours.json
-    ggbench export 3 4 --format llama-bench-jsonl --build mine -o ours.jsonl
+    ggbench export 3 4 -o ours.jsonl
     ggbench export 3 --format csv -o samples.csv
     ggbench export 3 4 --format json -o runs.json
     """,
@@ -52,7 +51,6 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
     metavar="FORMAT",
 )
 @option("-o --output path", "Write to FILE; - is stdout.", PATH, metavar="FILE", default=_STDOUT)
-@option("--build", "Write NAME as build_commit. Default: llama.cpp's commit, if the run has it.", metavar="NAME")
 @option("--with-paths", "Keep full paths and serial numbers of GPUs.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
 @option("-q --quiet", "Print no notices.", is_flag=True)
@@ -61,7 +59,6 @@ def command(
     model: str | None,
     form: str | None,
     path: Path,
-    build: str | None,
     with_paths: bool,
     force: bool,
     quiet: bool,
@@ -79,7 +76,6 @@ def command(
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free, write_as
     from ggbench.formats.importing import SAMPLES, WHOLE
-    from ggbench.formats.llama_bench_export import ExportOptions
     from ggbench.formats.run_document import as_json, samples_csv
     from ggbench.runs.store.database import Store
 
@@ -96,10 +92,9 @@ def command(
             if not with_paths:
                 output.notice(_LEFT_OUT)
         else:
-            options = ExportOptions(build or "", with_paths)
             by_ending = f"llama-bench-{path.suffix[1:]}"
             default = by_ending if by_ending in _FORMATS else _FORMATS[0]
-            content = _bench_rows(store, runs, form or default, options, output)
+            content = _bench_rows(store, runs, form or default, output, with_paths=with_paths)
     if path == _STDOUT:
         click.echo(content, nl=False)
     else:
@@ -107,12 +102,12 @@ def command(
         output.notice(f"saved {path}")
 
 
-def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportOptions, output: Output) -> str:
+def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, *, with_paths: bool) -> str:
     from ggbench.formats.importing import LLAMA_BENCH
     from ggbench.formats.llama_bench_export import export_run
     from ggbench.runs.stored import read_recording, read_run
 
-    exported = [export_run(read_run(store, each), read_recording(store, each), options) for each in runs]
+    exported = [export_run(read_run(store, each), read_recording(store, each), with_paths=with_paths) for each in runs]
     rows = [row for each in exported for row in each.rows]
     empty = [stored for stored, each in zip(runs, exported, strict=True) if not each.rows]
     if not rows:

@@ -1,4 +1,4 @@
-"""`ggbench inspect`: the contents of a GGUF file or a folder, from the headers."""
+"""`ggbench inspect`: the contents of a GGUF file, from the header."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from ggbench.text import sanitize
     cls=DocumentedCommand,
     examples="""
     ggbench inspect model.gguf --tensors
-    ggbench inspect ~/models
     """,
 )
-@click.argument("path", type=PATH, metavar="FILE|FOLDER")
+@click.argument("path", type=PATH, metavar="FILE")
 @option("--tensors", "List every tensor of a file with its shape, type and bytes.", is_flag=True)
 @output_options
 def command(path: Path, tensors: bool, output: Output) -> None:
@@ -29,18 +28,18 @@ def command(path: Path, tensors: bool, output: Output) -> None:
 
     Of a projector (mmproj), it shows encoders, image size and the model it belongs to.
 
-    For a truncated file, such as an interrupted download, the missing size is shown, and the exit code is 5. For a
-    FOLDER, every GGUF in and below it is listed; those that cannot be loaded are listed with the reason.
+    For a truncated file, such as an interrupted download, the missing size is shown, and the exit code is 5. Files of a
+    folder are listed by: ggbench models --dir FOLDER
     """
     from ggbench.gguf_file.header import read_model_file
     from ggbench.models.local_files import reject_checkpoint
 
     if not os.path.lexists(path):
         _refuse_model(str(path))
-    elif path.is_dir():
-        _list_folder(path, tensors, output)
-        return
     reject_checkpoint(path)
+    if path.is_dir():
+        name = sanitize(str(path))
+        raise UsageError(f"{name} is a folder", f"name one of its files; ggbench models --dir {name} lists them")
     model_file = read_model_file(path, allow_missing_data=True)
     if output.as_json:
         from ggbench.show.model_documents import INSPECT
@@ -56,22 +55,6 @@ def command(path: Path, tensors: bool, output: Output) -> None:
         output.show(header_details(model_file), *([tensors_table(model_file)] if tensors else []))
     if model_file.truncation:
         raise BadFile(f"{sanitize(path.name)} is truncated: {model_file.truncation}", "download it again")
-
-
-def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
-    from ggbench.models.local_files import read_folder
-
-    if tensors:
-        raise UsageError("--tensors requires a file", f"name one in {sanitize(str(folder))}")
-    entries = tuple(read_folder(folder))
-    if output.as_json:
-        from ggbench.show.model_documents import FOLDER
-
-        output.document(FOLDER, rows=entries)
-    else:
-        from ggbench.show.models import folder_table
-
-        output.show(folder_table(entries, width=output.console().width))
 
 
 def _refuse_model(text: str) -> None:

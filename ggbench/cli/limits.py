@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Text, model_arguments, option, output_options
+from ggbench.commands.options import model_arguments, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
-from ggbench.fields import FieldKind
 from ggbench.show.glossary import LIMITS
-from ggbench.units import parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
@@ -20,8 +18,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST = 131_072
-_MOST_LENGTHS = 4_194_304
-_LENGTH = Text(FieldKind(lambda text: parse_tokens(text, least=2, most=_MOST_LENGTHS), counts_tokens=True), "tokens")
+"""Tokens of the longest prompt."""
 _LARGEST_BATCH = 65_536
 _PLOT_HEIGHT = 20
 
@@ -44,7 +41,6 @@ _PLOT_HEIGHT = 20
 @option("-ctk --type-k", "Type of the K cache.", default="f16")
 @option("-ctv --type-v", "Type of the V cache.", default="f16")
 @option("--batch batch_sizes", "Batch sizes, e.g. 1,8,32.", metavar="SIZES", default="1")
-@option("-p --n-prompt", "Longest prompt of the prefill curve, e.g. 128k.", _LENGTH, default=_LONGEST)
 @option("--plot", "Plot prefill with its knees and decode latency in the terminal.", is_flag=True)
 @output_options
 def command(
@@ -56,7 +52,6 @@ def command(
     type_k: str,
     type_v: str,
     batch_sizes: str,
-    n_prompt: int,
     plot: bool,
     output: Output,
 ) -> None:
@@ -77,7 +72,7 @@ def command(
 
     counted = count_model(ref)
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
-    rows = model_limits(counted.weights, kv, hardware, n_prompt, batches)
+    rows = model_limits(counted.weights, kv, hardware, _LONGEST, batches)
     if output.as_json:
         from ggbench.show.limits import LIMITS
 

@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 
 from ggbench import __version__
 from ggbench.cli.help import TOPICS, summary
-from ggbench.commands.process import discard_output, open_closed, spell_missing, stoppable
+from ggbench.commands.process import discard_output, escape_missing, open_closed, stoppable
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
 from ggbench.machine.address_space import limit_bytes
 from ggbench.plugins import plugin_names
@@ -145,7 +145,7 @@ def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
     gc.set_threshold(50_000)  # importing creates many objects but no garbage
     open_closed()
-    spell_missing()
+    escape_missing()
     with stoppable():
         try:
             status = _run(args)

@@ -251,7 +251,7 @@ def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
         return Job(experiment_of("decode"), target, setup, DecodeSettings(workload.n_gen, depths=(depth,)))
     from ggbench.experiments.forecast.record import ForecastSettings
 
-    ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
+    ref = parse_model(candidate.row.model, candidate.quant)
     (target,) = resolve(ref.require_gguf().as_twin(), hub=hub.access())
     return Job(
         experiment_of("forecast"),

@@ -17,7 +17,6 @@ from ggbench.commands.downloads import reading_headers, reading_notice
 from ggbench.commands.load_options import IgnoredGpuOptions, load_options_of_plans
 from ggbench.commands.options import (
     HubOptions,
-    against_option,
     memory_option,
     model_arguments,
     no_measure_option,
@@ -62,7 +61,6 @@ _ANOTHER = {"machine": None, "vram": None, "bandwidth": None}
 @no_measure_option
 @load_options_of_plans
 @offline_option
-@against_option
 @output_options
 def command(
     ref: ModelRef,
@@ -71,7 +69,6 @@ def command(
     no_measure: bool,
     setup: LlamaConfig,
     hub: HubOptions,
-    against: str | None,
     output: Output,
 ) -> None:
     """Show what each quant needs: file, weights, KV cache, compute buffers; its longest context; the limits of W and B.
@@ -92,8 +89,8 @@ def command(
     Defaults match llama-server -np 1: logits of one token, flash attention if supported, sliding-window layers caching
     only their window. ggbench help defaults lists the differences.
     """
-    if others and (ref.engine or against or setup.rpc_servers):
-        raise UsageError("--or compares plans of GGUF files alone", "omit --or, --against, --rpc or the other engine")
+    if others and (ref.engine or setup.rpc_servers):
+        raise UsageError("--or compares plans of GGUF files alone", "omit --or, --rpc or the other engine")
     alternative: PlanRow | None = None
     memory = memory.of_model(ref, setup, hub)
     if ref.engine:
@@ -110,8 +107,7 @@ def command(
     budget, rows = plan.budget, plan.rows
     read = None if plan.listing is None else (plan.listing, plan.moved_bytes)
     if output.as_json:
-        from ggbench.show.against import published_sizes
-        from ggbench.show.plan import PLAN, PLAN_ROW
+        from ggbench.show.plan import PLAN
 
         output.document(
             PLAN,
@@ -119,7 +115,7 @@ def command(
             model=rows[0].model,
             machine=budget,
             sources=dict(plan.sources),
-            rows=[PLAN_ROW.value(row, against=published_sizes(row)) for row in rows] if against else rows,
+            rows=rows,
             alternative=alternative,
         )
     else:
@@ -129,10 +125,6 @@ def command(
         width = output.console().width
         planned_setup = setup if config_type(rows[0].engine).loads_gguf else None
         output.show(plan_report(budget, planned_setup, plan.sources, rows, width=width))
-        if against:
-            from ggbench.show.against import published_sizes_table
-
-            output.show(published_sizes_table(rows, width=width))
     if read is not None:
         output.notice(reading_notice(*read))
     if not budget.on_gpu and setup.n_gpu_layers:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from ggbench.commands.documented import DocumentedGroup
-from ggbench.commands.options import against_option, option, output_options, plot_option, samples_option
+from ggbench.commands.options import against_option, option, output_options, plot_option
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
 from ggbench.show.glossary import LISTS
@@ -23,9 +23,9 @@ _limit_option = option("--limit", "Show at most N most recent runs.", click.IntR
     invoke_without_command=True,
     examples="""
     ggbench results
-    ggbench results list --model qwen2.5-7b
+    ggbench results --model qwen2.5-7b
     ggbench results show 12 --plot
-    ggbench results show 12 --json --samples
+    ggbench results show 12 --json
     ggbench results show 12 --against published
     ggbench results rm 3 4
     """,
@@ -73,15 +73,14 @@ command.command("list", examples="ggbench results list --model qwen2.5-7b")(
     short_help="Show one run with its environment and its command line.",
     examples="""
     ggbench results show 12 --plot
-    ggbench results show 12 --json --samples
+    ggbench results show 12 --json
     """,
 )
 @click.argument("run_id", metavar="ID", type=int)
-@samples_option
 @plot_option
 @against_option
 @output_options
-def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Output) -> None:
+def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
     """Show one run, even an interrupted one, with its environment and its command line."""
     from ggbench.commands.run_output import run_document, show_against, show_run
     from ggbench.machine.records import MachineReading
@@ -96,12 +95,12 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
         run = read_run(store, stored)
         readings = read_recording(store, stored).of(MachineReading)
         presenter = presenter_of(stored.kind)
-    if (samples and not presenter.has_samples) or (plot and not presenter.has_figures):
-        output.notice(f"run {run_id} has no samples to show or plot")
+    if plot and not presenter.has_figures:
+        output.notice(f"run {run_id} has no samples to plot")
     if against and presenter.against_document(run) is None:
         output.notice(f"run {run_id} has nothing to compare with published rows")
     if output.as_json:
-        fields = run_document(run, samples=samples and presenter.has_samples, against=against)
+        fields = run_document(run, against=against)
         output.document(presenter.documents.stored, fields | stored_value(stored, readings))
         return
     click.echo(f"run {run_id}  {sanitize(stored.kind)}  {stored.state.replace('_', ' ')}  {stored.started_at}")

@@ -176,7 +176,6 @@ _ENGINE = source_option(
 )
 
 no_measure_option = option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
-samples_option = output_option("--samples", "With --json, include the time of every token.", is_flag=True)
 projector_option = memory_option(
     "-mm --mmproj",
     "Count this multimodal projector (mmproj GGUF); auto for the one beside MODEL or in its repo.",
@@ -236,6 +235,8 @@ offline_option = as_record("hub", HubOptions, HubOptions.__struct_fields__, *fie
 """Add --offline; the command gets `hub`, a HubOptions."""
 output_options = as_record("output", _output, Output.__struct_fields__, *field_options(Output))
 """Add --json and --quiet; the command gets `output`, an Output."""
+quiet_option = as_record("output", _output, Output.__struct_fields__, *field_options(Output, ["quiet"]))
+"""Add --quiet alone; the command gets `output`, an Output."""
 _download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions))
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from ggbench.errors import ExitCode
-from ggbench.text import in_ascii
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
@@ -100,11 +99,6 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
             signal.signal(number, earlier)
 
 
-_NAME = "ggbench_ascii"
-"""Name of the error handler and of the encoding: click replaces an encoding called `ascii` by UTF-8, but not this one.
-Source: `_is_compat_stream_attr` and `_stream_is_misconfigured` in click/_compat.py."""
-
-
 def open_closed() -> None:
     """Point each closed stream at the null device, so that no other file gets its descriptor."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -123,35 +117,8 @@ def has_every_character(stream: TextIO) -> bool:
     return not stream.encoding or codecs.lookup(stream.encoding).name.startswith("utf")
 
 
-def spell_missing() -> None:
+def escape_missing() -> None:
     """Make stdout and stderr escape characters that their encoding lacks, instead of failing."""
-    codecs.register_error(_NAME, _spelled)
-    codecs.register(_find)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and not has_every_character(stream):
-            is_ascii = codecs.lookup(stream.encoding).name == "ascii"
-            stream.reconfigure(encoding=_NAME if is_ascii else stream.encoding, errors=_NAME)
-
-
-class _Encoder(codecs.IncrementalEncoder):
-    def encode(self, text: str, final: bool = False) -> bytes:
-        return in_ascii(text).encode()
-
-
-def _find(name: str) -> codecs.CodecInfo | None:
-    if name != _NAME:
-        return None
-    ascii_codec = codecs.lookup("ascii")
-    return codecs.CodecInfo(
-        ascii_codec.encode,
-        ascii_codec.decode,
-        incrementalencoder=_Encoder,
-        incrementaldecoder=ascii_codec.incrementaldecoder,
-        name=_NAME,
-    )
-
-
-def _spelled(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return in_ascii(error.object[error.start : error.end]), error.end
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -12,7 +12,6 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.presenter import presenter_of
-from ggbench.show.run_documents import samples_value
 
 if TYPE_CHECKING:
     from ggbench.commands.measuring import MeasureResult
@@ -22,14 +21,12 @@ if TYPE_CHECKING:
 _PLOT_HEIGHT = 18
 
 
-def show_measured(
-    measured: MeasureResult, *, samples: bool = False, plot: bool = False, against: str | None = None
-) -> None:
+def show_measured(measured: MeasureResult, *, plot: bool = False, against: str | None = None) -> None:
     """Show one run in full, or several side by side; with --json, print one document."""
     kind, output = measured.jobs[0].experiment.kind, measured.asked.output
     runs = [each.run for each in measured.finished]
     if output.as_json or measured.is_sweep or measured.error is None:
-        documents = [run_document(run, samples=samples, against=against) for run in runs] if output.as_json else []
+        documents = [run_document(run, against=against) for run in runs] if output.as_json else []
         show_runs(kind, runs, output, documents, model=measured.asked.model.text, is_sweep=measured.is_sweep, plot=plot)
     if against and not output.as_json and measured.error is None:
         show_against(runs, output)
@@ -71,15 +68,11 @@ def show_run_ids(measured: MeasureResult) -> None:
         measured.asked.output.notice(f"Stored as {stored}: ggbench {then}")
 
 
-def run_document(run: Run, *, samples: bool = False, against: str | None = None) -> dict[str, object]:
-    """Return the run for JSON, on request with its raw samples and the nearest published rows."""
+def run_document(run: Run, *, against: str | None = None) -> dict[str, object]:
+    """Return the run for JSON, with `against` with the nearest published rows."""
     presenter = presenter_of(run.head.kind)
     given = presenter.against_document(run) if against else None
-    fields = presenter.documents.value(run, **(given or {}))
-    if samples and run.run_id is not None:
-        with Store.open() as store:
-            fields |= samples_value(store.load_samples(run.run_id))
-    return fields
+    return presenter.documents.value(run, **(given or {}))
 
 
 def show_run(run: Run, output: Output, *, plot: bool = False, readings: Sequence[MachineReading] = ()) -> None:
@@ -88,17 +81,11 @@ def show_run(run: Run, output: Output, *, plot: bool = False, readings: Sequence
         show_plot([QuantSummary.of([run])], output)
 
 
-def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_format: str, plot: bool) -> None:
-    from ggbench.show.columns import bench_columns, rows_as_csv, rows_as_markdown
+def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, plot: bool) -> None:
+    from ggbench.show.columns import bench_columns
+    from ggbench.show.quants import rows_table
 
-    if text_format == "csv":
-        click.echo(rows_as_csv(summaries), nl=False)
-    elif text_format == "md":
-        click.echo(rows_as_markdown(summaries, bench_columns(summaries)), nl=False)
-    else:
-        from ggbench.show.quants import rows_table
-
-        output.show(rows_table(summaries, bench_columns(summaries), width=output.console().width))
+    output.show(rows_table(summaries, bench_columns(summaries), width=output.console().width))
     if plot:
         show_plot(summaries, output)
 

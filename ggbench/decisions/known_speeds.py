@@ -33,8 +33,6 @@ from ggbench.sizing.work import profiled_speed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import (
     POSITIONS,
-    Known,
-    RunSpeed,
     SpeedEstimate,
     estimate_at,
     knows,
@@ -99,13 +97,13 @@ class KnownSpeeds:
         if n_seqs > 1:
             alone = self.of(file, setup)
             rest = None if alone is None else with_sequences(alone, n_seqs)
-            known = [_estimate(each, () if rest is None else rest.prefill_ms) for each in with_steps]
+            known = [replace(each, prefill_ms=() if rest is None else rest.prefill_ms) for each in with_steps]
             known += [] if rest is None else [rest]
             return replace(known[0], others=(*known[1:], *known[-1].others)) if known else None
         with_prefills = [each for each in found if each.prefill_ms]
         prefills = min(with_prefills, key=lambda each: each.basis != "measured", default=None)
         prefill_ms = prefills.prefill_ms if prefills is not None else ()
-        known = [_estimate(each, prefill_ms) for each in with_steps]
+        known = [replace(each, prefill_ms=prefill_ms) for each in with_steps]
         if not known or not knows(known[0], POSITIONS[-1]):
             bound = self._without_runs(file, setup)
             known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms or bound.prefill_ms)]
@@ -134,7 +132,7 @@ class KnownSpeeds:
                 found = list(runs_with_rates(self._store, self._here.key))
         return found
 
-    def _measured(self, file: ModelFile, setup: LlamaConfig, n_seqs: int) -> list[RunSpeed]:
+    def _measured(self, file: ModelFile, setup: LlamaConfig, n_seqs: int) -> list[SpeedEstimate]:
         """Return the speeds of runs with the same tensors under the same setup, newest first."""
         wanted = self.decisive(setup, file.n_layer)
         same = [run for run in self.runs_of(file) if self.decisive(run.head.setup, run.subject.n_layer) == wanted]
@@ -182,12 +180,6 @@ class KnownSpeeds:
         first = latencies[1]
         steps = tuple((n, _at_shares(first, ms - first, shares)) for n, ms in latencies.items())
         return SpeedEstimate("other runs", shares.source, steps)
-
-
-def _estimate(run: RunSpeed, prefill_ms: Known) -> SpeedEstimate:
-    return SpeedEstimate(
-        run.basis, run.source, run.step_ms, prefill_ms, run.is_steady, run.first, run.reach, run.has_line
-    )
 
 
 def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -15,13 +14,13 @@ from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.changes import change_options
 from ggbench.show.document import Document, Shape, field, many
-from ggbench.show.names import models_title
+from ggbench.show.names import models_title, short_device
 from ggbench.show.plan import MEMORY, PLAN_ROW, fit_text, longest_text
 from ggbench.show.tables import fitted_table, left, names, notes, right
 from ggbench.show.text import planned_speed_text
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedForecast, PlanRow
 from ggbench.text import in_words, sanitize
-from ggbench.units import format_bytes, format_count, format_length, format_number
+from ggbench.units import format_bytes, format_length, format_number
 
 
 class MachineChoice(msgspec.Struct, frozen=True):
@@ -39,27 +38,59 @@ class MachineChoice(msgspec.Struct, frozen=True):
     """Whether the intervals of both do not overlap."""
     longest: str | None = None
     """The one with the longest context; None if several have it."""
+    verdict: str = ""
+    """All of this, and what the others lack, in one line."""
 
 
 def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineChoice:
     """Return the choice among the rows of one quant, one for each machine."""
-    fitting = [(name, row) for name, row in zip(places, rows, strict=True) if row.fits]
-    choice = MachineChoice(rows[0].quant, tuple(name for name, _ in fitting))
-    if not fitting:
-        return choice
-    longest = max(row.planned_n_ctx or 0 for _, row in fitting)
-    with_longest = [name for name, row in fitting if row.planned_n_ctx == longest]
-    choice = replace(choice, longest=with_longest[0] if len(with_longest) == 1 else None)
-    speeds = [(name, row.expected) for name, row in fitting if row.expected is not None]
-    if len(speeds) < len(fitting):
-        return choice
-    speeds.sort(key=lambda each: -each[1].tok_s)
-    choice = replace(choice, fastest=speeds[0][0])
-    if len(speeds) < 2:
-        return choice
-    (_, first), (second, next_best) = speeds[:2]
-    is_clear = first.tok_s_ci95[0] > next_best.tok_s_ci95[1]
-    return replace(choice, second=second, lead=first.tok_s / next_best.tok_s, is_clear=is_clear)
+    row_of = dict(zip(places, rows, strict=True))
+    fitting = {name: row for name, row in row_of.items() if row.fits}
+    choice = MachineChoice(rows[0].quant, tuple(fitting))
+    if fitting:
+        longest = max(row.planned_n_ctx or 0 for row in fitting.values())
+        with_longest = [name for name, row in fitting.items() if row.planned_n_ctx == longest]
+        speeds = sorted(
+            ((row.expected, name) for name, row in fitting.items() if row.expected is not None),
+            key=lambda each: -each[0].tok_s,
+        )
+        choice = replace(choice, longest=with_longest[0] if len(with_longest) == 1 else None)
+        if len(speeds) == len(fitting):
+            choice = replace(choice, fastest=speeds[0][1])
+            if len(speeds) > 1:
+                (first, _), (next_best, second) = speeds[:2]
+                is_clear = first.tok_s_ci95[0] > next_best.tok_s_ci95[1]
+                choice = replace(choice, second=second, lead=first.tok_s / next_best.tok_s, is_clear=is_clear)
+    return replace(choice, verdict=_verdict(choice, row_of))
+
+
+def _verdict(choice: MachineChoice, row_of: Mapping[str, PlanRow]) -> str:
+    """Return `q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k, 31 tok/s; RTX 3060 12.0 GiB lacks 339.0 MiB`."""
+    lacking = [_lack(name, row) for name, row in row_of.items() if not row.fits]
+    if not choice.fitting:
+        return f"{choice.quant} fits on none of them: {'; '.join(lacking)}"
+    best = choice.fastest or choice.longest or choice.fitting[0]
+    row = row_of[best]
+    n_ctx = format_length(row.n_ctx) if row.n_ctx is not None else UNKNOWN
+    parts = [f"{choice.quant}: {best} holds {n_ctx}"]
+    if row.expected is not None:
+        parts[0] += f", {planned_speed_text(row.expected)} tok/s"
+    if choice.lead is not None:
+        overlap = "" if choice.is_clear else ", though the intervals overlap"
+        parts.append(f"the fastest, {format_number(choice.lead, 3)} times as fast as {choice.second}{overlap}")
+    elif choice.fastest is None:
+        parts.append("not every speed is known")
+    if choice.longest is not None and len(choice.fitting) > 1:
+        tokens = longest_text(row_of[choice.longest]).removesuffix("*")
+        who = "it also" if choice.longest == best else choice.longest
+        parts.append(f"{who} holds the longest context, {tokens} tokens")
+    return "; ".join([*parts, *lacking])
+
+
+def _lack(name: str, row: PlanRow) -> str:
+    if row.left_bytes is not None and row.left_bytes < 0:
+        return f"{name} lacks {format_bytes(-row.left_bytes)}"
+    return f"{name} is unknown" if row.fits is None else f"{name} is too small"
 
 
 PLAN_MACHINES = Document(
@@ -82,17 +113,13 @@ PLAN_MACHINES = Document(
 )
 
 
-_MAKERS = re.compile(r"\b(?:NVIDIA|GeForce|AMD|Intel|Apple|Graphics)\b ?")
-
-
 def machine_names(budgets: Sequence[Budget]) -> list[str]:
     """Return short names of the machines, with their memory: some cards of one name are sold with two sizes."""
-    short = (_MAKERS.sub("", sanitize(budget.device)).strip() for budget in budgets)
-    return [f"{name} {format_bytes(budget.memory_bytes)}" for name, budget in zip(short, budgets, strict=True)]
+    return [f"{short_device(budget.device)} {format_bytes(budget.memory_bytes)}" for budget in budgets]
 
 
 def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice], *, width: int) -> RenderableType:
-    """Return a line for each quant and machine, and a sentence for each quant."""
+    """Return the verdict of each quant, and a line for each quant and machine."""
     places = machine_names([plan.budget for plan in plans])
     lines = [(place, row) for quant in zip(*(plan.rows for plan in plans), strict=True)
              for place, row in zip(places, quant, strict=True)]  # fmt: skip
@@ -117,8 +144,6 @@ def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
         title=f"{models_title([row.subject for row in rows])}, by machine",
         width=width,
     )
-    by_name = {(row.quant, place): row for place, row in lines}
-    said = [Text(choice_text(choice, [by_name[choice.quant, place] for place in places], places)) for choice in choices]
     sources = dict.fromkeys(row.expected.basis for row in rows if row.expected is not None)
     below = [Text(f"expected: {'; '.join(sources)}", style="dim")] if sources else []
     sizes = [format_bytes(plan.budget.reserve_bytes) for plan in plans]
@@ -127,37 +152,8 @@ def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     below.append(Text(f"left: beside a reserve of {reserve} (--reserve)", style="dim"))
     if any(row.exceeds_training for row in rows):
         below.append(Text("*: beyond the context that it was trained for", style="dim"))
-    return Group(table, *below, Padding(Group(*said), (1, 0, 0, 0)))
-
-
-def choice_text(choice: MachineChoice, rows: Sequence[PlanRow], places: Sequence[str]) -> str:
-    """Return which machine is the fastest, and which holds the longest context."""
-    row_of = dict(zip(places, rows, strict=True))
-    n_ctx = next((format_count(row.n_ctx) for row in rows if row.n_ctx is not None), UNKNOWN)
-    if not choice.fitting:
-        return f"{choice.quant} fits on none of them at n_ctx {n_ctx}"
-    left_out = [place for place in places if place not in choice.fitting]
-    if len(choice.fitting) == 1:
-        said = f"only {choice.fitting[0]} holds {choice.quant} at n_ctx {n_ctx}"
-        expected = row_of[choice.fitting[0]].expected
-        return f"{said}, {planned_speed_text(expected)} tok/s" if expected is not None else said
-    parts = []
-    if choice.fastest is not None and choice.lead is not None:
-        speed = planned_speed_text(row_of[choice.fastest].expected)
-        lead = f"{format_number(choice.lead, 3)} times as fast as {choice.second}"
-        overlap = "" if choice.is_clear else ", though the intervals overlap"
-        parts.append(
-            f"{choice.quant} at n_ctx {n_ctx}: {choice.fastest} is the fastest, {speed} tok/s, {lead}{overlap}"
-        )
-    else:
-        parts.append(f"{choice.quant} at n_ctx {n_ctx}: not every speed is known")
-    if choice.longest is not None:
-        who = "it also" if choice.longest == choice.fastest else choice.longest
-        tokens = longest_text(row_of[choice.longest]).removesuffix("*")
-        parts.append(f"{who} holds the longest context, {tokens} tokens")
-    if left_out:
-        parts.append(f"it does not fit on {in_words(left_out)}")
-    return "; ".join(parts)
+    verdicts = Text("\n".join(sanitize(choice.verdict) for choice in choices), style="bold")
+    return Group(Padding(verdicts, (0, 0, 1, 0)), table, *below)
 
 
 def _speed_text(expected: PlannedForecast | None, row: PlanRow) -> str:

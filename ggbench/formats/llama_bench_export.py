@@ -23,22 +23,15 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.runs import WARMUP
 from ggbench.stats.decode_timing import DecodeWindow
 
-_WINDOW = 128
+WINDOW = 128
 """Tokens of a window: llama-bench's own n_gen."""
-_DEPTHS = tuple(1 << power for power in range(8, 21))
+DEPTHS = tuple(1 << power for power in range(8, 21))
 """Depths at which windows start, up to the end of the decode."""
 
 _AT_DEPTH = re.compile(r"^decode/d(\d+)/")
 _ALONE = re.compile(r"(?:^|/)b1(?:/|$)")
 _LOAD_MODES = {(True, False): "mmap", (True, True): "mmap+mlock", (False, False): "none", (False, True): "mlock"}
 _SPLIT = re.compile(r"^\s*(\w+)\s*:")
-
-
-class ExportOptions(msgspec.Struct, frozen=True):
-    build: str = ""
-    """Replaces llama.cpp's commit, to distinguish two sets of rows; empty for the commit."""
-    with_paths: bool = False
-    """Whether files keep their full paths, which may reveal who measured them."""
 
 
 class ExportedRun(msgspec.Struct, frozen=True):
@@ -49,20 +42,21 @@ class ExportedRun(msgspec.Struct, frozen=True):
     """Fields with llama-bench's default, as they are unknown for the run."""
 
 
-def export_run(run: Run, recording: Recording, options: ExportOptions) -> ExportedRun:
-    """Return the rows of a run; those of an imported run unchanged."""
+def export_run(run: Run, recording: Recording, *, with_paths: bool = False) -> ExportedRun:
+    """Return the rows of a run; those of an imported run unchanged.
+
+    `with_paths` keeps the full paths of files, which may reveal who measured them.
+    """
     kept = [each for each in recording.of(ImportedRow) if each.tool == TOOL]
     if kept:
         rows = [BenchRow.from_record(each) for each in kept]
     else:
-        fields = _fields(run, recording, options)
+        fields = _fields(run, recording, with_paths=with_paths)
         times = [*_prompts(recording), *_decodes(recording)]
         rows = [
             measured_row({**fields, "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": n_depth}, samples_ns)
             for (n_prompt, n_gen, n_depth), samples_ns in times
         ]
-    if options.build:
-        rows = [row.named(build_commit=options.build) for row in rows]
     unknown = tuple(dict.fromkeys(name for row in rows for name in row.unknown))
     return ExportedRun(run.run_id, tuple(rows), unknown)
 
@@ -97,17 +91,17 @@ def _stretches(series: Series) -> dict[tuple[int, int], int]:
     """Return the time of all steps and of each window, by length and depth."""
     n_depth, n_steps = series.position[0] - 1, len(series.step_ns)
     stretches = {(n_steps, n_depth): sum(series.step_ns)}
-    for depth in _DEPTHS:
+    for depth in DEPTHS:
         start = depth - n_depth
-        if start >= 0 and start + _WINDOW <= n_steps:
-            stretches[_WINDOW, depth] = sum(series.step_ns[start : start + _WINDOW])
+        if start >= 0 and start + WINDOW <= n_steps:
+            stretches[WINDOW, depth] = sum(series.step_ns[start : start + WINDOW])
     return stretches
 
 
-def _fields(run: Run, recording: Recording, options: ExportOptions) -> dict[str, Cell]:
+def _fields(run: Run, recording: Recording, *, with_paths: bool) -> dict[str, Cell]:
     """Return the values of llama-bench's fields from the run, except the test and its results."""
     subject, described, environment = run.subject, recording.last(ModelDescribed), run.head.environment
-    file_name = subject.file if options.with_paths else PurePath(subject.file).name
+    file_name = subject.file if with_paths else PurePath(subject.file).name
     try:
         test_time = datetime.fromisoformat(run.head.started_at).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except ValueError:

@@ -142,10 +142,10 @@ def read_documents(file: SourceFile, _named: Named) -> list[ImportedRun]:
         whole = parse_finite(file.text)
     except (ValueError, RecursionError):
         raise BadFile(f"{file.name} is not a complete JSON document", _HINT) from None
-    if (schema := whole.get("schema")) != SEVERAL:
+    if whole.get("schema") != SEVERAL:
         raise BadFile(
-            f"{file.name} is {sanitize(str(schema))!r}, which is not a file of whole runs",
-            "on the machine that measured it: ggbench export RUN --format json -o FILE",
+            f"{file.name} is {sanitize(str(whole.get('schema')))!r}, not a file of runs",
+            "on the machine that measured them: ggbench export RUN... --format json -o FILE",
         )
     runs = whole.get("runs")
     if not isinstance(runs, list):

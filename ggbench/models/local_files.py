@@ -1,4 +1,4 @@
-"""Find the GGUF models in and below a folder, and read from their headers the data for a listing or `inspect`.
+"""Find the GGUF models in and below a folder, and read from their headers the data for a listing.
 
 Finding reads no header, so broken files are listed too; names and quants follow the same rules as in a Hub listing. An
 index by path, size and mtime lets a listing of hundreds of models open none of them; it has only metadata from before
@@ -11,20 +11,17 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from ggbench.errors import BadFile, GgbenchError
+from ggbench.errors import BadFile
 from ggbench.files import replace_file
-from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import is_sidecar, parse_shard_name, quant_by_ftype, quant_label
+from ggbench.gguf_file.quants import is_sidecar, parse_shard_name, quant_by_ftype
 from ggbench.hub.repo_records import RepoFile, RepoVariant, group_variants
 from ggbench.text import sanitize, shorten
-from ggbench.units import format_count
 
 _MAX_DEPTH = 5
 """Levels below the root: publisher, repo, quant, and two to spare."""
@@ -82,9 +79,7 @@ def reject_checkpoint(place: Path) -> None:
         )
 
 
-def variants_in(
-    root: Path, max_depth: int = _MAX_DEPTH, *, with_sidecars: bool = False
-) -> tuple[tuple[LocalVariant, ...], bool]:
+def variants_in(root: Path, max_depth: int = _MAX_DEPTH) -> tuple[tuple[LocalVariant, ...], bool]:
     """Return the variants in and below `root`, largest first, without hidden files and folders.
 
     A folder may contain link cycles, a hundred thousand files or a whole home: depth and number of folders are limited,
@@ -107,7 +102,7 @@ def variants_in(
         for entry in listed:
             with suppress(OSError):
                 if entry.is_file():
-                    if entry.name.lower().endswith(".gguf") and (with_sidecars or not is_sidecar(entry.name)):
+                    if entry.name.lower().endswith(".gguf") and not is_sidecar(entry.name):
                         found.append(_repo_file(entry.path[start:], Path(entry.path), entry.stat()))
                 elif entry.is_dir() and depth < max_depth and (identity := _identity(entry.stat())) not in entered:
                     if len(entered) < MAX_FOLDERS:
@@ -133,43 +128,6 @@ def _grouped(folder: Path, files: Iterable[RepoFile]) -> tuple[LocalVariant, ...
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
-
-
-class FolderEntry(msgspec.Struct, frozen=True):
-    """One GGUF of a folder, or the shards of one."""
-
-    variant: LocalVariant
-    file: ModelFile | None
-    """None if the header cannot be read."""
-    reason: str
-    """Why it cannot be loaded; empty if it can."""
-
-    @property
-    def quant(self) -> str | None:
-        """The quant in the name of the file or its folder or, if these have none, in the header."""
-        return self.variant.quant or (quant_label(self.file) if self.file is not None else None)
-
-
-def read_folder(folder: Path) -> Iterator[FolderEntry]:
-    """Yield every GGUF in and below a folder by name, sidecars included. Raises BadFile if there is none."""
-    try:
-        variants, is_truncated = variants_in(folder, with_sidecars=True)
-    except OSError as error:
-        raise BadFile(f"{sanitize(str(folder))} cannot be read: {error.strerror}", "check the path") from None
-    if is_truncated:
-        what = f"{sanitize(str(folder))} has more than {format_count(MAX_FOLDERS)} folders"
-        raise BadFile(what, "choose one of them")
-    if not variants:
-        reject_checkpoint(folder)
-        raise BadFile(f"no GGUF file in {sanitize(str(folder))} or below it", "give a .gguf file, or its folder")
-    for variant in sorted(variants, key=lambda each: each.name.lower()):
-        try:
-            file = read_model_file(variant.paths[0], allow_missing_data=True)
-        except GgbenchError as error:
-            yield FolderEntry(variant, None, variant.shortage or error.message)
-        else:
-            truncation = file.truncation and f"truncated: {file.truncation}"
-            yield FolderEntry(variant, file, variant.shortage or truncation)
 
 
 _VERSION = 1

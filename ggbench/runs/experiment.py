@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
     from ggbench.runs.store.database import Store
-    from ggbench.stats.speed_estimate import RunSpeed
+    from ggbench.stats.speed_estimate import SpeedEstimate
 
 
 class Concluded(msgspec.Struct, frozen=True):
@@ -183,7 +183,7 @@ class Experiment(abc.ABC):
         """Return the best settings that stored runs found for a file; None without any. Raises StoreError."""
         return None
 
-    def speed_of(self, run: Run, n_seqs: int = 1) -> RunSpeed | None:
+    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
         """Return the file's speed with `n_seqs` sequences at once from a completed run; None, the default, if it
         measured none.
         """

@@ -49,8 +49,9 @@ from ggbench.runs.recording import READING_INTERVAL_S, GpusInUse, ModelDescribed
 from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
+from ggbench.sizing.placement import Placement
 from ggbench.sizing.theory.limits import decode_limit
-from ggbench.sizing.theory.offload import check_overrides, offload
+from ggbench.sizing.theory.offload import check_overrides
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.units import format_ms
 
@@ -311,9 +312,8 @@ class Session:
             return None
         on_gpu = Memory(buffers=allocated.buffers).weights_on_gpu
         if on_gpu and self.context.given_bandwidth is None:
-            overrides = setup.tensor_overrides
-            overridden = overrides and offload(file, setup.n_gpu_layers, overrides).overridden_host_bytes
-            if overridden or not setup.kv_offload:
+            placement = Placement(file, LlamaConfig.of(setup), on_gpu=True) if setup.tensor_overrides else None
+            if (placement is not None and placement.overridden_bytes) or not setup.kv_offload:
                 return None
         bandwidth = self.context.bandwidth_of(allocated, self.environment)
         if bandwidth is None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from rich.console import RenderableType
-from rich.padding import Padding
-from rich.text import Text
 
-from ggbench.engines.contract import config_type
 from ggbench.models.published import PublishedFigure, PublishedRow, load_published
 from ggbench.models.published.selection import LLAMA_CPP, NearRow, OwnSpeed, nearest_published
 from ggbench.models.subject import Subject
@@ -18,10 +15,9 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import ANSWERS, COLUMNS
 from ggbench.show.names import quant_name
-from ggbench.show.tables import fitted_table, left, names, right, spaced
-from ggbench.sizing.plan_record import PlanRow
+from ggbench.show.tables import fitted_table, names, right, spaced
 from ggbench.text import sanitize
-from ggbench.units import GIB, format_bytes, format_count, format_gb, format_ms, format_number, format_share
+from ggbench.units import format_count, format_ms, format_number
 
 _NEAREST = 4
 _SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "vllm"}
@@ -148,83 +144,6 @@ def device_of(summary: QuantSummary) -> str | None:
         main = setup.main_gpu or 0
         return environment.gpus[main if main < len(environment.gpus) else 0].name
     return environment.cpu
-
-
-_QUANTS: Mapping[str, frozenset[tuple[str, str]]] = {
-    "bf16": frozenset({("hf-transformers", "bf16")}),
-    "int8": frozenset({("bitsandbytes-int8", "int8")}),
-    "nf4": frozenset({("bitsandbytes-int4", "int4")}),
-    "gptq-int4": frozenset({("autogptq-exllamav2", "gptq-int4"), ("hf-transformers", "gptq-int4")}),
-    "gptq-int8": frozenset({("hf-transformers", "gptq-int8")}),
-    "awq-int4": frozenset({("autoawq-gemm-fused", "awq"), ("hf-transformers", "awq")}),
-}
-"""System and quant of the published rows for each method of a checkpoint."""
-_FIRST_TOKENS = 1
-"""Longest prompt of a published row whose memory is taken as that of the weights."""
-
-
-class PublishedSize(msgspec.Struct, frozen=True):
-    """A published row, with its differences from the plan."""
-
-    row: PublishedRow
-    file_share: float | None
-    """Published file size / planned size - 1; None if either is unknown."""
-    beside_weights_bytes: int | None
-    """Published memory (GB taken as 2^30) minus the planned weights: cache, buffers, and differences in counting."""
-
-
-def published_sizes(row: PlanRow) -> tuple[PublishedSize, ...]:
-    model = published_model(row.subject)
-    wanted = {(LLAMA_CPP, row.quant)} if config_type(row.engine).loads_gguf else _QUANTS.get(row.quant, frozenset())
-    found: dict[object, PublishedSize] = {}
-    for published in load_published():
-        if published.model != model or (published.system, published.quant) not in wanted:
-            continue
-        if (published.n_prompt or 0) > _FIRST_TOKENS:
-            continue
-        sizes = (published.file_size_gb, published.model_size_gib, published.memory_gb)
-        repeated = any(size.row.file_size_gb == published.file_size_gb for size in found.values())
-        if any(sizes) and not (repeated and not any(sizes[1:])):  # an article repeats a column for comparison
-            found[sizes] = _sized(published, row)
-    return tuple(found.values())
-
-
-def _sized(published: PublishedRow, row: PlanRow) -> PublishedSize:
-    figures = published.file_size_gb, published.model_size_gib, published.memory_gb
-    file_gb, tensors_gib, memory_gb = (figure.value if figure else None for figure in figures)
-    own, weight_bytes = row.file_bytes, row.weight_bytes
-    if file_gb is None and tensors_gib is not None:
-        file_gb, own = tensors_gib * GIB / 1e9, weight_bytes
-    return PublishedSize(
-        published,
-        None if file_gb is None or not own else file_gb * 1e9 / own - 1,
-        None if memory_gb is None or weight_bytes is None else round(memory_gb * GIB) - weight_bytes,
-    )
-
-
-_CAPTION = (
-    "file: in GB of 10^9; off by: published file size / yours - 1; beyond weights: published memory (GB taken as 2^30)"
-    " minus your weights: cache, buffers and the program itself"
-)
-
-
-def published_sizes_table(rows: Sequence[PlanRow], *, width: int) -> RenderableType:
-    found = [(row, size) for row in rows for size in published_sizes(row)]
-    if not found:
-        return Padding(Text("No published row gives a size for these quants.", style="dim"), (1, 0, 0, 0))
-    cells = [
-        names("quant", (row.quant for row, _ in found)),
-        right("weights", (format_bytes(row.weight_bytes) for row, _ in found), "yours", stays=True),
-        right("file", (format_gb(row.file_bytes) for row, _ in found), "yours", stays=True),
-        right("file", (_printed(size.row.file_size_gb) for _, size in found), "GB", stays=True),
-        right("off by", (format_share(size.file_share) for _, size in found)),
-    ]
-    if any(size.row.memory_gb for _, size in found):
-        cells.append(right("memory", (_printed(size.row.memory_gb) for _, size in found), "GB", stays=True))
-        beyond = (format_bytes(size.beside_weights_bytes) for _, size in found)
-        cells.append(right("beyond weights", beyond, "as GiB"))
-    cells.append(left("published", (f"{size.row.source} {size.row.table}" for _, size in found)))
-    return Padding(fitted_table(cells, title="Published sizes", width=width, caption=_CAPTION), (1, 0, 0, 0))
 
 
 def _printed(figure: PublishedFigure | None) -> str:

@@ -318,9 +318,10 @@ def _records(types: tuple[_Type, ...]) -> Iterator[type]:
 
 def _typed_member(record: type, name: str) -> tuple[_Type, str]:
     found = getattr(record, name, None)
-    if getter := getattr(found, "fget", None) or getattr(found, "func", None):
+    getter = getattr(found, "fget", None) or getattr(found, "func", None)
+    if getter:
         return _hints(getter)["return"], inspect.getdoc(getter) or ""
-    return _hints(record)[name], field_docs(record).get(name, "")
+    return _hints(record)[name], field_docs(record).get(name) or ""
 
 
 _hints = functools.cache(get_type_hints)

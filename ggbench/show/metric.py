@@ -20,7 +20,7 @@ from ggbench.show.columns import COLUMNS, Column, reader
 from ggbench.show.text import tok_s_text
 from ggbench.stats.decode_timing import PrefillSpeed
 from ggbench.stats.intervals import Interval
-from ggbench.stats.speed_estimate import RunSpeed, interpolated, inverse, is_measured, knows
+from ggbench.stats.speed_estimate import SpeedEstimate, interpolated, inverse, is_measured, knows
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_interval, format_number
 
@@ -293,7 +293,7 @@ def is_extrapolated(summary: QuantSummary, depth: int) -> bool:
     return found is not None and has_speed_at(summary, depth) and not is_measured(found, depth + 1)
 
 
-def _speed_of(summary: QuantSummary) -> RunSpeed | None:
+def _speed_of(summary: QuantSummary) -> SpeedEstimate | None:
     speeds = (experiment_of(run.head.kind).speed_of(run) for run in summary.runs if run.is_complete)
     return next((speed for speed in speeds if speed is not None and speed.step_ms), None)
 

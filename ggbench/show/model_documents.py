@@ -14,7 +14,6 @@ from ggbench.hub.download import FileProgress
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant, VerifiedFile
 from ggbench.models.catalog import CatalogModel, CatalogUpdate
 from ggbench.models.disk import LocalModel
-from ggbench.models.local_files import FolderEntry
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes
 from ggbench.sizing.projectors import Encoder
 
@@ -83,26 +82,6 @@ INSPECT = Document(
     sometimes(field("tensors", list[TensorInfo], "With --tensors.")),
 )
 
-
-_ENTRY = Shape(
-    "Entry",
-    "One GGUF of a folder, or the shards of one.",
-    field("model", str, get=lambda entry: entry.variant.name),
-    of(FolderEntry, "quant"),
-    files_field(lambda entry: entry.variant.paths),
-    _provenance(lambda entry: entry.file is not None and entry.file.is_twin),
-    field("file_bytes", int, get=lambda entry: entry.variant.file_bytes),
-    field("n_shards", int, get=lambda entry: len(entry.variant.files) + entry.variant.n_missing),
-    field("n_missing", int, "Shards that are missing.", lambda entry: entry.variant.n_missing),
-    of(
-        ModelFile,
-        "missing_bytes architecture n_params bpw weight_bytes n_ctx_train",
-        lambda entry: entry.file,
-        maybe=True,
-    ),
-    of(FolderEntry, "reason?"),
-)
-FOLDER = Document("inspect.folder", "inspect FOLDER", "Every GGUF in and below a folder.", field("rows", many(_ENTRY)))
 
 CATALOG_MODEL = Shape(
     "CatalogModel",

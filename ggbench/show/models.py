@@ -18,7 +18,6 @@ from ggbench.gguf_file.layout import count_params
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
-from ggbench.models.local_files import FolderEntry
 from ggbench.show import UNKNOWN
 from ggbench.show.tables import (
     GAP,
@@ -191,25 +190,6 @@ def header_details(model_file: ModelFile) -> RenderableType:
         facts_table("Metadata", metadata),
     ]
     return spaced([heading, *parts])
-
-
-def folder_table(entries: Sequence[FolderEntry], *, width: int | None = None) -> Table:
-    files, variants = [each.file for each in entries], [each.variant for each in entries]
-    shards = [len(each.files) + each.n_missing for each in variants]
-    return fitted_table(
-        [
-            names("name", (each.name for each in variants)),
-            left("architecture", (file.architecture if file else UNKNOWN for file in files), priority=2),
-            names("quant", (each.quant or UNKNOWN for each in entries)),
-            right("BPW", (format_number(file.bpw if file else None) for file in files)),
-            right("size", (format_bytes(each.file_bytes) for each in variants)),
-            *([right("shards", map(format_count, shards), priority=1)] if max(shards) > 1 else []),
-            notes(each.reason for each in entries),
-        ],
-        dim=[bool(each.reason) for each in entries],
-        width=width,
-        caption=TWIN_CAPTION if any(file and file.is_twin for file in files) else "",
-    )
 
 
 def tensors_table(model_file: ModelFile) -> Table:

@@ -6,6 +6,7 @@ named without the quant, so the quants in a folder are one model.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -29,6 +30,13 @@ _FOLDERS_ABOVE = 2
 _NAMED_MODELS = 3
 _MOST_FOLDERS = 3
 """Maximum number of folders in front of a file's name; if it is still ambiguous, the whole path is the name."""
+
+_MAKERS = re.compile(r"\b(?:NVIDIA|GeForce|AMD|Intel(?:\(R\))?|Apple) ")
+
+
+def short_device(name: str) -> str:
+    """Return `RTX 3060` for `NVIDIA GeForce RTX 3060`."""
+    return _MAKERS.sub("", sanitize(name))
 
 
 def model_name(subject: Subject) -> str:

@@ -11,16 +11,14 @@ from rich.text import Text
 from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.defaults import CACHE_RAM_BYTES, CTX_CHECKPOINTS
 from ggbench.hub.repo_records import RepoListing
 from ggbench.show import ESSENTIAL, FITS_NOT, UNKNOWN
-from ggbench.show.against import PublishedSize
 from ggbench.show.changes import CHANGE, changes_report, left_text
-from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
-from ggbench.show.names import models_title, row_labels
-from ggbench.show.published import ROW as PUBLISHED_ROW
-from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
-from ggbench.show.text import drafting_text, planned_speed_text, slots_text, swa_text
+from ggbench.show.document import Document, Shape, field, many, of
+from ggbench.show.names import models_title, row_labels, short_device
+from ggbench.show.plan_facts import plan_facts, together_text, users_text
+from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, notes, right, row_names
+from ggbench.show.text import planned_speed_text
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
     Budget,
@@ -31,10 +29,9 @@ from ggbench.sizing.plan_record import (
     PlannedSpeed,
     PlanRow,
 )
-from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.text import in_words, sanitize
-from ggbench.units import MIB, format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
+from ggbench.text import sanitize
+from ggbench.units import format_bytes, format_count, format_length, format_ms, format_number
 
 _MOST_SOURCES = 4
 """Number of sources of expected speeds named under the table."""
@@ -52,7 +49,7 @@ def plan_report(
     shared = [sanitize(note) for note in common if all(note in row.notes for row in rows)]
     title = f"{models_title(subjects)} on {budget.device}"
     parts: list[RenderableType] = [
-        Padding(facts_table(title, _facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
+        Padding(facts_table(title, plan_facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
         fitted_table(
             _cells(rows, budget, shared),
             labels=row_labels(subjects),
@@ -88,10 +85,6 @@ _MOST_COLUMNS = 3
 """Number of memories up to which each may have a column; more have a row each."""
 
 
-def _hardware(device: PlannedDevice | None) -> str:
-    return "" if device is None else sanitize(device.name).removeprefix("NVIDIA ").removeprefix("GeForce ")
-
-
 def _memory_table(row: PlanRow, width: int) -> RenderableType:
     """Return a table with a column for each memory, or a row if that is too wide: its parts, the remainder and the
     total.
@@ -110,7 +103,7 @@ def _memory_table(row: PlanRow, width: int) -> RenderableType:
         "left": [left_text(left_bytes).removesuffix(" left") for left_bytes in lefts],
         "total": [format_bytes(stack.memory_bytes) for stack in stacks],
     }
-    hardware = list(map(_hardware, devices))
+    hardware = [short_device(device.name) if device else "" for device in devices]
     columns = [
         names("memory", lines),
         *(
@@ -144,110 +137,6 @@ def longest_text(row: PlanRow) -> str:
     return f"{'≥ ' if row.reached_ceiling else ''}{format_count(row.planned_n_ctx)}{star}"
 
 
-def _facts(
-    budget: Budget,
-    config: LlamaConfig | None,
-    sources: Mapping[str, str],
-    rows: Sequence[PlanRow],
-    shared: Sequence[str],
-) -> Facts:
-    return [
-        ("memory", f"{_memory_text(budget)} ({budget.memory_source})"),
-        ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
-        ("projector", _projector_text(budget.projector)),
-        ("draft", draft_text(budget, rows)),
-        ("prompt cache", _prompt_cache_text(budget, config, rows)),
-        ("budget", format_bytes(budget.usable_bytes)),
-        ("bandwidth", _bandwidth_text(budget)),
-        ("planned at", _setting(config, rows)),
-        (_users(rows), _together_line(rows)),
-        *((name.replace("_", " "), text) for name, text in sources.items()),
-        *(("note", note) for note in shared),
-    ]
-
-
-def _projector_text(projector: Projector | None) -> str:
-    """Return the memory of a projector; empty without one."""
-    if projector is None:
-        return ""
-    n_bytes = f"{format_bytes(projector.weight_bytes)} (--mmproj"
-    if not projector.compute_bytes:
-        return f"{n_bytes}, without its compute buffer)"
-    buffer = format_bytes(projector.compute_bytes)
-    return f"{n_bytes}) and at most {buffer} to compute llama.cpp's warm-up image; larger ones take more"
-
-
-def draft_text(budget: Budget, rows: Sequence[PlanRow]) -> str:
-    """Return what drafts, and its size; empty if nothing does."""
-    sizes = [row.draft_bytes for row in rows if row.draft_bytes is not None]
-    if not sizes:
-        return ""
-    name = "" if budget.draft is None else f"{budget.draft.model} {budget.draft.quant}"
-    return f"{drafting_text(max(sizes), name)}; speeds do not include drafting"
-
-
-def _prompt_cache_text(budget: Budget, config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
-    """Return what llama-server's prompt cache and checkpoints take of main memory; empty for another engine.
-
-    They are not counted by default, since they start empty and a plan answers whether the model loads.
-    """
-    if config is None:
-        return ""
-    if budget.cache_ram_bytes == 0:
-        return "none (--cache-ram 0)"
-    if budget.cache_ram_bytes is None:
-        fitting = [row for row in rows if row.fits]
-        left_bytes = [each.left_bytes for row in fitting for each in row.devices if each.device == HOST_DEVICE]
-        if not budget.on_gpu:
-            left_bytes = [row.left_bytes for row in fitting]
-        least = min((each for each in left_bytes if each is not None), default=None)
-        text = f"not counted; llama-server lets it grow to {format_bytes(CACHE_RAM_BYTES)} of main memory (--cache-ram)"
-        if least is not None and 0 <= least < CACHE_RAM_BYTES:
-            text += f", and {format_bytes(least)} are left: start it with --cache-ram {least // MIB}"
-    else:
-        text = f"{format_bytes(budget.cache_ram_bytes)} of main memory (--cache-ram)"
-    each = max((row.checkpoint_bytes or 0 for row in rows), default=0)
-    if not each:
-        return text
-    n_counted, n_slots = budget.n_checkpoints, config.n_seq_max
-    if n_counted:
-        whole = format_bytes(n_counted * n_slots * each)
-        return f"{text}; {n_counted * n_slots} checkpoints of {format_bytes(each)} take {whole} (--ctx-checkpoints)"
-    most = format_bytes(CTX_CHECKPOINTS * n_slots * each)
-    return f"{text}; up to {CTX_CHECKPOINTS} checkpoints a slot of {format_bytes(each)} are not counted, {most} in all"
-
-
-def _memory_text(budget: Budget) -> str:
-    """Return `24.0 GiB`, for several GPUs `28.0 GiB: 12.0 and 16.0 GiB`."""
-    sizes = [format_bytes(device.free_bytes) for device in budget.devices]
-    whole = format_bytes(budget.memory_bytes)
-    return whole if len(sizes) < 2 else f"{whole}: {in_words(sizes)}"
-
-
-def _bandwidth_text(budget: Budget) -> str:
-    of_devices = dict.fromkeys([*(device.bandwidth for device in budget.devices), budget.bandwidth])
-    texts = [f"{format_bandwidth(each.bytes_per_s)} ({each.source})" for each in of_devices if each]
-    if budget.host is not None and (host := budget.host.bandwidth):
-        texts.append(f"main memory {format_bandwidth(host.bytes_per_s)} ({host.source})")
-    return ", ".join(texts) or "not known"
-
-
-def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
-    lengths = sorted({row.n_ctx for row in rows if row.n_ctx is not None})
-    parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []
-    if config is not None and lengths:
-        parts[0] += slots_text(config, lengths[-1])
-    if config is None:
-        return ", ".join([*parts, f"KV cache {' and '.join(dict.fromkeys(row.type_k for row in rows))}"])
-    cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
-    n_ubatch = min(config.n_ubatch, config.n_batch, *lengths[-1:])  # llama.cpp clamps it to n_batch, and that to n_ctx
-    windows = dict.fromkeys(text for row in rows if (text := swa_text(row.swa_cells, row.n_ctx)))
-    parts += [f"KV cache {cache}", *windows, f"n_ubatch {format_count(n_ubatch)}"]
-    if flash := sorted({row.flash_attn for row in rows if row.flash_attn is not None}, reverse=True):
-        parts.append(f"flash attention {' or '.join('on' if is_on else 'off' for is_on in flash)}")
-    return ", ".join(parts)
-
-
 def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> list[Cells]:
     asked = {row.n_ctx for row in rows if row.n_ctx is not None}
     there = f"at {format_length(*asked)}" if len(asked) == 1 else "at n_ctx"
@@ -267,7 +156,7 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
         expected = [planned_speed_text(row.expected) for row in rows]
         cells.append(right("expected", expected, f"tok/s {filled}", stays=True))
     if len(rows) > 1 and any(row.together for row in rows):
-        cells.append(right(_users(rows), map(_together_text, rows), "each / all", 1, stays=True))
+        cells.append(right(users_text(rows), map(together_text, rows), "each / all", 1, stays=True))
     if any(row.limit for row in rows):
         w, b = ([getattr(row.limit, name, None) for row in rows] for name in ("w_tokens_per_ms", "b_ms"))
         cells.append(right("W", (format_number(each, 4) for each in w), "tokens/ms", 3))
@@ -303,28 +192,6 @@ def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
     marked = any(speed is not None and speed.fits is False for speed in speeds)
     marks = (FITS_NOT if speed and speed.fits is False else " " * marked for speed in speeds)
     return [f"{format_number(speed.tok_s if speed else None)}{mark}" for speed, mark in zip(speeds, marks, strict=True)]
-
-
-def _users(rows: Sequence[PlanRow]) -> str:
-    return f"{max((row.setup.n_seq_max for row in rows if row.setup), default=1)} users"
-
-
-def _together_line(rows: Sequence[PlanRow]) -> str:
-    """Return what the users of a single quant get at once; empty for one user, or if not even the bound is known."""
-    speed = rows[0].together if len(rows) == 1 else None
-    if speed is None:
-        return ""
-    basis = "at best" if speed.tok_s_estimate is None else "expected"
-    return f"{_together_text(rows[0])} tok/s, each / all at once with {format_count(speed.n)} tokens each, {basis}"
-
-
-def _together_text(row: PlanRow) -> str:
-    """Return `8.30 / 33.2`, the speeds of each user and of all; after a `~` if expected, else the bound."""
-    speed, n_slots = row.together, row.setup.n_seq_max if row.setup else 1
-    if speed is None:
-        return UNKNOWN
-    mark, tok_s = ("", speed.tok_s) if speed.tok_s_estimate is None else ("~", speed.tok_s_estimate)
-    return f"{mark}{format_number(tok_s / n_slots)} / {mark}{format_number(tok_s)}"
 
 
 def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
@@ -369,12 +236,6 @@ _BANDWIDTH = of(
     Bandwidth, "bandwidth_bytes_per_s=bytes_per_s bandwidth_source=source", lambda budget: budget.bandwidth, maybe=True
 )
 MEMORY = Shape("Machine", "The memory budget.", of(Budget, f"{_DEVICE} budget_bytes=usable_bytes"), _BANDWIDTH)
-PUBLISHED_SIZE = Shape(
-    "PublishedSize",
-    "A published size of it.",
-    of(PublishedSize, without="row"),
-    within(lambda size: size.row, PUBLISHED_ROW.fields),
-)
 DEVICE = Shape(
     "Device",
     "Memory taken on one GPU, or in main memory as the last; null where the size of main memory is unknown.",
@@ -395,7 +256,6 @@ PLAN_ROW = Shape(
     field("devices", many(DEVICE), "By device, if the plan is for a GPU; main memory is the last."),
     field("stacks", many(_STACK), "Contents of each memory; main memory is the last."),
     of(PlanRow, "fits_with file? exceeds_training reason?"),
-    sometimes(field("against", many(PUBLISHED_SIZE), "With --against published.")),
 )
 PLAN = Document(
     "plan",

@@ -13,9 +13,9 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.records import Imported, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.store.runs import StoredRun, StoredSamples
+from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
+from ggbench.show.document import Document, Field, Get, Shape, field, many, of, within
 from ggbench.show.published import AGAINST
 from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.requests import RequestRates
@@ -63,16 +63,6 @@ ORIGIN = (
     *of(RunHead, "environment command", lambda run: run.head),
     *of(Run, "run_id"),
 )
-_REPEAT = field(
-    "repeat",
-    int | list[int] | None,
-    "Requested repetitions; with --samples a list: the repetition of every timed token.",
-)
-SAMPLES = sometimes(
-    field("position", list[int], "With --samples: the position n of every timed token."),
-    field("step_ns", list[int], "With --samples: the time of every timed token."),
-    field("sampler_ns", list[int] | None, "With --samples: the sampler's time; null if not timed."),
-)
 _STORED = Shape(
     "Stored",
     "",
@@ -109,19 +99,11 @@ def run_documents(kind: str, shape: Shape, *, stored: str = "", is_swept: bool =
 
 
 def stored_document(name: str, shape: Shape) -> Document:
-    repeat = _REPEAT if any(each.name == "repeat" for each in shape.fields) else sometimes(_REPEAT)
-    about = f"{shape.about} As stored."
-    return Document(f"results.{name}", "results show ID", about, shape.fields, repeat, SAMPLES, _STORED.fields)
+    return Document(f"results.{name}", "results show ID", f"{shape.about} As stored.", shape.fields, _STORED.fields)
 
 
 def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[str, object]:
     return _STORED.value(stored, readings=readings)
-
-
-def samples_value(samples: StoredSamples) -> dict[str, object]:
-    """Return the values of `SAMPLES` and the repetition of each step."""
-    arrays = {name: getattr(samples, name) for name in ("repeat", "position", "step_ns", "sampler_ns")}
-    return {name: None if array is None else array.tolist() for name, array in arrays.items()}
 
 
 def _n_gen(summary: QuantSummary) -> int | None:
@@ -176,15 +158,14 @@ QUANT = Shape(
 )
 _ASKED = (*field("model", str), *field("n_gen", int, "Tokens decoded, as requested."), *field("rows", many(QUANT)))
 BENCH = Document("bench", "bench MODEL [QUANT...]", "The whole table of a model.", _ASKED)
-DEMO = Document("demo", "demo", "The table of the demo.", _ASKED)
 
 
 def quant_documents(kind: str, about: str) -> RunDocuments:
     return RunDocuments(
         shape=QUANT,
-        one=Document(kind, f"{kind} MODEL QUANT", about, QUANT.fields, _REPEAT, SAMPLES),
+        one=Document(kind, f"{kind} MODEL QUANT", about, QUANT.fields),
         stored=_SHOWN,
-        others=(BENCH, DEMO),
+        others=(BENCH,),
         root=lambda run: QuantSummary.of([run]),
     )
 

@@ -65,23 +65,20 @@ def plan_cluster(variant: Target, setup: LlamaConfig, cluster: Cluster) -> Clust
     untimed = [
         DeviceSpeed(device=name, server=server, layer_ms=0, kv_ms=0, output_ms=0) for name, server in _places(cluster)
     ]
-    if best_split(untimed, n_layer, [n_layer] * len(untimed), n_ctx, room.overflow) is None:
+    if best_split(untimed, n_layer, n_ctx, room.overflow) is None:
         return ClusterPlan(model=variant.model, quant=variant.quant, n_ctx=n_ctx, speeds=(), best=None)
     speeds = _timed(model, setup, cluster)
-    names = [each.machine for each in speeds]
-
-    def best(left_out: str = "") -> ClusterSplit | None:
-        capacities = [0 if name == left_out else n_layer for name in names]
-        return best_split(speeds, n_layer, capacities, n_ctx, room.overflow)
-
-    chosen = best()
+    chosen = best_split(speeds, n_layer, n_ctx, room.overflow)
     plan = ClusterPlan(
         model=variant.model,
         quant=variant.quant,
         n_ctx=n_ctx,
         speeds=speeds,
         best=chosen,
-        without=tuple((name, best(name)) for name in dict.fromkeys(names)),
+        without=tuple(
+            (name, best_split(speeds, n_layer, n_ctx, room.overflow, left_out=name))
+            for name in dict.fromkeys(each.machine for each in speeds)
+        ),
     )
     if chosen is None:
         return plan
@@ -190,18 +187,18 @@ def step_ms(speeds: Sequence[DeviceSpeed], n_layers: Sequence[int], n: float) ->
 
 
 def best_split(
-    speeds: Sequence[DeviceSpeed], n_layer: int, capacities: Sequence[int], n_ctx: int, overflow: Room
+    speeds: Sequence[DeviceSpeed], n_layer: int, n_ctx: int, overflow: Room, *, left_out: str = ""
 ) -> ClusterSplit | None:
     """Return the fastest split for a context that fills evenly up to `n_ctx`; None if none fits.
 
-    `capacities` are upper bounds on the layers of each device; `overflow` checks a split exactly.
+    The devices of the machine `left_out` get no layers.
     """
-    usable = [index for index, capacity in enumerate(capacities) if capacity > 0]
+    usable = [index for index, speed in enumerate(speeds) if speed.machine != left_out]
     by_speed = sorted(usable, key=lambda index: speeds[index].layers_ms(1, n_ctx / 2))
     n_chosen = min(len(by_speed), _MOST_CHOSEN)
     choices = [used for n_used in range(1, n_chosen + 1) for used in combinations(by_speed[:n_chosen], n_used)]
     choices += [tuple(by_speed[:n_used]) for n_used in range(n_chosen + 1, len(by_speed) + 1)]
-    splits = (_filled(used, len(speeds), n_layer, capacities, overflow) for used in choices)
+    splits = (_filled(used, len(speeds), n_layer, overflow) for used in choices)
     found = [split for split in splits if split is not None]
     if not found:
         return None
@@ -209,11 +206,9 @@ def best_split(
     return ClusterSplit(n_layers=best, b_ms=step_ms(speeds, best, 1), at_n_ctx_ms=step_ms(speeds, best, n_ctx))
 
 
-def _filled(
-    used: Sequence[int], n_devices: int, n_layer: int, capacities: Sequence[int], overflow: Room
-) -> tuple[int, ...] | None:
+def _filled(used: Sequence[int], n_devices: int, n_layer: int, overflow: Room) -> tuple[int, ...] | None:
     """Put all layers on these devices, at least one on each, filling them in order; None if they do not fit."""
-    room = [min(capacities[index], n_layer) for index in used]
+    room = [n_layer] * len(used)
     while min(room) >= 1 and sum(room) >= n_layer and len(used) <= n_layer:
         split, left = [0] * n_devices, n_layer - len(used)
         for index, most in zip(used, room, strict=True):

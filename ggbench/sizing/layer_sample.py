@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import LayerKind, ModelFile, layer_kinds, layer_of
+from ggbench.sizing.placement import Placement
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.offload import offload
 from ggbench.units import counted
 
 MODEL_ERROR = 0.08
@@ -160,8 +160,8 @@ def layer_placements(model: ModelFile, setup: LlamaConfig) -> tuple[LayerPlaceme
     Raises Unsupported for an override to anything other than main memory.
     """
     layers = tuple(range(model.n_layer - model.n_layer_nextn))
-    split = offload(model, setup.n_gpu_layers, setup.tensor_overrides)
-    if not split.n_gpu_layers or not split.is_partial:
+    split = Placement(model, setup, on_gpu=True)
+    if not split.n_gpu_layers or not split.is_split:
         return (LayerPlacement(layers, replace(setup, n_gpu_layers=-1 if split.n_gpu_layers else 0)),)
     outside, kept = _kept(model, setup)
     ways: dict[frozenset[str], list[int]] = {frozenset(): []}

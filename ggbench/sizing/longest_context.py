@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.placement import Placement
@@ -87,27 +87,17 @@ def largest_n_ctx(
 
     `need` returns the bytes of a length and grows with it; it is called for the result and, below the ceiling, for the
     next length, so both sides are verified. The search starts at `first_guess`, goes as far as `bytes_per_token` leads,
-    then follows the line through the closest known lengths; every fourth step halves the rest instead.
+    then follows the line through the closest known lengths.
     """
-    known: dict[int, int] = {}
-    inside, outside = 0, ceiling // step + 1
-    growth = max(1, round(bytes_per_token * step))
-    guess = first_guess // step
-    while outside - inside > 1:
-        guess = min(max(guess, inside + 1), outside - 1)
-        known[guess] = need(guess * step)
-        if known[guess] <= budget_bytes:
-            inside = guess
-        else:
-            outside = guess
-        if len(known) % 4 == 0:
-            guess = (inside + outside) // 2
-        elif inside in known and outside in known:
-            rise = known[outside] - known[inside]
-            guess = inside + (budget_bytes - known[inside]) * (outside - inside) // rise
-        else:
-            guess += (budget_bytes - known[guess]) // growth
-    return inside * step
+    bracket, known, expected = Bracket(ceiling, step=step), dict[int, int](), first_guess
+    while not bracket.is_closed:
+        n_ctx = bracket.next(expected)
+        known[n_ctx] = need(n_ctx)
+        bracket.record(n_ctx, passed=known[n_ctx] <= budget_bytes)
+        if bracket.passed is not None and bracket.failed is not None:
+            bytes_per_token = (known[bracket.failed] - known[bracket.passed]) / (bracket.failed - bracket.passed)
+        expected = n_ctx + math.floor((budget_bytes - known[n_ctx]) / max(bytes_per_token, 1 / step))
+    return bracket.passed or 0
 
 
 CEILING = 1 << 20
@@ -129,22 +119,18 @@ _FAR = 4
 
 
 def longest_by_line(
-    placement: Placement, usable_bytes: int, size: Callable[[int], DryContext], first: DryContext, ceiling: int
+    placement: Placement, usable_bytes: int, size: Callable[[int], DryContext | None], first: DryContext, ceiling: int
 ) -> int:
     """Return the longest context that fits by the line through `first` and a longer context; 0 for none.
 
     It agrees with `longest_n_ctx` to some hundred tokens and makes one context, which all quants of a shape share.
-    Raises like that.
     """
     assert placement.weight_bytes is not None
     if placement.weight_bytes > usable_bytes:
         return 0
     far = min(ceiling, _FAR * first.n_ctx)
-    try:
-        second = size(far) if far > first.n_ctx else first
-    except EngineEnded as end:
-        if not isinstance(end.ending, Failed | OutOfMemory):
-            raise
+    second = size(far) if far > first.n_ctx else first
+    if second is None:
         return longest_n_ctx(placement, usable_bytes, size, first, ceiling)
     needed, more = (placement.needed_bytes(each, usable_bytes) for each in (first, second))
     if more <= needed:
@@ -155,25 +141,20 @@ def longest_by_line(
 
 
 def longest_n_ctx(
-    placement: Placement, usable_bytes: int, size: Callable[[int], DryContext], first: DryContext, ceiling: int
+    placement: Placement, usable_bytes: int, size: Callable[[int], DryContext | None], first: DryContext, ceiling: int
 ) -> int:
     """Return the longest context that fits with weights and process, searched from `first`; 0 for none.
 
-    `size` makes a dry context; the placement has to know the size of the weights. Raises EngineEnded if the worker
-    ends, but not if llama.cpp refuses a context.
+    `size` makes a dry context, or returns None if llama.cpp refuses it; the placement has to know the size of the
+    weights.
     """
     assert placement.weight_bytes is not None
     if placement.weight_bytes > usable_bytes:
         return 0
 
     def need(n_ctx: int) -> int:
-        try:
-            context = first if n_ctx == first.n_ctx else size(n_ctx)
-        except EngineEnded as end:
-            if not isinstance(end.ending, Failed | OutOfMemory):
-                raise
-            return _TOO_MUCH
-        return placement.needed_bytes(context, usable_bytes)
+        context = first if n_ctx == first.n_ctx else size(n_ctx)
+        return _TOO_MUCH if context is None else placement.needed_bytes(context, usable_bytes)
 
     bytes_per_token = placement.cache_bytes(first) / first.n_ctx
     return largest_n_ctx(need, usable_bytes, ceiling, first.n_ctx, bytes_per_token, placement.n_ctx_step)

@@ -22,7 +22,7 @@ from ggbench.sizing.dry_allocator import DraftContext, DryContext
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, MemoryPartName, PlannedDevice, PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
-from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, offload, overriding_buffers, split_shares
+from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, overriding_buffers, split_shares
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.text import in_words
@@ -58,14 +58,21 @@ class Placement:
         n_places = max(1, len(devices)) if on_gpu else 0
         self.layers = device_layers(file.n_layer, setup, devices) if n_places else (HOST,) * (file.n_layer + 1)
         """The location of each layer, the output last."""
-        self.offload = offload(file, setup.n_gpu_layers if on_gpu else 0, setup.tensor_overrides)
-        self.is_split = on_gpu and self.offload.is_partial
+        self.n_gpu_layers = sum(place != HOST for place in self.layers)
+        """Number of layers on devices, including the output."""
+        self.first_gpu_layer = len(self.layers) - self.n_gpu_layers
+        buffers = overriding_buffers(file, setup.tensor_overrides)
+        self._tensor_places = list(map(self._place_of, file.tensors, buffers))
+        self.overridden_bytes = sum(
+            tensor.n_bytes or 0
+            for tensor, buffer in zip(file.tensors, buffers, strict=True)
+            if buffer is not None and buffer.startswith("CPU") and self._place_of(tensor, None) != HOST
+        )
+        """Bytes of the tensors that only an override keeps in main memory."""
+        self.is_split = on_gpu and (self.first_gpu_layer > 0 or self.overridden_bytes > 0)
         """Whether some tensors that could be offloaded are in main memory."""
         self.has_two_speeds = self.is_split or len(devices) > 1 or (on_gpu and not setup.kv_offload)
         """Whether a token reads from more than one memory."""
-        self._first_layer = next((layer for layer, each in enumerate(self.layers) if each != HOST), len(self.layers))
-        buffers = overriding_buffers(file, setup.tensor_overrides)
-        self._tensor_places = list(map(self._place_of, file.tensors, buffers))
         held = self._weights()
         is_known = not file.unknown_types
         self.weights = tuple(held[place] for place in range(n_places)) if is_known else None
@@ -98,7 +105,7 @@ class Placement:
             return HOST if buffer.startswith("CPU") else names.index(buffer) if buffer in names else 0
         layer = layer_of(tensor.name)
         place = self.layers[layer] if layer is not None and layer < len(self.layers) else self.layers[-1]
-        return place if is_on_device(tensor, self._first_layer, output_on_device=self.layers[-1] != HOST) else HOST
+        return place if is_on_device(tensor, self.first_gpu_layer, output_on_device=self.layers[-1] != HOST) else HOST
 
     def _weights(self) -> dict[int, int]:
         """Return the bytes in each memory; a tied embedding table is both in main memory and with the output."""

@@ -156,7 +156,7 @@ def _planned(
     ceiling = planning_ceiling(file, asked.n_ctx)
     longest = asked.n_ctx if search is None else None
     if weights is not None and search is not None:
-        longest = search(placement, budget.usable_bytes, lambda n: allocator.context(n, setup), asked, ceiling)
+        longest = search(placement, budget.usable_bytes, lambda n: allocator.sized(n, setup), asked, ceiling)
     unreserved = placement.unreserved_bytes(asked)
     left = None if need is None else budget.usable_bytes - placement.needed_bytes(asked, budget.usable_bytes)
     if unreserved:
@@ -227,7 +227,7 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
         bpw=file.bpw,
         weight_bytes=file.weight_bytes,
         n_ctx_train=file.n_ctx_train,
-        n_gpu_layers=placement.offload.n_gpu_layers if placement.on_gpu else None,
+        n_gpu_layers=placement.n_gpu_layers if placement.on_gpu else None,
         device_weight_bytes=placement.weight_bytes,
         host_weight_bytes=placement.host_weight_bytes,
         notes=(
@@ -261,8 +261,8 @@ def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str],
 def _placement_notes(file: ModelFile, placement: Placement, budget: Budget) -> Iterator[str]:
     """Yield what lies in main memory, and which bandwidth is missing to bound the speed."""
     if placement.is_split:
-        kept = placement.offload.overridden_host_bytes
-        layers = f"{placement.offload.n_gpu_layers} of {file.n_layer + 1} layers on the GPU"
+        kept = placement.overridden_bytes
+        layers = f"{placement.n_gpu_layers} of {file.n_layer + 1} layers on the GPU"
         rest = (
             f"{format_bytes(kept)} of their tensors in main memory by override" if kept else "the rest in main memory"
         )

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.engines.llama.config import EXPERTS, LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile, layer_of
@@ -80,7 +79,8 @@ class _Search:
             if not counts:
                 break
             setup = self._with(number, counts)
-            found = self._context(setup)
+            assert setup.n_ctx is not None
+            found = self._allocator.sized(setup.n_ctx, setup)
             if found is None:
                 return fits
             planned, left = self._planned(setup, found), list(self._kept(number))
@@ -122,15 +122,6 @@ class _Search:
         value = number if self._kind == "n_cpu_moe" else self._file.n_layer + 1 - number
         setup = replace(self._setup, **{self._kind: value})
         return replace(setup, tensor_split=tuple(map(float, counts))) if len(counts) > 1 else setup
-
-    def _context(self, setup: LlamaConfig) -> DryContext | None:
-        assert setup.n_ctx is not None
-        try:
-            return self._allocator.context(setup.n_ctx, setup)
-        except EngineEnded as end:
-            if not isinstance(end.ending, Failed | OutOfMemory):
-                raise
-            return None
 
 
 def _layers(file: ModelFile, setup: LlamaConfig, context: DryContext) -> list[_Layer]:

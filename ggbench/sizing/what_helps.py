@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine
-from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
+from ggbench.engines.endings import EngineEnded
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.model_file import ModelFile
@@ -117,16 +117,8 @@ class _Sizes(msgspec.Struct, frozen=True):
     def context(self, setup: LlamaConfig) -> DryContext | None:
         """Return the context as planned under this setup; None if llama.cpp refuses it."""
         assert setup.n_ctx is not None
-        try:
-            return self._context(setup.n_ctx, setup)
-        except EngineEnded as end:
-            if not isinstance(end.ending, Failed | OutOfMemory):
-                raise
-            return None
-
-    def _context(self, n_ctx: int, setup: LlamaConfig) -> DryContext:
-        context = self.allocator.context(n_ctx, setup)
-        return replace(context, draft=None) if self.is_alone else context
+        context = self.allocator.sized(setup.n_ctx, setup)
+        return replace(context, draft=None) if context is not None and self.is_alone else context
 
     def left_bytes(self, placement: Placement, context: DryContext) -> int:
         assert placement.weight_bytes is not None  # or the plan would not know that it does not fit
@@ -160,7 +152,7 @@ class _Sizes(msgspec.Struct, frozen=True):
         placement, context = self.placement(setup), self.context(setup)
         assert context is not None
         usable, ceiling = self.budget.usable_bytes, planning_ceiling(self.file, setup.n_ctx)
-        longest = longest_n_ctx(placement, usable, lambda n: self._context(n, setup), context, ceiling)
+        longest = longest_n_ctx(placement, usable, lambda n: self.context(replace(setup, n_ctx=n)), context, ceiling)
         return replace(change, planned_n_ctx=longest or None)
 
 
@@ -189,7 +181,7 @@ def _of_placement(sizes: _Sizes) -> Iterator[Change]:
     if sizes.file.n_expert and not setup.cpu_moe:
         kept = _least(sizes, range(setup.n_cpu_moe + 1, n_layer + 1), lambda n: replace(setup, n_cpu_moe=n))
         yield from filter(None, [kept and sizes.change("n_cpu_moe", kept)])
-    n_offloaded = sizes.placement(setup).offload.n_gpu_layers
+    n_offloaded = sizes.placement(setup).n_gpu_layers
     fewer = _least(sizes, range(n_offloaded - 1, -1, -1), lambda n: replace(setup, n_gpu_layers=n))
     yield from filter(None, [fewer and sizes.change("n_gpu_layers", fewer)])
 

@@ -28,12 +28,12 @@ _WIDEST = 2.0
 """Largest ratio of high to low end for a latency by the slope of a line to be meaningful."""
 
 
-def is_measured(known: SpeedEstimate | RunSpeed, n: int) -> bool:
+def is_measured(known: SpeedEstimate, n: int) -> bool:
     """Return whether position n is between the first and last measured or forecast ones."""
     return known.reach is not None and known.first <= n <= known.reach
 
 
-def knows(known: SpeedEstimate | RunSpeed, n: int) -> bool:
+def knows(known: SpeedEstimate, n: int) -> bool:
     """Return whether position n was measured, or the line gives its latency within a factor of 2."""
     if known.reach is None or is_measured(known, n):
         return True
@@ -162,7 +162,7 @@ def speed_at_depths(
     limit: DecodeLimit | None,
     *,
     is_steady: bool = True,
-) -> RunSpeed | None:
+) -> SpeedEstimate | None:
     """Return the speeds at the depths, and beyond them if they define a line; None without an interval."""
     levels = measured_levels(depths)
     if not levels:
@@ -171,7 +171,7 @@ def speed_at_depths(
     rates = None
     if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
         rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
-    return RunSpeed(
+    return SpeedEstimate(
         "measured",
         f"run {run_id}",
         steps or levels,
@@ -254,8 +254,8 @@ class SpeedEstimate(msgspec.Struct, frozen=True):
     basis: SpeedBasis
     source: str
     """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
-    step_ms: tuple[tuple[int, Expected], ...]
-    """Pairs of position and latency, ascending; at least two."""
+    step_ms: tuple[tuple[int, Expected], ...] = ()
+    """Pairs of position and latency, ascending, at least two; empty for a run without decodes."""
     prefill_ms: tuple[tuple[int, Expected], ...] = ()
     """Pairs of prompt length, from an empty context, and time, ascending; empty if unknown."""
     is_steady: bool = True
@@ -266,26 +266,10 @@ class SpeedEstimate(msgspec.Struct, frozen=True):
     """Run number; None for a bound, or for the share of it that other runs reach."""
     has_line: bool = True
     """Whether a line through the steps extends beyond the measured positions."""
+    rates: tuple[float, float] | None = None
+    """Bytes/s at which a run read weights and KV cache; None if the limit or the line is unknown."""
     others: tuple[SpeedEstimate, ...] = ()
     """Less reliable estimates, for positions that this one does not cover."""
-
-
-class RunSpeed(msgspec.Struct, frozen=True):
-    """The speed of one sequence in one run; like `SpeedEstimate`, but either part may be empty."""
-
-    basis: SpeedBasis
-    source: str
-    step_ms: tuple[tuple[int, Expected], ...] = ()
-    prefill_ms: tuple[tuple[int, Expected], ...] = ()
-    reach: int | None = None
-    """The last measured or forecast position; None if there is none."""
-    is_steady: bool = True
-    first: int = 1
-    """The first measured position."""
-    has_line: bool = True
-    """Whether a line through the steps extends beyond the measured positions."""
-    rates: tuple[float, float] | None = None
-    """Bytes/s at which weights and KV cache were read; None if the limit or the line is unknown."""
 
 
 def rates_of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None) -> tuple[float, float]:
@@ -303,8 +287,8 @@ def measured_speed(
     *,
     is_steady: bool = True,
     rates: tuple[float, float] | None = None,
-) -> RunSpeed | None:
+) -> SpeedEstimate | None:
     """Return the measurements of a run, up to `reach`; None if its steps show neither a line nor a rate."""
     if len(step_ms) > 1:
-        return RunSpeed("measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady, rates=rates)
-    return RunSpeed("measured", f"run {run_id}", is_steady=is_steady, rates=rates) if rates else None
+        return SpeedEstimate("measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady, rates=rates)
+    return SpeedEstimate("measured", f"run {run_id}", is_steady=is_steady, rates=rates) if rates else None

@@ -416,7 +416,7 @@ class Library:
         return QuantRow(candidate, is_here, is_twin, meets)
 
     def _is_here(self, candidate: Candidate) -> bool:
-        name, file = candidate.selector or candidate.row.quant, candidate.to_run
+        name, file = candidate.quant, candidate.to_run
         is_listed = self.entry is not None and (self.entry.model, name) in self._on_disk
         is_served = self.entry is not None and self.entry.section is Section.SERVERS
         return is_served or is_listed or (file is not None and file.is_here)

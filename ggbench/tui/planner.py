@@ -50,16 +50,16 @@ class Planner:
 
     def decide(
         self, model: str, quants: Sequence[str], request: PickRequest, store: Store | None
-    ) -> Generator[tuple[Candidate, ...] | Pick]:
-        """Yield the candidates of each quant of a model as in `candidates.decide`, then the pick. Close the generator
-        to stop early.
+    ) -> Generator[tuple[Candidate, ...], None, Pick | None]:
+        """Yield the candidates of each quant of a model as `candidates.decide`, and return the pick. Close the
+        generator to stop early.
 
         Headers are cached until `forget`. A server's models are candidates without a plan, and none is picked. Raises
         GgbenchError if no quant of the model can be planned, or when closed.
         """
         if typed_server(model) is not None:
             yield from _served(model, self._server)
-            return
+            return None
         from ggbench.decisions.pick.candidates import decide, of_planned
 
         models = of_planned(self._planned(model, tuple(quants)))
@@ -67,7 +67,7 @@ class Planner:
             if self._is_closed:
                 raise GgbenchError("ggbench is closing", "start it again to pick")
             try:
-                yield from decide(models, request, self._allocator_for(request.budget, request.setup), store)
+                return (yield from decide(models, request, self._allocator_for(request.budget, request.setup), store))
             finally:
                 self._leave_servers(request.setup)
 

@@ -1,4 +1,4 @@
-"""`plan` and `limits` of checkpoints: the same fields as of a GGUF, and bad input in two lines."""
+"""`plan` of checkpoints: the same fields as of a GGUF, and bad input in two lines."""
 
 import json
 from pathlib import Path
@@ -93,21 +93,6 @@ def test_bad_input_is_two_lines(ggbench: Run, words: list[str], code: int, what:
     assert what in ran.err
     assert hint in ran.err
     assert "Traceback" not in ran.err
-
-
-def test_published_sizes_stand_below(ggbench: Run) -> None:
-    ran = ggbench("plan", "transformers-twin:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published", "--json")
-    bf16, nf4 = ran.json["rows"]
-    article = next(each for each in bf16["against"] if each["source"] == "article")
-    assert (article["table"], article["file_size_gb"], article["memory_gb"]) == ("6.3.1", 15.45, 14.88)
-    assert article["file_share"] == pytest.approx(15.45e9 / bf16["file_bytes"] - 1)
-    assert article["beside_weights_bytes"] == round(14.88 * 2**30) - bf16["weight_bytes"]
-    assert [each["system"] for each in nf4["against"]] == ["bitsandbytes-int4"]
-    text = ggbench("plan", "transformers-twin:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published").out
-    assert "Published sizes" in text
-    assert "article 6.3.1" in text
-    none = ggbench("plan", "transformers-twin:qwen3-8b", "bf16", *CARD, "--against", "published").out
-    assert "No published row gives a size for these quants." in none
 
 
 NAMES = ["config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]

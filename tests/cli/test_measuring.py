@@ -45,16 +45,14 @@ def test_a_run_of_another_ggbench_is_warned_of_in_one_line(
     assert "(process 4242) is measuring run 1, decode of" in line
 
 
-def test_decode_json_with_samples(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    ran = ggbench("decode", tiny_twin, "q8_0", "-n", "300", "--json", "--samples", "--quiet")
+def test_decode_json(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    ran = ggbench("decode", tiny_twin, "q8_0", "-n", "300", "--json", "--quiet")
     assert ran.code == 0
     assert ran.err == ""
     document = ran.json
     assert document["schema"] == "ggbench.decode/1"
     assert document["outcome"] == "completed"
     assert document["fit"]["n_samples"] == 300
-    assert document["position"] == list(range(26, 326))
-    assert len(document["step_ns"]) == len(document["sampler_ns"]) == 300
 
 
 def test_speed_at_depths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
@@ -182,11 +180,8 @@ def test_bench_with_the_largest_context(
     assert (decode["run_id"], decode["max_n_ctx"], decode["n_gen"]) == (row["run_id"], None, 300)
     assert (search["max_n_ctx"], search["max_n_ctx_verified"]) == (2048, True)
     if view == "quiet":
-        header, values = ggbench(*words, "--format", "csv").out.splitlines()
-        row = dict(zip(header.split(","), values.split(","), strict=False))
-        assert (row["max_n_ctx"], row["max_n_ctx_verified"]) == ("2048", "True")
-        assert "max n_ctx" in ggbench(*words, "--format", "md").out
-        assert "max n_ctx" not in ggbench("bench", tiny_twin, "-n", "300", "--format", "md").out
+        assert "max n_ctx" in ggbench(*words).out
+        assert "max n_ctx" not in ggbench("bench", tiny_twin, "-n", "300").out
 
 
 def test_text_from_a_file_does_not_steer_the_terminal(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
@@ -210,9 +205,7 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
     assert document["fit"]["b_ci95"][1] > 0
     assert document["limit"]["bandwidth_source"] == "given"
     assert document["environment"]["llama_cpp_python"]
-    shown = ggbench("results", "show", str(document["run_id"]), "--json", "--samples").json
-    assert len(shown["step_ns"]) == 300
-    assert shown["state"] == "completed"
+    assert ggbench("results", "show", str(document["run_id"]), "--json").json["state"] == "completed"
 
 
 def test_the_command_that_measures_again_is_whole(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

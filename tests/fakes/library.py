@@ -118,7 +118,7 @@ class FakePlanner:
 
     def decide(
         self, model: str, quants: Sequence[str], request: PickRequest, store: Store | None
-    ) -> Generator[tuple[Candidate, ...] | Pick]:
+    ) -> Generator[tuple[Candidate, ...], None, Pick | None]:
         self.asked.append((model, tuple(quants), request.needs.given_n_ctx))
         self.requests.append(request)
         if model in self.held:
@@ -133,8 +133,7 @@ class FakePlanner:
         found = [replace(each, setup=replace(request.setup, n_ctx=each.n_ctx)) for each in found]
         for each in found:
             yield (each,)
-        if not any(each.row.provenance == "endpoint" for each in found):
-            yield recommend(found, request.needs)
+        return None if any(each.row.provenance == "endpoint" for each in found) else recommend(found, request.needs)
 
     def forget(self) -> None:
         self.n_forgotten += 1

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.importing import LLAMA_BENCH, keep
-from ggbench.formats.llama_bench_export import ExportedRun, ExportOptions, export_run
+from ggbench.formats.llama_bench_export import ExportedRun, export_run
 from ggbench.runs.recording import ModelDescribed, kind_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -19,9 +19,9 @@ from tests.fakes import machines, measured
 from tests.formats.conftest import PEERS, ReadRuns
 
 
-def exported(store: Store, run_id: int, options: ExportOptions | None = None) -> ExportedRun:
+def exported(store: Store, run_id: int, *, with_paths: bool = False) -> ExportedRun:
     stored = store.load_run(run_id)
-    return export_run(read_run(store, stored), read_recording(store, stored), options or ExportOptions())
+    return export_run(read_run(store, stored), read_recording(store, stored), with_paths=with_paths)
 
 
 def put_decode(store: Store, *observed: object, setup: LlamaConfig | None = None) -> int:
@@ -84,11 +84,10 @@ def test_a_decode_is_one_row_for_all_its_steps_and_one_for_each_window(store: St
 
     rows = exported(store, run_id).rows
 
-    elapsed_ns = sum(n * 1000 for n in range(257, 385))
     assert [row.test for row in rows] == ["tg600 @ d25", "tg128 @ d256"]
-    assert rows[1].samples_ns == (elapsed_ns,) * 2
-    assert rows[1].whole["avg_ns"] == elapsed_ns
-    assert rows[1].whole["avg_ts"] == pytest.approx(128e9 / elapsed_ns, abs=1e-6)
+    assert rows[1].samples_ns == (sum(n * 1000 for n in range(257, 385)),) * 2
+    assert rows[1].whole["avg_ns"] == sum(n * 1000 for n in range(257, 385))
+    assert rows[1].whole["avg_ts"] == pytest.approx(128e9 / sum(n * 1000 for n in range(257, 385)), abs=1e-6)
 
 
 def test_fields_say_what_the_run_knows_and_name_what_it_does_not(store: Store) -> None:
@@ -106,8 +105,7 @@ def test_fields_say_what_the_run_knows_and_name_what_it_does_not(store: Store) -
     assert (whole["type_k"], whole["flash_attn"], whole["no_kv_offload"]) == ("q8_0", 1, True)
     assert (whole["tensor_split"], whole["n_cpu_moe"], whole["n_threads"]) == ("3.00/1.00", 2, 8)
     assert found.unknown == ("build_commit", "build_number")
-    with_paths = exported(store, run_id, ExportOptions(with_paths=True, build="mine")).rows[0].whole
-    assert (with_paths["model_filename"], with_paths["build_commit"]) == ("/cache/twins/q4_k_m.gguf", "mine")
+    assert exported(store, run_id, with_paths=True).rows[0].whole["model_filename"] == "/cache/twins/q4_k_m.gguf"
 
 
 def test_hostile_names_harm_no_format(store: Store, read: ReadRuns) -> None:

@@ -173,7 +173,7 @@ def test_an_imported_decode_is_read_back_and_drawn(store: Store, read: ReadRuns)
         ("x.md", "| model | test | t/s |\n|---|---|---|\n| a | pp9 | fast |\n", "'fast' is not a speed"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 1, "n_depth": 9, "avg_ts": 1}]', "pp1+tg1 @ d9"),
         ("x.txt", "hello", "no results in a known format"),
-        ("x.json", '{"schema": "ggbench.plan/1", "model": "a"}', "'ggbench.plan/1', which is not a file of whole runs"),
+        ("x.json", '{"schema": "ggbench.plan/1", "model": "a"}', "'ggbench.plan/1', not a file of runs"),
     ],
 )  # fmt: skip
 def test_what_is_no_result_says_which_line_and_field(name: str, text: str, expected: str, read: ReadRuns) -> None:

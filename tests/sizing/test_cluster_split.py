@@ -1,12 +1,10 @@
 """The split of a model over devices: llama.cpp's own for given shares, and the fastest."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.sizing.cluster import DeviceSpeed
-from ggbench.sizing.cluster_plan import best_split, split_setup, step_ms
+from ggbench.sizing.cluster_plan import Room, best_split, split_setup, step_ms
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.theory.offload import HOST, device_layers
 
@@ -19,8 +17,9 @@ def speed(
     return DeviceSpeed(device=device, server=server, layer_ms=layer_ms, kv_ms=0.0, output_ms=output_ms, link_ms=link_ms)
 
 
-def fits(split: Sequence[int]) -> list[int]:
-    return [0] * len(split)
+def room(*capacities: int) -> Room:
+    """Return a check of splits for devices that hold this many layers."""
+    return lambda split: [count - capacity for count, capacity in zip(split, capacities, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_a_machine_is_left_out_as_soon_as_its_link_costs_more_than_it_saves(
     link_ms: float, n_layers: tuple[int, ...]
 ) -> None:
     speeds = [speed("RPC0[a:1]", 1.0, "a:1", link_ms=link_ms, output_ms=link_ms), speed("CPU", 2.0)]
-    best = best_split(speeds, 10, [10, 10], 512, fits)
+    best = best_split(speeds, 10, 512, room(10, 10))
     assert best is not None
     assert best.n_layers == n_layers
 
@@ -51,7 +50,7 @@ def test_the_fastest_is_filled_first_and_what_it_does_not_hold_goes_to_the_next(
         speed("RPC0[b:1]", 4.0, "b:1", link_ms=0.7, output_ms=3.0),
         speed("CPU", 2.0, output_ms=1.0),
     ]
-    best = best_split(speeds, 10, [6, 10, 10], 512, fits)
+    best = best_split(speeds, 10, 512, room(6, 10, 10))
     assert best is not None
     assert best.n_layers == (6, 0, 4)
     assert best.b_ms == step_ms(speeds, (6, 0, 4), 1) == 6 * 1.0 + 4 * 2.0 + 2.0
@@ -60,16 +59,15 @@ def test_the_fastest_is_filled_first_and_what_it_does_not_hold_goes_to_the_next(
 
 def test_what_the_memory_does_not_hold_has_no_split() -> None:
     speeds = [speed("RPC0[a:1]", 1.0, "a:1"), speed("CPU", 2.0)]
-    assert best_split(speeds, 10, [4, 5], 512, fits) is None
-    assert best_split(speeds, 10, [5, 5], 512, lambda split: [split[0] - 4, 0]) is None
-    closer = best_split(speeds, 10, [6, 6], 512, lambda split: [split[0] - 4, 0])
+    assert best_split(speeds, 10, 512, room(4, 5)) is None
+    closer = best_split(speeds, 10, 512, room(4, 6))
     assert closer is not None
     assert closer.n_layers == (4, 6)
 
 
 def test_a_split_becomes_shares_in_layers_with_the_output_on_the_last_device() -> None:
     speeds = [*(speed(f"RPC0[{server}]", 1.0, server) for server in ("a:1", "b:1", "c:1")), speed("CPU", 1.0)]
-    best = best_split(speeds, 10, [3, 0, 4, 3], 512, fits)
+    best = best_split(speeds, 10, 512, room(3, 0, 4, 3))
     assert best is not None
     setup = split_setup(LlamaConfig(rpc_servers=("a:1", "b:1", "c:1")), speeds, best)
     assert (setup.rpc_servers, setup.tensor_split, setup.n_gpu_layers) == (("a:1", "c:1"), (3.0, 5.0), 8)

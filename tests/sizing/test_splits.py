@@ -29,7 +29,7 @@ class _Allocator:
     def __init__(self, compute_bytes: int) -> None:
         self._split = replace(WHOLE, device_compute_bytes=compute_bytes)
 
-    def context(self, n_ctx: int, setup: LlamaConfig) -> DryContext:
+    def sized(self, n_ctx: int, setup: LlamaConfig) -> DryContext:
         return self._split if setup.n_cpu_moe or setup.n_gpu_layers >= 0 else WHOLE
 
 
@@ -45,7 +45,7 @@ def test_the_smallest_number_of_layers_is_found(compute_bytes: int, room: int, m
     def fits(number: int) -> bool:
         setup = replace(asked, n_cpu_moe=number)
         placement = Placement(FILE, setup, on_gpu=True, devices=budget.devices, host=host)
-        return (placement.planned(allocator.context(4096, setup))[0].left_bytes or 0) >= 0
+        return (placement.planned(allocator.sized(4096, setup))[0].left_bytes or 0) >= 0
 
     assert not fits(0)
     found = smallest_split(FILE, asked, budget, cast("DryAllocator", allocator), WHOLE)

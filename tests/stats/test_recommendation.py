@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ggbench.decisions.known_losses import typical_loss
+from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.dominance import dominates
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
-from ggbench.decisions.pick.recommend import check, concessions, recommend
+from ggbench.decisions.pick.order import concessions
+from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.errors import UsageError

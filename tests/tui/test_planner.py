@@ -9,7 +9,7 @@ import pytest
 
 from ggbench.decisions.pick.candidates import PickRequest
 from ggbench.decisions.pick.needs import ChatTurn, Needs
-from ggbench.decisions.pick.record import Candidate, Pick
+from ggbench.decisions.pick.record import Candidate
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
@@ -61,8 +61,8 @@ def needing(n_ctx: int, *, is_here: bool = True) -> PickRequest:
     return PickRequest(Needs(workload, given_n_ctx=n_ctx), budget, LlamaConfig(), caches)
 
 
-def candidates_of(steps: Iterable[tuple[Candidate, ...] | Pick]) -> list[Candidate]:
-    return [each for step in steps if not isinstance(step, Pick) for each in step]
+def candidates_of(steps: Iterable[tuple[Candidate, ...]]) -> list[Candidate]:
+    return [each for step in steps for each in step]
 
 
 def test_other_needs_read_no_header_again(
@@ -81,9 +81,7 @@ def test_other_needs_read_no_header_again(
     monkeypatch.setattr("ggbench.tui.planner.resolve_headers", counted)
     with Store.open(tmp_path / "results.sqlite") as store:
         for n_ctx in (512, 1024):
-            *_, pick = planner.decide(str(tiny_twin), (), needing(n_ctx), store)
-            assert isinstance(pick, Pick)
-            assert pick.checked
+            assert candidates_of(planner.decide(str(tiny_twin), (), needing(n_ctx), store))
     planner.close()
     assert asked == [str(tiny_twin)]
 

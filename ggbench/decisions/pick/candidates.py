@@ -6,7 +6,7 @@ f16 cache is also planned without flash attention, which is faster there at dept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -19,10 +19,12 @@ from ggbench.decisions.known_losses import (
     typical_loss,
 )
 from ggbench.decisions.known_speeds import KnownSpeeds, with_estimates
+from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.instead import what_instead
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.neighbours import with_neighbours
-from ggbench.decisions.pick.recommend import check, concessions, recommend
+from ggbench.decisions.pick.order import concessions
+from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
 from ggbench.engines.endings import Outcome
@@ -239,8 +241,8 @@ class _Finder:
 
 def decide(
     models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None
-) -> Iterator[tuple[Candidate, ...] | Pick]:
-    """Yield the candidates of each quant as soon as they are sized, then the pick.
+) -> Generator[tuple[Candidate, ...], None, Pick]:
+    """Yield the candidates of each quant as soon as they are sized; return the pick.
 
     A quant that cannot be planned becomes a candidate with the reason; if none can, the first error is raised. Results
     come from the store, if there is one.
@@ -265,7 +267,7 @@ def decide(
     if best.nearest_miss is not None:
         changes = _what_would_help(best.nearest_miss.candidate, models, request, allocator)
         best = replace(best, changes=changes)
-    yield best
+    return best
 
 
 def _cache_of(candidate: Candidate) -> tuple[str, ...]:
@@ -274,9 +276,13 @@ def _cache_of(candidate: Candidate) -> tuple[str, ...]:
 
 def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
     """Return the pick of `decide`, whose candidates are in the order of models, caches and quants."""
-    *_, found = decide(models, request, allocator, store)
-    assert isinstance(found, Pick)
-    return found
+    steps = decide(models, request, allocator, store)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Pick = end.value
+            return found
 
 
 def next_to_measure(pick: Pick, tried: Collection[tuple[str, ...]]) -> Candidate | None:

@@ -59,7 +59,7 @@ def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
     row, model = candidate.row, _in_catalog(candidate.row.model)
     if model is None or not row.weight_bytes:
         return None
-    smallest, command = _smallest(model), speculate_command(row.model, candidate.selector or row.quant)
+    smallest, command = _smallest(model), speculate_command(row.model, candidate.quant)
     if model.hyper.n_layer_nextn:
         lens = _published_lens("mtp")
         return PossibleDraft("mtp", command, (lens[0], lens[-1]), len(lens))

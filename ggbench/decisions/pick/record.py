@@ -94,6 +94,11 @@ class Candidate(msgspec.Struct, frozen=True):
     """Main memory that its tensors and cache take beside a GPU, if some of them could be on it; else None."""
 
     @property
+    def quant(self) -> str:
+        """The QUANT argument."""
+        return self.selector or self.row.quant
+
+    @property
     def cache(self) -> tuple[str, str]:
         """Types of K and V."""
         return self.row.type_k, self.row.type_v
@@ -129,7 +134,7 @@ class Candidate(msgspec.Struct, frozen=True):
     @property
     def name(self) -> tuple[str, ...]:
         """Unique among the candidates of a pick, and the final tie-breaker."""
-        return self.row.model, self.selector or self.row.quant, *self.cache, *self.options
+        return self.row.model, self.quant, *self.cache, *self.options
 
     @property
     def options(self) -> tuple[str, ...]:

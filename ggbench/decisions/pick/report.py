@@ -20,7 +20,8 @@ from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.changes import changes_report
 from ggbench.show.names import model_names
-from ggbench.show.plan import draft_text, longest_text
+from ggbench.show.plan import longest_text
+from ggbench.show.plan_facts import draft_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import in_words, sanitize
@@ -121,7 +122,7 @@ def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
     cells = [
         names("", (label for label, _ in shown)),
         *models,
-        names("quant", (each.selector or each.row.quant for each in candidates)),
+        names("quant", (each.quant for each in candidates)),
         left("options", (" ".join(each.options) for each in candidates), stays=True),
         left("KV", ("/".join(dict.fromkeys(each.cache)) for each in candidates), stays=True),
         right("loss", map(loss_text, candidates), "nats", stays=True),

@@ -15,17 +15,16 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.engines.llama.flags import ALL_LAYERS, draft_flags, load_flags, server_flags
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
-from ggbench.units import GIB, format_bytes, format_count
+from ggbench.units import format_bytes, format_count
 
 _DEFAULT = LlamaConfig()
 _OLLAMA_KV_TYPES = ("f16", "q8_0", "q4_0")
 _OLLAMA_FLASH_ATTN = {"on": "1", "off": "0"}
 _PLACEHOLDER = Path("MODEL.gguf")
-_PROMPT_CACHE_BYTES = 8 * GIB
-"""Default of llama-server's `--cache-ram`."""
 
 
 def run_commands(
@@ -172,7 +171,7 @@ def _notes(
         )
     if not on_gpu:
         notes.append(
-            f"llama-server also keeps up to {format_bytes(_PROMPT_CACHE_BYTES)} of earlier prompts in main memory; "
+            f"llama-server also keeps up to {format_bytes(CACHE_RAM_BYTES)} of earlier prompts in main memory; "
             "-cram 0 turns that off."
         )
     if obstacles:

@@ -38,7 +38,7 @@ def headline(pick: Pick) -> str:
     cache = "/".join(dict.fromkeys(candidate.cache))
     model = f" of {candidate.row.model}" if pick.n_models > 1 else ""
     article = "an" if cache.startswith("f") else "a"
-    name, turn = " ".join([candidate.selector or candidate.row.quant, *candidate.options]), turn_text(candidate)
+    name, turn = " ".join([candidate.quant, *candidate.options]), turn_text(candidate)
     seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
     may = "; it may meet the needs" if pick.recommended.meets is None else ""
     slow = "; it is slow" if pick.comfortable is False else ""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.drafts import PossibleDraft
 from ggbench.decisions.pick.needs import RULES, ChatTurn, Needs, workload_text
-from ggbench.decisions.pick.recommend import is_comfortable
+from ggbench.decisions.pick.order import is_comfortable
 from ggbench.decisions.pick.record import (
     Alternative,
     Candidate,
@@ -76,7 +76,7 @@ _CANDIDATE = Shape(
     "Candidate",
     "",
     _row("model quant"),
-    field("selector", str, "The QUANT argument.", lambda candidate: candidate.selector or candidate.row.quant),
+    field("selector", str, "The QUANT argument.", lambda candidate: candidate.quant),
     _row("type_k type_v provenance file?"),
     of(Candidate, "n_ctx max_n_ctx offered_n_ctx probed_by"),
     _row("n_ctx_train n_params bpw file_bytes weight_bytes needed_bytes left_bytes fits"),
@@ -112,7 +112,7 @@ _REASON = Shape(
     "Reason",
     "Why not another quant.",
     of(Reason, "kind size ratio"),
-    field("quant", str, get=lambda each: _quant_of(each.other.candidate)),
+    field("quant", str, get=lambda each: each.other.candidate.quant),
     field("other", str, "The best way to run it.", lambda each: candidate_name(each.other.candidate)),
 )
 _REASONED = Shape(
@@ -124,10 +124,6 @@ _REASONED = Shape(
     field("reasons", many(_REASON), "Why not the quant that loses just less, and the one that loses just more."),
     field("instead", many(_INSTEAD), "What would be comfortable, if this is not."),
 )
-
-
-def _quant_of(candidate: Candidate) -> str:
-    return candidate.selector or candidate.row.quant
 
 
 def _reasoned(pick: Pick, checked: Checked | None) -> dict[str, object] | None:

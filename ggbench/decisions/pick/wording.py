@@ -16,7 +16,7 @@ from ggbench.units import format_count, format_number
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
     """Return e.g. `q6_k, KV q8_0` or `q4_k_m -ncmoe 24`. Printable."""
-    name = kv_name(" ".join([candidate.selector or candidate.row.quant, *candidate.options]), *candidate.cache)
+    name = kv_name(" ".join([candidate.quant, *candidate.options]), *candidate.cache)
     return sanitize(f"{candidate.row.model} {name}" if with_model else name)
 
 

@@ -6,7 +6,7 @@ import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_decodes, tuned_option, with_tuned
-from ggbench.commands.options import MeasureRequest, measuring_options, plot_option, samples_option, settings_options
+from ggbench.commands.options import MeasureRequest, measuring_options, plot_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.glossary import DECODE
@@ -26,11 +26,10 @@ from ggbench.show.glossary import DECODE
     """,
 )
 @settings_options(DecodeSettings)
-@samples_option
 @plot_option
 @tuned_option
 @measuring_options(servers=True, own_models=True, load=load_options_of_decodes)
-def command(settings: DecodeSettings, samples: bool, plot: bool, asked: MeasureRequest) -> None:
+def command(settings: DecodeSettings, plot: bool, asked: MeasureRequest) -> None:
     """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.
 
     W: context tokens that make a token 1 ms slower. B: latency of the first token. decode times llama_decode plus
@@ -42,11 +41,9 @@ def command(settings: DecodeSettings, samples: bool, plot: bool, asked: MeasureR
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.decode.measure import EXPERIMENT
 
-    if samples and not asked.output.as_json:
-        raise UsageError("--samples requires --json", "add --json, or use results show ID --json --samples")
     if plot and asked.output.as_json:
         raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked), asked)
     measured = measure(jobs, asked)
-    show_measured(measured, samples=samples, plot=plot)
+    show_measured(measured, plot=plot)
     measured.leave()

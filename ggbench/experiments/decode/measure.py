@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run, Settings
     from ggbench.runs.session import Session
-    from ggbench.stats.speed_estimate import RunSpeed
+    from ggbench.stats.speed_estimate import SpeedEstimate
 
 
 _PREFILL_REPEAT = 3
@@ -87,7 +87,7 @@ class DecodeExperiment(Experiment):
             serving=serving_of(recording.last(ServerFound), recording.requests),
         )
 
-    def speed_of(self, run: Run, n_seqs: int = 1) -> RunSpeed | None:
+    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
         from ggbench.stats.speed_estimate import measured_speed, measured_steps, rates_of_line, speed_at_depths
 
         found, settings = run.result, run.head.settings

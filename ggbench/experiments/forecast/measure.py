@@ -24,7 +24,7 @@ from ggbench.units import counted
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import Session
-    from ggbench.stats.speed_estimate import RunSpeed
+    from ggbench.stats.speed_estimate import SpeedEstimate
 
 
 class ForecastExperiment(Experiment):
@@ -66,8 +66,8 @@ class ForecastExperiment(Experiment):
         limit = recording.last(DecodeLimit) if len(placements) == 1 else None
         return ForecastResult(basis, found.b_ms, found.w_tokens_per_ms, found.tok_s, found.prefill_ms, limit)
 
-    def speed_of(self, run: Run, n_seqs: int = 1) -> RunSpeed | None:
-        from ggbench.stats.speed_estimate import RunSpeed, inverse, rates_of_line
+    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
+        from ggbench.stats.speed_estimate import SpeedEstimate, inverse, rates_of_line
 
         found = run.result
         if not isinstance(found, ForecastResult) or len(found.tok_s) < 2 or n_seqs > 1:
@@ -76,7 +76,7 @@ class ForecastExperiment(Experiment):
         if found.limit is not None and found.b_ms is not None:
             w = found.w_tokens_per_ms
             rates = rates_of_line(found.limit, found.b_ms.value, None if w is None else w.value)
-        return RunSpeed("forecast", found.basis, steps, found.prefill_ms, reach=steps[-1][0], rates=rates)
+        return SpeedEstimate("forecast", found.basis, steps, found.prefill_ms, reach=steps[-1][0], rates=rates)
 
 
 EXPERIMENT = ForecastExperiment()

@@ -117,9 +117,11 @@ def look_ahead(
             theory = placement.theory_n_ctx(max(0, usable_bytes - weight_bytes - draft_bytes))
         ceiling, warnings = _ceiling(file, setup, grows=grows, beyond_train=settings.beyond_train)
 
-        def size(n_ctx: int) -> DryContext:
+        def size(n_ctx: int) -> DryContext | None:
             started = time.perf_counter()
-            found = dry.context(n_ctx)
+            found = dry.sized(n_ctx)
+            if found is None:
+                return None
             fits = weight_bytes is not None and placement.needed_bytes(found, usable_bytes) <= usable_bytes
             probes.append(
                 Probe(

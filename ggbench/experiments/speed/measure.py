@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
     from ggbench.stats.requests import BatchSteps
-    from ggbench.stats.speed_estimate import RunSpeed
+    from ggbench.stats.speed_estimate import SpeedEstimate
 
 
 class SpeedExperiment(Experiment):
@@ -59,7 +59,7 @@ class SpeedExperiment(Experiment):
         serving = serving_of(recording.last(ServerFound), recording.requests)
         return SpeedResult(ended_cases(recording), batch_lines(_steps(recording), limits), serving)
 
-    def speed_of(self, run: Run, n_seqs: int = 1) -> RunSpeed | None:
+    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
         from ggbench.stats.speed_estimate import speed_at_depths
 
         if not isinstance(run.result, SpeedResult):

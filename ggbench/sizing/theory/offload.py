@@ -1,4 +1,4 @@
-"""Compute which tensors llama.cpp puts on the GPU for `n_gpu_layers`, and which layers on each of several devices.
+"""Find which tensors llama.cpp puts on the GPU for `n_gpu_layers`, and which layers on each of several devices.
 
 Source: `load_tensors` and the tensor classes in llama.cpp. The output counts as one more layer after the repeating
 ones; the last `n_gpu_layers` of them are offloaded, and the input embedding never is.
@@ -14,13 +14,10 @@ from collections.abc import Sequence
 from itertools import accumulate, groupby
 from operator import itemgetter
 
-import msgspec
-
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.sizing.plan_record import DeviceMemory
-from ggbench.sizing.theory.weights import is_tied
 
 _INPUT = ("token_embd.", "position_embd.", "token_types.")
 _PER_LAYER_TABLE = "per_layer_token_embd.weight"
@@ -30,53 +27,6 @@ _ROWS_READ_ON_CUDA = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q
 
 HOST = -1
 """The place of what lies in main memory; the others are numbers of devices."""
-
-
-class Offload(msgspec.Struct, frozen=True):
-    n_gpu_layers: int
-    """Number of layers including the output."""
-    first_gpu_layer: int
-    """Index of the first repeating layer on the device; equal to the number of layers if none is."""
-    device_weight_bytes: int
-    host_weight_bytes: int
-    overridden_host_bytes: int = 0
-    """Bytes of the tensors that an override keeps on the host."""
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether any layer that could be offloaded stays on the host."""
-        return self.first_gpu_layer > 0 or self.overridden_host_bytes > 0
-
-
-def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, str]] = ()) -> Offload:
-    """Return the bytes of the weights on the device and on the host; a negative number of layers means all.
-
-    A tied embedding table is counted on both, since llama.cpp loads it twice. Tensors of unknown type count as 0 bytes.
-    `overrides` are regular expressions with buffer types for the tensors; the first match applies.
-    """
-    overridden_host_bytes = 0
-    n_slots = file.n_layer + 1
-    n_offloaded = n_slots if n_gpu_layers < 0 else min(n_gpu_layers, n_slots)
-    first = n_slots - n_offloaded
-    output_on_device = n_offloaded > 0
-    if not n_offloaded and not overrides:
-        return Offload(0, file.n_layer, 0, sum(tensor.n_bytes or 0 for tensor in file.tensors))
-    on_device = {False: 0, True: 0}
-    for tensor, device in zip(file.tensors, overriding_buffers(file, tuple(overrides)), strict=True):
-        n_bytes = tensor.n_bytes or 0
-        offloaded = is_on_device(tensor, first, output_on_device=output_on_device)
-        if device is not None and offloaded and device.startswith("CPU"):
-            overridden_host_bytes += n_bytes
-        on_device[offloaded if device is None else not device.startswith("CPU")] += n_bytes
-    if output_on_device and is_tied(file.tensors):
-        on_device[True] += sum(tensor.n_bytes or 0 for tensor in file.tensors if tensor.name == "token_embd.weight")
-    return Offload(
-        n_gpu_layers=n_offloaded,
-        first_gpu_layer=min(first, file.n_layer),
-        device_weight_bytes=on_device[True],
-        host_weight_bytes=on_device[False],
-        overridden_host_bytes=overridden_host_bytes,
-    )
 
 
 def overriding_buffers(file: ModelFile, overrides: tuple[tuple[str, str], ...]) -> list[str | None]:

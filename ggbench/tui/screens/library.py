@@ -6,7 +6,7 @@ request wins: results of earlier ones are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -500,15 +500,20 @@ class LibraryScreen(StartScreen):
         library = self.library
 
         def steps() -> Iterator[Checked | tuple[Pick, Sequence[Checked]] | None]:
-            from ggbench.decisions.pick.recommend import best_way, check, ranked
+            from ggbench.decisions.pick.checks import check
+            from ggbench.decisions.pick.recommend import best_way, ranked
 
-            request = library.request(budget)
+            request, pick = library.request(budget), None
+
+            def sized(made: Generator[tuple[Candidate, ...], None, Pick | None]) -> Iterator[tuple[Candidate, ...]]:
+                nonlocal pick
+                pick = yield from made
+
             with self._results() as store, closing(planner.decide(entry.model, entry.quants, request, store)) as made:
-                for step in made:
-                    if isinstance(step, Pick):
-                        yield step, ranked(step)
-                    else:
-                        yield best_way([check(each, request.needs) for each in step], request.needs)
+                for candidates in sized(made):
+                    yield best_way([check(each, request.needs) for each in candidates], request.needs)
+            if pick is not None:
+                yield pick, ranked(pick)
             yield None
 
         def take(step: Checked | tuple[Pick, Sequence[Checked]] | None) -> None:

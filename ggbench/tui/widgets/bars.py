@@ -19,6 +19,7 @@ from textual.widgets import Input, Static
 
 from ggbench.errors import GgbenchError
 from ggbench.machine.records import MachineReading
+from ggbench.show.names import short_device
 from ggbench.show.plan import PART_LABELS, fit_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
 from ggbench.text import sanitize, shorten
@@ -196,7 +197,7 @@ class NeedsBar(Widget):
 
     def show_machine(self, budget: Budget, reading: MachineReading, *, is_here: bool) -> None:
         """Show `on RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `if on` unless the device is this machine's."""
-        device = sanitize(budget.device).removeprefix("NVIDIA ").removeprefix("GeForce ")
+        device = short_device(budget.device)
         memory = format_bytes(budget.memory_bytes)
         if is_here:
             totals = {gpu.name: gpu.total_bytes for gpu in reversed(reading.gpus)}

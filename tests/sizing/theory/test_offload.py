@@ -13,7 +13,8 @@ from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import load_catalog
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_headers
-from ggbench.sizing.theory.offload import check_overrides, is_on_device, offload
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.theory.offload import check_overrides, is_on_device
 from ggbench.units import MIB
 from tests.conftest import TINY
 
@@ -22,6 +23,10 @@ pytestmark = pytest.mark.llama
 
 def drawn(hyper: Hyperparameters, quant: str = "q8_0") -> ModelFile:
     return plan_twin(hyper, [quant], name="drawn")[quant]
+
+
+def on_gpu(file: ModelFile, n_gpu_layers: int) -> Placement:
+    return Placement(file, LlamaConfig(n_gpu_layers=n_gpu_layers), on_gpu=True)
 
 
 def output_bytes(file: ModelFile) -> int:
@@ -40,20 +45,21 @@ def output_bytes(file: ModelFile) -> int:
 def test_a_full_offload_as_logged(model: str, quant: str, device_mib: float, host_mib: float) -> None:
     file = resolve_headers(parse_model(model, quant))[0].file
     assert file is not None
-    placed = offload(file, -1)
-    assert placed.device_weight_bytes / MIB == pytest.approx(device_mib, abs=0.006)
-    assert placed.host_weight_bytes / MIB == pytest.approx(host_mib, abs=0.006)
-    assert not placed.is_partial
+    placed = on_gpu(file, -1)
+    assert (placed.weight_bytes or 0) / MIB == pytest.approx(device_mib, abs=0.006)
+    assert (placed.host_weight_bytes or 0) / MIB == pytest.approx(host_mib, abs=0.006)
+    assert not placed.is_split
 
 
 def test_a_partial_offload_as_logged() -> None:
     """Eleven repeating layers of the 32B in Q8_0 took 5435.42 MiB (ollama issue 10125); the output is a layer more."""
     file = resolve_headers(parse_model("qwen2.5-32b", "q8_0"))[0].file
     assert file is not None
-    placed = offload(file, 12)
-    assert (placed.device_weight_bytes - output_bytes(file)) / MIB == pytest.approx(5435.42, abs=0.006)
+    placed = on_gpu(file, 12)
+    assert placed.weight_bytes is not None and placed.host_weight_bytes is not None
+    assert (placed.weight_bytes - output_bytes(file)) / MIB == pytest.approx(5435.42, abs=0.006)
     assert placed.first_gpu_layer == 64 - 11
-    assert placed.device_weight_bytes + placed.host_weight_bytes == file.weight_bytes
+    assert placed.weight_bytes + placed.host_weight_bytes == file.weight_bytes
 
 
 def test_a_tied_table_lies_on_both() -> None:
@@ -61,9 +67,9 @@ def test_a_tied_table_lies_on_both() -> None:
     assert tied.weight_bytes is not None
     assert untied.weight_bytes is not None
     assert tied.weight_bytes < untied.weight_bytes
-    assert offload(tied, -1).device_weight_bytes == offload(untied, -1).device_weight_bytes
-    assert offload(tied, -1).host_weight_bytes == offload(untied, -1).host_weight_bytes
-    assert offload(tied, 0).host_weight_bytes == tied.weight_bytes
+    assert on_gpu(tied, -1).weight_bytes == on_gpu(untied, -1).weight_bytes
+    assert on_gpu(tied, -1).host_weight_bytes == on_gpu(untied, -1).host_weight_bytes
+    assert on_gpu(tied, 0).host_weight_bytes == tied.weight_bytes
 
 
 @pytest.mark.parametrize(

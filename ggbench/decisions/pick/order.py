@@ -1,0 +1,119 @@
+"""Compare candidates in what they ask of their user, in loss and in speed: the orders in which the rules sort them."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.record import Candidate
+from ggbench.stats.intervals import Z_95, Expected
+
+_CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
+_FEWEST_BITS = 4.5
+"""Bits of all other cache types, q4_0 and iq4_nl."""
+_GOOD_CACHE_BITS = 8.0
+"""Fewer may cost what people notice, if it is not known."""
+
+
+class Concessions(NamedTuple):
+    """What a candidate asks of its user; less of the first matters more than any of the next."""
+
+    noticed: bool
+    """People notice its loss."""
+    slow: bool
+    """It is certainly not comfortable."""
+    split: bool
+    """A part of it that could be on a GPU is in main memory."""
+    cache: bool
+    """Its KV cache is quantized."""
+
+
+def concessions(candidate: Candidate, needs: Needs) -> Concessions:
+    known = candidate.least_loss
+    return Concessions(
+        (known is not None and needs.notices(known.value)) or is_coarse(candidate),
+        is_comfortable(candidate, needs) is False,
+        candidate.is_split,
+        candidate.is_cache_quantized,
+    )
+
+
+def is_coarse(candidate: Candidate) -> bool:
+    """Return whether its cache has few bits and an unknown loss."""
+    return candidate.loss is None and cache_bits(candidate) < _GOOD_CACHE_BITS
+
+
+def is_comfortable(candidate: Candidate, needs: Needs) -> bool | None:
+    """Return whether answer and turn are as fast as the workload's comfort asks; None if unknown."""
+    speed, workload = candidate.speed, needs.workload
+    if speed is None:
+        return None
+    if speed.tok_s.value < workload.comfort_tok_s:
+        return False
+    if speed.is_bound:
+        return None
+    return speed.turn_s is None or speed.turn_s.value <= workload.comfort_turn_s
+
+
+def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
+    """Return whether the first certainly loses more than the second.
+
+    Typical losses are paired by published model: in each the difference must exceed its error. Other losses must have
+    disjoint intervals.
+    """
+    if one.joint_loss is None and other.joint_loss is None and one.cache == other.cache:
+        mine, theirs = one.weights_loss, other.weights_loss
+        if mine is not None and theirs is not None and mine.published and theirs.published:
+            known = {each.of: each for each in theirs.published}
+            pairs = [(each, known[each.of]) for each in mine.published if each.of in known]
+            return bool(pairs) and all(a.nats - b.nats > Z_95 * math.hypot(a.error, b.error) for a, b in pairs)
+    loss, base = one.least_loss, other.least_loss
+    return loss is not None and base is not None and loss.low > base.high
+
+
+def cache_bits(candidate: Candidate) -> float:
+    """Return the bits per element of the coarser of both caches."""
+    return min(_CACHE_BITS.get(name, _FEWEST_BITS) for name in candidate.cache)
+
+
+def loss_class(candidate: Candidate, needs: Needs) -> int:
+    """0 for little, 1 for unknown, 2 for more than little."""
+    known = candidate.least_loss
+    if known is not None and needs.notices(known.value):
+        return 2
+    return 1 if candidate.loss is None else 0
+
+
+def loss_order(candidate: Candidate) -> tuple[bool, float]:
+    """Order by known loss, or by bits per weight if none is known."""
+    if candidate.weights_loss is None and candidate.joint_loss is None:
+        return True, -(candidate.row.bpw or 0.0)
+    return False, (candidate.least_loss or Expected(0, 0, 0)).value
+
+
+def last_order(candidate: Candidate) -> tuple[bool, float, float, int, tuple[str, ...]]:
+    """Order by speed (bounds after known speeds), then context, file size and name."""
+    size, longest = candidate.row.file_bytes or 0, float(candidate.offered_n_ctx or 0)
+    return is_unsure(candidate), -pace(candidate), -longest, size, candidate.name
+
+
+def is_unsure(candidate: Candidate) -> bool:
+    """Return whether the candidate's speed is unknown or only bounded."""
+    return candidate.speed is None or candidate.speed.is_bound
+
+
+def pace(candidate: Candidate) -> float:
+    """Return the tokens/s of the answer, which all estimates have, unlike the time of a turn; 0 if unknown."""
+    return 0.0 if candidate.speed is None else candidate.speed.tok_s.value
+
+
+def clearly_slower(one: Candidate, other: Candidate) -> bool:
+    """Return whether intervals are disjoint; two bounds compare by value, since both follow from bytes to read."""
+    if one.speed is None or other.speed is None:
+        return other.speed is not None
+    if one.speed.is_bound and other.speed.is_bound:
+        return pace(one) < pace(other)
+    if one.speed.turn_s is not None and other.speed.turn_s is not None:
+        return one.speed.turn_s.low > other.speed.turn_s.high
+    return one.speed.tok_s.high < other.speed.tok_s.low

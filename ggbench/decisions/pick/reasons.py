@@ -1,0 +1,68 @@
+"""Why a pick is neither the larger quant that loses just less nor the smaller one that loses just more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.order import Concessions, concessions, is_unsure, last_order, loss_order, pace
+from ggbench.decisions.pick.record import Against, Checked, Reason
+
+
+def reasons_of(chosen: Checked, checked: Sequence[Checked], needs: Needs) -> Iterator[Reason]:
+    """Yield at most one reason for each of both."""
+    own = chosen.candidate
+    by_quant: dict[str, list[Checked]] = {}
+    for each in checked:
+        row = each.candidate.row
+        if each.candidate.model_key == own.model_key and row.weight_bytes and each.candidate.quant != own.quant:
+            by_quant.setdefault(each.candidate.quant, []).append(each)
+    asked = concessions(own, needs)
+    best = [min(group, key=lambda each: _rank(each, needs, asked)) for group in by_quant.values()]
+    size = own.row.weight_bytes or 0
+    larger = [each for each in best if (each.candidate.row.weight_bytes or 0) > size]
+    smaller = [each for each in best if (each.candidate.row.weight_bytes or 0) < size]
+    finer = [each for each in larger if loss_order(each.candidate) < loss_order(own)]
+    coarser = [each for each in smaller if loss_order(each.candidate) > loss_order(own)]
+    neighbours = (
+        max(finer, key=lambda each: loss_order(each.candidate), default=None),
+        min(coarser, key=lambda each: loss_order(each.candidate), default=None),
+    )
+    for other in neighbours:
+        if other is not None:
+            mine, theirs = pace(own), pace(other.candidate)
+            is_alike = mine > 0 and theirs > 0 and is_unsure(own) == is_unsure(other.candidate)
+            is_larger = (other.candidate.row.weight_bytes or 0) > size
+            yield Reason(
+                _against(chosen, other, needs),
+                other,
+                "larger" if is_larger else "smaller",
+                theirs / mine if is_alike else None,
+            )
+
+
+def _rank(each: Checked, needs: Needs, asked: Concessions) -> tuple[object, ...]:
+    """Order by needs met, by what it asks beyond what the pick asks, then by speed.
+
+    Of those that miss needs, what is too large for the GPUs is last.
+    """
+    met = {True: 0, None: 1, False: 2}[each.meets]
+    met += any(miss.need == "memory" and not miss.of_main_memory for miss in each.missed)
+    theirs = concessions(each.candidate, needs)
+    return met, tuple(more and not less for more, less in zip(theirs, asked, strict=True)), *last_order(each.candidate)
+
+
+def _against(chosen: Checked, other: Checked, needs: Needs) -> Against:
+    """Return the first rule that puts the other after the pick."""
+    if other.meets is False:
+        return "misses"
+    if needs.prefer != "balanced":
+        return "ranks lower"
+    mine, theirs = concessions(chosen.candidate, needs), concessions(other.candidate, needs)
+    kinds: tuple[Against, ...] = ("noticed", "slow", "split", "cache")
+    for kind, own, rival in zip(kinds, mine, theirs, strict=True):
+        if own != rival:
+            return kind if rival else "ranks lower"
+    if not is_unsure(chosen.candidate) and is_unsure(other.candidate):
+        return "unknown speed"
+    return "slower" if pace(other.candidate) < pace(chosen.candidate) else "hardly faster"

@@ -1,0 +1,141 @@
+"""The facts above a plan: the machine's memory, what is set aside of it, and the setup that is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.defaults import CACHE_RAM_BYTES, CTX_CHECKPOINTS
+from ggbench.show import UNKNOWN
+from ggbench.show.tables import Facts
+from ggbench.show.text import drafting_text, slots_text, swa_text
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, PlanRow
+from ggbench.sizing.projectors import Projector
+from ggbench.text import in_words
+from ggbench.units import MIB, format_bandwidth, format_bytes, format_count, format_number
+
+
+def plan_facts(
+    budget: Budget,
+    config: LlamaConfig | None,
+    sources: Mapping[str, str],
+    rows: Sequence[PlanRow],
+    shared: Sequence[str],
+) -> Facts:
+    return [
+        ("memory", f"{_memory_text(budget)} ({budget.memory_source})"),
+        ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
+        ("projector", _projector_text(budget.projector)),
+        ("draft", draft_text(budget, rows)),
+        ("prompt cache", _prompt_cache_text(budget, config, rows)),
+        ("budget", format_bytes(budget.usable_bytes)),
+        ("bandwidth", _bandwidth_text(budget)),
+        ("planned at", _setting(config, rows)),
+        (users_text(rows), _together_line(rows)),
+        *((name.replace("_", " "), text) for name, text in sources.items()),
+        *(("note", note) for note in shared),
+    ]
+
+
+def _projector_text(projector: Projector | None) -> str:
+    """Return the memory of a projector; empty without one."""
+    if projector is None:
+        return ""
+    n_bytes = f"{format_bytes(projector.weight_bytes)} (--mmproj"
+    if not projector.compute_bytes:
+        return f"{n_bytes}, without its compute buffer)"
+    buffer = format_bytes(projector.compute_bytes)
+    return f"{n_bytes}) and at most {buffer} to compute llama.cpp's warm-up image; larger ones take more"
+
+
+def draft_text(budget: Budget, rows: Sequence[PlanRow]) -> str:
+    """Return what drafts, and its size; empty if nothing does."""
+    sizes = [row.draft_bytes for row in rows if row.draft_bytes is not None]
+    if not sizes:
+        return ""
+    name = "" if budget.draft is None else f"{budget.draft.model} {budget.draft.quant}"
+    return f"{drafting_text(max(sizes), name)}; speeds do not include drafting"
+
+
+def _prompt_cache_text(budget: Budget, config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
+    """Return what llama-server's prompt cache and checkpoints take of main memory; empty for another engine.
+
+    They are not counted by default, since they start empty and a plan answers whether the model loads.
+    """
+    if config is None:
+        return ""
+    if budget.cache_ram_bytes == 0:
+        return "none (--cache-ram 0)"
+    if budget.cache_ram_bytes is None:
+        fitting = [row for row in rows if row.fits]
+        left_bytes = [each.left_bytes for row in fitting for each in row.devices if each.device == HOST_DEVICE]
+        if not budget.on_gpu:
+            left_bytes = [row.left_bytes for row in fitting]
+        least = min((each for each in left_bytes if each is not None), default=None)
+        text = f"not counted; llama-server lets it grow to {format_bytes(CACHE_RAM_BYTES)} of main memory (--cache-ram)"
+        if least is not None and 0 <= least < CACHE_RAM_BYTES:
+            text += f", and {format_bytes(least)} are left: start it with --cache-ram {least // MIB}"
+    else:
+        text = f"{format_bytes(budget.cache_ram_bytes)} of main memory (--cache-ram)"
+    each = max((row.checkpoint_bytes or 0 for row in rows), default=0)
+    if not each:
+        return text
+    n_counted, n_slots = budget.n_checkpoints, config.n_seq_max
+    if n_counted:
+        whole = format_bytes(n_counted * n_slots * each)
+        return f"{text}; {n_counted * n_slots} checkpoints of {format_bytes(each)} take {whole} (--ctx-checkpoints)"
+    most = format_bytes(CTX_CHECKPOINTS * n_slots * each)
+    return f"{text}; up to {CTX_CHECKPOINTS} checkpoints a slot of {format_bytes(each)} are not counted, {most} in all"
+
+
+def _memory_text(budget: Budget) -> str:
+    """Return `24.0 GiB`, for several GPUs `28.0 GiB: 12.0 and 16.0 GiB`."""
+    sizes = [format_bytes(device.free_bytes) for device in budget.devices]
+    whole = format_bytes(budget.memory_bytes)
+    return whole if len(sizes) < 2 else f"{whole}: {in_words(sizes)}"
+
+
+def _bandwidth_text(budget: Budget) -> str:
+    of_devices = dict.fromkeys([*(device.bandwidth for device in budget.devices), budget.bandwidth])
+    texts = [f"{format_bandwidth(each.bytes_per_s)} ({each.source})" for each in of_devices if each]
+    if budget.host is not None and (host := budget.host.bandwidth):
+        texts.append(f"main memory {format_bandwidth(host.bytes_per_s)} ({host.source})")
+    return ", ".join(texts) or "not known"
+
+
+def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
+    lengths = sorted({row.n_ctx for row in rows if row.n_ctx is not None})
+    parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []
+    if config is not None and lengths:
+        parts[0] += slots_text(config, lengths[-1])
+    if config is None:
+        return ", ".join([*parts, f"KV cache {' and '.join(dict.fromkeys(row.type_k for row in rows))}"])
+    cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
+    n_ubatch = min(config.n_ubatch, config.n_batch, *lengths[-1:])  # llama.cpp clamps it to n_batch, and that to n_ctx
+    windows = dict.fromkeys(text for row in rows if (text := swa_text(row.swa_cells, row.n_ctx)))
+    parts += [f"KV cache {cache}", *windows, f"n_ubatch {format_count(n_ubatch)}"]
+    if flash := sorted({row.flash_attn for row in rows if row.flash_attn is not None}, reverse=True):
+        parts.append(f"flash attention {' or '.join('on' if is_on else 'off' for is_on in flash)}")
+    return ", ".join(parts)
+
+
+def users_text(rows: Sequence[PlanRow]) -> str:
+    return f"{max((row.setup.n_seq_max for row in rows if row.setup), default=1)} users"
+
+
+def _together_line(rows: Sequence[PlanRow]) -> str:
+    """Return what the users of a single quant get at once; empty for one user, or if not even the bound is known."""
+    speed = rows[0].together if len(rows) == 1 else None
+    if speed is None:
+        return ""
+    basis = "at best" if speed.tok_s_estimate is None else "expected"
+    return f"{together_text(rows[0])} tok/s, each / all at once with {format_count(speed.n)} tokens each, {basis}"
+
+
+def together_text(row: PlanRow) -> str:
+    """Return `8.30 / 33.2`, the speeds of each user and of all; after a `~` if expected, else the bound."""
+    speed, n_slots = row.together, row.setup.n_seq_max if row.setup else 1
+    if speed is None:
+        return UNKNOWN
+    mark, tok_s = ("", speed.tok_s) if speed.tok_s_estimate is None else ("~", speed.tok_s_estimate)
+    return f"{mark}{format_number(tok_s / n_slots)} / {mark}{format_number(tok_s)}"
