@@ -67,6 +67,7 @@ def main() -> int:
                 ways[way]()
                 latencies[way] = home.latency(asked.quant)
             quiet, tui = latencies[0], latencies[1]
+            assert quiet.p50_ms and tui.p50_ms
             ratios.append(tui.p50_ms / quiet.p50_ms)
             print(
                 f"{number + 1:4} {quiet.p50_ms:10.3f} {quiet.p99_ms:8.3f} {tui.p50_ms:10.3f} {tui.p99_ms:8.3f}"
@@ -129,7 +130,7 @@ class Terminal:
     def __init__(self, command: list[str], environment: Mapping[str, str], columns: int, rows: int) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         )
         os.close(theirs)
@@ -138,13 +139,20 @@ class Terminal:
     @property
     def cpu_s(self) -> float:
         """Seconds of processor time that the program took, its children left out."""
-        times = psutil.Process(self._process.pid).cpu_times()
+        times = psutil.Process(self.process.pid).cpu_times()
         return float(times.user + times.system)
 
     def press(self, keys: bytes) -> None:
         """And forget what was drawn before."""
         self._seen = b""
         os.write(self._ours, keys)
+
+    def drawn_within(self, seconds: float) -> bytes:
+        """Return what is drawn until then, and since the last keys."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and select.select([self._ours], [], [], left)[0] and self._read():
+            pass
+        return self._seen
 
     def wait_for(self, drawn: bytes) -> None:
         """Until these bytes are drawn in one piece."""
@@ -157,7 +165,7 @@ class Terminal:
         while self._read():
             self._seen = b""
         os.close(self._ours)
-        self._process.wait(_LONGEST_SILENCE_S)
+        self.process.wait(_LONGEST_SILENCE_S)
 
     def _read(self) -> bool:
         """Whether anything came; False at the end of the program, and after a long silence."""

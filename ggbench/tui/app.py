@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import pkgutil
 import signal
 from collections.abc import Iterable
@@ -123,8 +124,15 @@ class GgbenchApp(App[None]):
                 with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread
                     loop.add_signal_handler(number, self.exit, None, ExitCode.INTERRUPTED)
 
+        if os.isatty(0):
+            self.set_interval(_WATCH_EVERY_S, self._leave_a_lost_terminal)
         self.call_after_refresh(self.watch_store)
         self.set_interval(_WATCH_EVERY_S, self.watch_store)
+
+    def _leave_a_lost_terminal(self) -> None:
+        """Quit when the terminal is gone and no signal said so, as under nohup: reading it would keep a core busy."""
+        if not os.isatty(0):
+            self.exit(None, ExitCode.INTERRUPTED)
 
     def watch_store(self) -> None:
         """Notify the screens if any process added, ended or deleted a run, while a screen of runs is shown.

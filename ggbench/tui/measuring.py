@@ -70,7 +70,7 @@ class Choices(msgspec.Struct, frozen=True):
     @classmethod
     def load(cls) -> Choices:
         """Return the stored choices; the defaults if there are none, or they cannot be read."""
-        with contextlib.suppress(OSError, UsageError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, UsageError, ValueError, RecursionError):
             return msgspec.json.decode(paths.measure_choices_file().read_bytes(), type=cls)
         return cls()
 

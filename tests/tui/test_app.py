@@ -212,3 +212,18 @@ def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
     drive(GgbenchApp(services), steps, (140, 45))
     with Store.open() as store:
         assert {run.state for run in store.list_runs()} == {"completed"}
+
+
+def test_an_app_without_its_terminal_quits(app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a signal, as under nohup, it would read a dead terminal in a circle."""
+    monkeypatch.setattr("ggbench.tui.app._WATCH_EVERY_S", 0.01)
+    terminal = iter((True,))
+    monkeypatch.setattr("ggbench.tui.app.os.isatty", lambda _: next(terminal, False))
+
+    async def steps(app: App, pilot: Page) -> None:
+        async with asyncio.timeout(10):
+            while app.return_code is None:
+                await pilot.pause()
+
+    drive(app, steps)
+    assert app.return_code == 130

@@ -149,8 +149,9 @@ def test_choices_that_cannot_be_read_are_the_defaults(home: Path) -> None:
     Choices("decode", texts={"decode": {"n_gen": "1k"}}).save()
     (file,) = home.rglob("measure.json")
     assert Choices.load().texts == {"decode": {"n_gen": "1k"}}
-    file.write_text('{"texts": 3}')
-    assert Choices.load() == Choices()
+    for damaged in (b'{"texts": 3}', b'{"kind": "\xff"}', b'{"x":' + b"[" * 100_000):
+        file.write_bytes(damaged)
+        assert Choices.load() == Choices()
 
 
 def test_a_file_that_is_not_here_is_downloaded_or_measured_as_a_twin(

@@ -10,56 +10,32 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
-from pathlib import Path
+from collections.abc import (Generator, Iterator, Sequence)
+from ggbench import (paths)
+from ggbench.engines.contract import (BatchedDecode, Continue, DEFAULT_TIMEOUT_S, Decode, DecodeAtDepth, DescribedDevice, EngineConfig, ProveContext, Source, Workload)
+from ggbench.engines.endings import (Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory)
+from ggbench.engines.events import (ContextProven, Continued, Event, Loaded, Opened, PromptRead, Proving, ReadingPrompts, Ready, RequestEnded)
+from ggbench.engines.llama.config import (whole_steps)
+from ggbench.engines.llama.flags import (server_flags)
+from ggbench.engines.llama.logs import (is_out_of_memory)
+from ggbench.engines.llama.rpc_client import (find_unusable)
+from ggbench.engines.llama_server.answers import (answer)
+from ggbench.engines.llama_server.config import (HOST, LlamaServerConfig, NAME, SERVED_AT)
+from ggbench.engines.llama_server.process import (Build, ServerProcess, describe_build)
+from ggbench.engines.server.client import (Client)
+from ggbench.engines.server.config import (Address)
+from ggbench.engines.server.engine import (EndpointEngine)
+from ggbench.errors import (EngineFailed, GgbenchError, NetworkError, UsageError)
+from ggbench.gguf_file import (gguf_constants)
+from ggbench.gguf_file.header import (read_model_file)
+from ggbench.gguf_file.twin import (with_vocabulary)
+from ggbench.text import (shorten)
+from msgspec.structs import (replace)
+from pathlib import (Path)
 
-from msgspec.structs import replace
-
-from ggbench import paths
-from ggbench.engines.contract import (
-    DEFAULT_TIMEOUT_S,
-    BatchedDecode,
-    Continue,
-    Decode,
-    DecodeAtDepth,
-    DescribedDevice,
-    EngineConfig,
-    ProveContext,
-    Source,
-    Workload,
-)
-from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.engines.events import (
-    ContextProven,
-    Continued,
-    Event,
-    Loaded,
-    Opened,
-    PromptRead,
-    Proving,
-    ReadingPrompts,
-    Ready,
-    RequestEnded,
-)
-from ggbench.engines.llama.config import whole_steps
-from ggbench.engines.llama.flags import server_flags
-from ggbench.engines.llama.logs import is_out_of_memory
-from ggbench.engines.llama.rpc_client import find_unusable
-from ggbench.engines.llama_server.answers import answer
-from ggbench.engines.llama_server.config import NAME, LlamaServerConfig
-from ggbench.engines.llama_server.process import Build, ServerProcess, describe_build
-from ggbench.engines.server.client import Client
-from ggbench.engines.server.config import Address
-from ggbench.engines.server.engine import EndpointEngine
-from ggbench.errors import EngineFailed, GgbenchError, NetworkError, UsageError
-from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.twin import with_vocabulary
-from ggbench.text import shorten
 
 CONFIG = LlamaServerConfig
 
-_HOST = "127.0.0.1"
 _HEALTH_S = 0.1
 
 
@@ -126,11 +102,11 @@ class LlamaServerEngine(EndpointEngine):
         trace = ["-lv", "4"] if build.can_trace else []
         program, *own = setup.words
         key = secrets.token_hex(16)
-        command = [program, "-m", str(path), *flags, "--host", _HOST, "--port", "0", *trace, *own]
+        command = [program, "-m", str(path), *flags, *SERVED_AT, *trace, *own]
         n_threads = (setup.threads or 0) + (setup.threads_batch or 0)
         process = self._process = ServerProcess(command, key, limit_bytes=limit_bytes, n_threads=n_threads)
         ending = process.wait_for_port(self._cancel, self._timeout_s)
-        address = _OwnAddress(f"http://{_HOST}:{process.port}", key=key)
+        address = _OwnAddress(f"http://{HOST}:{process.port}", key=key)
         if ending is None:
             ending = self._wait_for_health(process, address)
         process.stop_keeping()

@@ -9,12 +9,11 @@ from __future__ import annotations
 import csv
 import functools
 import io
-from collections.abc import Sequence
-
 import msgspec
-from msgspec.structs import asdict
+from collections.abc import (Sequence)
+from ggbench.models.published import (data_text, reads_data)
+from msgspec.structs import (asdict)
 
-from ggbench.models.published import data_text
 
 LLAMA_BENCH = "llama-bench"
 ROWS_FILE = "llama-bench.csv"
@@ -89,12 +88,12 @@ class BenchSource(msgspec.Struct, frozen=True):
 FIELDS = BenchedRow.__struct_fields__
 
 
-@functools.cache
+@reads_data
 def load_benches() -> tuple[BenchedRow, ...]:
     return tuple(parse_benches(data_text(ROWS_FILE)))
 
 
-@functools.cache
+@reads_data
 def load_bench_sources() -> tuple[BenchSource, ...]:
     return msgspec.toml.decode(data_text(SOURCES_FILE), type=dict[str, tuple[BenchSource, ...]])["source"]
 
