@@ -5,22 +5,23 @@ A command's module is imported only when that command runs, so that `--help` sta
 
 from __future__ import annotations
 
-import click
 import errno
 import gc
 import importlib
 import os
 import sys
-from click.shell_completion import (CompletionItem)
-from ggbench import (__version__)
-from ggbench.cli.help import (TOPICS, summary)
-from ggbench.commands.process import (discard_output, escape_missing, open_closed, stoppable)
-from ggbench.errors import (DoesNotFit, ExitCode, GgbenchError, UnknownName)
-from ggbench.machine.address_space import (forbid_core_files, limit_bytes)
-from ggbench.plugins import (plugin_names)
-from ggbench.text import (sanitize)
-from typing import (NoReturn)
+from typing import NoReturn
 
+import click
+from click.shell_completion import CompletionItem
+
+from ggbench import __version__
+from ggbench.cli.help import TOPICS, summary
+from ggbench.commands.process import discard_output, escape_missing, open_closed, stoppable
+from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
+from ggbench.machine.address_space import forbid_core_files, limit_bytes
+from ggbench.plugins import plugin_names
+from ggbench.text import sanitize
 
 GROUPS = {
     "Choose": {

@@ -8,19 +8,20 @@ the vocabulary. Without a valid index, files are read again.
 from __future__ import annotations
 
 import contextlib
-import msgspec
 import os
 import re
 import stat
-from collections.abc import (Iterable, Mapping)
-from contextlib import (suppress)
-from ggbench.errors import (BadFile)
-from ggbench.files import (replace_file)
-from ggbench.gguf_file.quants import (is_sidecar, parse_shard_name, quant_by_ftype)
-from ggbench.hub.repo_records import (RepoFile, RepoVariant, group_variants)
-from ggbench.text import (sanitize, shorten)
-from pathlib import (Path)
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
+import msgspec
+
+from ggbench.errors import BadFile
+from ggbench.files import replace_file
+from ggbench.gguf_file.quants import is_sidecar, parse_shard_name, quant_by_ftype
+from ggbench.hub.repo_records import RepoFile, RepoVariant, group_variants
+from ggbench.text import sanitize, shorten
 
 _MAX_DEPTH = 5
 """Levels below the root: publisher, repo, quant, and two to spare."""

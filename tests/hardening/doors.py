@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
+from ggbench.formats.llama_bench_pasted import read_pasted
+
 from ggbench import paths
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.formats.llama_bench_pasted import read_pasted
 from ggbench.machine.bandwidth import known_bandwidth
 from ggbench.machine.host import default_threads
 from ggbench.machine.profile import find_profile

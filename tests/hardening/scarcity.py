@@ -2,20 +2,28 @@
 
 import resource
 import subprocess
-from collections import (Counter)
-from collections.abc import (Callable, Sequence)
-from functools import (partial)
-from ggbench import (paths)
-from ggbench.engines.contract import (Speculate)
-from ggbench.engines.endings import (Completed, OutOfMemory)
-from ggbench.engines.llama.config import (LlamaConfig, LoadModel, MakeContext)
-from ggbench.engines.process import (WorkerProcess)
-from ggbench.engines.protocol import (Log)
-from pathlib import (Path)
-from tests.hardening.commands import (count_orphans, finish, measuring, measuring_commands, reading_commands, started, workers_of)
-from tests.hardening.served import (served_hub)
-from tests.hardening.trials import (LIMIT_S, Trials)
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
+from ggbench import paths
+from ggbench.engines.contract import Speculate
+from ggbench.engines.endings import Completed, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.protocol import Log
+from tests.hardening.commands import (
+    count_orphans,
+    finish,
+    measuring,
+    measuring_commands,
+    reading_commands,
+    started,
+    workers_of,
+)
+from tests.hardening.served import served_hub
+from tests.hardening.trials import LIMIT_S, Trials
 
 _MIB = 1 << 20
 _MEMORY_MIB = (1, 64, 200, 260, 300, 330, 360, 400, 500, 700)

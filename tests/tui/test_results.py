@@ -1,26 +1,27 @@
 """The Results screen over a real store: what it lists, in which order, and how it moves."""
 
 import contextlib
+import sqlite3
+from pathlib import Path
+
 import msgspec.structs
 import pytest
-import sqlite3
-from ggbench.errors import (StoreError)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (listed_run)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.host import (RunStored, Services)
-from ggbench.tui.screens.results import (MeasuredScreen, ResultsScreen)
-from ggbench.tui.stored_runs import (COLUMNS_OF_RUNS, matching, read_runs)
-from ggbench.tui.widgets.runs_table import (RunsTable)
-from pathlib import (Path)
-from tests.fakes.driving import (check_snapshot, chosen, message, press, runs_table, settle, shown, words_of)
-from tests.fakes.measured import (put_run, start)
-from tests.tui.conftest import (Drive, Look)
-from textual.events import (Key)
-from textual.pilot import (Pilot)
-from textual.widgets import (Input, Label)
-from textual.worker import (WorkerFailed)
+from textual.events import Key
+from textual.pilot import Pilot
+from textual.widgets import Input, Label
+from textual.worker import WorkerFailed
 
+from ggbench.errors import StoreError
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.host import RunStored, Services
+from ggbench.tui.screens.results import MeasuredScreen, ResultsScreen
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching, read_runs
+from ggbench.tui.widgets.runs_table import RunsTable
+from tests.fakes.driving import check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
+from tests.fakes.measured import put_run, start
+from tests.tui.conftest import Drive, Look
 
 Page = Pilot[None]
 

@@ -10,29 +10,52 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import (Generator, Iterator, Sequence)
-from ggbench import (paths)
-from ggbench.engines.contract import (BatchedDecode, Continue, DEFAULT_TIMEOUT_S, Decode, DecodeAtDepth, DescribedDevice, EngineConfig, ProveContext, Source, Workload)
-from ggbench.engines.endings import (Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory)
-from ggbench.engines.events import (ContextProven, Continued, Event, Loaded, Opened, PromptRead, Proving, ReadingPrompts, Ready, RequestEnded)
-from ggbench.engines.llama.config import (whole_steps)
-from ggbench.engines.llama.flags import (server_flags)
-from ggbench.engines.llama.logs import (is_out_of_memory)
-from ggbench.engines.llama.rpc_client import (find_unusable)
-from ggbench.engines.llama_server.answers import (answer)
-from ggbench.engines.llama_server.config import (HOST, LlamaServerConfig, NAME, SERVED_AT)
-from ggbench.engines.llama_server.process import (Build, ServerProcess, describe_build)
-from ggbench.engines.server.client import (Client)
-from ggbench.engines.server.config import (Address)
-from ggbench.engines.server.engine import (EndpointEngine)
-from ggbench.errors import (EngineFailed, GgbenchError, NetworkError, UsageError)
-from ggbench.gguf_file import (gguf_constants)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.gguf_file.twin import (with_vocabulary)
-from ggbench.text import (shorten)
-from msgspec.structs import (replace)
-from pathlib import (Path)
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
 
+from msgspec.structs import replace
+
+from ggbench import paths
+from ggbench.engines.contract import (
+    DEFAULT_TIMEOUT_S,
+    BatchedDecode,
+    Continue,
+    Decode,
+    DecodeAtDepth,
+    DescribedDevice,
+    EngineConfig,
+    ProveContext,
+    Source,
+    Workload,
+)
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engines.events import (
+    ContextProven,
+    Continued,
+    Event,
+    Loaded,
+    Opened,
+    PromptRead,
+    Proving,
+    ReadingPrompts,
+    Ready,
+    RequestEnded,
+)
+from ggbench.engines.llama.config import whole_steps
+from ggbench.engines.llama.flags import server_flags
+from ggbench.engines.llama.logs import is_out_of_memory
+from ggbench.engines.llama.rpc_client import find_unusable
+from ggbench.engines.llama_server.answers import answer
+from ggbench.engines.llama_server.config import HOST, NAME, SERVED_AT, LlamaServerConfig
+from ggbench.engines.llama_server.process import Build, ServerProcess, describe_build
+from ggbench.engines.server.client import Client
+from ggbench.engines.server.config import Address
+from ggbench.engines.server.engine import EndpointEngine
+from ggbench.errors import EngineFailed, GgbenchError, NetworkError, UsageError
+from ggbench.gguf_file import gguf_constants
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.twin import with_vocabulary
+from ggbench.text import shorten
 
 CONFIG = LlamaServerConfig
 

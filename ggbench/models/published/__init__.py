@@ -9,14 +9,15 @@ from __future__ import annotations
 import csv
 import functools
 import math
-import msgspec
 import re
-from collections.abc import (Callable, Mapping)
-from ggbench.errors import (BadFile)
-from ggbench.text import (shorten)
-from msgspec import (field)
-from typing import (Any, TypeVar)
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+import msgspec
+from msgspec import field
+
+from ggbench.errors import BadFile
+from ggbench.text import shorten
 
 _NUMBER = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)(?: ± ([0-9.]+))?\s*(MB|MiB|W)?")
 _SCALES = {"MB": 1e-3, "MiB": 1 / 1024, "W": 1e4}

@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import csv
-import functools
 import io
-import msgspec
-from collections.abc import (Sequence)
-from ggbench.models.published import (data_text, reads_data)
-from msgspec.structs import (asdict)
+from collections.abc import Sequence
 
+import msgspec
+from msgspec.structs import asdict
+
+from ggbench.models.published import data_text, reads_data
 
 LLAMA_BENCH = "llama-bench"
 ROWS_FILE = "llama-bench.csv"

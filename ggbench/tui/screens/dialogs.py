@@ -8,32 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import msgspec
-from collections.abc import (Mapping)
-from ggbench.errors import (UsageError)
-from ggbench.machine.description import (describe_machine)
-from ggbench.machine.known_devices import (known_devices)
-from ggbench.show.glossary import (FORMULA, terms)
-from ggbench.sizing.budget import (CARD_RESERVE_BYTES, described_budget)
-from ggbench.sizing.plan_record import (Budget)
-from ggbench.text import (sanitize, shorten)
-from ggbench.tui.tables import (has_words)
-from ggbench.units import (GIB, format_bandwidth, format_bytes)
-from rich.table import (Table)
-from rich.text import (Text)
-from textual import (on)
-from textual.app import (ComposeResult)
-from textual.await_complete import (AwaitComplete)
-from textual.binding import (Binding, BindingType)
-from textual.command import (CommandPalette)
-from textual.containers import (Horizontal, Vertical, VerticalScroll)
-from textual.dom import (DOMNode)
-from textual.events import (Click)
-from textual.screen import (ModalScreen, Screen)
-from textual.widgets import (Button, Input, Label, OptionList, Static)
-from textual.widgets.option_list import (Option)
-from typing import (Any, ClassVar, Literal, TypeAlias, TypeVar)
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
+import msgspec
+from rich.table import Table
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
+from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.dom import DOMNode
+from textual.events import Click
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Button, Input, Label, OptionList, Static
+from textual.widgets.option_list import Option
+
+from ggbench.errors import UsageError
+from ggbench.machine.description import describe_machine
+from ggbench.machine.known_devices import known_devices
+from ggbench.show.glossary import FORMULA, terms
+from ggbench.sizing.budget import CARD_RESERVE_BYTES, described_budget
+from ggbench.sizing.plan_record import Budget
+from ggbench.text import sanitize, shorten
+from ggbench.tui.tables import has_words
+from ggbench.units import GIB, format_bandwidth, format_bytes
 
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
 _FORMS: dict[ReportForm, str] = {
