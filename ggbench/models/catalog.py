@@ -233,10 +233,10 @@ class _Entry(msgspec.Struct, frozen=True, dict=True):
             if "missing required" in text:
                 missing = [name for name in _REQUIRED if name not in self.values]
                 self.fail("", f"model {self.id!r} is missing {', '.join(missing)}")
-            found = _OF_ERROR.search(text) or _OF_ERROR.match(place)
+            found = _OF_ERROR.search(text) or _OF_ERROR.search(place)
             key = found[1] if found else ""
             is_text = " matching regex" in text  # which is no help
-            self.fail(key, f"{key}: {f'{self.values[key]!r} is not of its form' if is_text else text}")
+            self.fail(key, f"{key}: {f'{self.values.get(key)!r} is not of its form' if is_text else text}")
         except UsageError as error:
             words = re.findall(r"\w+", error.message)
             culprit = next((word for word in words if (self.number, word) in self.file.lines), "")

@@ -259,6 +259,7 @@ def test_example_in_the_head_of_the_shipped_file_is_a_model(write_models: WriteM
         ('[[model]]\nid = "a"\nrepo = "../etc/passwd"\n', 3, "repo: "),
         ('[[model]]\nid = "a"\nfile_pattern = "../{quant}.gguf"\n', 3, "file_pattern: "),
         ('[[model]]\nid = "a"\nquants = [\n  "q8_0",\n  8,\n]\n', 3, "quants: Expected `str`, got `int`"),
+        ('[[model]]\nid = "a"\nfile_bytes = { "q/8" = 5 }\n', 3, "file_bytes: "),
         ('[[model]]\nid = "a"\ntitle = "red \\u001b[31m"\n', 3, "title: "),
         ('\n["qwen1.5-7b"]\nrepo = "me/mirror"\n', 2, "a model begins with [[model]]"),
         ('# hm\n[model]\nid = "a"\n', 2, "two pairs of brackets"),
