@@ -75,7 +75,7 @@ def reject_checkpoint(place: Path) -> None:
     if place.suffix.lower() == ".safetensors" or (folder == place and any(folder.glob("*.safetensors"))):
         raise BadFile(
             f"{sanitize(str(place))} has safetensors, not GGUF",
-            f"give the folder of the checkpoint, with its config.json: transformers:{sanitize(str(folder))}",
+            f"plan and measure the checkpoint, with its config.json, as transformers:{sanitize(str(folder))}",
         )
 
 
@@ -169,7 +169,7 @@ class HeaderIndex:
         self._known: dict[str, _Entry] = {}
         self._seen: dict[str, _Entry] = {}
         self._changed = False
-        with suppress(OSError, msgspec.DecodeError, RecursionError):
+        with suppress(OSError, ValueError, RecursionError):
             with file.open("rb") as source:
                 index = msgspec.json.decode(source.read(_MAX_INDEX_BYTES), type=_Index)
             self._known = index.files if index.version == _VERSION else {}

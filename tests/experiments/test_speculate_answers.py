@@ -72,6 +72,7 @@ def test_a_server_answers_in_turns_and_twice_as_fast_with_drafts(
     assert [(each.name, each.n_tokens) for each in run.result.texts] == [(name, 20) for name in TEXTS]
     assert {(round(each.gain.value, 6), each.difference, each.k) for each in run.result.texts} == {(2.0, "", 5)}
     assert run.result.pair.spec_type == "draft-simple" and run.result.pair.draft is not None
+    assert PRESENTER.short_answer(run).startswith("2.")
     assert PRESENTER.answer(run).startswith("faster on prose (2")
     flags = json.loads((tmp_path / "flags.json").read_text())  # of the last start, which the second round has first
     assert "--spec-type" in flags and flags[flags.index("--spec-draft-n-max") + 1] == "5"

@@ -1,37 +1,36 @@
 """The Library: which models there are, and what is planned for the quants of one."""
 
 import asyncio
-import re
-import threading
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-
 import msgspec.structs
 import pytest
-from textual.pilot import Pilot
-from textual.widgets import Input
+import re
+import threading
+from collections.abc import (Iterator, Sequence)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (StoreError)
+from ggbench.experiments.decode.record import (DecodeSettings)
+from ggbench.models.catalog import (load_catalog)
+from ggbench.runs.experiment import (Job)
+from ggbench.runs.run import (Settings)
+from ggbench.runs.store.database import (Store)
+from ggbench.sizing.plan_record import (Budget, PlannedForecast)
+from ggbench.tui.app import (GgbenchApp)
+from ggbench.tui.host import (RunStored, Services)
+from ggbench.tui.model_list import (grouped, list_models)
+from ggbench.tui.widgets.models_pane import (ModelList)
+from ggbench.tui.widgets.quants_table import (QuantsTable)
+from pathlib import (Path)
+from tests.fakes.candidates import (measured_loss, turn_of)
+from tests.fakes.driving import (ask, choose, names, press, settle, table, with_disk, words_of)
+from tests.fakes.jobs import (FakeServices)
+from tests.fakes.library import (BUDGET, FakePlanner, local, plan_row, planned)
+from tests.fakes.measured import (put_run, start)
+from tests.fakes.watched import (WAIT_S, WatchedQueue)
+from tests.tui.conftest import (Drive)
+from textual.pilot import (Pilot)
+from textual.widgets import (Input)
 
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import StoreError
-from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.models.catalog import load_catalog
-from ggbench.runs.experiment import Job
-from ggbench.runs.run import Settings
-from ggbench.runs.store.database import Store
-from ggbench.sizing.plan_record import Budget, PlannedForecast
-from ggbench.tui.app import GgbenchApp
-from ggbench.tui.host import RunStored, Services
-from ggbench.tui.model_list import grouped, list_models
-from ggbench.tui.widgets.models_pane import ModelList
-from ggbench.tui.widgets.quants_table import QuantsTable
-from tests.fakes.candidates import measured_loss, turn_of
-from tests.fakes.driving import ask, choose, names, press, settle, table, with_disk, words_of
-from tests.fakes.jobs import FakeServices
-from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
-from tests.fakes.measured import put_run, start
-from tests.fakes.watched import WAIT_S, WatchedQueue
-from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
@@ -77,6 +76,23 @@ def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive:
         assert sorted(names(app)) == ["q2_k", "q4_k_m", "q8_0"]
 
     drive(app, steps)
+
+
+@pytest.mark.parametrize(
+    ("device", "shown"),
+    [
+        ("Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz", "on Xeon Gold 6248R · 22.0 GiB free of 64.0 GiB (g)"),
+        ("AMD EPYC 9554 64-Core Processor", "on EPYC 9554 · 22.0 GiB free of 64.0 GiB (g)"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "on RTX PRO 6000 Blackwell Work… · 22.0 GiB free (g)"),
+    ],
+)
+def test_the_machine_is_named_beside_the_needs(services: Services, drive: Drive, device: str, shown: str) -> None:
+    budget = msgspec.structs.replace(BUDGET, device=device, on_gpu=False)
+
+    async def steps(app: App, pilot: Page) -> None:
+        assert words_of(app).splitlines()[1].strip().endswith(shown)
+
+    drive(App(msgspec.structs.replace(services, machine_budgets=lambda _setup: [budget])), steps)
 
 
 def test_a_later_choice_wins(app: App, planner: FakePlanner, drive: Drive) -> None:
@@ -428,6 +444,7 @@ def test_marked_quants_are_measured(
         queue = WatchedQueue(app.run_queue)
         await press(app, pilot, "enter", "space")
         assert "1 marked" in words_of(app)
+        assert table(app).cursor_row == 0
         await press(app, pilot, "space")
         assert "marked" not in words_of(app)
         await press(app, pilot, "space", "b", "enter")

@@ -40,14 +40,13 @@ from ggbench.engines.events import (
     ReadingPrompts,
     Ready,
     RequestEnded,
-    Steps,
 )
 from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags
 from ggbench.engines.llama.logs import is_out_of_memory
 from ggbench.engines.llama.rpc_client import find_unusable
 from ggbench.engines.llama_server.answers import answer
-from ggbench.engines.llama_server.config import NAME, LlamaServerConfig
+from ggbench.engines.llama_server.config import HOST, NAME, SERVED_AT, LlamaServerConfig
 from ggbench.engines.llama_server.process import Build, ServerProcess, describe_build
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.config import Address
@@ -60,7 +59,6 @@ from ggbench.text import shorten
 
 CONFIG = LlamaServerConfig
 
-_HOST = "127.0.0.1"
 _HEALTH_S = 0.1
 
 
@@ -127,11 +125,11 @@ class LlamaServerEngine(EndpointEngine):
         trace = ["-lv", "4"] if build.can_trace else []
         program, *own = setup.words
         key = secrets.token_hex(16)
-        command = [program, "-m", str(path), *flags, "--host", _HOST, "--port", "0", *trace, *own]
+        command = [program, "-m", str(path), *flags, *SERVED_AT, *trace, *own]
         n_threads = (setup.threads or 0) + (setup.threads_batch or 0)
         process = self._process = ServerProcess(command, key, limit_bytes=limit_bytes, n_threads=n_threads)
         ending = process.wait_for_port(self._cancel, self._timeout_s)
-        address = _OwnAddress(f"http://{_HOST}:{process.port}", key=key)
+        address = _OwnAddress(f"http://{HOST}:{process.port}", key=key)
         if ending is None:
             ending = self._wait_for_health(process, address)
         process.stop_keeping()
@@ -217,20 +215,13 @@ class LlamaServerEngine(EndpointEngine):
         """
         n_slot = self._model.n_ctx or self._n_ctx
         n_slots = max(1, min(self._n_seq_max, self._n_ctx // n_slot))
-        n_prompt = n_slot - 2  # llama-server never uses the last cell of a slot
-        began, batch_ns, token_ns = time.perf_counter(), 0, 0
-        for item in self._run_watched(BatchedDecode(n_prompt, 1, n_slots)):
+        for item in self._run_watched(BatchedDecode(n_slot - 2, 1, n_slots)):  # it never uses the last cell of a slot
             match item:
                 case ReadingPrompts(share):
                     yield Proving("fill", share)
-                case PromptRead():
-                    batch_ns = item.elapsed_ns
-                case Steps():
-                    token_ns = max(token_ns, *item.step_ns)
                 case Ending():
                     if isinstance(item, Completed):
-                        seconds, is_full = time.perf_counter() - began, n_slots * n_slot >= self._n_ctx
-                        yield ContextProven(seconds, n_prompt * n_slots, batch_ns, token_ns, "decoded", is_full)
+                        yield ContextProven(full=n_slots * n_slot >= self._n_ctx)
                     yield self._explained(item, workload)
 
     def _run_watched(self, workload: Workload) -> Iterator[Event | Ending]:

@@ -51,7 +51,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-d --n-depth",
-            "Time steps with N tokens already in the cache, e.g. 0,4k; those beyond the training context are left out.",
+            "Tokens already in the cache, e.g. 0,4k; those beyond the training context are left out.",
             DEPTH_LIST,
         ),
     ] = (0, 4096)
@@ -63,7 +63,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         str,
         Option(
             "--spec-type",
-            "With --engine llama-server, its type of drafts, e.g. ngram-simple. Default: by the draft's file.",
+            "Type of a llama-server's drafts, e.g. ngram-simple, with --engine. Default: by the draft's file.",
             FieldKind(str, metavar="TYPE"),
             shown="",
         ),

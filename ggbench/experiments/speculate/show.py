@@ -121,6 +121,21 @@ class SpeculatePresenter(Presenter):
         found = result_of(run)
         return verdict(found) if found else ""
 
+    def short_answer(self, run: Run) -> str:
+        """Return `0.50–1.31 x on texts`, else `at most 2.6 x` or, of a random router, `break-even 1.9–3.2`."""
+        found = result_of(run)
+        if found is None or not (found.texts or found.cases):
+            return ""
+        if gains := [each.gain.value for each in found.texts]:
+            low, high = (format_number(gain, 2) for gain in (min(gains), max(gains)))
+            return f"{low if low == high else f'{low}–{high}'} x on texts"
+        if found.pair.has_random_router:
+            most = min((each.step for each in found.cases), key=lambda step: step.break_even.value)
+            ends = most.least_break_even_len, most.break_even.value
+            return f"break-even {'–'.join(format_number(end, 2) for end in ends if end is not None)}"
+        gain = max(each.step.best_speedup.value for each in found.cases)
+        return f"at most {format_number(gain, 2)} x"
+
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
         """Plot speed-up against tokens per step for each k and, dashed, the break-even, one figure for each depth."""
         found = [run.result if isinstance(run.result, SpeculateResult) else None for run in runs]
