@@ -1,36 +1,37 @@
 """The Library: which models there are, and what is planned for the quants of one."""
 
 import asyncio
-import msgspec.structs
-import pytest
 import re
 import threading
-from collections.abc import (Iterator, Sequence)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (StoreError)
-from ggbench.experiments.decode.record import (DecodeSettings)
-from ggbench.models.catalog import (load_catalog)
-from ggbench.runs.experiment import (Job)
-from ggbench.runs.run import (Settings)
-from ggbench.runs.store.database import (Store)
-from ggbench.sizing.plan_record import (Budget, PlannedForecast)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.host import (RunStored, Services)
-from ggbench.tui.model_list import (grouped, list_models)
-from ggbench.tui.widgets.models_pane import (ModelList)
-from ggbench.tui.widgets.quants_table import (QuantsTable)
-from pathlib import (Path)
-from tests.fakes.candidates import (measured_loss, turn_of)
-from tests.fakes.driving import (ask, choose, names, press, settle, table, with_disk, words_of)
-from tests.fakes.jobs import (FakeServices)
-from tests.fakes.library import (BUDGET, FakePlanner, local, plan_row, planned)
-from tests.fakes.measured import (put_run, start)
-from tests.fakes.watched import (WAIT_S, WatchedQueue)
-from tests.tui.conftest import (Drive)
-from textual.pilot import (Pilot)
-from textual.widgets import (Input)
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+import msgspec.structs
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import StoreError
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.models.catalog import load_catalog
+from ggbench.runs.experiment import Job
+from ggbench.runs.run import Settings
+from ggbench.runs.store.database import Store
+from ggbench.sizing.plan_record import Budget, PlannedForecast
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.host import RunStored, Services
+from ggbench.tui.model_list import grouped, list_models
+from ggbench.tui.widgets.models_pane import ModelList
+from ggbench.tui.widgets.quants_table import QuantsTable
+from tests.fakes.candidates import measured_loss, turn_of
+from tests.fakes.driving import ask, choose, names, press, settle, table, with_disk, words_of
+from tests.fakes.jobs import FakeServices
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row, planned
+from tests.fakes.measured import put_run, start
+from tests.fakes.watched import WAIT_S, WatchedQueue
+from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
