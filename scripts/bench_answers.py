@@ -62,7 +62,7 @@ def main() -> int:
             return 0
         bundle, model = folder / "bundle.zip", shlex.quote(newest[0].subject.model)
         export = ("-m", "ggbench", "export", str(newest[0].run_id), "--bundle", str(bundle), "-q")
-        _run((sys.executable, "-P", *export), {**base, "XDG_DATA_HOME": str(homes["", "small"])})
+        run_once((sys.executable, "-P", *export), {**base, "XDG_DATA_HOME": str(homes["", "small"])})
         jobs: dict[tuple[str, str, str], tuple[tuple[str, ...], dict[str, str]]] = {
             (text, "", ""): (words, base) for text, words in (_EMPTY, _BASE)
         }
@@ -77,7 +77,7 @@ def main() -> int:
         peaks: dict[tuple[str, str, str], list[int]] = {job: [] for job in jobs}
         for number in range(asked.rounds + 1):
             for job in jobs if number % 2 else reversed(jobs):
-                taken_s, peak_bytes = _run(*jobs[job])
+                taken_s, peak_bytes = run_once(*jobs[job])
                 if number:
                     seconds[job].append(taken_s)
                     peaks[job].append(peak_bytes)
@@ -131,7 +131,7 @@ def checked_out(commit: str, folder: Path) -> Path:
     return tree
 
 
-def _run(words: Sequence[str], environment: dict[str, str]) -> tuple[float, int]:
+def run_once(words: Sequence[str], environment: dict[str, str]) -> tuple[float, int]:
     """Return the seconds and the peak memory of a process."""
     begun = time.perf_counter()
     with subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 from datetime import date
@@ -18,17 +19,25 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a few trials of each row, in less than 20 seconds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", type=Path, nargs="*", default=(), metavar="FILE", help="damage these headers too")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of two front ends at once")
+    parser.add_argument("--charts", type=Path, metavar="FOLDER", help="draw what grows with the store into it, as SVG")
     asked = parser.parse_args()
     # What a shell or `nohup` makes programs in the background ignore, ggbench ignores too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     chosen = asked.rows or [name for name in ROWS if not asked.quick or name not in SLOW]
     rows = []
-    for row, seconds in run_rows(chosen, is_quick=asked.quick, seed=asked.seed, real=asked.real):
+    made = run_rows(chosen, is_quick=asked.quick, seed=asked.seed, real=asked.real, minutes=asked.minutes)
+    for row, seconds in made:
         rows.append(row)
         print(f"{row.name}: {row.tried:,} in {seconds:.0f} s, {'clean' if row.is_clean else 'FAULTS'}", flush=True)
-        for fault in row.faults:
-            print(f"  {fault}", flush=True)
+        for line in (*row.faults, *row.said):
+            print(f"  {line}", flush=True)
+        if row.chart is not None and asked.charts is not None:
+            import vl_convert
+
+            picture = asked.charts / f"{row.name.replace(' ', '-')}.svg"
+            picture.write_text(vl_convert.vegalite_to_svg(json.dumps(row.chart)), encoding="utf-8")
     print(f"\n{date.today()}\n\n{markdown(rows)}")
     return 0 if all(row.is_clean for row in rows) else 1
 

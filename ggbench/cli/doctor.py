@@ -22,9 +22,10 @@ def command(with_paths: bool, output: Output) -> None:
     """Check llama.cpp, this machine and ggbench's own files, and say how to fix what is wrong.
 
     It checks: llama.cpp's build (missing instruction sets and backends, CUDA version vs driver), GPUs and the programs
-    that use them, the CPU governor, huge pages, memory and its limits, disk space, the results file, the Hub token
-    (location, never value) and bandwidth calibration. Problems make something fail; advice makes measurements faster or
-    more reliable. Nothing is measured or changed, and no network is used.
+    that use them, the CPU governor, huge pages, memory and its limits, disk space, the results file, catalogs, lists,
+    caches, processes that a killed ggbench left, the Hub token (location, never value) and bandwidth calibration.
+    Problems make something fail; advice makes measurements faster or more reliable. Nothing is measured or changed, and
+    no network is used.
 
     The output is Markdown to paste into a bug report, without names of users, hosts and servers; folders are shown
     relative to the home folder.

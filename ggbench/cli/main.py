@@ -19,7 +19,7 @@ from ggbench import __version__
 from ggbench.cli.help import TOPICS, summary
 from ggbench.commands.process import discard_output, escape_missing, open_closed, stoppable
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
-from ggbench.machine.address_space import limit_bytes
+from ggbench.machine.address_space import forbid_core_files, limit_bytes
 from ggbench.plugins import plugin_names
 from ggbench.text import sanitize
 
@@ -57,7 +57,7 @@ GROUPS = {
     },
     "Also": {
         "tui": "Choose, measure and compare in a terminal interface.",
-        "demo": "The whole workflow in two minutes, without a network.",
+        "demo": "A tour in a minute, without a network.",
         "doctor": "Check this machine and say how to fix problems.",
         "profile": "Measure this machine once, to forecast any model for it.",
         "help": "Help of a command or a topic.",
@@ -146,6 +146,7 @@ def main(args: list[str] | None = None) -> NoReturn:
     gc.set_threshold(50_000)  # importing creates many objects but no garbage
     open_closed()
     escape_missing()
+    forbid_core_files()
     with stoppable():
         try:
             status = _run(args)

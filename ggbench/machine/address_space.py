@@ -27,6 +27,11 @@ def set_limit(n_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (n_bytes if hard == resource.RLIM_INFINITY else min(n_bytes, hard), hard))
 
 
+def forbid_core_files() -> None:
+    """Keep a crash of this process or its children from leaving a file as large as a model in the user's folder."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
 def limit_data(pid: int, n_bytes: int) -> None:
     """Limit what a child may allocate from now on, mapped files not counted; only on Linux.
 

@@ -92,7 +92,7 @@ def _machine_key(cpu: Cpu, ram: Ram, threads: int) -> str:
 def _read(file: Path) -> dict[str, Bandwidth]:
     try:
         entries = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, Bandwidth]]).get(_SECTION, {})
-    except (OSError, msgspec.DecodeError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return {key: entry for key, entry in entries.items() if entry.bytes_per_s > 0 and entry.source.isprintable()}
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ggbench import paths
 from ggbench.engines.server.config import is_url
 from ggbench.errors import BadFile, UsageError
-from ggbench.files import replace_file
+from ggbench.files import replace_file, write_new
 from ggbench.paths import expand_path, path_exists
 from ggbench.text import sanitize
 
@@ -168,17 +168,35 @@ def forget_server(base_url: str) -> None:
     _write(_Remembered(known.places, tuple(each for each in known.servers if each != base_url)))
 
 
+def are_places_damaged() -> bool:
+    """Return whether the file of added places and servers is there but cannot be read, so that none is listed."""
+    return _stored() is None
+
+
 def _read() -> _Remembered:
-    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeError):
+    return _stored() or _Remembered()
+
+
+def _stored() -> _Remembered | None:
+    """Return what is remembered; None if the file is damaged."""
+    try:
         with paths.added_places_file().open("rb") as source:
             content = source.read(_MAX_BYTES)
+    except FileNotFoundError:
+        return _Remembered()
+    except OSError:
+        return None
+    with contextlib.suppress(ValueError, RecursionError):
         return msgspec.json.decode(content, type=_Remembered)
-    return _Remembered()
+    return None
 
 
 def _write(known: _Remembered) -> None:
+    """Write the file; a damaged one is kept under another name."""
     file = paths.added_places_file()
     try:
+        if are_places_damaged():
+            write_new(file.parent, f"{file.stem}.broken", file.suffix, file.read_bytes())
         replace_file(file, msgspec.json.format(msgspec.json.encode(known)))
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "its name is not text"

@@ -169,7 +169,7 @@ class HeaderIndex:
         self._known: dict[str, _Entry] = {}
         self._seen: dict[str, _Entry] = {}
         self._changed = False
-        with suppress(OSError, msgspec.DecodeError, RecursionError):
+        with suppress(OSError, ValueError, RecursionError):
             with file.open("rb") as source:
                 index = msgspec.json.decode(source.read(_MAX_INDEX_BYTES), type=_Index)
             self._known = index.files if index.version == _VERSION else {}

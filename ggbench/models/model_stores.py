@@ -216,5 +216,5 @@ def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
         return msgspec.json.decode(raw, type=kind) if len(raw) <= _MAX_BYTES else None
-    except (OSError, msgspec.DecodeError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         return None

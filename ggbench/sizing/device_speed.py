@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 
@@ -12,7 +11,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.known_devices import KnownDevice, recognize_device
-from ggbench.models.published import data_text
+from ggbench.models.published import data_text, reads_data
 from ggbench.sizing.placement import Placement, place_bandwidths
 from ggbench.sizing.plan_record import Budget, DeviceMemory
 from ggbench.sizing.theory.offload import HOST
@@ -50,7 +49,7 @@ class FittedSpeeds(msgspec.Struct, frozen=True):
     prompt: SpeedModel
 
 
-@functools.cache
+@reads_data
 def fitted_speeds() -> FittedSpeeds:
     return msgspec.json.decode(data_text("device-speed.json"), type=FittedSpeeds)
 

@@ -70,16 +70,14 @@ class Choices(msgspec.Struct, frozen=True):
     @classmethod
     def load(cls) -> Choices:
         """Return the stored choices; the defaults if there are none, or they cannot be read."""
-        with contextlib.suppress(OSError, UsageError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, UsageError, ValueError, RecursionError):
             return msgspec.json.decode(paths.measure_choices_file().read_bytes(), type=cls)
         return cls()
 
     def save(self) -> None:
         """Store them, unless the config folder cannot be written."""
         with contextlib.suppress(OSError, UsageError):
-            path = paths.measure_choices_file()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, msgspec.json.encode(self))
+            replace_file(paths.measure_choices_file(), msgspec.json.encode(self))
 
 
 class Chosen(msgspec.Struct, frozen=True):

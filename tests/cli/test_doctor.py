@@ -1,11 +1,20 @@
 """`ggbench doctor` on this machine, with faults planted in its folders."""
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ggbench.engines.llama.build import LlamaBuild
-from ggbench.paths import caches_dir, results_file
+from ggbench.paths import (
+    added_places_file,
+    caches_dir,
+    header_index_file,
+    measure_choices_file,
+    results_file,
+    user_models_file,
+)
 from tests.cli.conftest import Run
 from tests.fakes.nvml import install, replay
 
@@ -69,6 +78,50 @@ def test_a_damaged_store_is_reported_and_left(ggbench: Run) -> None:
     assert ran.json["schema"] == "ggbench.doctor/1"
     assert "store.damaged" in codes(ran.json)
     assert results_file().read_bytes() == b"garbage" * 100
+
+
+def test_damaged_lists_catalogs_and_caches_are_named(ggbench: Run, home: Path) -> None:
+    user_models_file().parent.mkdir(parents=True)
+    user_models_file().write_text("[[model]]\nid = 3\n")
+    for file in (added_places_file(), measure_choices_file(), header_index_file()):
+        file.write_bytes(b'{"places": ["\xff')
+    added_places_file().with_name("places.broken-2.json").touch()
+
+    ran = ggbench("doctor", "--json")
+
+    found = {each["code"]: f"{each['message']}: {each['hint']}" for each in ran.json["findings"]}
+    assert "models.toml, line 2: id has to be" in found["catalog.damaged"]
+    assert "places.json is damaged, so none of the folders" in found["places.damaged"]
+    assert "places.broken-2.json" in found["places.set_aside"]
+    assert codes(ran.json).count("cache.damaged") == 2
+    assert str(home) not in ran.out
+
+
+class _Process:
+    """A process of this user as psutil shows it; without a parent, the first process has adopted it."""
+
+    pid, name = 4242, staticmethod(lambda: "python3")
+    uids, memory_info = (staticmethod(lambda: SimpleNamespace(real=os.getuid(), rss=5 << 30)) for _ in range(2))
+
+    def __init__(self, words: str, parent: str = "") -> None:
+        self.cmdline = words.split
+        self.parent = (lambda: _Process(parent)) if parent else (lambda: None)
+
+
+def test_a_worker_or_server_without_its_ggbench_is_named(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, server = "python3 -m ggbench.engines.llama.worker 5", "llama-server --host 127.0.0.1 --port 0 -lv 4"
+    processes = [
+        _Process(worker), _Process(server), _Process(worker, "ggbench bench"), _Process(server, "python3 keeper"),
+        _Process("llama-server --host 127.0.0.1 --port 8080"),
+    ]  # fmt: skip
+    monkeypatch.setattr("psutil.process_iter", lambda: iter(processes))
+
+    found = [each for each in ggbench("doctor", "--json").json["findings"] if each["code"] == "process.left"]
+
+    assert [each["message"] for each in found] == [
+        f"{name} of a ggbench that is gone still runs (pid 4242, 5.00 GiB)" for name in ("a worker", "a llama-server")
+    ]
+    assert {each["hint"] for each in found} == {"kill 4242"}
 
 
 def test_a_missing_llama_cpp_is_reported(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,28 +1,27 @@
 """Drafts of a server, measured by its answers with and without them."""
 
 import io
-from pathlib import Path
-
 import pytest
-from msgspec.structs import replace
-from rich.console import Console
+from ggbench.commands.options import (run_by)
+from ggbench.engines.events import (Continued)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (Unsupported, UsageError)
+from ggbench.experiments.speculate.measure import (EXPERIMENT)
+from ggbench.experiments.speculate.record import (AnsweredText, SpeculateResult, SpeculateSettings)
+from ggbench.experiments.speculate.show import (PRESENTER)
+from ggbench.experiments.speculate.texts import (TEXTS, answered_texts)
+from ggbench.experiments.speculate.verdict import (server_line)
+from ggbench.models.targets import (Target)
+from ggbench.runs.driver import (run_job)
+from ggbench.runs.experiment import (Job)
+from ggbench.runs.progress import (Finished)
+from ggbench.runs.session import (run_context)
+from ggbench.stats.intervals import (Expected)
+from msgspec.structs import (replace)
+from pathlib import (Path)
+from rich.console import (Console)
+from tests.fakes.llama_server import (install)
 
-from ggbench.commands.options import run_by
-from ggbench.engines.events import Continued
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import Unsupported, UsageError
-from ggbench.experiments.speculate.measure import EXPERIMENT
-from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings
-from ggbench.experiments.speculate.show import PRESENTER
-from ggbench.experiments.speculate.texts import TEXTS, answered_texts
-from ggbench.experiments.speculate.verdict import server_line
-from ggbench.models.targets import Target
-from ggbench.runs.driver import run_job
-from ggbench.runs.experiment import Job
-from ggbench.runs.progress import Finished
-from ggbench.runs.session import run_context
-from ggbench.stats.intervals import Expected
-from tests.fakes.llama_server import install
 
 
 def _answer(is_drafted: bool, number: int, ns: int, text: str = "a b c") -> AnsweredText:
@@ -68,6 +67,7 @@ def test_a_server_answers_in_turns_and_twice_as_fast_with_drafts(trained: Target
     assert [(each.name, each.n_tokens) for each in run.result.texts] == [(name, 20) for name in TEXTS]
     assert {(round(each.gain.value, 6), each.difference, each.k) for each in run.result.texts} == {(2.0, "", 5)}
     assert run.result.pair.spec_type == "draft-simple" and run.result.pair.draft is not None
+    assert PRESENTER.short_answer(run).startswith("2.")
     assert PRESENTER.answer(run).startswith("faster on prose (2")
     line = server_line(run, run.result)
     assert f"-md {trained.path} --spec-type draft-simple" in line and "--spec-draft-n-max 5" in line

@@ -1,6 +1,7 @@
 """Every way in which bytes are damaged: in storage, on the network, and by someone who means harm."""
 
 import random
+import re
 import struct
 from collections.abc import Callable
 
@@ -104,10 +105,44 @@ MUTATIONS: dict[str, Mutation] = {
 }  # fmt: skip
 
 
+_VALUE = re.compile(rb'"[^"\n]*"|-?\d[\d.eE+-]*|\b(?:true|false|null)\b')
+_VALUES = (
+    b"0", b"-1", b"1", b"1e308", b"1e-320", b"-0.0", b"9223372036854775808", b"1" * 5000, b"nan", b"NaN", b"inf",
+    b'""', b'"\\u001b[2J"', b'"\\ud800"', b'"../../x"', b'"' + b"x" * 5000 + b'"', b"null", b"true", b"[]", b"{}",
+    b'["a"]', b'{"a":1}', b"[" * 5000,
+)  # fmt: skip
+
+
+def _another_value(draw: random.Random, data: bytearray) -> None:
+    if found := list(_VALUE.finditer(data)):
+        begin, end = draw.choice(found).span()
+        data[begin:end] = draw.choice(_VALUES)
+
+
+def _value_elsewhere(draw: random.Random, data: bytearray) -> None:
+    """A value, or a name, in place of another."""
+    if found := list(_VALUE.finditer(data)):
+        (begin, end), other = draw.choice(found).span(), draw.choice(found)[0]
+        data[begin:end] = other
+
+
+def _line_elsewhere(draw: random.Random, data: bytearray) -> None:
+    lines = data.splitlines(keepends=True)
+    line = lines.pop(draw.randrange(len(lines)))
+    lines.insert(draw.randrange(len(lines) + 1), line * draw.randrange(3))
+    data[:] = b"".join(lines)
+
+
+TEXT_MUTATIONS: dict[str, Mutation] = {
+    "another value": _another_value, "a value elsewhere": _value_elsewhere, "a line elsewhere": _line_elsewhere
+}  # fmt: skip
+"""Damage of JSON, TOML and CSV that mostly leaves them such."""
+
+
 def damaged(content: bytes, draw: random.Random, kind: str) -> bytes:
     """Return the content with one damage of this kind, and in one of four cases a second one of any kind."""
     data = bytearray(content)
-    MUTATIONS[kind](draw, data)
+    (MUTATIONS | TEXT_MUTATIONS)[kind](draw, data)
     if data and not draw.randrange(4):
         MUTATIONS[draw.choice(list(MUTATIONS))](draw, data)
     return bytes(data)

@@ -8,6 +8,7 @@ import random
 import signal
 import sqlite3
 import subprocess
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,11 +25,16 @@ from tests.hardening.served import served_hub
 from tests.hardening.trials import Trials, ggbench
 
 _WAYS = ("kill ggbench", "kill its worker", "SIGTERM", "SIGINT", "SIGHUP")
+_SERVER_WAYS = ("kill ggbench", "kill its keeper", "kill its llama-server", "SIGTERM", "SIGINT", "SIGHUP")
+_MOMENTS = {"starts": (2000, 0.5), "streams": (2000, 1.0), "ends": (100, 0.3)}
+"""Tokens to decode, and within how many seconds of that moment to stop it."""
+_POLL_S = 0.01
 _HANDLED_AFTER_S = 1.0
 """Before, Python itself may still be starting and ends by the signal."""
 _LIMIT_S = 60.0
 """For a command that is stopped to end, and for one that goes on with another worker to store something more."""
 _REPO = "org/pulled-GGUF"
+_Wait = Callable[[subprocess.Popen[str]], None]
 
 
 def kills_of_measurements(
@@ -39,14 +45,15 @@ def kills_of_measurements(
     ways = itertools.cycle(itertools.product(_WAYS, stopped_commands(model, trained).items()))
     for way, (name, words) in itertools.islice(ways, n):
         after_s = draw.uniform(0.2, within_s)
-        before = _samples()
-        _stop(row, way, words, after_s)
-        _check_store(row, f"{name}, {way} after {after_s:.2f} s", before)
+        label = f"{name}, {way} after {after_s:.2f} s"
+        before = samples_by_run()
+        _stop(row, label, way, words, _seconds(after_s), is_handled=after_s > _HANDLED_AFTER_S)
+        check_store(row, label, before)
     return row
 
 
-def kills_of_servers(n: int, draw: random.Random, model: Path, folder: Path, within_s: float = 4.0) -> Trials:
-    """A decode by a llama-server, stopped while the server starts, answers or ends: nothing of it stays.
+def kills_of_servers(n: int, draw: random.Random, model: Path, folder: Path) -> Trials:
+    """A decode by a llama-server; one of the two is stopped while the server starts, streams or ends: nothing stays.
 
     LLAMA_SERVER names the program; without it one that loads no model is taken.
     """
@@ -56,16 +63,54 @@ def kills_of_servers(n: int, draw: random.Random, model: Path, folder: Path, wit
     program = folder / "named"  # the alias names every process of it
     program.write_text(f"#!/bin/sh\nexec '{real}' --alias '{program}' \"$@\"\n")
     program.chmod(0o755)
-    words = ["decode", str(model), "-n", "2000", "-t", "1", "--bandwidth", "20GB/s"]
-    for way in itertools.islice(itertools.cycle(_WAYS), n):
-        after_s = draw.uniform(0.2, within_s)
-        _stop(row, way, [*words, "--engine", f"llama-server={program}"], after_s)
+    words = ["decode", str(model), "-t", "1", "--bandwidth", "20GB/s", "--engine", f"llama-server={program}", "-n"]
+    for way, (moment, (n_gen, within_s)) in itertools.islice(
+        itertools.cycle(itertools.product(_SERVER_WAYS, _MOMENTS.items())), n
+    ):
+        after_s, before = draw.uniform(0, within_s), samples_by_run()
+        label = f"{way} {after_s:.2f} s after it {moment}"
+        _stop(row, label, way, [*words, str(n_gen)], _server_that(moment, n_gen, before, after_s))
         for left in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if any(str(program) in word for word in left.cmdline()):
-                    count_orphans(row, f"decode, {way} after {after_s:.2f} s", [left])
-        _check_store(row, f"decode, {way} after {after_s:.2f} s", {})
+                    count_orphans(row, label, [left])
+        check_store(row, label, before)
     return row
+
+
+def _server_that(moment: str, n_gen: int, before: dict[int, int], after_s: float) -> _Wait:
+    """Wait until the server of a command starts, its tokens are stored, or all of them are; then a while longer."""
+
+    def is_there(process: subprocess.Popen[str]) -> bool:
+        if moment == "starts":
+            return any(_is_of(worker, "llama-server") for worker in workers_of(process))
+        n_samples = sum(samples_by_run().values()) - sum(before.values())
+        return n_samples >= (n_gen if moment == "ends" else 1)
+
+    def wait(process: subprocess.Popen[str]) -> None:
+        until = time.monotonic() + _LIMIT_S
+        while process.poll() is None and not is_there(process) and time.monotonic() < until:
+            time.sleep(_POLL_S)
+        _seconds(after_s)(process)
+
+    return wait
+
+
+def _seconds(after_s: float) -> _Wait:
+    def wait(process: subprocess.Popen[str]) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=after_s)
+
+    return wait
+
+
+def _is_of(process: psutil.Process, whose: str) -> bool:
+    """Whether a process below ggbench is its keeper, or the llama-server itself; any is a worker."""
+    with contextlib.suppress(psutil.Error):
+        words = process.cmdline()
+        is_keeper = "ggbench.engines.llama_server.keeper" in words
+        return whose == "worker" or (is_keeper if whose == "keeper" else "--alias" in words and "--port" in words)
+    return False
 
 
 def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
@@ -94,9 +139,9 @@ def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
             after_s = draw.uniform(0.1, 2.0)
             way = draw.choice([way for way in _WAYS if "worker" not in way])
             label = f"{words[0]}, {way} after {after_s:.2f} s"
-            before = _samples()
-            _stop(row, way, words, after_s)
-            _check_store(row, label, before)
+            before = samples_by_run()
+            _stop(row, label, way, words, _seconds(after_s), is_handled=after_s > _HANDLED_AFTER_S)
+            check_store(row, label, before)
             _check_files(row, label, folder, {old, content}, is_whole)
             if "--force" in words and not Path(words[-2]).exists():
                 row.lost_bytes += len(old)
@@ -120,29 +165,30 @@ def _check_files(row: Trials, label: str, folder: Path, known: set[bytes], is_wh
                 row.fault(f"{label}: {path.name} is not whole")
 
 
-def _stop(row: Trials, way: str, words: list[str], after_s: float) -> None:
-    label = f"{words[0]}, {way} after {after_s:.2f} s"
+def _stop(row: Trials, label: str, way: str, words: list[str], wait: _Wait, *, is_handled: bool = True) -> None:
+    """Start a command, wait, and stop it or what it started; before a signal `is_handled`, Python itself ends by it."""
     row.tried += 1
     with started(words, start_new_session=True) as process:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=after_s)
-        workers = workers_of(process)
+        wait(process)
+        workers, whose = workers_of(process), way.partition("its ")[2]
         is_over = process.poll() is not None
-        victims = workers if "worker" in way and workers else [psutil.Process(process.pid)] if not is_over else []
+        victims = [worker for worker in workers if whose and _is_of(worker, whose)]
+        if not victims and not is_over and whose in ("", "worker"):
+            victims = [psutil.Process(process.pid)]
         for victim in victims:
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.send_signal(signal.SIGKILL if way.startswith("kill") else getattr(signal, way))
-        err = rest_of(process, may_go_on="worker" in way)
+        err = rest_of(process, may_go_on=bool(whose))
         count_orphans(row, label, workers)
         if err is None:
             row.hangs += 1
             row.fault(f"{label}: it did not end")
             return
         is_signalled = way.startswith("SIG") and not is_over
-        if is_signalled and process.returncode not in (0, 130) and after_s > _HANDLED_AFTER_S:
+        if is_signalled and process.returncode not in (0, 130) and is_handled:
             row.tracebacks += 1
             row.fault(f"{label}: exit code {process.returncode}, {err[-200:]}")
-        elif "Traceback" in err and after_s > _HANDLED_AFTER_S:
+        elif "Traceback" in err and is_handled:
             row.tracebacks += 1
             row.fault(f"{label}: {err[-300:]}")
 
@@ -172,7 +218,7 @@ def _n_stored() -> int:
     return int(n_samples) + int(n_others)
 
 
-def _samples() -> dict[int, int]:
+def samples_by_run() -> dict[int, int]:
     path = paths.results_file()
     if not path.exists():
         return {}
@@ -180,7 +226,7 @@ def _samples() -> dict[int, int]:
         return dict(raw.execute("SELECT id, n_samples FROM runs"))
 
 
-def _check_store(row: Trials, label: str, before: dict[int, int]) -> None:
+def check_store(row: Trials, label: str, before: dict[int, int]) -> None:
     path = paths.results_file()
     if not path.exists():
         return
@@ -189,7 +235,7 @@ def _check_store(row: Trials, label: str, before: dict[int, int]) -> None:
     if answer != "ok":
         row.lost_bytes += path.stat().st_size
         row.fault(f"{label}: the store is damaged, {answer}")
-    after = _samples()
+    after = samples_by_run()
     if lost := [run_id for run_id, n in before.items() if after.get(run_id, -1) < n]:
         row.lost_bytes += 16 * sum(before[run_id] for run_id in lost)
         row.fault(f"{label}: runs {lost} lost samples")

@@ -2,11 +2,17 @@
 
 import resource
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from ggbench import paths
+from ggbench.engines.contract import Speculate
+from ggbench.engines.endings import Completed, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.protocol import Log
 from tests.hardening.commands import (
     count_orphans,
     finish,
@@ -17,7 +23,7 @@ from tests.hardening.commands import (
     workers_of,
 )
 from tests.hardening.served import served_hub
-from tests.hardening.trials import Trials
+from tests.hardening.trials import LIMIT_S, Trials
 
 _MIB = 1 << 20
 _MEMORY_MIB = (1, 64, 200, 260, 300, 330, 360, 400, 500, 700)
@@ -41,6 +47,39 @@ def out_of_memory(model: Path, n_limits: int | None = None) -> Trials:
             words = measuring(name, model) if name == "decode" else [name, *([str(model)] if name == "inspect" else [])]
             _limited(row, f"{name} with {mib} MiB itself", words, partial(_limit_memory, mib * _MIB))
     return row
+
+
+def drafts_out_of_memory(model: Path, draft: Path, n_limits: int) -> Trials:
+    """Load a target and its draft into one worker under limits from nothing to what both need, in even steps."""
+    row = Trials("out of memory with a target and its draft")
+    enough = _MIB
+    while enough < 1 << 40 and row.attempt(f"a pair in {enough} B", partial(_load_pair, model, draft, enough)):
+        enough *= 2
+    ends = Counter(
+        str(row.attempt(f"a pair in {limit} B", partial(_load_pair, model, draft, limit)) or "a step")
+        for limit in range(1, enough, max(1, enough // n_limits))
+    )
+    row.said = [f"{n} ended in {where}" for where, n in ends.items()]
+    return row
+
+
+def _load_pair(model: Path, draft: Path, limit_bytes: int) -> str:
+    """Return where the memory ended; empty if a step was computed. Raises RuntimeError for any other end."""
+    setup = LlamaConfig(n_ctx=4096, n_ubatch=64, threads=1, n_outputs_max=9, memory_limit_bytes=limit_bytes, mmap=False)
+    load = LoadModel(str(model), setup, draft=str(draft))
+    with WorkerProcess(timeout_s=LIMIT_S) as worker:
+        for what, request in (
+            ("the load", load),
+            ("the contexts", MakeContext(setup, setup.for_draft())),
+            ("the steps", Speculate(8, (3,), 1)),
+        ):
+            *items, last = worker.call(request)
+            if isinstance(last, OutOfMemory):
+                is_drafts = any(isinstance(item, Log) and item.of_draft for item in items)
+                return f"{what}{' of the draft' if is_drafts else ''}"
+            if not isinstance(last, Completed):
+                raise RuntimeError(f"{what} ended as {last}")
+    return ""
 
 
 def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> Trials:

@@ -14,7 +14,22 @@ from ggbench.machine import bandwidth
 from ggbench.machine.bandwidth import ReadRate
 from ggbench.machine.host import default_threads
 from tests.conftest import TINY
-from tests.hardening import headers, kills, names, network, rpc_kills, scarcity, stores, terminals, together
+from tests.hardening import (
+    descriptions,
+    doors,
+    drivers,
+    frontends,
+    growth,
+    headers,
+    kills,
+    names,
+    network,
+    rpc_kills,
+    scarcity,
+    stores,
+    terminals,
+    together,
+)
 from tests.hardening.trials import Trials, own_home
 
 COLUMNS = ("", "tried", "tracebacks", "hangs", "orphans", "bytes lost", "bytes unverified")
@@ -29,6 +44,8 @@ class Trial:
     real: tuple[Path, ...]
     """Published files whose headers are damaged as well; the first is scored."""
     is_quick: bool
+    minutes: float = 60.0
+    """Duration of the row `frontends`."""
 
 
 ROWS: dict[str, Callable[[Trial], Trials]] = {
@@ -36,36 +53,49 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "plans": lambda t: headers.damaged_plans(1 if t.is_quick else 40, t.draw, t.folder),
     "stores": lambda t: stores.damaged_stores(60 if t.is_quick else 1000, t.draw, t.folder),
     "caches": lambda t: stores.damaged_caches(40 if t.is_quick else 600, t.draw, t.folder),
+    "profiles": lambda t: doors.damaged_profiles(20 if t.is_quick else 1000, t.draw, t.folder, t.model),
+    "rows": lambda t: doors.damaged_rows(12 if t.is_quick else 1000, t.draw, t.folder),
+    "published": lambda t: doors.damaged_published(4 if t.is_quick else 1000, t.draw),
+    "catalogs": lambda t: doors.damaged_catalogs(20 if t.is_quick else 1000, t.draw, t.folder),
+    "notes": lambda t: doors.damaged_notes(20 if t.is_quick else 1000, t.draw, t.folder, t.model),
+    "machines": lambda t: descriptions.described_machines(20 if t.is_quick else 2500),
     "network": lambda t: network.network_faults(t.folder, 3 if t.is_quick else None),
     "names": lambda t: names.hostile_names(t.folder, dict(list(names.NAMES.items())[:1]) if t.is_quick else None),
     "terminals": lambda t: terminals.narrow_terminals(t.model, is_quick=t.is_quick),
     "kills": lambda t: kills.kills_of_measurements(
         2 if t.is_quick else 110, t.draw, t.model, 1.5 if t.is_quick else 5, next(iter(t.real), None)
     ),
-    "servers": lambda t: kills.kills_of_servers(3 if t.is_quick else 50, t.draw, t.model, t.folder),
+    "servers": lambda t: kills.kills_of_servers(3 if t.is_quick else 100, t.draw, t.model, t.folder),
     "writers": lambda t: kills.kills_of_writers(1 if t.is_quick else 40, t.draw, t.folder),
     "memory": lambda t: scarcity.out_of_memory(t.model, 1 if t.is_quick else None),
+    "drafts": lambda t: scarcity.drafts_out_of_memory(
+        t.model, cached_twin("draft", TINY, "q4_0", t.model.parent), 3 if t.is_quick else 60
+    ),
+    "drivers": lambda t: drivers.aborting_drivers(3 if t.is_quick else 84, t.draw, t.folder, t.model),
     "disk": lambda t: scarcity.full_disk(t.folder, t.model, (4096,) if t.is_quick else scarcity.FILE_BYTES),
     "together": lambda t: together.all_at_once(t.draw, t.folder, t.model, 1),
+    "frontends": lambda t: frontends.two_front_ends(5 if t.is_quick else 60 * t.minutes, t.draw, t.folder, t.model),
+    "growth": lambda t: growth.growing_store((50, 200) if t.is_quick else growth.RUNS),
+    "month": lambda t: growth.month_of_readings({"an hour": 3600} if t.is_quick else growth.READINGS),
 }
 if is_built_with_rpc():
     ROWS["rpc"] = lambda t: rpc_kills.kills_of_rpc_servers(1 if t.is_quick else 10, t.draw, t.model)
-SLOW = ("servers", "memory", "disk", "together", "rpc")
+SLOW = ("servers", "memory", "drafts", "drivers", "disk", "together", "frontends", "growth", "month", "rpc")
 """Rows that start many processes, which a quick run leaves out."""
 
 
 def run_rows(
-    chosen: Sequence[str], *, is_quick: bool, seed: int = 0, real: Sequence[Path] = ()
+    chosen: Sequence[str], *, is_quick: bool, seed: int = 0, real: Sequence[Path] = (), minutes: float = 60.0
 ) -> Iterator[tuple[Trials, float]]:
     """Yield each row with the seconds that it took, in a home of its own."""
     for name in chosen:
         with tempfile.TemporaryDirectory(prefix="ggbench-hardening-") as folder, own_home(Path(folder) / "home"):
             _know_bandwidth()
             model = cached_twin("tiny", TINY, "q8_0", Path(folder) / "twins")
-            if name in ("names", "terminals", "kills", "writers", "disk", "together"):
+            if name in ("rows", "published", "names", "terminals", "kills", "writers", "disk", "together", "frontends"):
                 names.store_with_a_run()
             began = time.monotonic()
-            row = ROWS[name](Trial(random.Random(seed), Path(folder) / "work", model, tuple(real), is_quick))
+            row = ROWS[name](Trial(random.Random(seed), Path(folder) / "work", model, tuple(real), is_quick, minutes))
             yield row, time.monotonic() - began
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ggbench.errors import BadFile
 from tests.hardening.commands import measuring_commands, reading_commands
-from tests.hardening.damage import MUTATIONS, damaged
+from tests.hardening.damage import MUTATIONS, TEXT_MUTATIONS, damaged
 from tests.hardening.kills import rest_of
 from tests.hardening.names import _harm
 from tests.hardening.table import ROWS, SLOW, markdown, run_rows
@@ -97,7 +97,7 @@ def test_text_that_markdown_shows_is_no_harm() -> None:
     assert not list(_harm("| a \\<script> |\n| --- |\n| `` `<script>` `` |\n", "md"))
 
 
-@pytest.mark.parametrize("kind", MUTATIONS)
+@pytest.mark.parametrize("kind", MUTATIONS | TEXT_MUTATIONS)
 def test_every_mutation_damages(kind: str) -> None:
     import random
 

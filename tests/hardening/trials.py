@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -39,6 +39,10 @@ class Trials:
     """Under a final name, with another hash or content than they should have."""
     faults: list[str] = field(default_factory=list)
     """Each in words."""
+    said: list[str] = field(default_factory=list)
+    """Lines to print with the row: what was measured in it, and what it met."""
+    chart: Mapping[str, object] | None = None
+    """A Vega-Lite specification of what was measured."""
 
     @property
     def is_clean(self) -> bool:

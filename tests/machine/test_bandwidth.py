@@ -87,6 +87,7 @@ def test_a_result_of_a_busy_machine_is_marked_and_measured_again(monkeypatch: py
         pytest.param(b"", id="empty"),
         pytest.param(b'{"bandwidth": {"Test', id="cut off"),
         pytest.param(b"\xff\xfe\x00", id="not text"),
+        pytest.param(b'{"bandwidth": {"\xff": 1}}', id="a name that is not text"),
         pytest.param(b"[1, 2]", id="no object"),
         pytest.param(b"[" * 100_000, id="deeply nested"),
         pytest.param(b'{"bandwidth": [3]}', id="no table"),

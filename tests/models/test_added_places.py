@@ -7,7 +7,15 @@ import pytest
 
 from ggbench import paths
 from ggbench.errors import BadFile
-from ggbench.models.added_places import add_place, added_models, forget_place, is_local, remembered_places, typed_path
+from ggbench.models.added_places import (
+    add_place,
+    added_models,
+    are_places_damaged,
+    forget_place,
+    is_local,
+    remembered_places,
+    typed_path,
+)
 from tests.fakes.model_stores import gguf_bytes
 
 
@@ -110,3 +118,15 @@ def test_a_place_that_is_gone_is_listed_with_why(tmp_path: Path) -> None:
     gone, there = added_models()
     assert "no such file or folder" in gone.reason
     assert (gone.place, gone.paths, there.place) == (file.parent, (), other)
+
+
+def test_a_damaged_list_is_kept_aside_when_a_place_is_added(tmp_path: Path) -> None:
+    place = put(tmp_path / "models/a-q8_0.gguf").parent
+    file = paths.added_places_file()
+    file.parent.mkdir(parents=True)
+    for damaged in (b'{"places": ["/models", "/more', b'{"places": ["\xff"]}'):
+        file.write_bytes(damaged)
+        assert (remembered_places(), are_places_damaged()) == ((), True)
+        add_place(place)
+        assert (remembered_places(), are_places_damaged()) == ((place,), False)
+        assert damaged in [kept.read_bytes() for kept in file.parent.glob("places.broken*.json")]

@@ -189,6 +189,7 @@ def test_another_size_or_date_is_another_file(tmp_path: Path, model: Path, grows
     "damage",
     [
         lambda raw: b"", lambda raw: raw[:-5], lambda raw: b"\xff" + raw, lambda raw: b"[" * 100_000,
+        lambda raw: raw.replace(b'"/', b'"\xff'),
         lambda raw: raw.replace(b'"version":1', b'"version":999'), lambda raw: raw.replace(b"32768", b'"many"'),
         lambda raw: raw.replace(b'"files"', b'"elif"'),
     ],

@@ -137,9 +137,12 @@ def test_an_invalid_digest_is_rejected(tmp_path: Path, digest: str) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"[]", b'{"layers": 7}', b'{"layers": [{"digest": 7}]}', b" " * (2 << 20)],
-    ids=["empty", "cut", "bytes", "nested", "list", "number", "digest", "large"],
-)
+    [
+        b"", b"{", b"\xff\xfe", b'{"config": {"digest": "\xff"}}', b"[" * 100_000, b"[]", b'{"layers": 7}',
+        b'{"layers": [{"digest": 7}]}', b" " * (2 << 20),
+    ],
+    ids=["empty", "cut", "bytes", "not text", "nested", "list", "number", "digest", "large"],
+)  # fmt: skip
 def test_an_invalid_manifest_is_reported(tmp_path: Path, raw: bytes) -> None:
     put_manifest(tmp_path, f"{LIBRARY}/broken/latest", raw)
     put_in_ollama(tmp_path, b"weights")

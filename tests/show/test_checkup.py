@@ -103,6 +103,8 @@ def test_a_sound_machine_has_no_findings(checkup: Checkup) -> None:
          "llama.missing", "problem", "not installed", "./scripts/setup"),
         (replace(SOUND, llama=LlamaBuild(problem=f"OSError: {HOME}/x/libggml-cuda.so: libcuda.so.1: no such file")),
          "llama.broken", "problem", "libcuda.so.1", "NVIDIA's driver"),
+        (replace(SOUND, llama=LlamaBuild(problem="its process was killed by SIGABRT: vk: device lost")),
+         "llama.broken", "problem", "killed by SIGABRT: vk: device lost", "update the GPU's driver"),
         (replace(SOUND, llama=replace(SOUND.llama, llama_cpp_python="0.3.9")),
          "llama.old", "problem", "0.3.9", "0.3.36"),
         (with_cpu(instructions=SOUND.cpu.instructions | {"avx512_vnni", "amx_int8"}),

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 import ggbench
 from ggbench import paths
-from ggbench.engines.llama.build import LlamaBuild, build_command, describe_llama_build
-from ggbench.errors import GgbenchError
+from ggbench.engines.llama.build import KILLED, LlamaBuild, build_command, describe_llama_build
+from ggbench.engines.llama_server.config import SERVED_AT
+from ggbench.errors import BadFile, GgbenchError, UsageError
 from ggbench.hub.access import HubLogin, describe_login, hub_cache_folder
 from ggbench.machine.bandwidth import is_from_busy_machine, known_bandwidth
 from ggbench.machine.condition import (
@@ -36,7 +38,10 @@ from ggbench.machine.condition import (
     describe_place,
 )
 from ggbench.machine.host import default_threads
+from ggbench.machine.profile import find_profile, profile_names
 from ggbench.machine.readings import OthersWatch, name_processes
+from ggbench.models.added_places import are_places_damaged
+from ggbench.models.catalog import load_catalog
 from ggbench.runs.store.health import StoreHealth, inspect_store
 from ggbench.show.anonymous import Paths
 from ggbench.stats.decode_timing import Bandwidth
@@ -67,6 +72,8 @@ class Checkup(msgspec.Struct, frozen=True):
     store: StoreHealth
     hub: HubLogin
     calibration: Calibration
+    own: tuple[Finding, ...] = ()
+    """Findings about ggbench's own files and processes, with whole paths."""
 
 
 def check_machine() -> Checkup:
@@ -88,7 +95,55 @@ def check_machine() -> Checkup:
         store=store,
         hub=describe_login(),
         calibration=calibration,
+        own=(*_damaged_files(), *_left_processes()),
     )
+
+
+def _damaged_files() -> Iterator[Finding]:
+    """Yield what cannot be read of the catalogs, the profiles, the user's lists and the caches."""
+    if any(file.exists() for file in (paths.user_models_file(), paths.updated_models_file())):
+        try:
+            load_catalog()
+        except UsageError as error:
+            yield _problem("catalog.damaged", error.message, error.hint)
+    for name in profile_names():
+        try:
+            find_profile(name)
+        except BadFile as error:
+            yield _problem("profile.damaged", error.message, "reinstall ggbench")
+    places = paths.added_places_file()
+    if are_places_damaged():
+        message = f"{places} is damaged, so none of the folders, files and servers that you added is listed"
+        yield _problem("places.damaged", message, "repair it, or add them again: it is then kept under another name")
+    for kept in sorted(places.parent.glob(f"{places.stem}.broken*")):
+        message = f"{kept} is a damaged list of folders, files and servers that you had added"
+        yield _advice("places.set_aside", message, "add again what is missing, then delete it")
+    for file in (paths.machine_cache_file(), paths.header_index_file(), paths.measure_choices_file()):
+        try:
+            msgspec.json.decode(file.read_bytes())
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, RecursionError):
+            yield _advice("cache.damaged", f"{file} is damaged and not used", "delete it; ggbench writes it again")
+
+
+def _left_processes() -> Iterator[Finding]:
+    """Yield workers and llama-servers of this user whose ggbench is gone."""
+    import psutil
+
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            is_worker = any(word.startswith("ggbench.engines.") for word in words)
+            is_server = " ".join(SERVED_AT) in " ".join(words)
+            if not (is_worker or is_server) or process.uids().real != os.getuid():
+                continue
+            parent = process.parent()
+            is_adopted = parent is None or parent.pid == 1 or parent.name() == "systemd"
+            if is_adopted and not (parent and "ggbench" in " ".join(parent.cmdline())):  # it may be a container's first
+                name, used = "a llama-server" if is_server else "a worker", format_bytes(process.memory_info().rss)
+                message = f"{name} of a ggbench that is gone still runs (pid {process.pid}, {used})"
+                yield _problem("process.left", message, f"kill {process.pid}")
 
 
 def _calibration(store: StoreHealth) -> Calibration:
@@ -176,6 +231,7 @@ def findings(checkup: Checkup, paths: Paths) -> tuple[Finding, ...]:
         *_of_places(checkup.places, paths),
         *_of_store(checkup, paths),
         *_of_hub(checkup.hub, paths),
+        *(replace(each, message=paths.without(each.message), hint=paths.without(each.hint)) for each in checkup.own),
     ]
     if checkup.calibration.is_busy:
         message = "the memory bandwidth was measured on a busy machine, so limits are too low"
@@ -206,6 +262,8 @@ def _of_llama(llama: LlamaBuild, cpu: CpuState) -> Iterator[Finding]:
         return
     if llama.problem:
         hint = "install NVIDIA's driver; for the CPU alone: " if "libcuda.so" in llama.problem else "build it again: "
+        if llama.problem.startswith(KILLED):  # nearly always by a driver that was asked for its devices
+            hint = "update the GPU's driver (VK_LOADER_DRIVERS_DISABLE='*' hides Vulkan's), or build it again: "
         yield _problem("llama.broken", f"llama.cpp cannot be loaded: {llama.problem}", hint + build_command(_NATIVE))
         return
     version = tuple(int(part) for part in llama.llama_cpp_python.split(".")[:3] if part.isdecimal())

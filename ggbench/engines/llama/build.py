@@ -10,11 +10,14 @@ import ctypes
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
+
+from ggbench.text import shorten
 
 
 def build_command(cmake_args: str, backend: str = "") -> str:
@@ -74,6 +77,8 @@ def build_flags(library: Path) -> str:
     return " ".join(word for word in text.split() if "/" not in word)
 
 
+KILLED = "its process was killed by "
+"""Start of the problem of a library, or of a driver that it asks for devices, which ends its process."""
 _CUDA_RUNTIME = re.compile(r"(/\S*/libcudart[^/\s]*\.so\S*)$", re.MULTILINE)
 
 
@@ -90,13 +95,17 @@ def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = 60.0)
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=timeout_s,
+            env={**os.environ, "GGML_NO_BACKTRACE": "1"},
         )
     except subprocess.TimeoutExpired:
         return LlamaBuild(problem=f"it did not load within {timeout_s:.0f} s")
     try:
         return msgspec.json.decode(child.stdout, type=LlamaBuild)
     except msgspec.DecodeError:
-        said = child.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        said = shorten(child.stderr.decode(errors="replace").strip().rpartition("\n")[2], 200)
+        if child.returncode < 0:
+            killed = f"{KILLED}{signal.Signals(-child.returncode).name}"
+            return LlamaBuild(problem=f"{killed}: {said}" if said else killed)
         return LlamaBuild(problem=said or f"loading it ended its process with {child.returncode}")
 
 

@@ -19,6 +19,9 @@ from ggbench.machine import address_space
 from ggbench.text import in_words, shorten
 
 NAME = "llama-server"
+HOST = "127.0.0.1"
+SERVED_AT = ("--host", HOST, "--port", "0")
+"""Flags by which a llama-server that ggbench started is recognized: it listens on a free port of the loopback."""
 _OWN_FLAGS = (
     "-m", "--model", "-hf", "--hf-repo", "-c", "--ctx-size", "-np", "--parallel", "--host", "--port", "--api-key",
     "--api-key-file", "--ssl-key-file", "--ssl-cert-file", "--api-prefix",

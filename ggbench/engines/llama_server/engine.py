@@ -47,7 +47,7 @@ from ggbench.engines.llama.flags import server_flags
 from ggbench.engines.llama.logs import is_out_of_memory
 from ggbench.engines.llama.rpc_client import find_unusable
 from ggbench.engines.llama_server.answers import answer
-from ggbench.engines.llama_server.config import NAME, LlamaServerConfig
+from ggbench.engines.llama_server.config import HOST, NAME, SERVED_AT, LlamaServerConfig
 from ggbench.engines.llama_server.process import Build, ServerProcess, describe_build
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.config import Address
@@ -60,7 +60,6 @@ from ggbench.text import shorten
 
 CONFIG = LlamaServerConfig
 
-_HOST = "127.0.0.1"
 _HEALTH_S = 0.1
 
 
@@ -127,11 +126,11 @@ class LlamaServerEngine(EndpointEngine):
         trace = ["-lv", "4"] if build.can_trace else []
         program, *own = setup.words
         key = secrets.token_hex(16)
-        command = [program, "-m", str(path), *flags, "--host", _HOST, "--port", "0", *trace, *own]
+        command = [program, "-m", str(path), *flags, *SERVED_AT, *trace, *own]
         n_threads = (setup.threads or 0) + (setup.threads_batch or 0)
         process = self._process = ServerProcess(command, key, limit_bytes=limit_bytes, n_threads=n_threads)
         ending = process.wait_for_port(self._cancel, self._timeout_s)
-        address = _OwnAddress(f"http://{_HOST}:{process.port}", key=key)
+        address = _OwnAddress(f"http://{HOST}:{process.port}", key=key)
         if ending is None:
             ending = self._wait_for_health(process, address)
         process.stop_keeping()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
-
 import msgspec
+from ggbench.engines.events import (Continued)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (DEPTH_LIST, DURATION, FieldKind, Option, TOKEN_LIST)
+from ggbench.models.subject import (Subject)
+from ggbench.paths import (path_exists)
+from ggbench.runs.run import (Result, Run, Settings, require_positive)
+from ggbench.sizing.layer_sample import (StepCost)
+from ggbench.stats.intervals import (Expected)
+from ggbench.stats.speculation import (MeasuredStep, StepTimes)
+from typing import (Annotated, ClassVar)
 
-from ggbench.engines.events import Continued
-from ggbench.errors import UsageError
-from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option
-from ggbench.models.subject import Subject
-from ggbench.paths import path_exists
-from ggbench.runs.run import Result, Run, Settings, require_positive
-from ggbench.sizing.layer_sample import StepCost
-from ggbench.stats.intervals import Expected
-from ggbench.stats.speculation import MeasuredStep, StepTimes
 
 N_DRAFTED = (1, 2, 3, 4, 6, 8, 16)
 WITHIN_S = 120.0
@@ -51,7 +50,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-d --n-depth",
-            "Time steps with N tokens already in the cache, e.g. 0,4k; those beyond the training context are left out.",
+            "Tokens already in the cache, e.g. 0,4k; those beyond the training context are left out.",
             DEPTH_LIST,
         ),
     ] = (0, 4096)
@@ -63,7 +62,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         str,
         Option(
             "--spec-type",
-            "With --engine llama-server, its type of drafts, e.g. ngram-simple. Default: by the draft's file.",
+            "Type of a llama-server's drafts, e.g. ngram-simple, with --engine. Default: by the draft's file.",
             FieldKind(str, metavar="TYPE"),
             shown="",
         ),

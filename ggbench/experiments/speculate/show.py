@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
-from typing import ClassVar
-
 import numpy as np
-from rich.console import RenderableType
-from rich.text import Text
+import statistics
+from collections.abc import (Sequence)
+from ggbench.experiments.speculate.record import (DraftedPair, DraftedText, PairMemory, SpeculateResult, SpeculationCase, SpeculationRound, result_of)
+from ggbench.experiments.speculate.verdict import (ACCEPTANCES, PublishedGain, needed_acceptance, published_gains, server_line, verdict)
+from ggbench.machine.records import (MachineReading)
+from ggbench.models.published.acceptance import (Acceptance)
+from ggbench.models.subject import (Subject)
+from ggbench.runs.run import (Run)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show.document import (Shape, field, many, of)
+from ggbench.show.figures import (Curve, Figure, PlottedRun)
+from ggbench.show.machine import (run_page)
+from ggbench.show.metric import (Metric, estimated)
+from ggbench.show.names import (quant_name, quant_names)
+from ggbench.show.presenter import (Presenter)
+from ggbench.show.run_documents import (CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents)
+from ggbench.show.tables import (AsWide, Cells, facts_table, fitted_table, names, right, twin_caption)
+from ggbench.show.text import (expected_text)
+from ggbench.stats.intervals import (Expected)
+from ggbench.stats.speculation import (MeasuredStep, StepTimes, best_step, mean_len)
+from ggbench.text import (in_words)
+from ggbench.units import (counted, format_bytes, format_count, format_number, format_percent)
+from rich.console import (RenderableType)
+from rich.text import (Text)
+from typing import (ClassVar)
 
-from ggbench.experiments.speculate.record import (
-    DraftedPair,
-    DraftedText,
-    PairMemory,
-    SpeculateResult,
-    SpeculationCase,
-    SpeculationRound,
-    result_of,
-)
-from ggbench.experiments.speculate.verdict import (
-    ACCEPTANCES,
-    PublishedGain,
-    needed_acceptance,
-    published_gains,
-    server_line,
-    verdict,
-)
-from ggbench.machine.records import MachineReading
-from ggbench.models.published.acceptance import Acceptance
-from ggbench.models.subject import Subject
-from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.document import Shape, field, many, of
-from ggbench.show.figures import Curve, Figure, PlottedRun
-from ggbench.show.machine import run_page
-from ggbench.show.metric import Metric, estimated
-from ggbench.show.names import quant_name, quant_names
-from ggbench.show.presenter import Presenter
-from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
-from ggbench.show.tables import AsWide, Cells, facts_table, fitted_table, names, right, twin_caption
-from ggbench.show.text import expected_text
-from ggbench.stats.intervals import Expected
-from ggbench.stats.speculation import MeasuredStep, StepTimes, best_step, mean_len
-from ggbench.text import in_words
-from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
 
 _MOE_NOTE = "The twin's router is random; a trained one may send a batch to more or fewer experts."
 _LEAST_NOTE = "least: break-even if all tokens of a batch needed the experts of one."
@@ -121,6 +105,21 @@ class SpeculatePresenter(Presenter):
         """`slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 ±0.1 times as fast`."""
         found = result_of(run)
         return verdict(found) if found else ""
+
+    def short_answer(self, run: Run) -> str:
+        """Return `0.50–1.31 x on texts`, else `at most 2.6 x` or, of a random router, `break-even 1.9–3.2`."""
+        found = result_of(run)
+        if found is None or not (found.texts or found.cases):
+            return ""
+        if gains := [each.gain.value for each in found.texts]:
+            low, high = (format_number(gain, 2) for gain in (min(gains), max(gains)))
+            return f"{low if low == high else f'{low}–{high}'} x on texts"
+        if found.pair.has_random_router:
+            most = min((each.step for each in found.cases), key=lambda step: step.break_even.value)
+            ends = most.least_break_even_len, most.break_even.value
+            return f"break-even {'–'.join(format_number(end, 2) for end in ends if end is not None)}"
+        gain = max(each.step.best_speedup.value for each in found.cases)
+        return f"at most {format_number(gain, 2)} x"
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
         """Plot speed-up against tokens per step for each k and, dashed, the break-even, one figure for each depth."""

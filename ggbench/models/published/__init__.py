@@ -11,10 +11,13 @@ import functools
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import field
+
+from ggbench.errors import BadFile
+from ggbench.text import shorten
 
 _NUMBER = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)(?: ± ([0-9.]+))?\s*(MB|MiB|W)?")
 _SCALES = {"MB": 1e-3, "MiB": 1 / 1024, "W": 1e4}
@@ -150,10 +153,31 @@ WITH_ERRORS = (
 _COUNTS = {"n_gpu", "n_ctx", "n_prompt", "n_gen", "batch_size", "n_requests"}
 
 
-@functools.cache
+_T = TypeVar("_T")
+
+
+def reads_data(load: Callable[[], _T]) -> Callable[[], _T]:
+    """Decorate a function that reads files of `data`: it reads them once, and raises BadFile if they are damaged."""
+
+    @functools.cache
+    @functools.wraps(load)
+    def loaded() -> _T:
+        try:
+            return load()
+        except (OSError, ValueError, TypeError, LookupError, RecursionError, csv.Error) as error:
+            why = shorten(f"{type(error).__name__}: {error}", 200)
+            raise BadFile(f"the published data of this installation is damaged: {why}", "reinstall ggbench") from None
+
+    return loaded
+
+
+@reads_data
 def load_published() -> tuple[PublishedRow, ...]:
     """Return all rows of all documents."""
-    return tuple(row for source in load_sources() for name in source.files for row in _read(name, source.id))
+    rows = tuple(row for source in load_sources() for name in source.files for row in _read(name, source.id))
+    for row in rows:
+        table_of(row)
+    return rows
 
 
 def data_text(name: str) -> str:
@@ -234,7 +258,7 @@ class PublishedDocument(msgspec.Struct, frozen=True):
         )
 
 
-@functools.cache
+@reads_data
 def load_sources() -> tuple[PublishedDocument, ...]:
     return msgspec.toml.decode(data_text("sources.toml"), type=dict[str, tuple[PublishedDocument, ...]])["source"]
 

@@ -8,12 +8,11 @@ drafts), since every step gives one token of the target.
 from __future__ import annotations
 
 import csv
-import functools
 from typing import Literal
 
 import msgspec
 
-from ggbench.models.published import data_text
+from ggbench.models.published import data_text, reads_data
 
 Method = Literal["draft", "mtp", "eagle3", "dflash", "ngram", "medusa", "eagle1", "eagle2"]
 """llama.cpp has no equivalent of the last three, which draft trees."""
@@ -41,7 +40,7 @@ class Acceptance(msgspec.Struct, frozen=True):
     remark: str = ""
 
 
-@functools.cache
+@reads_data
 def load_acceptance() -> tuple[Acceptance, ...]:
     lines = csv.DictReader(data_text("acceptance.csv").splitlines())
     stated = [{name: cell for name, cell in line.items() if cell} for line in lines]

@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 
 from ggbench.gguf_file.quants import canonical_quant, quant_from_words
 from ggbench.machine.known_devices import KnownDevice, known_devices
-from ggbench.models.published import data_text
+from ggbench.models.published import data_text, reads_data
 
 LLAMA_BENCH = "llama-bench"
 ROWS_FILE = "llama-bench.csv"
@@ -109,12 +109,12 @@ _FASTEST_BYTES_S = 1e13
 """Higher than any device's memory bandwidth, for devices with unknown bandwidth."""
 
 
-@functools.cache
+@reads_data
 def load_benches() -> tuple[BenchedRow, ...]:
     return tuple(parse_benches(data_text(ROWS_FILE)))
 
 
-@functools.cache
+@reads_data
 def load_bench_sources() -> tuple[BenchSource, ...]:
     return msgspec.toml.decode(data_text(SOURCES_FILE), type=dict[str, tuple[BenchSource, ...]])["source"]
 

@@ -1,0 +1,211 @@
+"""What others wrote: device profiles, published and imported rows, catalogs, and files that other programs keep."""
+
+import contextlib
+import itertools
+import json
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+from ggbench import paths
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.formats.llama_bench_pasted import read_pasted
+from ggbench.machine.bandwidth import known_bandwidth
+from ggbench.machine.host import default_threads
+from ggbench.machine.profile import find_profile
+from ggbench.models import published
+from ggbench.models.added_places import add_place, add_server, are_places_damaged
+from ggbench.models.catalog import shipped_models_file
+from ggbench.runs.store.database import Store
+from ggbench.sizing.budget import profiled_budget
+from ggbench.tui.measuring import Choices
+from tests.fakes.profiles import planted_profile
+from tests.hardening.damage import MUTATIONS, TEXT_MUTATIONS, damaged
+from tests.hardening.kills import samples_by_run
+from tests.hardening.trials import Trials
+
+_DATA = Path(__file__).parent.parent / "data"
+_KINDS = (*MUTATIONS, *[kind for kind in TEXT_MUTATIONS for _ in range(5)])
+"""Damage of text that leaves it readable is tried as often as any other."""
+_FORECASTS = (
+    ("plan", "MODEL", "-c", "512", "--no-measure", "--json"), ("limits", "MODEL", "--no-measure"),
+    ("pick", "MODEL", "--no-measure"),
+)  # fmt: skip
+
+
+def damaged_profiles(n: int, draw: random.Random, folder: Path, model: Path) -> Trials:
+    """Read damaged profiles and budget for their machines; plan, limit and pick with one in five."""
+    row = Trials("damaged device profiles")
+    folder.mkdir(parents=True)
+    path, sound = folder / "theirs.json", planted_profile().encode()
+    for number, kind in enumerate(itertools.islice(itertools.cycle(_KINDS), n)):
+        path.write_bytes(damaged(sound, draw, kind))
+        if number % 5:
+            row.attempt(f"{kind} of a profile", lambda: _budget(path))
+        else:
+            words = [str(model) if word == "MODEL" else word for word in _FORECASTS[number // 5 % len(_FORECASTS)]]
+            row.run(f"{kind} of a profile, {words[0]}", *words, "--machine", str(path))
+    return row
+
+
+def _budget(path: Path) -> None:
+    profile = find_profile(str(path))
+    assert 0 <= profile.noise < float("inf")
+    assert profiled_budget(profile, LlamaConfig(), reserve_bytes=None).usable_bytes > 0
+    assert find_profile(str(path)).encode()
+
+
+def damaged_rows(n: int, draw: random.Random, folder: Path) -> Trials:
+    """Import damaged results of each format beside the user's own, show what came in, and remove it."""
+    row = Trials("damaged rows of others, imported")
+    folder.mkdir(parents=True)
+    for form in ("json", "csv"):
+        row.run(f"export {form}", "export", "1", "--format", form, "-o", str(folder / f"own.{form}"))
+    row.run("export a bundle", "export", "1", "--bundle", str(folder / "own.zip"))
+    sound = {path.name: path.read_bytes() for path in (*sorted((_DATA / "peers").iterdir()), *folder.iterdir())}
+    before = samples_by_run()
+    for kind, (name, content) in itertools.islice(itertools.cycle(itertools.product(_KINDS, sound.items())), n):
+        path, label = folder / f"theirs-{name}", f"{kind} of {name}"
+        path.write_bytes(damaged(content, draw, kind))
+        named = ("--model", "theirs", "--quant", "q4_0") if "perplexity" in name else ()
+        row.run(f"{label}, import", "import", str(path), *named)
+        row.attempt(f"{label}, pasted", partial(_paste, path))
+        row.tried -= 1
+        after = samples_by_run()
+        if theirs := [str(run_id) for run_id in after if run_id not in before]:
+            for words in (["results"], ["results", "show", theirs[0]], ["compare", *theirs[:2], "1"], ["export", "1"]):
+                row.run(f"{label}, {words[0]}", *words)
+                row.tried -= 1
+            with Store.open() as store:
+                for each in theirs:
+                    store.delete_run(int(each))
+        if {run_id: after.get(run_id) for run_id in before} != before:
+            row.lost_bytes += 16 * sum(before.values())
+            row.fault(f"{label}: the user's own runs were changed")
+        path.unlink()
+    return row
+
+
+def _paste(path: Path) -> None:
+    for _ in read_pasted(path.read_text("utf-8", "replace"), path.name):
+        pass
+
+
+_OF_PUBLISHED = (
+    ("published", "--json"), ("published", "--source", "llama-bench"), ("published", "--metric", "kld"),
+    ("plan", "qwen2.5-7b", "q4_k_m", "--gpu", "rtx-3090", "--no-measure"),
+    ("pick", "qwen2.5-7b", "--gpu", "rtx-3090", "--no-measure"), ("results", "show", "1", "--against", "published"),
+)  # fmt: skip
+
+
+def damaged_published(n: int, draw: random.Random) -> Trials:
+    """Read damaged tables of what others published, which come with ggbench."""
+    row = Trials("damaged published rows")
+    folder = Path(published.__file__).parent / "data"
+    sound = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    for number, kind in enumerate(itertools.islice(itertools.cycle(_KINDS), n)):
+        name = draw.choice(list(sound))
+        text = damaged(sound[name], draw, kind).decode("utf-8", "replace")
+        with _published(name, text):
+            words = _OF_PUBLISHED[number % len(_OF_PUBLISHED)]
+            row.run(f"{kind} of {name}, {words[0]}", *words)
+    return row
+
+
+@contextlib.contextmanager
+def _published(name: str, text: str) -> Iterator[None]:
+    """Replace a table that comes with ggbench, and forget before and after what was read of all of them."""
+    whole = published.data_text
+    readers = [module for module in list(sys.modules.values()) if getattr(module, "data_text", None) is whole]
+    with contextlib.ExitStack() as stack:
+        for module in readers:
+            stack.enter_context(mock.patch.object(module, "data_text", lambda n: text if n == name else whole(n)))
+        _forget()
+        yield
+    _forget()
+
+
+def _forget() -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("ggbench.models.published", "ggbench.sizing.device_speed", "ggbench.decisions")):
+            for function in vars(module).values():
+                getattr(function, "cache_clear", lambda: None)()
+
+
+_OF_CATALOGS = (("models",), ("limits", "mine-qwen1.5-0.5b", "--gpu", "rtx-4090"), ("models", "--json"))
+
+
+def damaged_catalogs(n: int, draw: random.Random, folder: Path) -> Trials:
+    """Damage the user's catalog, that of an update, and a file to update from; no command changes one of them."""
+    row = Trials("damaged catalogs")
+    folder.mkdir(parents=True)
+    first = shipped_models_file().read_bytes().split(b"\n[[model]]")[1]
+    sound = b"[[model]]" + first.replace(b'id = "', b'id = "mine-') + b"\n[[model]]" + first
+    user, updated, offered = paths.user_models_file(), paths.updated_models_file(), folder / "offered.toml"
+    cases = itertools.cycle(itertools.product(_KINDS, (user, updated, offered)))
+    for number, (kind, path) in enumerate(itertools.islice(cases, n)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = damaged(sound, draw, kind)
+        path.write_bytes(content)
+        words: Sequence[str] = ("models", "--update", str(offered))
+        if path != offered:
+            words = _OF_CATALOGS[number // 3 % len(_OF_CATALOGS)]
+        row.run(f"{kind} of {path.parent.name}/{path.name}, {words[0]}", *words)
+        if path.read_bytes() != content:
+            row.lost_bytes += len(content)
+            row.fault(f"{kind} of {path.name}: the file was changed")
+        for each in (user, updated):
+            each.unlink(missing_ok=True)
+    return row
+
+
+def damaged_notes(n: int, draw: random.Random, folder: Path, model: Path) -> Trials:
+    """Damage what the user told ggbench, and the lists of other programs; what was there stays, or is kept aside."""
+    row = Trials("damaged notes of the user and of other programs")
+    digest = "a" * 64
+    ollama = Path.home() / ".ollama" / "models"
+    layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}", "size": 3}]
+    config = {"digest": f"sha256:{'b' * 64}", "mediaType": "x", "size": 20}
+    manifest = ollama / "manifests" / "registry.ollama.ai" / "library" / "qwen" / "latest"
+    given = {
+        manifest: {"layers": layers, "config": config},
+        ollama / "blobs" / f"sha256-{'b' * 64}": {"model_type": "0.5B", "file_type": "Q4_0"},
+        Path.home() / ".lmstudio" / "settings.json": {"downloadsFolder": str(model.parent)},
+    }
+    (ollama / "blobs").mkdir(parents=True)
+    (ollama / "blobs" / f"sha256-{digest}").write_bytes(model.read_bytes())
+    for path, document in given.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document))
+    add_place(model.parent)
+    add_server("http://127.0.0.1:9")
+    Choices("decode", texts={"decode": {"n_gen": "60", "depths": "0,4k"}}).save()
+    places, choices = paths.added_places_file(), paths.measure_choices_file()
+    known = {path: path.read_bytes() for path in (*given, places, choices, paths.machine_cache_file())}
+    other = folder / "other"
+    other.mkdir(parents=True)
+    (other / model.name).write_bytes(model.read_bytes())
+    for kind, path in itertools.islice(itertools.cycle(itertools.product(_KINDS, known)), n):
+        content = damaged(known[path], draw, kind)
+        path.write_bytes(content)
+        label = f"{kind} of {path.name}"
+        row.run(label, "models", "--json")
+        row.attempt(label, lambda: (Choices.load(), known_bandwidth(default_threads())))
+        row.tried -= 1
+        if path == places:
+            is_damaged = are_places_damaged()
+            row.attempt(label, lambda: add_place(other))
+            row.tried -= 1
+            if is_damaged and content not in [each.read_bytes() for each in places.parent.iterdir()]:
+                row.lost_bytes += len(content)
+                row.fault(f"{label}: the damaged file was replaced and not kept")
+            for each in places.parent.glob(f"{places.stem}.*"):
+                each.unlink()
+        elif path.read_bytes() != content:
+            row.lost_bytes += len(content)
+            row.fault(f"{label}: the file was changed")
+        path.write_bytes(known[path])
+    return row
