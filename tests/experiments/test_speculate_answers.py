@@ -1,27 +1,28 @@
 """Drafts of a server, measured by its answers with and without them."""
 
 import io
-import pytest
-from ggbench.commands.options import (run_by)
-from ggbench.engines.events import (Continued)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (Unsupported, UsageError)
-from ggbench.experiments.speculate.measure import (EXPERIMENT)
-from ggbench.experiments.speculate.record import (AnsweredText, SpeculateResult, SpeculateSettings)
-from ggbench.experiments.speculate.show import (PRESENTER)
-from ggbench.experiments.speculate.texts import (TEXTS, answered_texts)
-from ggbench.experiments.speculate.verdict import (server_line)
-from ggbench.models.targets import (Target)
-from ggbench.runs.driver import (run_job)
-from ggbench.runs.experiment import (Job)
-from ggbench.runs.progress import (Finished)
-from ggbench.runs.session import (run_context)
-from ggbench.stats.intervals import (Expected)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from rich.console import (Console)
-from tests.fakes.llama_server import (install)
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from ggbench.commands.options import run_by
+from ggbench.engines.events import Continued
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import Unsupported, UsageError
+from ggbench.experiments.speculate.measure import EXPERIMENT
+from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings
+from ggbench.experiments.speculate.show import PRESENTER
+from ggbench.experiments.speculate.texts import TEXTS, answered_texts
+from ggbench.experiments.speculate.verdict import server_line
+from ggbench.models.targets import Target
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.session import run_context
+from ggbench.stats.intervals import Expected
+from tests.fakes.llama_server import install
 
 
 def _answer(is_drafted: bool, number: int, ns: int, text: str = "a b c") -> AnsweredText:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
-from ggbench.engines.events import (Continued)
-from ggbench.errors import (UsageError)
-from ggbench.fields import (DEPTH_LIST, DURATION, FieldKind, Option, TOKEN_LIST)
-from ggbench.models.subject import (Subject)
-from ggbench.paths import (path_exists)
-from ggbench.runs.run import (Result, Run, Settings, require_positive)
-from ggbench.sizing.layer_sample import (StepCost)
-from ggbench.stats.intervals import (Expected)
-from ggbench.stats.speculation import (MeasuredStep, StepTimes)
-from typing import (Annotated, ClassVar)
+from typing import Annotated, ClassVar
 
+import msgspec
+
+from ggbench.engines.events import Continued
+from ggbench.errors import UsageError
+from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option
+from ggbench.models.subject import Subject
+from ggbench.paths import path_exists
+from ggbench.runs.run import Result, Run, Settings, require_positive
+from ggbench.sizing.layer_sample import StepCost
+from ggbench.stats.intervals import Expected
+from ggbench.stats.speculation import MeasuredStep, StepTimes
 
 N_DRAFTED = (1, 2, 3, 4, 6, 8, 16)
 WITHIN_S = 120.0

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-import numpy as np
 import statistics
-from collections.abc import (Sequence)
-from ggbench.experiments.speculate.record import (DraftedPair, DraftedText, PairMemory, SpeculateResult, SpeculationCase, SpeculationRound, result_of)
-from ggbench.experiments.speculate.verdict import (ACCEPTANCES, PublishedGain, needed_acceptance, published_gains, server_line, verdict)
-from ggbench.machine.records import (MachineReading)
-from ggbench.models.published.acceptance import (Acceptance)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.run import (Run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.document import (Shape, field, many, of)
-from ggbench.show.figures import (Curve, Figure, PlottedRun)
-from ggbench.show.machine import (run_page)
-from ggbench.show.metric import (Metric, estimated)
-from ggbench.show.names import (quant_name, quant_names)
-from ggbench.show.presenter import (Presenter)
-from ggbench.show.run_documents import (CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents)
-from ggbench.show.tables import (AsWide, Cells, facts_table, fitted_table, names, right, twin_caption)
-from ggbench.show.text import (expected_text)
-from ggbench.stats.intervals import (Expected)
-from ggbench.stats.speculation import (MeasuredStep, StepTimes, best_step, mean_len)
-from ggbench.text import (in_words)
-from ggbench.units import (counted, format_bytes, format_count, format_number, format_percent)
-from rich.console import (RenderableType)
-from rich.text import (Text)
-from typing import (ClassVar)
+from collections.abc import Sequence
+from typing import ClassVar
 
+import numpy as np
+from rich.console import RenderableType
+from rich.text import Text
+
+from ggbench.experiments.speculate.record import (
+    DraftedPair,
+    DraftedText,
+    PairMemory,
+    SpeculateResult,
+    SpeculationCase,
+    SpeculationRound,
+    result_of,
+)
+from ggbench.experiments.speculate.verdict import (
+    ACCEPTANCES,
+    PublishedGain,
+    needed_acceptance,
+    published_gains,
+    server_line,
+    verdict,
+)
+from ggbench.machine.records import MachineReading
+from ggbench.models.published.acceptance import Acceptance
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.document import Shape, field, many, of
+from ggbench.show.figures import Curve, Figure, PlottedRun
+from ggbench.show.machine import run_page
+from ggbench.show.metric import Metric, estimated
+from ggbench.show.names import quant_name, quant_names
+from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
+from ggbench.show.tables import AsWide, Cells, facts_table, fitted_table, names, right, twin_caption
+from ggbench.show.text import expected_text
+from ggbench.stats.intervals import Expected
+from ggbench.stats.speculation import MeasuredStep, StepTimes, best_step, mean_len
+from ggbench.text import in_words
+from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
 
 _MOE_NOTE = "The twin's router is random; a trained one may send a batch to more or fewer experts."
 _LEAST_NOTE = "least: break-even if all tokens of a batch needed the experts of one."
