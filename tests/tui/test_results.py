@@ -382,7 +382,7 @@ def test_runs_are_saved_where_ggbench_was_started(
         await press(app, pilot, "w", "escape", "escape", "k", "k", "k", "enter", "w", "s")
         assert sorted(file.name for file in folder.iterdir()) == [
             "ggbench-run-1-b.svg", "ggbench-run-1-memory.svg", "ggbench-run-1-speed.svg", "ggbench-run-1-w.svg",
-            "ggbench-run-1.svg", "ggbench-run-3-samples.csv", "ggbench-run-3.csv", "ggbench-run-3.html",
+            "ggbench-run-1.svg", "ggbench-run-3.csv", "ggbench-run-3.html",
             "ggbench-run-4-speed.svg", "ggbench-run-4.svg",
         ]  # fmt: skip
 

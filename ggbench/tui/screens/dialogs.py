@@ -39,7 +39,7 @@ from ggbench.units import GIB, format_bandwidth, format_bytes
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
 _FORMS: dict[ReportForm, str] = {
     "html": "h  HTML: a report, one file",
-    "csv": "c  CSV: rows and samples, two files",
+    "csv": "c  CSV: the table",
     "svg": "s  SVG: the charts, a file each",
 }
 Answer = TypeVar("Answer")
