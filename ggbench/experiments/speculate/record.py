@@ -122,7 +122,7 @@ class DraftedPair(msgspec.Struct, frozen=True):
     layers: tuple[StepCost, ...] = ()
     """For a model that is not here: the layers of its twins, fewest first, then its own; empty if measured whole."""
     has_random_router: bool = False
-    """Whether a twin's router chooses the experts, so that verifying seems to cost more than with trained weights."""
+    """Whether a twin's router chooses the experts: a trained one may need more or fewer of them for a batch."""
     spec_type: str = ""
     """Type of a server's drafts; empty if steps are timed."""
     rejects_all: bool = False
