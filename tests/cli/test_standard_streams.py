@@ -30,6 +30,7 @@ def test_characters_that_an_encoding_lacks_are_escaped(stored: int, encoding: st
     ran = ggbench(environ, "results", "show", str(stored), "--plot")
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert sign in ran.stdout
+    assert ran.stdout.isascii() == (encoding == "ascii")
     assert b"\\u901a\\u4e49" in ran.stdout
     document = ggbench(environ, "results", "show", str(stored), "--json")
     assert json.loads(document.stdout)["model"] == "通义"
