@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import pkgutil
@@ -30,6 +31,10 @@ def load_plugin(package: str, name: str, module: str, what: str) -> Any:  # noqa
 
 def plugin_names(package: str, module: str = "") -> tuple[str, ...]:
     """Return the folders of `package`, sorted; only those with a module `module` if it is given."""
-    found = pkgutil.iter_modules(importlib.import_module(package).__path__)
-    names = sorted(each.name for each in found if each.ispkg)
+    return _names_in(package, tuple(importlib.import_module(package).__path__), module)
+
+
+@functools.cache
+def _names_in(package: str, folders: tuple[str, ...], module: str) -> tuple[str, ...]:
+    names = sorted(each.name for each in pkgutil.iter_modules(folders) if each.ispkg)
     return tuple(name for name in names if not module or importlib.util.find_spec(f"{package}.{name}.{module}"))

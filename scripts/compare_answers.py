@@ -21,7 +21,7 @@ from pathlib import Path
 from ggbench.models.catalog import load_catalog
 from scripts.bench_answers import ROOT, checked_out
 
-MACHINES = ("--gpu rtx-3060", "--gpu rtx-3090 --ram 64GiB@60GB/s", "--gpu m4-pro", "--ram 32GiB@50GB/s")
+MACHINES = ("--gpu rtx-3060", "--gpu rtx-3090 --ram 64GiB@60GB/s", "--gpu m4-pro-24gb", "--ram 32GiB@50GB/s")
 _SHOWN = 5
 """Differences to print of each answer."""
 _RUN = """

@@ -1,4 +1,4 @@
-"""The README's pictures: the TUI as it is, driven by keys, with runs of trained models in a home of their own."""
+"""The README's pictures: the TUI as it is, driven by keys, and a report of its runs, in a home of their own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import asyncio
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -25,9 +27,13 @@ _LOOK_EVERY_S = 0.2
 _SETTLES_S = 1.0
 _DEADLINE_S = 120.0
 _MODEL = "qwen2.5-14b"
-_N_GEN = 400
+_N_GEN = 1000
 _NEARLY_DONE = re.compile(r"[78]\d%")
 """The share of its tokens that a run in a picture has decoded."""
+
+_BROWSERS = "chromium", "chromium-browser", "google-chrome"
+_PAGE = "1200,1000"
+"""Pixels of a report's head."""
 
 _Step = Callable[[GgbenchApp, Pilot[None]], Awaitable[None]]
 
@@ -54,6 +60,8 @@ async def _library(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await _until(app, lambda words: "if on RTX 3060" in words and "★" in words)
     await pilot.press("right")
     await _until(app, lambda words: "16,384 tokens" in words and "planning" not in words and "★" in words)
+    await pilot.press("ctrl+home")
+    await _until(app, lambda words: "\n q4_k_m at n_ctx 16,384" in words)
     _take(app, "library")
 
 
@@ -66,11 +74,36 @@ async def _pick(app: GgbenchApp, pilot: Pilot[None]) -> None:
 async def _run(app: GgbenchApp, pilot: Pilot[None]) -> None:
     """Measure two quants of the folder, one after the other, and take the second while it decodes."""
     await _until(app, lambda words: "★" in words)
-    await pilot.press("ctrl+home", "space", "space", "b")
-    await _until(app, lambda words: "Start (enter)" in words)
+    await pilot.press("ctrl+home", "space", "ctrl+end", "space", "b")
+    await _until(app, lambda words: "Start (" in words)
     await pilot.press("down", *str(_N_GEN), "enter")
     await _until(app, lambda words: "✓ a" in words and _NEARLY_DONE.search(words))
     _take(app, "run")
+    await _until(app, lambda words: "✓ b" in words)
+
+
+async def _compare(app: GgbenchApp, pilot: Pilot[None]) -> None:
+    await pilot.press("3")
+    await _until(app, lambda words: "2 runs" in words)
+    await pilot.press("home", "space", "space", "c")
+    await _until(app, lambda words: "Comparing runs" in words)
+    _take(app, "compare")
+
+
+def _report(home: Path) -> None:
+    """Show the report of all runs in a browser, in light colours. Raises CalledProcessError, SystemExit without one."""
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        sys.exit(f"report.png needs a browser: one of {', '.join(_BROWSERS)}")
+    page = home / "report.html"
+    subprocess.run([sys.executable, "-P", "-m", "ggbench", "report", "1", "2", "-q", "-o", str(page)], check=True)
+    as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    look = ["--headless", "--hide-scrollbars", f"--window-size={_PAGE}", f"--user-data-dir={home / 'browser'}"]
+    picture = FOLDER / "report.png"
+    subprocess.run(
+        [browser, *look, *as_root, f"--screenshot={picture}", page.as_uri()], check=True, capture_output=True
+    )
+    print(picture.name, flush=True)
 
 
 async def _follow(opens: Path | str, steps: list[_Step]) -> None:
@@ -85,15 +118,16 @@ async def _follow(opens: Path | str, steps: list[_Step]) -> None:
 
 
 def main() -> int:
-    """Plans and a pick for a card that is not here; with a folder, runs of two of its files."""
+    """A pick for a card that is not here; with a folder, runs of two of its files, their comparison and report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, help="a folder with quants of one small trained model")
     folder = parser.parse_args().folder
     with tempfile.TemporaryDirectory() as home:
         os.environ.update({f"XDG_{name}_HOME": f"{home}/{name}" for name in ("DATA", "CONFIG", "STATE")})
-        if folder is not None:
-            asyncio.run(_follow(folder.resolve(), [_run]))
         asyncio.run(_follow(_MODEL, [_library, _pick]))
+        if folder is not None:
+            asyncio.run(_follow(folder.resolve(), [_run, _compare]))
+            _report(Path(home))
     return 0
 
 

@@ -1,71 +1,158 @@
-"""The generated parts of the README: run as a module to write them; test_readme checks them."""
+"""The README's commands and their outputs: run as a module to write those that no machine changes.
 
+With `--measure FOLDER` it also takes what depends on the machine again, and says on which it was taken: to be run while
+nothing else computes. FOLDER has quants of SmolLM2. test_readme checks both kinds.
+"""
+
+import argparse
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
+
+from ggbench.machine.gpus import visible_gpus
+from ggbench.machine.host import describe_cpu
+from ggbench.units import counted
 
 README = Path(__file__).parent.parent / "README.md"
 EVIDENCE = README.parent / "scripts" / "EVIDENCE.md"
 WIDTH = 100
 """Columns of every output in the README."""
-_PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
+_PART = re.compile(r"(<!-- (generated|measured): (\w+) -->\n)(```.*?\n```\n|[^\n]+\n)", re.DOTALL)
+"""A mark, and what it marks: a block, or a line."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A command line whose output depends on nothing that this machine has, and what the README shows of it."""
+    """A command line, and what the README shows of its output."""
 
     line: str
-    windows: tuple[tuple[str, str], ...]
-    """Beginnings of the first and the last line of what is shown; what lies between them is `...`."""
+    windows: tuple[tuple[str, str] | str, ...] = ()
+    """What the first and the last line of each shown passage begin with, but for indentation, as patterns; else a line
+    as it is, such as `...`.
+    """
 
 
 SHOWN = {
-    "pick": Shown(
-        "ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k",
-        (("Run ", "smaller"), ("llama-server", "llama-server")),
+    "pick": (
+        Shown(
+            "ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k",
+            ("...", ("Run ", "smaller"), "...", ("llama-server -hf", "llama-server -hf")),
+        ),
     ),
-    "plan": Shown(
-        "ggbench plan qwen2.5-14b q5_k_m q4_k_m q3_k_m --gpu rtx-3060 -c 16k",
-        (("         BPW", "all rows"), ("what would make", "-c ")),
+    "plan": (
+        Shown(
+            "ggbench plan qwen2.5-14b q5_k_m q4_k_m q3_k_m --gpu rtx-3060 -c 16k",
+            ("...", ("BPW", "all rows"), "...", ("what would make", "q3_k_m as planned")),
+        ),
     ),
 }
-"""Commands by the name of the part."""
+"""Commands whose output depends on nothing that this machine has, by the name of the part."""
+MEASURED = {
+    "forecast": (Shown("ggbench forecast qwen1.5-7b q4_k_m q8_0", (("B  ", "Expected"),)),),
+    "bench": (
+        Shown("ggbench bench twin:qwen1.5-0.5b q8_0 q4_k_m q2_k -n 500", (("BPW", "all rows"),)),
+        Shown("ggbench compare 1 2", ("...", ("Result", ".* takes less memory"))),
+        Shown("ggbench report 1 2 3 -o report.html      # one file that opens without a network"),
+    ),
+    "maxctx": (
+        Shown(
+            "ggbench maxctx twin:qwen1.5-0.5b q4_k_m --memory-limit 1GiB",
+            (("n_ctx .* loads", "n_ctx .* decodes at its end"), "..."),
+        ),
+    ),
+    "quality": (
+        Shown(
+            "ggbench quality ~/models/smollm2 q2_k q3_k_m q4_k_m --base q4_1 --chunks 8",
+            (("BPW", "base:"),),
+        ),
+    ),
+}
+"""Commands that measure this machine, and those that show what was measured."""
+MEASURED_ON = "machine"
+"""The part that says where and when the others were measured."""
 
 
-def generate(name: str) -> str:
-    """The text between the marks of a part: the command line, and the windows of its output."""
-    shown = SHOWN[name]
-    lines = output_of(shown.line)
-    blocks = []
-    for first, last in shown.windows:
-        begin = next(number for number, text in enumerate(lines) if text.startswith(first))
-        end = next(number for number in range(begin, len(lines)) if lines[number].startswith(last))
-        blocks.append("\n".join(lines[begin : end + 1]))
-    return f"```console\n$ {shown.line}\n...\n" + "\n...\n".join(blocks) + "\n```\n"
+def generate(shown: tuple[Shown, ...], home: Path) -> str:
+    """The text between the marks of a part: its command lines, and the shown passages of their outputs.
+
+    Raises StopIteration if a passage is not there, and CalledProcessError.
+    """
+    lines = []
+    for each in shown:
+        output = output_of(each.line.partition("  #")[0], home)
+        lines.append(f"$ {each.line}")
+        for window in each.windows:
+            lines += [window] if isinstance(window, str) else _passage(output, *window)
+    return "```console\n" + "\n".join(lines) + "\n```\n"
 
 
-def output_of(line: str) -> list[str]:
-    """What a command line prints on stdout in a home of its own, in lines without the blanks at their ends."""
-    with tempfile.TemporaryDirectory() as home:
-        folders = {f"XDG_{name}_HOME": f"{home}/{name}" for name in ("DATA", "CACHE", "CONFIG", "STATE")}
-        environment = os.environ | folders | {"HOME": home, "COLUMNS": str(WIDTH), "NO_COLOR": "1"}
-        command = [sys.executable, "-P", "-m", *line.split()]
-        ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+def _passage(output: list[str], first: str, last: str) -> list[str]:
+    begin = next(number for number, text in enumerate(output) if re.match(rf"\s*{first}", text))
+    end = next(number for number in range(begin, len(output)) if re.match(rf"\s*{last}", output[number]))
+    return output[begin : end + 1]
+
+
+def output_of(line: str, home: Path) -> list[str]:
+    """What a command line prints on both streams in this home, in lines without the blanks at their ends."""
+    folders = {f"XDG_{name}_HOME": f"{home}/{name}" for name in ("DATA", "CACHE", "CONFIG", "STATE")}
+    environment = os.environ | folders | {"HOME": str(home), "COLUMNS": str(WIDTH), "NO_COLOR": "1"}
+    words = [str(home / word[2:]) if word.startswith("~/") else word for word in line.split()]
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", *words],
+        text=True,
+        check=True,
+        env=environment,
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     return [text.rstrip() for text in ran.stdout.splitlines()]
 
 
-def parts(text: str) -> dict[str, str]:
-    return {match[2]: match[0] for match in _PART.finditer(text)}
+def parts(text: str, kind: str) -> dict[str, str]:
+    """Return the parts of a kind, `generated` or `measured`, with their marks, by name."""
+    return {match[3]: match[0] for match in _PART.finditer(text) if match[2] == kind}
 
 
-def updated(text: str) -> str:
-    return _PART.sub(lambda match: f"{match[1]}{generate(match[2])}{match[3]}", text)
+def updated(text: str, kind: str, write: Callable[[str], str]) -> str:
+    """Return the text with each part of a kind as `write` gives it by its name."""
+    return _PART.sub(lambda match: f"{match[1]}{write(match[3])}" if match[2] == kind else match[0], text)
+
+
+def generated(text: str) -> str:
+    with tempfile.TemporaryDirectory() as home:
+        return updated(text, "generated", lambda name: generate(SHOWN[name], Path(home)))
+
+
+def _measured_part(name: str, folder: Path) -> str:
+    """Return a measured part, of a home without other runs; `folder` has the quants of SmolLM2."""
+    if name == MEASURED_ON:
+        cpu, today = describe_cpu(), date.today()
+        gpus = ", ".join(gpu.name for gpu in visible_gpus()) or "no GPU"
+        taken = f"{today.day} {today:%B %Y}, {counted(cpu.n_cores, 'core')}, {cpu.name}, {gpus}"
+        return f"Measurements: {taken}, with nothing else running.\n"
+    with tempfile.TemporaryDirectory() as home:
+        (Path(home) / "models").mkdir()
+        (Path(home) / "models" / "smollm2").symlink_to(folder.resolve())
+        return generate(MEASURED[name], Path(home))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--measure", type=Path, metavar="FOLDER", help="also measure, with the quants of this folder")
+    folder = parser.parse_args().measure
+    text = generated(README.read_text(encoding="utf-8"))
+    if folder is not None:
+        text = updated(text, "measured", lambda name: _measured_part(name, folder))
+    README.write_text(text, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    README.write_text(updated(README.read_text(encoding="utf-8")), encoding="utf-8")
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """Every command line of the README that needs no GPU and no network, run: what it prints has the shape that is shown.
 
-Outputs that no machine changes are generated, see `tests.readme`. The others were measured, on models that take
+Outputs that no machine changes are generated, see `tests.readme`. The others are measured, on models that take
 minutes: here a models.toml gives their names to models of the same kind that take a moment.
 """
 
@@ -16,7 +16,7 @@ import pytest
 from ggbench.gguf_file.twin import cached_twin
 from tests.conftest import TINY
 from tests.fakes.scores import with_tokenizer
-from tests.readme import README, SHOWN, WIDTH
+from tests.readme import MEASURED, README, WIDTH
 
 pytestmark = [pytest.mark.llama, pytest.mark.slow]
 
@@ -114,8 +114,9 @@ def small_models(home: Path, twins: Path) -> None:
 def test_the_demo_shows_the_whole_way() -> None:
     printed = _run("ggbench demo -n 32")
     steps = [line.split()[2] for line in printed if line.startswith("$ ggbench ")]
-    assert steps == ["plan", "pick", "bench", "compare"]
+    assert steps == ["pick", "bench", "compare", "speculate"]
     assert any(line.startswith("Run q") for line in printed)
+    assert any("tokens per step" in line or "every drafted token" in line for line in printed)
     assert printed.index("What to type next:") > len(printed) / 2
 
 
@@ -123,19 +124,16 @@ def test_the_demo_shows_the_whole_way() -> None:
 @pytest.mark.usefixtures("small_models")
 def test_what_is_measured_has_the_shape_that_is_shown(home: Path) -> None:
     shown = _shown()
-    measured = {line: text for line, text in shown.items() if line not in {each.line for each in SHOWN.values()}}
-    for command in ("bench", "compare", "report", "maxctx", "forecast"):
-        line = next(line for line in measured if line.startswith(f"ggbench {command} "))
-        if command == "report":
-            line = line.replace("report.html", str(home / "report.html"))
-        printed = _run(f"{line} {_LESS.get(command, '')}")
+    for line in (each.line.partition("  #")[0] for name in ("bench", "maxctx", "forecast") for each in MEASURED[name]):
+        command = line.split()[1]
+        printed = _run(f"{line.replace('report.html', str(home / 'report.html'))} {_LESS.get(command, '')}")
         if command == "compare":
             assert re.search(r"is faster|is better in|takes less|no difference", " ".join(printed))
         elif command == "report":
             assert "</html>" in (home / "report.html").read_text(encoding="utf-8")
         else:
             # How many layers a forecast times is a column or a line below, as the width allows.
-            _assert_has_shape(printed, [text for text in measured[line] if "twins of" not in text])
+            _assert_has_shape(printed, [text for text in shown[line] if "twins of" not in text])
 
 
 @pytest.mark.timeout(300)
@@ -149,10 +147,3 @@ def test_a_scored_text_has_the_shape_that_is_shown(home: Path, twins: Path) -> N
     (line, shown), *others = ((line, text) for line, text in _shown().items() if line.startswith("ggbench quality"))
     assert others == []
     _assert_has_shape(_run(f"{line} --text {text} -c 64 -t 1"), shown)
-
-
-def test_no_line_of_the_readme_is_left_out() -> None:
-    generated = {each.line for each in SHOWN.values()}
-    assert {line.split()[1] for line in _shown() if line not in generated} == {
-        "bench", "compare", "report", "maxctx", "forecast", "quality",
-    }  # fmt: skip

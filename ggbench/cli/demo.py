@@ -1,4 +1,4 @@
-"""`ggbench demo`: a tour without a network: plan, pick, measure twins, compare."""
+"""`ggbench demo`: a tour without a network: pick, measure twins, compare, judge a draft model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import TOKENS, HubOptions, MeasureRequest, option, quiet_option
 from ggbench.commands.output import Output
 
-_ID = "qwen1.5-0.5b"
-_MODEL = f"twin:{_ID}"
-_QUANTS = ("q8_0", "q4_k_m", "q2_k")
+_MODEL = "twin:qwen1.5-0.5b"
+_QUANTS = ("q8_0", "q4_k_m")
 _N_STEPS = 4
+_PICK = "pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k"
+_SPECULATE = f"speculate twin:qwen1.5-7b q4_k_m --draft {_MODEL} q4_k_m -k 1,3 -d 0 --within 10s"
 _NEXT = """\
 What to type next:
   ggbench models                    the catalog, and the GGUF files on this disk
@@ -30,13 +31,13 @@ What to type next:
     ggbench demo -n 2k
     """,
 )
-@option("-n --n-gen", "Number of tokens to decode.", TOKENS, default=500)
+@option("-n --n-gen", "Number of tokens to decode.", TOKENS, default=256)
 @quiet_option
 def command(n_gen: int, output: Output) -> None:
-    """Tour ggbench in about two minutes: plan, pick, measure and compare three quants of Qwen1.5 0.5B.
+    """Tour ggbench in about a minute: pick, measure, compare, and judge a draft model.
 
     Each step prints its command line. Nothing is downloaded: the measured files are twins, with the true shape and
-    types of the model but without trained weights. Speed and memory are real; the generated text is not.
+    types of a model but without trained weights. Speed and memory are real; the generated text is not.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_summaries
@@ -45,18 +46,20 @@ def command(n_gen: int, output: Output) -> None:
     from ggbench.experiments.decode.record import DecodeSettings
     from ggbench.models.reference import parse_model
 
-    names = " ".join(_QUANTS)
-    _step(1, "What would each quant need here? Only a header is read.", f"plan {_ID} {names}", output)
-    _step(2, "Which one should I run, for a context of 8,192 tokens?", f"pick {_ID} {names} --need-ctx 8k", output)
-    line = f"bench {_MODEL} {names} -n {n_gen} --plot"
-    _announce(3, "How fast is each, token by token? Twins are written, then measured.", line, output)
+    _step(1, "Which quant of a 14B should run on a 12 GB card? Neither has to be here.", _PICK, output)
+    line = f"bench {_MODEL} {' '.join(_QUANTS)} -n {n_gen} --plot"
+    _announce(2, "How fast is a 0.5B here, token by token? Its twins are written, then measured.", line, output)
     asked = MeasureRequest(parse_model(_MODEL, *_QUANTS), LlamaConfig(), HubOptions(), output)
     measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
     show_summaries(measured.summaries, output, plot=True)
+    if measured.exit_code:
+        measured.leave()
+    output.show("")
     ids = [each.run.run_id for each in measured.finished if each.run.is_complete and each.run.run_id is not None]
     if len(ids) > 1:
-        _step(4, "Which is better, in what, and by how much?", f"compare {' '.join(map(str, ids))}", output)
-    output.show(f"\n{_NEXT}")
+        _step(3, "Which of the two is better, in what, and by how much?", f"compare {' '.join(map(str, ids))}", output)
+    _step(4, "Would it make a 7B faster here, as its draft model? Twins of a few layers are timed.", _SPECULATE, output)
+    output.show(_NEXT)
     measured.leave()
 
 

@@ -54,7 +54,7 @@ def _first_steps(models: Sequence[LocalModel], *, n_runs: int) -> list[tuple[str
     """Return two commands, each with its reason."""
     if not models:
         pick = (f"ggbench pick --family {FAMILY}", "the size and quant to download, and why")
-        return [pick, ("ggbench demo", "the whole workflow in two minutes, without a network")]
+        return [pick, ("ggbench demo", "a tour in a minute, without a network")]
     pick = ("ggbench pick", "which of them to run here, and why")
     if n_runs:
         return [pick, ("ggbench results", "what was measured")]

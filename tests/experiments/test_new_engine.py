@@ -6,8 +6,6 @@ the TUI.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +28,7 @@ from ggbench.runs.stored import read_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.work_queue import WorkState
+from tests.cli.conftest import Run, ggbench  # noqa: F401 - a fixture
 from tests.fakes import engines as planted
 from tests.fakes.driving import press, words_of
 from tests.fakes.watched import WatchedQueue
@@ -43,20 +42,6 @@ from tests.tui.conftest import (  # noqa: F401 - fixtures
 )
 
 FOLDER = str(Path(planted.__path__[0]))
-_MAIN = f"""
-import sys
-import ggbench.engines
-ggbench.engines.__path__.append({FOLDER!r})
-from ggbench.cli.main import main
-main(sys.argv[1:])
-"""
-
-
-def ggbench(*words: object) -> tuple[int, str, str]:
-    ran = subprocess.run(
-        [sys.executable, "-c", _MAIN, *map(str, words)], capture_output=True, text=True, check=False, timeout=60
-    )
-    return ran.returncode, ran.stdout, ran.stderr
 
 
 @pytest.fixture
@@ -68,11 +53,15 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
-def test_an_engine_in_a_folder_of_its_own_is_measured_compared_and_reported(installed: None, tmp_path: Path) -> None:
+def test_an_engine_in_a_folder_of_its_own_is_measured_compared_and_reported(
+    installed: None,
+    ggbench: Run,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     for n_gen in (400, 500):
-        code, out, err = ggbench("decode", "planted:tiny:p1", "-n", n_gen, "--slots", 2, "--json")
-        assert code == 0, err
-    document = json.loads(out)
+        ran = ggbench("decode", "planted:tiny:p1", "-n", n_gen, "--slots", 2, "--json")
+        assert ran.code == 0, ran.err
+    document = ran.json
     assert (document["config"]["quant"], document["config"]["slots"]) == ("p1", 2)
     assert document["fit"]["b_ms"] == pytest.approx(20, rel=0.01)
     assert document["fit"]["w_tokens_per_ms"] == pytest.approx(100, rel=0.01)
@@ -81,11 +70,11 @@ def test_an_engine_in_a_folder_of_its_own_is_measured_compared_and_reported(inst
         run = read_run(store, store.load_run(document["run_id"]))
     assert (run.head.setup.engine, type(run.head.setup)) == ("planted", config_type("planted"))
 
-    assert "planted:tiny" in ggbench("results")[1]
-    code, out, err = ggbench("compare", 1, 2)
-    assert code == 0 and "n_gen: 400 in a, 500 in b" in out, err
+    assert "planted:tiny" in ggbench("results").out
+    compared = ggbench("compare", 1, 2)
+    assert compared.code == 0 and "n_gen: 400 in a, 500 in b" in compared.out, compared.err
     report = tmp_path / "report.md"
-    assert ggbench("report", 1, 2, "-o", report)[0] == 0
+    assert ggbench("report", 1, 2, "-o", report).code == 0
     assert "planted:tiny" in report.read_text()
 
 
@@ -106,13 +95,13 @@ def test_its_model_is_measured_and_read_in_the_tui(installed: None, services: Se
     drive(GgbenchApp(real), steps, (160, 80))
 
 
-def test_what_it_cannot_do_is_said_with_its_reason() -> None:
-    code, _, err = ggbench("maxctx", "planted:tiny:p1")
-    assert code != 0 and "Planted has no such workload" in err
-    code, _, err = ggbench("quality", "planted:tiny:p1")
-    assert code == 2 and "quality needs a GGUF" in err
-    code, _, err = ggbench("decode", "twin:qwen1.5-0.5b", "q4_0", "--slots", 2)
-    assert code == 2 and "--slots is only for a model, but twin:qwen1.5-0.5b is not one" in err
+def test_what_it_cannot_do_is_said_with_its_reason(installed: None, ggbench: Run) -> None:  # noqa: F811
+    ran = ggbench("maxctx", "planted:tiny:p1")
+    assert ran.code != 0 and "Planted has no such workload" in ran.err
+    ran = ggbench("quality", "planted:tiny:p1")
+    assert ran.code == 2 and "quality needs a GGUF" in ran.err
+    ran = ggbench("decode", "twin:qwen1.5-0.5b", "q4_0", "--slots", 2)
+    assert ran.code == 2 and "--slots is only for a model, but twin:qwen1.5-0.5b is not one" in ran.err
 
 
 def test_its_name_is_taken_from_no_list(installed: None) -> None:

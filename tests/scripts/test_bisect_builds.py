@@ -1,29 +1,82 @@
-"""The bisection over builds, with programs that load no model and are as slow as they are told."""
+"""The bisection over builds: its steps with planted verdicts, and one with programs as slow as they are told."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from scripts import bisect_builds
+from scripts.bisect_builds import Step
 from tests.fakes.llama_server import install
 
 _ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("slow_from", "rounds", "said"),
-    [(2, 2, "the first slower build is 3, "), (3, 1, "no build is slower than the first")],
-)
-def test_it_ends_in_the_first_slower_build(
-    slow_from: int, rounds: int, said: str, tiny_twin: Path, tmp_path: Path
-) -> None:
-    """One round has no interval, so that two follow it."""
+def test_a_build_that_is_slower_is_found(tiny_twin: Path, tmp_path: Path) -> None:
     program = install(tmp_path)
-    builds = [f"{program} --step-ns {20_000_000 if index >= slow_from else 10_000_000 + index}" for index in range(3)]
-    words = [str(tiny_twin), *builds, "--rounds", str(rounds), "--bench", "-n 60 -t 1"]
+    builds = [f"{program} --step-ns {step_ns}" for step_ns in (10_000_000, 20_000_000)]
+    words = [str(tiny_twin), *builds, "--rounds", "2", "--bench", "-n 60 -t 1"]
     command = [sys.executable, "-P", "scripts/bisect_builds.py", *words]
     ran = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert said in ran.stdout.splitlines()[-1]
+    assert "the first slower build is 2, " in ran.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code", "tried", "said"),
+    [
+        ("abCDEFGH", 0, "HDbC", "the first slower build is 3, C; the one before it is b"),
+        ("abcdefgh", 0, "h", "no build is slower than the first"),
+        ("aBCDEFGH", 0, "HDB", "the first slower build is 2, B; the one before it is a"),
+        ("abc?EFGH", 1, "H?", "build 4 of 8, ?: undecided: 1.000 (0.900 to 1.100) of the first's speed"),
+        ("abc!EFGH", 6, "H!", "build 4 of 8, !: does not run: 1.000 (0.900 to 1.100) of the first's speed"),
+    ],
+)
+def test_it_ends_in_the_first_slower_build(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verdicts: str, code: int, tried: str, said: str
+) -> None:
+    """A build in capitals is slower."""
+    asked = []
+
+    def compare(_: object, first: str, other: str) -> Step:
+        asked.append(other)
+        assert first == "a"
+        if other in "?!":
+            return Step("undecided" if other == "?" else "does not run", 1.0, 0.9, 1.1)
+        return Step("slower" if other.isupper() else "as fast", 1.0, 0.9, 1.1)
+
+    monkeypatch.setattr(bisect_builds, "compare", compare)
+    monkeypatch.setattr(sys, "argv", ["bisect_builds", "model", *verdicts])
+    assert bisect_builds.main() == code
+    assert "".join(asked) == tried
+    assert capsys.readouterr().out.splitlines()[-1] == said
+
+
+@pytest.mark.parametrize(
+    ("intervals", "verdict", "rounds"),
+    [
+        ([None, (0.5, 0.8)], "slower", ["1", "2"]), ([(0.96, 1.1)], "as fast", ["1"]),
+        ([(0.9, 1.1)] * 3, "undecided", ["1", "2", "4"]),
+    ],
+)  # fmt: skip
+def test_the_rounds_double_until_a_step_is_decided(
+    monkeypatch: pytest.MonkeyPatch,
+    intervals: list[tuple[float, float] | None],
+    verdict: str,
+    rounds: list[str],
+) -> None:
+    """One round has no interval."""
+    asked, left = [], iter(intervals)
+
+    def bench(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command[command.index("-r") + 1])
+        metric = {"metric": "tok_s", "versus": [{"ratio": 0.9, "ratio_ci95": next(left)}]}
+        return subprocess.CompletedProcess(command, 0, json.dumps({"metrics": [metric]}))
+
+    monkeypatch.setattr("subprocess.run", bench)
+    monkeypatch.setattr(sys, "argv", ["bisect_builds", "model", "a", "b", "--rounds", "1", "--most-rounds", "4"])
+    assert bisect_builds.main() == (1 if verdict == "undecided" else 0)
+    assert asked == rounds

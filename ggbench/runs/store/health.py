@@ -31,7 +31,7 @@ class StoreHealth(msgspec.Struct, frozen=True):
     problem: str = ""
     """Errors of SQLite's integrity check, or why the file cannot be read; empty if it is intact."""
     is_partly_checked: bool = False
-    """Whether a large file's integrity check was ended early."""
+    """Whether of a large file only the newest runs were checked, or its integrity check was ended early."""
     is_foreign: bool = False
     """Whether it is the database of another program."""
     n_set_aside: int = 0
@@ -39,6 +39,9 @@ class StoreHealth(msgspec.Struct, frozen=True):
 
 
 _READING_TIMEOUT_S = 2.0
+_LARGE_BYTES = 256 << 20
+"""Size above which only the newest runs are read: before 3.42 SQLite cannot be interrupted while it checks a table."""
+_NEWEST = 500
 _CHECK_S = 0.3
 """Time for the integrity check, which reads the whole file."""
 _CHECK_STEPS = 10_000
@@ -70,22 +73,41 @@ def _inspected(path: Path, health: StoreHealth) -> StoreHealth:
     with contextlib.closing(open_to_read(path)) as connection:
         version, is_foreign = identify(connection)
         health = replace(health, version=version, is_foreign=is_foreign)
-        end = time.monotonic() + _CHECK_S
-        connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_STEPS)
-        try:
-            faults = [row[0] for row in connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
-        except sqlite3.OperationalError as error:
-            if primary_code(error) != sqlite3.SQLITE_INTERRUPT:
-                raise
-            faults, health = ["ok"], replace(health, is_partly_checked=True)
-        connection.set_progress_handler(None, 0)
-        if faults != ["ok"]:
-            return replace(health, problem="; ".join(faults))
-        if version != VERSION or is_foreign:
+        is_own = version == VERSION and not is_foreign
+        if is_own and (health.file_bytes or 0) > _LARGE_BYTES:
+            _read_newest(connection)
+            health = replace(health, is_partly_checked=True)
+        else:
+            faults, is_whole = _check(connection)
+            health = replace(health, problem="; ".join(faults), is_partly_checked=not is_whole)
+        if health.problem or not is_own:
             return health
         n_runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
         running = connection.execute("SELECT count(*) FROM runs WHERE state = ?", (RUNNING,)).fetchone()[0]
         return replace(health, n_runs=n_runs, n_running=running)
+
+
+def _check(connection: sqlite3.Connection) -> tuple[list[str], bool]:
+    """Return the faults that SQLite finds, and whether it finished."""
+    end = time.monotonic() + _CHECK_S
+    connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_STEPS)
+    try:
+        found = [row[0] for row in connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
+    except sqlite3.OperationalError as error:
+        if primary_code(error) != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return [], False
+    finally:
+        connection.set_progress_handler(None, 0)
+    return [] if found == ["ok"] else found, True
+
+
+def _read_newest(connection: sqlite3.Connection) -> None:
+    """Read all of the newest runs. Raises sqlite3.Error if they are damaged."""
+    for table, column in (("runs", "id"), ("samples", "run_id"), ("observations", "run_id")):
+        newest = f"SELECT * FROM {table} WHERE {column} > (SELECT max(id) FROM runs) - ?"
+        for _ in connection.execute(newest, (_NEWEST,)):
+            pass
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:

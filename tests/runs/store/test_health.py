@@ -38,6 +38,8 @@ def test_a_large_store_is_checked_in_part(path: Path, head: RunHead, monkeypatch
     monkeypatch.setattr("ggbench.runs.store.health._CHECK_STEPS", 1)
     health = inspect_store(path)
     assert (health.is_partly_checked, health.problem, health.n_runs) == (True, "", 1)
+    monkeypatch.setattr("ggbench.runs.store.health._LARGE_BYTES", 0)
+    assert inspect_store(path) == health
 
 
 @pytest.mark.parametrize("version", [VERSION - 1, VERSION + 3])
@@ -54,7 +56,12 @@ def test_a_store_of_another_version_says_which(path: Path, version: int) -> None
     assert contents(path.parent) == before
 
 
-def test_a_damaged_store_says_what_is_wrong(path: Path, head: RunHead) -> None:
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_damaged_store_says_what_is_wrong(
+    path: Path, head: RunHead, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    if is_large:
+        monkeypatch.setattr("ggbench.runs.store.health._LARGE_BYTES", 0)
     with Store.open(path) as store:
         run_id = store.begin(head)
         for chunk in range(40):
