@@ -5,27 +5,27 @@ import itertools
 import json
 import random
 import sys
-from collections.abc import (Iterator, Sequence)
-from functools import (partial)
-from ggbench import (paths)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.machine.bandwidth import (known_bandwidth)
-from ggbench.machine.host import (default_threads)
-from ggbench.machine.profile import (find_profile)
-from ggbench.models import (published)
-from ggbench.models.added_places import (add_place, add_server, are_places_damaged)
-from ggbench.models.catalog import (shipped_models_file)
-from ggbench.runs.store.database import (Store)
-from ggbench.sizing.budget import (profiled_budget)
-from ggbench.tui.measuring import (Choices)
-from pathlib import (Path)
-from scripts.llama_bench_pasted import (read_pasted)
-from tests.fakes.profiles import (planted_profile)
-from tests.hardening.damage import (MUTATIONS, TEXT_MUTATIONS, damaged)
-from tests.hardening.kills import (samples_by_run)
-from tests.hardening.trials import (Trials)
-from unittest import (mock)
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from unittest import mock
 
+from ggbench import paths
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.machine.bandwidth import known_bandwidth
+from ggbench.machine.host import default_threads
+from ggbench.machine.profile import find_profile
+from ggbench.models import published
+from ggbench.models.added_places import add_place, add_server, are_places_damaged
+from ggbench.models.catalog import shipped_models_file
+from ggbench.runs.store.database import Store
+from ggbench.sizing.budget import profiled_budget
+from ggbench.tui.measuring import Choices
+from scripts.llama_bench_pasted import read_pasted
+from tests.fakes.profiles import planted_profile
+from tests.hardening.damage import MUTATIONS, TEXT_MUTATIONS, damaged
+from tests.hardening.kills import samples_by_run
+from tests.hardening.trials import Trials
 
 _DATA = Path(__file__).parent.parent / "data"
 _KINDS = (*MUTATIONS, *[kind for kind in TEXT_MUTATIONS for _ in range(5)])

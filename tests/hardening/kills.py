@@ -4,23 +4,24 @@ import contextlib
 import itertools
 import json
 import os
-import psutil
 import random
 import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import (Callable)
-from ggbench import (paths)
-from ggbench.errors import (GgbenchError)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.hub.repo_records import (verify_blob)
-from pathlib import (Path)
-from tests.fakes.llama_server import (install)
-from tests.hardening.commands import (count_orphans, started, stopped_commands, workers_of)
-from tests.hardening.served import (served_hub)
-from tests.hardening.trials import (Trials, ggbench)
+from collections.abc import Callable
+from pathlib import Path
 
+import psutil
+
+from ggbench import paths
+from ggbench.errors import GgbenchError
+from ggbench.gguf_file.header import read_model_file
+from ggbench.hub.repo_records import verify_blob
+from tests.fakes.llama_server import install
+from tests.hardening.commands import count_orphans, started, stopped_commands, workers_of
+from tests.hardening.served import served_hub
+from tests.hardening.trials import Trials, ggbench
 
 _WAYS = ("kill ggbench", "kill its worker", "SIGTERM", "SIGINT", "SIGHUP")
 _SERVER_WAYS = ("kill ggbench", "kill its keeper", "kill its llama-server", "SIGTERM", "SIGINT", "SIGHUP")
