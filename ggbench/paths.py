@@ -68,6 +68,11 @@ def added_places_file() -> Path:
     return _folder("config") / "places.json"
 
 
+def theme_file() -> Path:
+    """Return the name of the TUI's last theme."""
+    return _folder("config") / "theme.txt"
+
+
 def measure_choices_file() -> Path:
     """Return the last choices of the TUI's dialog for measurements."""
     return _folder("config") / "measure.json"

@@ -193,13 +193,6 @@ def format_signed_percent(share: float, low: float, high: float) -> str:
     return f"{value} % ({start} to {end} %)"
 
 
-def format_share(share: float | None) -> str:
-    """Return the relative difference of two sizes, `+0.4 %`, `−11 %`; an em dash if unknown."""
-    if share is None:
-        return "—"
-    return f"{_signed(share * 100, 1 if abs(share) < 0.1 else 0)} %"
-
-
 def _signed(value: float, decimals: int) -> str:
     if not math.isfinite(value):
         return "…"

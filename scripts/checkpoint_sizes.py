@@ -31,7 +31,7 @@ from ggbench.engines.transformers.storage import METHODS
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
 from ggbench.models.published import PublishedFigure, PublishedRow, load_published
-from ggbench.units import GIB, format_fixed, format_share
+from ggbench.units import GIB, format_fixed
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b", "72b", "110b")
 QUANTS = ("bf16", "int8", "nf4", "nf4-dq", "gptq-int4", "awq-int4")
@@ -170,7 +170,8 @@ def cells_table(found: Sequence[Cell]) -> list[str]:
         left, published = "", cell.published_bytes
         if published is not None:
             missing = published - cell.counted_bytes
-            left = format_share(missing / cell.counted_bytes) if cell.what == "file" else _gib(missing)
+            percent = f"{100 * missing / cell.counted_bytes:+.1f} %".replace("-", "−")
+            left = percent if cell.what == "file" else _gib(missing)
         mark = {True: "", False: " ✗", None: " ?" if published is not None else ""}[cell.is_explained]
         named = (cell.size.upper(), cell.quant, cell.what, cell.published.printed)
         lines.append(

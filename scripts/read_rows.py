@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from ggbench.errors import BadFile
-from ggbench.formats.llama_bench_pasted import PastedRow, read_pasted
 from ggbench.machine.known_devices import known_devices, recognize_device
 from ggbench.models.published.benches import (
     ROWS_FILE,
@@ -25,12 +24,11 @@ from ggbench.models.published.benches import (
     BenchedRow,
     BenchSource,
     benches_csv,
-    measurement,
     parse_benches,
-    problem_of,
-    split_model_type,
 )
 from ggbench.text import sanitize
+from scripts.llama_bench_pasted import PastedRow, read_pasted
+from scripts.published_rows import measurement, problem_of, split_model_type
 
 DATA = Path(__file__).parent.parent / "ggbench" / "models" / "published" / "data"
 BACKENDS = {"MTL": "Metal", "HIP": "ROCm", "BLAS": "CPU"}

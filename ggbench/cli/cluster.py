@@ -111,8 +111,7 @@ def serve(
                 output.notice(
                     f"exposing {exposed} at {serving.server}, RPC protocol {serving.protocol}; Ctrl-C stops it"
                 )
-            for is_connected in server.clients():
-                output.notice("a client connected" if is_connected else "the client disconnected")
+            server.wait()
         except KeyboardInterrupt:
             output.notice("ended")
 

@@ -70,7 +70,7 @@ def command(
     """Compare runs of any kind, by their numbers in `ggbench results` or from files: which is better, and by how much.
 
     Shows differences in file, setup, machine and versions, each metric with ratio and difference, and a conclusion.
-    Files are read but not stored: those of ggbench export and of llama-bench.
+    Files are read but not stored: whole runs of `ggbench export --format json`, and llama-bench's files.
 
     A run is better (★) if the ratio's 95 % interval excludes 1; otherwise no difference was found, and the interval
     shows how large one could be; if that is more than a factor of 2, compare cannot tell. The interval includes the

@@ -1,4 +1,4 @@
-"""`ggbench export` and `ggbench import`: runs as files of other tools, as samples, or as a bundle."""
+"""`ggbench export` and `ggbench import`: runs as files of other tools, as samples, or whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
-from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.formats.importing import Kept
@@ -38,7 +37,7 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
     ggbench export 3 4 -o ours.json
     ggbench export 3 4 -o ours.jsonl
     ggbench export 3 --format csv -o samples.csv
-    ggbench export 3 4 --bundle runs.zip
+    ggbench export 3 4 --format json -o runs.json
     """,
 )
 @click.argument("run_ids", metavar="[RUN]...", type=int, nargs=-1)
@@ -46,12 +45,12 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 @option(
     "--format form",
     "llama-bench-json, llama-bench-jsonl, llama-bench-csv, llama-bench-sql or llama-bench-md: rows of llama-bench;"
-    " csv: every sample; json: whole runs. Default: llama-bench's format of the ending of FILE, else llama-bench-json.",
+    " csv: every sample; json: whole runs for `ggbench import`. Default: llama-bench's format of the ending of FILE,"
+    " else llama-bench-json.",
     click.Choice(_FORMATS),
     metavar="FORMAT",
 )
 @option("-o --output path", "Write to FILE; - is stdout.", PATH, metavar="FILE", default=_STDOUT)
-@option("--bundle", "Write the runs with their samples to a ZIP file for `ggbench import`.", PATH, metavar="FILE")
 @option("--with-paths", "Keep full paths and serial numbers of GPUs.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
 @option("-q --quiet", "Print no notices.", is_flag=True)
@@ -60,7 +59,6 @@ def command(
     model: str | None,
     form: str | None,
     path: Path,
-    bundle: Path | None,
     with_paths: bool,
     force: bool,
     quiet: bool,
@@ -72,33 +70,21 @@ def command(
     with llama-bench's rows for the same file name, threads and load mode (llama-bench -lm mmap). Fields unknown to a
     run get llama-bench's default and are listed on stderr.
 
-    --bundle writes complete runs for `ggbench import` on another machine. It leaves out folders, server names and
-    serial numbers of GPUs, unless --with-paths is given.
+    --format json writes complete runs with their samples for `ggbench import` on another machine. It leaves out
+    folders, server names and serial numbers of GPUs, unless --with-paths is given.
     """
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free, write_as
     from ggbench.formats.importing import SAMPLES, WHOLE
-    from ggbench.formats.run_document import as_json, bundle_of, samples_csv
+    from ggbench.formats.run_document import as_json, samples_csv
     from ggbench.runs.store.database import Store
 
     output = Output(as_json=False, quiet=quiet)
-    if form is not None and bundle is not None:
-        raise UsageError("--format and --bundle exclude each other", "use one of them")
-    if bundle is not None and path != _STDOUT:
-        raise UsageError("--bundle and -o exclude each other", "omit -o")
-    target = bundle or path
-    if bundle == _STDOUT:
-        raise UsageError("a bundle cannot go to stdout", "pass --bundle a file name")
-    if target != _STDOUT:
-        check_free(target, force=force)
+    if path != _STDOUT:
+        check_free(path, force=force)
     with Store.open() as store:
         output.notice(*store.notices)
         runs = chosen_runs(store, run_ids, model)
-        if bundle is not None:
-            write_as(bundle, bundle_of(store, runs, with_paths=with_paths), force=force)
-            left_out = [] if with_paths else [_LEFT_OUT]
-            output.notice(f"saved {bundle}: {counted(len(runs), 'run')} for `ggbench import`", *left_out)
-            return
         if form == SAMPLES:
             content = samples_csv(store, runs)
         elif form == WHOLE:
@@ -109,11 +95,11 @@ def command(
             by_ending = f"llama-bench-{path.suffix[1:]}"
             default = by_ending if by_ending in _FORMATS else _FORMATS[0]
             content = _bench_rows(store, runs, form or default, output, with_paths=with_paths)
-    if target == _STDOUT:
+    if path == _STDOUT:
         click.echo(content, nl=False)
     else:
-        write_as(target, content.encode(), force=force)
-        output.notice(f"saved {target}")
+        write_as(path, content.encode(), force=force)
+        output.notice(f"saved {path}")
 
 
 def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, *, with_paths: bool) -> str:
@@ -127,7 +113,7 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, 
     if not rows:
         raise UsageError(
             "none of these runs contains a llama-bench test",
-            "export decode, prefill or speed runs, or use --bundle",
+            "export decode, prefill or speed runs, or use --format json",
         )
     output.notice(*(f"run {each.run_id} ({each.kind}) contains no llama-bench test" for each in empty))
     unknown: dict[tuple[str, ...], list[str]] = {}
@@ -144,7 +130,7 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, 
     "import",
     cls=DocumentedCommand,
     examples="""
-    ggbench import runs.zip
+    ggbench import runs.json
     ggbench import bench.json
     llama-bench -m model.gguf -lm mmap -d 0,4096 -r 5 -o json | ggbench import -
     ggbench import ppl.txt --model mine --quant q4_k_m
@@ -157,8 +143,8 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, 
 def import_command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> None:
     """Store results of other tools: llama-bench's JSON, CSV and Markdown, and llama-perplexity's output.
 
-    It also reads files from `ggbench export`. The format is recognized from the content; - is stdin. llama-perplexity's
-    output needs both streams: llama-perplexity ... > ppl.txt 2>&1.
+    It also reads whole runs of `ggbench export --format json`. The format is recognized from the content; - is stdin.
+    llama-perplexity's output needs both streams: llama-perplexity ... > ppl.txt 2>&1.
 
     Imported runs are marked as such; they are listed, plotted and compared, but never count as measured on this
     machine. A run that is already stored is not stored again. W and B are fitted over llama-bench's depths (interval:

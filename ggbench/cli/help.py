@@ -50,12 +50,10 @@ _WITH_DOCUMENTS = (
 
 def documents() -> dict[str, Document]:
     """Return the documents that commands print with --json, by schema name."""
-    from ggbench.plugins import plugin_names
     from ggbench.show.document import Document
     from ggbench.show.presenter import presenters
 
-    by_engines = [f"ggbench.engines.{name}.show" for name in plugin_names("ggbench.engines", "show")]
-    modules = [vars(importlib.import_module(name)).values() for name in (*_WITH_DOCUMENTS, *by_engines)]
+    modules = [vars(importlib.import_module(name)).values() for name in _WITH_DOCUMENTS]
     found = [each for values in modules for each in values if isinstance(each, Document)]
     found += [each for presenter in presenters() for each in presenter.documents.all]
     return {each.schema: each for each in found}

@@ -55,8 +55,7 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output) -> None:
     """Download QUANTS of MODEL, a Hub repo org/name or a catalog id, and print their paths.
 
-    QUANTS may be omitted if the repo has only one. For a Transformers checkpoint, transformers:org/name, config.json
-    and the safetensors are downloaded; give no QUANT.
+    QUANTS may be omitted if the repo has only one.
 
     An interrupted download keeps what has arrived, and the same command continues it. A file gets its final name only
     after its SHA-256 has been verified. A gated or private repo needs `hf auth login` once; ggbench neither asks for a
@@ -88,13 +87,12 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
 def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
     """Find the files of MODEL and QUANTs on the Hub. Raises UsageError for other kinds of MODEL."""
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.reference import engine_models
     from ggbench.models.sources import list_variants
     from ggbench.models.targets import find_published
 
-    if ref.engine:
-        return (engine_models(ref.engine).files(ref, access),)
     label = ref.label
+    if ref.engine:
+        raise UsageError(f"pull downloads GGUF files, not {label}", "the command that measures it downloads it")
     if ref.kind in ("path", "server"):
         raise UsageError(f"pull downloads only from the Hub, but {label} is a {ref.kind}", "name a repo: hf:org/name")
     if ref.kind not in ("hub", "catalog"):

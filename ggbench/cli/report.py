@@ -33,8 +33,8 @@ def command(
 
     FILE.html is a single file that needs no network: sortable tables, curves that show the value under the pointer, W
     and B next to their limits, memory, quality against speed, a search's probes, and every run in full with the command
-    that repeats it. It can be printed. FILE.svg and FILE.png contain charts (more in FILE-w.svg and so on), FILE.md the
-    tables, FILE.csv the results and FILE-samples.csv all samples.
+    that repeats it. It can be printed. FILE.svg and FILE.png contain charts (more in FILE-w.svg and so on), FILE.md and
+    FILE.csv the tables.
     """
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free

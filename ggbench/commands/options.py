@@ -159,7 +159,7 @@ source_option = functools.partial(option, group=OptionGroup.SOURCE)
 output_option = functools.partial(option, group=OptionGroup.OUTPUT)
 
 
-_SERVER = ("api_key_env", "clock")
+_SERVER = ("api_key_env",)
 _BANDWIDTH = memory_option(
     "--bandwidth",
     "Memory bandwidth to compute the limits from, e.g. 1008GB/s. Default: measured.",

@@ -167,14 +167,6 @@ class Proving(msgspec.Struct, frozen=True, tag="proving"):
 
 
 class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):
-    seconds: float
-    n_batch_tokens: int
-    """Tokens decoded at once: n_ubatch, or as many as fit in the context; of a server, all prompts."""
-    batch_ns: int
-    token_ns: int
-    """Time of the single token at the last position."""
-    fill: Literal["copied", "decoded", "none"]
-    """How the cells before the end were filled: with copies of a few, by a real prompt, or not at all."""
     full: bool
     """Whether the engine had no cell left for another token; always true for a state that does not grow."""
     left_bytes: int | None = None

@@ -87,7 +87,7 @@ def utc_text(text: str) -> str:
 
 
 MOST_BYTES = 64 << 20
-"""Maximum size of a results file and of each member of a bundle; a row of llama-bench takes 1,000 bytes."""
+"""Maximum size of a results file; a row of llama-bench takes 1,000 bytes, a timed step 20."""
 STDIN = Path("-")
 
 
@@ -96,7 +96,6 @@ class SourceFile(msgspec.Struct, frozen=True):
     """The file's name without its folder. Printable."""
     content: bytes
     sha256: str
-    path: Path | None = None
 
     @property
     def text(self) -> str:
@@ -126,4 +125,4 @@ def read_source(path: Path) -> SourceFile:
         )
     if not content.strip():
         raise BadFile(f"{name} is empty", "pass a file with results; did the tool write them to stderr?")
-    return SourceFile(name, content, hashlib.sha256(content).hexdigest(), None if path == STDIN else path)
+    return SourceFile(name, content, hashlib.sha256(content).hexdigest())

@@ -12,7 +12,7 @@ import msgspec
 
 from ggbench.errors import BadFile
 from ggbench.formats import perplexity
-from ggbench.formats.imported_run import STDIN, ImportedRun, Named, SourceFile, read_source
+from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, read_source
 from ggbench.formats.llama_bench import (
     BenchRow,
     as_csv,
@@ -28,14 +28,7 @@ from ggbench.formats.llama_bench import (
     read_table,
 )
 from ggbench.formats.llama_bench_import import runs_of
-from ggbench.formats.run_document import (
-    document_of,
-    document_sha256,
-    is_bundle,
-    is_document,
-    read_bundle,
-    read_documents,
-)
+from ggbench.formats.run_document import document_of, document_sha256, is_document, read_documents
 from ggbench.machine.records import Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.comparable import copies_of, update_facts
@@ -67,14 +60,11 @@ _READERS: tuple[tuple[Callable[[str], bool], Callable[[SourceFile, Named], list[
     (is_table, _bench(read_table)),
     (perplexity.is_perplexity, perplexity.read_runs),
 )
-_KNOWN = "JSON, JSON lines, CSV and tables of llama-bench, llama-perplexity's output, ggbench's own files"
+_KNOWN = "JSON, JSON lines, CSV and tables of llama-bench, llama-perplexity's output, `ggbench export --format json`"
 
 
 def read_runs(path: Path, named: Named) -> Iterator[ImportedRun]:
     """Yield the runs of a file of any known format. Raises BadFile and UsageError."""
-    if path != STDIN and is_bundle(path):
-        yield from read_bundle(path)
-        return
     file = read_source(path)
     text = file.text
     for recognizes, read in _READERS:
@@ -129,7 +119,7 @@ def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
 
 
 def _stored_as(store: Store, imported: ImportedRun) -> int | None:
-    """Return the run that was imported from the same content, or this machine's own if the bundle contains it."""
+    """Return the run that was imported from the same content, or this machine's own if the file contains it."""
     content = imported.mark.content_sha256
     for each in copies_of(store, imported.run.head, content):
         earlier = None if each.environment is None else each.environment.imported

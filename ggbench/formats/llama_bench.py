@@ -351,7 +351,6 @@ def _document(row: BenchRow) -> dict[str, object]:
     return document
 
 
-_TABLE = "llama_bench"
 _TYPES = {str: "TEXT", bool: "INTEGER", int: "INTEGER", float: "REAL"}
 
 
@@ -370,10 +369,10 @@ def as_csv(rows: Sequence[BenchRow]) -> str:
 def as_sql(rows: Sequence[BenchRow]) -> str:
     """Return the table and a statement for each row; quotes in texts are doubled, unlike in llama-bench."""
     columns = ",\n".join(f"  {name} {_TYPES[type(default)]}" for name, default in FIELDS.items())
-    statements = [f"CREATE TABLE IF NOT EXISTS {_TABLE} (\n{columns}\n);\n\n"]
+    statements = [f"CREATE TABLE IF NOT EXISTS llama_bench (\n{columns}\n);\n\n"]
     for row in rows:
         values = ", ".join("'" + sanitize(cell_text(value)).replace("'", "''") + "'" for value in row.whole.values())
-        statements.append(f"INSERT INTO {_TABLE} ({', '.join(FIELDS)}) VALUES ({values});\n")
+        statements.append(f"INSERT INTO llama_bench ({', '.join(FIELDS)}) VALUES ({values});\n")
     return "".join(statements)
 
 

@@ -23,7 +23,7 @@ from ggbench.show.listed_runs import SavedRun, plotted_runs
 from ggbench.show.machine import machine_text, reproducing, source_line
 from ggbench.show.names import model_names, quant_colors, quant_names, unambiguous_names
 from ggbench.show.presenter import charts_of, figures_of, presenter_of
-from ggbench.show.text import csv_text, markdown_code, markdown_escaped
+from ggbench.show.text import markdown_code, markdown_escaped
 from ggbench.text import in_words, sanitize
 from ggbench.units import counted
 
@@ -36,17 +36,6 @@ _NAMED_RUNS = 6
 
 Contents = Mapping[str, bytes]
 """File contents, by the suffix added to the report's name."""
-
-
-def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
-    """Return a line for every timed step; `sampler_ns` is empty if the sampler was not timed."""
-    rows: list[tuple[object, ...]] = []
-    for one in runs:
-        samples = one.samples
-        sampler_ns = [None] * len(samples.step_ns) if samples.sampler_ns is None else samples.sampler_ns.tolist()
-        columns = (samples.repeat.tolist(), samples.position.tolist(), samples.step_ns.tolist(), sampler_ns)
-        rows += ((one.run_id, *cells) for cells in zip(*columns, strict=True))
-    return csv_text(("run_id", "repeat", "position", "step_ns", "sampler_ns"), rows)
 
 
 ENDINGS = ".html", ".md", ".csv", ".svg", ".png"
@@ -70,7 +59,7 @@ def report_files(runs: Sequence[SavedRun], ending: str) -> Contents:
         case ".md":
             return {"": report_markdown(report_contents(runs)).encode()}
         case ".csv":
-            return {"": rows_as_csv(summaries).encode(), "-samples": _samples_as_csv(runs).encode()}
+            return {"": rows_as_csv(summaries).encode()}
     from ggbench.show import vega
 
     charts = all_charts(runs)

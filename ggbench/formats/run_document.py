@@ -1,21 +1,15 @@
-"""ggbench's own files: whole runs as JSON and as bundles, and timed steps as CSV.
+"""ggbench's own files: whole runs as JSON, read back, and timed steps as CSV.
 
 A run is written from the store's JSON, so that a newer ggbench's run passes through unharmed, and read as strictly as a
-stored run. A bundle is a ZIP file with a list and a document for each run. Its members are never unpacked, so their
-names are harmless, and each is read up to a limit, whatever size the archive claims.
+stored run.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import math
 import re
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,7 +20,7 @@ from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.errors import BadFile, StoreError, UsageError
-from ggbench.formats.imported_run import MOST_BYTES, ImportedRun, Named, SourceFile, content_sha256, environment_of
+from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, content_sha256, environment_of
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.records import Environment, GpuUse, Imported
 from ggbench.models.subject import Subject
@@ -37,7 +31,6 @@ from ggbench.runs.store.runs import RUNNING, WARMUP, SampleChunk, StoredRun, sto
 from ggbench.show.anonymous import anonymous
 from ggbench.show.text import csv_text, without_formula
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count
 
 SCHEMA = "ggbench.run/1"
 SEVERAL = "ggbench.runs/1"
@@ -198,7 +191,7 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
     return ImportedRun(run, [(each.at_ns, each.kind, each.body) for each in whole.observations], whole.samples)
 
 
-_HINT = "pass an unmodified file of `ggbench export`"
+_HINT = "pass an unmodified file of `ggbench export --format json`"
 
 
 def _marked(environment: Environment | None, file: SourceFile, sha256: str) -> Environment:
@@ -241,86 +234,6 @@ def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
         return {sanitize(storable_text(name)): _printable(each) for name, each in value.items()}
     return value
-
-
-BUNDLE_SCHEMA = "ggbench.bundle/1"
-LIST = "ggbench.json"
-MOST_RUNS = 10_000
-MAGIC = b"PK\x03\x04"
-
-_BUNDLE_HINT = "pass an unmodified bundle of `ggbench export --bundle`"
-_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The date of every member, so that the same runs give the same file."""
-
-
-def bundle_of(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> bytes:
-    """Return the ZIP file of these runs. Raises StoreError and UnknownName."""
-    buffer = io.BytesIO()
-    names = [f"runs/{number}.json" for number in range(1, len(runs) + 1)]
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        listed = {"schema": BUNDLE_SCHEMA, "ggbench": ggbench.__version__, "runs": names}
-        _write(archive, LIST, listed)
-        for name, stored in zip(names, runs, strict=True):
-            _write(archive, name, document_of(store, stored, with_paths=with_paths))
-    return buffer.getvalue()
-
-
-def read_bundle(path: Path) -> Iterator[ImportedRun]:
-    """Yield the runs of a bundle. Raises BadFile, naming the member, for anything else."""
-    name = sanitize(path.name)
-    try:
-        with path.open("rb") as raw, zipfile.ZipFile(raw) as archive:
-            sha256 = hashlib.file_digest(raw, "sha256").hexdigest() if not raw.seek(0) else ""
-            file = SourceFile(name, b"", sha256, path)
-            listed = _read(archive, LIST, name)
-            if not isinstance(listed, dict) or listed.get("schema") != BUNDLE_SCHEMA:
-                raise BadFile(f"{name} is not a bundle of this version ({BUNDLE_SCHEMA})", _BUNDLE_HINT)
-            members = listed.get("runs")
-            if not isinstance(members, list) or not all(isinstance(each, str) for each in members):
-                raise BadFile(f"{name}: {LIST} lists no runs", _BUNDLE_HINT)
-            if len(members) > MOST_RUNS:
-                raise BadFile(f"{name} lists {format_count(len(members))} runs", f"at most {format_count(MOST_RUNS)}")
-            for member in members:
-                where = f"{name}, {sanitize(member)}"
-                yield read_document(_read(archive, member, where), file, where)
-    except (zipfile.BadZipFile, zlib.error, EOFError, zipfile.LargeZipFile, NotImplementedError) as error:
-        raise BadFile(f"{name} is a broken ZIP file: {sanitize(str(error))}", "copy it again") from None
-    except OSError as error:
-        raise BadFile(f"cannot read {name}: {error.strerror}", "look at its permissions") from error
-
-
-def is_bundle(path: Path) -> bool:
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError as error:
-        raise BadFile(f"cannot read {sanitize(str(path))}: {error.strerror}", "look at its permissions") from error
-
-
-def _write(archive: zipfile.ZipFile, name: str, document: object) -> None:
-    member = zipfile.ZipInfo(name, _ZIP_EPOCH)
-    member.compress_type = zipfile.ZIP_DEFLATED
-    archive.writestr(member, json.dumps(document, separators=(",", ":"), ensure_ascii=True))
-
-
-def _read(archive: zipfile.ZipFile, member: str, where: str) -> Any:  # noqa: ANN401 - JSON
-    try:
-        info = archive.getinfo(member)
-    except KeyError:
-        raise BadFile(f"{where}: the bundle has no {sanitize(member)}", _BUNDLE_HINT) from None
-    if info.flag_bits & 1 or info.compress_type not in _ZIP_METHODS:
-        raise BadFile(f"{where}: the ZIP is encrypted or uses an unsupported compression", _BUNDLE_HINT)
-    with archive.open(info) as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise BadFile(f"{where} has more than {format_bytes(MOST_BYTES)}", _BUNDLE_HINT)
-    try:
-        return parse_finite(content)
-    except (ValueError, RecursionError):
-        raise BadFile(f"{where} is not JSON", _BUNDLE_HINT) from None
 
 
 COLUMNS = ("run_id", "kind", "model", "quant", "series", "position", "step_ns", "sampler_ns")

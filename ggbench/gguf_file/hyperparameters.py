@@ -131,7 +131,7 @@ _MOST_LAYERS = 512
 _LARGEST = 1 << 31
 
 
-class Hyperparameters(msgspec.Struct, frozen=True):
+class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shape of a model; UsageError names an invalid field. 0 means none."""
 
     architecture: str
@@ -224,16 +224,15 @@ class Hyperparameters(msgspec.Struct, frozen=True):
         positive = (*_COUNTS, *optional, *family.needs)
         for name in (*positive, *_OPTIONAL):
             value, least = getattr(self, name), 1 if name in positive else 0
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value < _LARGEST:
-                yield f"{name} must be a whole number{' above zero' if least else ''}, not {value!r}"
+            if not least <= value < _LARGEST:
+                yield f"{name} must be from {least} to 2^31, not {value}"
             if value and name in _OPTIONAL and name not in (*family.needs, *family.allows):
                 yield f"{name} is given, but {self.architecture} has none"
         if self.n_layer + self.n_layer_nextn > _MOST_LAYERS:
             yield f"n_layer is {self.n_layer}, but llama.cpp loads at most {_MOST_LAYERS} layers"
         for name in ("rope_freq_base", "norm_rms_eps"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 < value < math.inf):
-                yield f"{name} must be a number above zero, not {value!r}"
+            if not 0 < getattr(self, name) < math.inf:
+                yield f"{name} must be a number above zero, not {getattr(self, name)!r}"
         if set(self.layer_pattern) - set(family.letters) or (family.letters and not self.layer_pattern):
             letters = " and ".join(filter(None, [", ".join(family.letters[:-1]), family.letters[-1:]])) or "no letters"
             yield f"layer_pattern has {letters} in {self.architecture}, not {self.layer_pattern!r}"

@@ -65,8 +65,6 @@ class ArrayLength(int):
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The header of one file."""
-
     raw: bytes
     """Bytes up to the end of the tensor table."""
     version: int

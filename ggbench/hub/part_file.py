@@ -1,8 +1,8 @@
-"""A partially downloaded file: filled by range requests, written through to disk, and hashed while it grows.
+"""A partially downloaded file: filled by range requests, written through to disk, and hashed as it arrives.
 
-A kill loses no written byte: the length of the part is its only state. To resume, the existing bytes are hashed again
-in a thread that follows the writer, so neither resuming nor hashing delays the network. Every request goes to the
-file's resolve URL, which redirects to the storage: signed URLs expire.
+A kill loses no written byte: the length of the part is its only state. A resumed part is hashed when it is complete, so
+that resuming does not delay the network. Every request goes to the file's resolve URL, which redirects to the storage:
+signed URLs expire.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import errno
 import hashlib
 import os
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,10 +30,8 @@ OTHER_FOLDER_HINT = "choose another folder: HF_HUB_CACHE for Hugging Face's cach
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_BYTES = 1 << 20
-_NOTIFY_BYTES = 4 << 20
-"""New bytes between notifications of the hashing thread, which should rarely interrupt the writer."""
 _POLL_S = 0.2
-"""Interval at which a wait for a lock or a hash calls `check`."""
+"""Interval at which a wait for a lock calls `check`."""
 
 
 class PartFile:
@@ -56,15 +53,14 @@ class PartFile:
         """Bytes appended since it was opened, without copies."""
         self.copied_bytes = 0
         """Bytes copied from another local file since it was opened."""
-        self._hash = _BackgroundHash(self._descriptor, file)
+        self._hash = _FileHash(file)
         if self.n_bytes > file.n_bytes:
             self.restart()
-        self._hash.follow(self.n_bytes)
 
     def append(self, data: bytes, *, is_copy: bool = False) -> None:
         """Write data through to the file; bytes beyond the file's end are dropped."""
-        view = memoryview(data)[: self.missing_bytes]
-        n_appended = len(view)
+        appended = view = memoryview(data)[: self.missing_bytes]
+        begin = self.n_bytes
         with disk_errors(self.path.parent):
             while view:
                 # Write at an offset, not at the end, so a second writer is harmless if locks are ignored.
@@ -72,10 +68,11 @@ class PartFile:
                 self.n_bytes += n_written
                 view = view[n_written:]
         if is_copy:
-            self.copied_bytes += n_appended
+            self.copied_bytes += len(appended)
         else:
-            self.moved_bytes += n_appended
-        self._hash.follow(self.n_bytes)
+            self.moved_bytes += len(appended)
+        if self._hash.n_bytes == begin:
+            self._hash.update(appended)
 
     @property
     def missing_bytes(self) -> int:
@@ -84,17 +81,15 @@ class PartFile:
 
     def agrees(self, check: Callable[[], None]) -> bool:
         """Return whether a complete part has the expected hash. Calls `check` meanwhile, which may raise."""
-        return self._hash.finish(self.n_bytes, check) == self.file.etag
+        return self._hash.finish(self._descriptor, self.n_bytes, check) == self.file.etag
 
     def restart(self) -> None:
-        self._hash.stop()
         with disk_errors(self.path.parent):
             os.ftruncate(self._descriptor, 0)
         self.n_bytes = 0
-        self._hash = _BackgroundHash(self._descriptor, self.file)
+        self._hash = _FileHash(self.file)
 
     def close(self) -> None:
-        self._hash.stop()
         os.close(self._descriptor)
 
     def __enter__(self) -> PartFile:
@@ -124,11 +119,7 @@ def file_agrees(path: Path, file: RepoFile, check: Callable[[], None]) -> bool:
     except OSError:
         return False
     with content:
-        following = _BackgroundHash(content.fileno(), file)
-        try:
-            return following.finish(file.n_bytes, check) == file.etag
-        finally:
-            following.stop()
+        return _FileHash(file).finish(content.fileno(), file.n_bytes, check) == file.etag
 
 
 @contextmanager
@@ -165,68 +156,29 @@ def disk_errors(place: Path) -> Iterator[None]:
         raise UsageError(f"cannot write to {where}: {error.strerror or error}", OTHER_FOLDER_HINT) from None
 
 
-class _BackgroundHash:
-    """The hash of a file, computed by a thread that reads the file as it grows."""
+class _FileHash:
+    """The hash of a file's first `n_bytes`, of the kind that the Hub states."""
 
-    def __init__(self, descriptor: int, file: RepoFile) -> None:
-        self._descriptor = descriptor
+    def __init__(self, file: RepoFile) -> None:
         self._digest = hashlib.sha256() if file.sha256 is not None else hashlib.sha1(usedforsecurity=False)
         if file.sha256 is None:
             # Source: git hash-object; a blob's name is the SHA-1 of a header with its length, and the content.
             self._digest.update(b"blob %d\0" % file.n_bytes)
-        self._condition = threading.Condition()
-        self._available_bytes = 0
-        self._is_last = False
-        self._is_stopped = False
-        self._error: OSError | None = None
-        self._thread = threading.Thread(target=self._run, name="hash", daemon=True)
-        self._thread.start()
+        self.n_bytes = 0
 
-    def follow(self, n_bytes: int) -> None:
-        if n_bytes - self._available_bytes >= _NOTIFY_BYTES:
-            with self._condition:
-                self._available_bytes = n_bytes
-                self._condition.notify()
+    def update(self, data: bytes | memoryview) -> None:
+        self._digest.update(data)
+        self.n_bytes += len(data)
 
-    def finish(self, n_bytes: int, check: Callable[[], None]) -> str:
-        """Return the hash of the first `n_bytes`, in hex. Raises UsageError if the file cannot be read."""
-        with self._condition:
-            self._available_bytes = n_bytes
-            self._is_last = True
-            self._condition.notify()
-        while self._thread.is_alive():
-            check()
-            self._thread.join(_POLL_S)
-        if self._error is not None:
-            raise UsageError(f"a file cannot be read back: {self._error.strerror}", "check the disk") from self._error
-        return self._digest.hexdigest()
-
-    def stop(self) -> None:
-        with self._condition:
-            self._is_stopped = True
-            self._condition.notify()
-        self._thread.join()
-
-    def _run(self) -> None:
-        buffer = memoryview(bytearray(_READ_BYTES))
-        done = 0
+    def finish(self, descriptor: int, until: int, check: Callable[[], None]) -> str:
+        """Return the hash of the first `until` bytes, in hex. Raises UsageError if the file cannot be read."""
         try:
-            while (until := self._wait_for_bytes(done)) > done:
-                while done < until and not self._is_stopped:
-                    n_read = os.preadv(self._descriptor, [buffer[: until - done]], done)
-                    if not n_read:
-                        raise OSError(errno.EIO, "it is shorter than the data written")
-                    self._digest.update(buffer[:n_read])
-                    done += n_read
+            while data := os.pread(descriptor, min(_READ_BYTES, until - self.n_bytes), self.n_bytes):
+                check()
+                self.update(data)
         except OSError as error:
-            self._error = error
-
-    def _wait_for_bytes(self, done: int) -> int:
-        """Wait for more bytes than `done` and return how many can be hashed; at most `done` when there are no more."""
-        with self._condition:
-            while not self._is_stopped and not self._is_last and self._available_bytes <= done:
-                self._condition.wait()
-            return done if self._is_stopped else self._available_bytes
+            raise UsageError(f"a file cannot be read back: {error.strerror}", "check the disk") from error
+        return self._digest.hexdigest()
 
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)

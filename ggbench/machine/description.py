@@ -41,16 +41,12 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class MainMemory(msgspec.Struct, frozen=True):
-    """Main memory."""
-
     memory_bytes: int | None
     """None if its size is unknown."""
     bandwidth: Bandwidth | None
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """A described machine."""
-
     devices: tuple[Device, ...] = ()
     """In llama.cpp's order; empty if only the CPU computes."""
     host: MainMemory | None = None

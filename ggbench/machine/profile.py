@@ -51,8 +51,6 @@ class ProfiledDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class MachineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A machine and its timings."""
-
     schema: Literal["ggbench.profile/1"] = SCHEMA
     taken: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     """Date."""
@@ -90,7 +88,6 @@ class MachineProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return next((each.rates for each in self.devices if each.name == name and each.rates), {})
 
     def machine(self) -> Machine:
-        """Return the machine to plan for."""
         devices = tuple(
             Device(
                 each.name,

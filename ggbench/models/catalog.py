@@ -10,12 +10,13 @@ import hashlib
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
 import msgspec.structs
+from msgspec import Meta
 
 from ggbench import __version__, paths
 from ggbench.errors import BadFile, UnknownName, UsageError
@@ -27,53 +28,15 @@ HUB_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 """Pattern of a Hub repo name, `org/name`."""
 
 
-def _text_like(pattern: str) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII) is not None
-
-
-_is_quant = _text_like(r"[\w-]+")
-_Accepted = tuple[Callable[[Any], bool], str]
-_ABOUT: Mapping[str, _Accepted] = {
-    "id": (_text_like(r"[a-z0-9][a-z0-9._-]*"), "lower-case letters, digits and . _ -"),
-    "title": (lambda value: isinstance(value, str) and value.isprintable(), "one line of text"),
-    "repo": (_text_like(HUB_REPO.pattern), "a Hub repo as org/name"),
-    "file_pattern": (_text_like(r"[\w.-]*\{quant\}[\w.-]*\.gguf"), "a name such as mine-{quant}.gguf"),
-    "quants": (
-        lambda value: isinstance(value, list) and all(map(_is_quant, value)),
-        'a list such as ["q8_0", "q4_k_m"]',
-    ),
-    "tied_in_config": (lambda value: isinstance(value, bool), "true or false"),
-    "file_bytes": (
-        lambda value: (
-            isinstance(value, dict)
-            and all(_is_quant(quant) and type(size) is int and size > 0 for quant, size in value.items())
-        ),
-        'bytes by quant, such as { "q4_k_m" = 700_000_000 }',
-    ),
-    "scores": (
-        lambda value: (
-            isinstance(value, dict)
-            and all(name.isprintable() and type(score) in (int, float) for name, score in value.items())
-        ),
-        'numbers by benchmark, such as { "MMLU-Pro" = 50.1 }',
-    ),
-    "mmproj_bytes": (lambda value: type(value) is int and value > 0, "a number of bytes"),
-}
-_WHOLE: _Accepted = (lambda value: type(value) is int, "a whole number")
-_FLAG: _Accepted = (lambda value: isinstance(value, bool), "true or false")
-_TYPES: Mapping[object, _Accepted] = {
-    "str": (lambda value: isinstance(value, str), "text in quotes"),
-    "int": _WHOLE,
-    "int | None": _WHOLE,
-    "float": (lambda value: type(value) in (int, float), "a number"),
-    "bool": _FLAG,
-    "bool | None": _FLAG,
-}
-_SHAPE = {name: _TYPES[kind] for name, kind in Hyperparameters.__annotations__.items()}
-_REQUIRED = Hyperparameters.__struct_fields__[: -len(Hyperparameters.__struct_defaults__)]
+_LINE = r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]*$"
+_Quant = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
+_Bytes = Annotated[int, Meta(gt=0)]
+_REQUIRED = "id", *Hyperparameters.__struct_fields__[: -len(Hyperparameters.__struct_defaults__)]
 
 _HEADER = re.compile(r"\s*\[\[?\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*[=.]""")
+_OF_ERROR = re.compile(r"(?:\$\.(?:hyper\.)?|unknown field `)(\w+)")
+"""Key in a message of msgspec."""
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)| \(at end of document\)")
 
 
@@ -87,33 +50,37 @@ _WITHOUT_SHAPE = ("deepseek-v4", "glm-5.2")
 
 
 class CatalogModel(msgspec.Struct, frozen=True):
-    """One model of the catalog."""
+    """One model of the catalog; but for `hyper` and `origin`, the keys of an entry that are not hyperparameters."""
 
-    id: str
+    id: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
     """The MODEL argument; lower case."""
-    title: str
-    repo: str | None
-    """Hub repo of the GGUF files; None if no official one is known."""
-    file_pattern: str | None
-    """File name in `repo` with `{quant}` as a placeholder; shard numbers precede the suffix."""
     hyper: Hyperparameters
-    quants: tuple[str, ...]
-    """Quants known to be in `repo`, lower case; empty if unknown."""
     origin: Origin
     """The last file that a value comes from: `updated` is that of `models --update`, `user` the user's own."""
+    title: Annotated[str, Meta(pattern=_LINE)] = ""
+    """Defaults to the id."""
+    repo: Annotated[str, Meta(pattern=f"^{HUB_REPO.pattern}$")] | None = None
+    """Hub repo of the GGUF files; None if no official one is known."""
+    file_pattern: Annotated[str, Meta(pattern=r"^[\w.-]*\{quant\}[\w.-]*\.gguf$")] | None = None
+    """File name in `repo` with `{quant}` as a placeholder; shard numbers precede the suffix."""
+    quants: tuple[_Quant, ...] = ()
+    """Quants known to be in `repo`, lower case; empty if unknown."""
     tied_in_config: bool | None = None
     """Whether config.json ties the output to the embedding; None: same as the GGUF."""
-    file_bytes: dict[str, int] = {}
+    file_bytes: dict[_Quant, _Bytes] = {}
     """Sizes of published files, by quant, whose mixture of types is the publisher's own."""
-    scores: dict[str, float] = {}
+    scores: dict[Annotated[str, Meta(pattern=_LINE)], float] = {}
     """What the publisher's model card states, by benchmark; nobody checked it here."""
-    mmproj_bytes: int | None = None
+    mmproj_bytes: _Bytes | None = None
     """Size of the published 16-bit projector for images, possibly rounded; None if unpublished."""
 
     @property
     def family(self) -> str:
         """First word of the id, e.g. `qwen3.6` or `gemma`; lists are grouped by it."""
         return self.id.partition("-")[0]
+
+
+_ABOUT = frozenset(CatalogModel.__struct_fields__) - {"hyper", "origin"}
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -161,8 +128,6 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
 
 
 class CatalogUpdate(msgspec.Struct, frozen=True):
-    """An installed catalog update."""
-
     file: str
     """The copy that is read from now on; removing it undoes the update."""
     source: str
@@ -256,39 +221,31 @@ class _Entry(msgspec.Struct, frozen=True, dict=True):
         places = ((self.number, key), (self.number, ""), (-1, "model"))
         self.file.fail(what, next((self.file.lines[place] for place in places if place in self.file.lines), None))
 
-    def check(self) -> None:
-        """Raise UsageError unless every key is known and has a value of its type."""
-        for key, value in {"id": self.id, **self.values}.items():
-            if key not in _ABOUT and key not in _SHAPE:
-                self.fail(key, f"unknown key {key!r}{_nearest(key)}")
-            accepts, accepted = _ABOUT.get(key) or _SHAPE[key]
-            if not accepts(value):
-                self.fail(key, f"{key} has to be {accepted}, not {value!r}")
-
     @functools.cached_property
     def model(self) -> CatalogModel:
-        """The entry as a model. Raises UsageError if keys are missing or values inconsistent."""
-        missing = [name for name in _REQUIRED if name not in self.values]
-        if missing:
-            self.fail("", f"model {self.id!r} is missing {', '.join(missing)}")
+        """The entry as a model. Raises UsageError if keys are missing or unknown, or values wrong or inconsistent."""
+        about = {name: value for name, value in self.values.items() if name in _ABOUT}
+        hyper = {name: value for name, value in self.values.items() if name not in about}
         try:
-            hyper = Hyperparameters(**{name: value for name, value in self.values.items() if name in _SHAPE})
+            model = msgspec.convert({**about, "hyper": hyper, "origin": self.origin}, CatalogModel)
+        except msgspec.ValidationError as error:
+            text, _, place = str(error).partition(" - at `")
+            if "missing required" in text:
+                missing = [name for name in _REQUIRED if name not in self.values]
+                self.fail("", f"model {self.id!r} is missing {', '.join(missing)}")
+            found = _OF_ERROR.search(text) or _OF_ERROR.search(place)
+            key = found[1] if found else ""
+            is_text = " matching regex" in text  # which is no help
+            self.fail(key, f"{key}: {f'{self.values.get(key)!r} is not of its form' if is_text else text}")
         except UsageError as error:
             words = re.findall(r"\w+", error.message)
             culprit = next((word for word in words if (self.number, word) in self.file.lines), "")
             self.fail(culprit, f"model {self.id!r}: {error.message}")
-        return CatalogModel(
-            id=self.id,
-            title=self.values.get("title", self.id),
-            repo=self.values.get("repo"),
-            file_pattern=self.values.get("file_pattern"),
-            hyper=hyper,
-            quants=tuple(dict.fromkeys(quant.lower() for quant in self.values.get("quants", ()))),
-            origin=self.origin,
-            tied_in_config=self.values.get("tied_in_config"),
-            file_bytes={quant.lower(): size for quant, size in self.values.get("file_bytes", {}).items()},
-            scores=self.values.get("scores", {}),
-            mmproj_bytes=self.values.get("mmproj_bytes"),
+        return msgspec.structs.replace(
+            model,
+            title=model.title or model.id,
+            quants=tuple(dict.fromkeys(quant.lower() for quant in model.quants)),
+            file_bytes={quant.lower(): size for quant, size in model.file_bytes.items()},
         )
 
 
@@ -330,8 +287,7 @@ def _read(path: Path, origin: Origin) -> list[_Entry]:
         file.fail("each model begins with [[model]], in two pairs of brackets", file.lines.get((-1, "model")))
     entries: dict[str, _Entry] = {}
     for number, table in enumerate(tables):
-        entry = _Entry(table.get("id", ""), table, origin, file, number)
-        entry.check()
+        entry = _Entry(str(table.get("id", "")), table, origin, file, number)
         if entry.id in entries:
             entry.fail("id", f"a second model has the id {entry.id!r}")
         entries[entry.id] = entry
@@ -346,10 +302,3 @@ def _parsed(text: str) -> dict[str, Any]:
     document = tomllib.loads(text)
     put_cached(cache, msgspec.json.encode(document))
     return document
-
-
-def _nearest(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, (*_ABOUT, *_SHAPE), n=1)
-    return f"; did you mean {near[0]}?" if near else ""

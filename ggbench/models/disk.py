@@ -66,7 +66,6 @@ class LocalModel(msgspec.Struct, frozen=True):
 
     @property
     def is_named_by_path(self) -> bool:
-        """Whether MODEL is a path."""
         return bool(self.paths) and self.model == path_argument(self.paths[0])
 
 

@@ -75,7 +75,7 @@ def reject_checkpoint(place: Path) -> None:
     if place.suffix.lower() == ".safetensors" or (folder == place and any(folder.glob("*.safetensors"))):
         raise BadFile(
             f"{sanitize(str(place))} has safetensors, not GGUF",
-            f"give the folder of the checkpoint, with its config.json: transformers:{sanitize(str(folder))}",
+            f"plan and measure the checkpoint, with its config.json, as transformers:{sanitize(str(folder))}",
         )
 
 

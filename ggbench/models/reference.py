@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ggbench.gguf_file.model_file import ModelFile
     from ggbench.hub.access import HubAccess
     from ggbench.models.catalog import Catalog
-    from ggbench.models.sources import FoundVariant, OnProgress
+    from ggbench.models.sources import OnProgress
     from ggbench.models.targets import Target
 
 
@@ -45,7 +45,6 @@ HUB_NAME = re.compile(
 Kind = Literal["catalog", "twin", "hub", "published_twin", "path", "server", "own"]
 MEASURE_OWN = ("decode", "prefill", "speed", "bench", "maxctx")
 """Commands that measure models in an engine's own format."""
-_TAKE_OWN = (*MEASURE_OWN, "plan", "limits", "inspect")
 
 
 class ModelRef(msgspec.Struct, frozen=True):
@@ -93,7 +92,7 @@ class ModelRef(msgspec.Struct, frozen=True):
                 schemes = " and ".join(f"{scheme}:" for scheme in package.SCHEMES)
                 raise UsageError(
                     f"this command needs a GGUF file, not a {package.NOUN} of {package.PROGRAM}",
-                    f"{in_words(_TAKE_OWN)} take {schemes}",
+                    f"{in_words((*MEASURE_OWN, 'plan'))} take {schemes}",
                 )
         if self.is_server:
             raise UsageError(
@@ -306,23 +305,15 @@ class EngineModels(Protocol):
     """The module `models` of an engine with its own model format.
 
     The engine's package defines `SCHEMES` (prefixes of MODEL before the colon, each with its form for help texts),
-    `NOUN` and `PROGRAM` ("a checkpoint of Transformers"). Its modules `options`, `plan` and `show` serve the commands.
+    `NOUN` and `PROGRAM` ("a checkpoint of Transformers"). Its modules `options` and `plan` serve the commands.
     """
 
     def parse(self, scheme: str, rest: str) -> ModelRef:
         """Return the model named by `SCHEME:REST`, with the engine's name in `engine`. Raises UsageError."""
         ...
 
-    def in_folder(self, folder: Path) -> ModelRef | None:
-        """Return the model in a folder; None if the folder has none for this engine."""
-        ...
-
     def targets(self, ref: ModelRef, catalog: Catalog | None, hub: HubAccess | None) -> tuple[Target, ...]:
         """Return one target for each QUANT. Raises GgbenchError."""
-        ...
-
-    def files(self, ref: ModelRef, access: HubAccess) -> FoundVariant:
-        """Return the files to download. Raises UsageError for a model that is not on the Hub, and NetworkError."""
         ...
 
 

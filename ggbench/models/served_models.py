@@ -7,7 +7,7 @@ import re
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.server.config import Address, ClockChoice, EndpointConfig
+from ggbench.engines.server.config import Address, EndpointConfig
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.errors import UnknownName, UsageError
 from ggbench.fields import config_options
@@ -24,19 +24,16 @@ class ServerOptions(msgspec.Struct, frozen=True):
 
     api_key_env: str = ""
     """Name of the environment variable with the API key; empty sends none."""
-    clock: ClockChoice = "auto"
     timeout_s: float = 20.0
     """Timeout of the request that lists the models."""
 
     @property
     def given(self) -> tuple[str, ...]:
         """The options that differ from the defaults."""
-        return tuple(config_options(EndpointConfig(clock=self.clock, api_key_env=self.api_key_env)))
+        return tuple(config_options(EndpointConfig(api_key_env=self.api_key_env)))
 
 
 class ServedModel(msgspec.Struct, frozen=True):
-    """One model of a server."""
-
     offered: OfferedModel
     setup: EndpointConfig
 
@@ -86,7 +83,7 @@ def served_models(ref: ModelRef, options: ServerOptions) -> tuple[ServedModel, .
         models = server.info.models
     if not models:
         raise UsageError(f"{ref.name} offers no model", "load one in the server first")
-    setup = EndpointConfig(ref.name, clock=options.clock, api_key_env=options.api_key_env)
+    setup = EndpointConfig(ref.name, api_key_env=options.api_key_env)
     by_name = {each.name.lower(): each for each in reversed(models)} | {each.name: each for each in models}
     chosen = []
     for name in ref.quants:

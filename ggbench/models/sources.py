@@ -36,8 +36,6 @@ OnProgress = Callable[[int, int], None]
 
 
 class RepoRequest(msgspec.Struct, frozen=True):
-    """A request for variants of a repo."""
-
     repo: str
     revision: str = MAIN
     quants: tuple[str, ...] = ()
@@ -267,8 +265,6 @@ def planned_files(model: CatalogModel, quants: Sequence[str], source: str = "") 
 
 
 class CatalogTwin(msgspec.Struct, frozen=True):
-    """A twin of a catalog model."""
-
     model: CatalogModel
     quant: str
     download_bytes: int = 0

@@ -131,8 +131,7 @@ def _decode_table(rows: Sequence[SchemeLimits], width: int) -> Table:
 
 
 def _decode_notes(rows: Sequence[SchemeLimits]) -> str:
-    without = "" if any(row.weights.embedding_bytes for row in rows) else "without the embedding table; "
-    lines = [f"weights: {without}compute buffers are not counted, so slightly less fits"]
+    lines = ["weights: without the embedding table; compute buffers are not counted, so slightly less fits"]
     if rows[0].decode:
         lines.append("latency(n) = (n - 1) / W + B: the lower bound at this memory bandwidth")
     if any(row.batch_size > 1 for row in rows):

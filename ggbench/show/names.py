@@ -31,12 +31,14 @@ _NAMED_MODELS = 3
 _MOST_FOLDERS = 3
 """Maximum number of folders in front of a file's name; if it is still ambiguous, the whole path is the name."""
 
-_MAKERS = re.compile(r"\b(?:NVIDIA|GeForce|AMD|Intel(?:\(R\))?|Apple) ")
+_NOISE = re.compile(
+    r"\b(?:NVIDIA|GeForce|AMD|Intel(?:\(R\))?|Apple) |\((?:R|TM)\)|(?: \d+-Core)? Processor\b| CPU\b| @ .*"
+)
 
 
 def short_device(name: str) -> str:
-    """Return `RTX 3060` for `NVIDIA GeForce RTX 3060`."""
-    return _MAKERS.sub("", sanitize(name))
+    """Return `RTX 3060` for `NVIDIA GeForce RTX 3060`, `Xeon 6248R` for `Intel(R) Xeon(R) 6248R CPU @ 3.00GHz`."""
+    return _NOISE.sub("", sanitize(name))
 
 
 def model_name(subject: Subject) -> str:

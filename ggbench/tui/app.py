@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
-from textual.app import App, SystemCommand
+from textual.app import App, InvalidThemeError, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.theme import Theme
 from textual.widgets import Input
 
+from ggbench import paths
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import ExitCode
+from ggbench.errors import ExitCode, UsageError
+from ggbench.files import replace_file
 from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH, ModelsChanged, PullsChanged, QueueChanged, RunStored, Services
 from ggbench.tui.screens.dialogs import ConfirmScreen, Dialog, HelpScreen, Palette
 from ggbench.tui.widgets.bars import ModeBar, TooSmall
@@ -69,6 +72,7 @@ class GgbenchApp(App[None]):
         Binding("4", "switch_mode('pulls')", "Pulls", show=False, tooltip="Downloads of this session"),
         Binding("question_mark", "show_help", "Help", key_display="?", tooltip="Keys, and what the numbers mean"),
         Binding("q", "leave", "Quit", tooltip="Quit; asks while something runs"),
+        Binding("ctrl+p", "command_palette", "All", priority=True, tooltip="Search all actions, and the themes"),
     ]
 
     def __init__(
@@ -116,6 +120,11 @@ class GgbenchApp(App[None]):
         for queue in self._queues():
             queue.close()
 
+    def on_load(self) -> None:
+        """Take the theme of the last start."""
+        with contextlib.suppress(OSError, ValueError, UsageError, InvalidThemeError):
+            self.theme = paths.theme_file().read_text(encoding="utf-8")
+
     def on_mount(self) -> None:
         """On the signals of `kill` and of a closing terminal, quit like `q`, unless they are ignored."""
         loop = asyncio.get_running_loop()
@@ -126,6 +135,7 @@ class GgbenchApp(App[None]):
 
         if os.isatty(0):
             self.set_interval(_WATCH_EVERY_S, self._leave_a_lost_terminal)
+        self.theme_changed_signal.subscribe(self, self._remember_theme)
         self.call_after_refresh(self.watch_store)
         self.set_interval(_WATCH_EVERY_S, self.watch_store)
 
@@ -133,6 +143,11 @@ class GgbenchApp(App[None]):
         """Quit when the terminal is gone and no signal said so, as under nohup: reading it would keep a core busy."""
         if not os.isatty(0):
             self.exit(None, ExitCode.INTERRUPTED)
+
+    def _remember_theme(self, theme: Theme) -> None:
+        """Keep the theme for the next start, unless the config folder cannot be written."""
+        with contextlib.suppress(OSError, UsageError):
+            replace_file(paths.theme_file(), theme.name.encode())
 
     def watch_store(self) -> None:
         """Notify the screens if any process added, ended or deleted a run, while a screen of runs is shown.
@@ -171,9 +186,11 @@ class GgbenchApp(App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Offer every active key that does more than move, in addition to Textual's own commands."""
         yield from super().get_system_commands(screen)
+        other = "textual-light" if self.current_theme.dark else "textual-dark"
+        yield SystemCommand("Light or dark", f"Change the theme to {other}", lambda: setattr(self, "theme", other))
         for active in screen.active_bindings.values():
             binding = active.binding
-            if binding.tooltip and active.enabled:
+            if binding.tooltip and active.enabled and binding.action != "command_palette":
                 yield SystemCommand(
                     binding.description,
                     f"{binding.tooltip} (key: {self.get_key_display(binding)})",

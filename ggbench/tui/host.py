@@ -180,7 +180,7 @@ class TaskScreen(Screen[None]):
                 unexpected = GgbenchError(f"unexpected {type(error).__name__}: {error}", "please report it")
                 self.call_later(answer, worker, fail, unexpected)
 
-        self.problems.pop(task, None)
+        self.forget(task)
         self._latest[task] = self.run_worker(in_thread, thread=True, exclusive=True, group=task)
 
     def drop(self, task: str) -> None:
@@ -189,6 +189,14 @@ class TaskScreen(Screen[None]):
         if (worker := self._latest.pop(task, None)) is not None:
             worker.cancel()
 
+    def forget(self, *tasks: str) -> None:
+        """Drop the errors of these tasks."""
+        known = self.problems.keys() & tasks
+        for task in known:
+            del self.problems[task]
+        if known:
+            self.show_problems()
+
     def fail(self, task: str, error: GgbenchError) -> None:
         self.problems[task] = error
         self.show_failure(task, error)
@@ -196,3 +204,6 @@ class TaskScreen(Screen[None]):
     @abstractmethod
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show why a task failed."""
+
+    def show_problems(self) -> None:
+        """Show the errors that are left after some were dropped."""

@@ -67,7 +67,7 @@ class QuantRow(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """The QUANT argument that selects only this quant of its model."""
-        return self.candidate.selector or self.plan.quant
+        return self.candidate.quant
 
     @property
     def plan(self) -> PlanRow:

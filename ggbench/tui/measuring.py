@@ -77,9 +77,7 @@ class Choices(msgspec.Struct, frozen=True):
     def save(self) -> None:
         """Store them, unless the config folder cannot be written."""
         with contextlib.suppress(OSError, UsageError):
-            path = paths.measure_choices_file()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, msgspec.json.encode(self))
+            replace_file(paths.measure_choices_file(), msgspec.json.encode(self))
 
 
 class Chosen(msgspec.Struct, frozen=True):

@@ -43,7 +43,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             "--type-k, --n-gpu-layers are for a GGUF, and Transformers loads",
         ),
         (["--tuned"], "--tuned is for a GGUF"),
-        (["--clock", "client"], "--clock is only for a server"),
+        (["--api-key-env", "KEY"], "--api-key-env is only for a server"),
         (["--torch-compile"], "--torch-compile needs a cache that does not grow"),
         (["-c", "10"], "n_ctx 10 is too small for the 525 tokens of this run"),
     ],

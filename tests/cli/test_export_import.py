@@ -68,22 +68,21 @@ def test_a_decode_is_exported_as_rows_of_llama_bench(ggbench: Run, decoded: Path
     assert "written as llama-bench's default: build_commit" in ran.err
 
 
-def test_a_bundle_brings_a_run_home(
-    ggbench: Run, decoded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "runs.zip"
-    saved = ggbench("export", "1", "--bundle", path)
+def test_a_file_brings_a_run_home(ggbench: Run, decoded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "runs.json"
+    words = ("export", "1", "--format", "json", "-o", path)
+    saved = ggbench(*words)
     assert (saved.code, saved.out) == (0, "")
     assert "--with-paths keeps them" in saved.err
-    over = ggbench("export", "1", "--bundle", path)
+    over = ggbench(*words)
     assert (over.code, "exists already" in over.err) == (2, True)
-    assert ggbench("export", "1", "--bundle", path, "--force").code == 0
+    assert ggbench(*words, "--force").code == 0
 
     assert "already there" in ggbench("import", path).out
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
     assert "already there" not in ggbench("import", path).out
     shown = ggbench("results", "show", "1", "--json").json
-    assert shown["environment"]["imported"]["file"] == "runs.zip"
+    assert shown["environment"]["imported"]["file"] == "runs.json"
     assert shown["n_gen"] == 500
     assert str(decoded.parent) not in json.dumps(shown)
 
@@ -91,12 +90,9 @@ def test_a_bundle_brings_a_run_home(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("1", "--format", "csv", "--bundle", "x.zip"), "exclude each other"),
         (("--format", "csv"), "no run was given"), (("1", "--model", "x", "--format", "csv"), "exclude each other"),
         (("--model", "x", "--format", "csv"), "no run of 'x' is stored"),
         (("7", "--format", "csv"), "no run named '7'"),
-        (("1", "--bundle", "x.zip", "-o", "y.zip"), "exclude each other"),
-        (("1", "--bundle", "-"), "a bundle cannot go to stdout"),
         (("1", "--format", "parquet"), "'parquet' is not one of"),
         (("1", "--format", "csv", "-o", "."), "is a folder"),
     ],

@@ -40,7 +40,7 @@ class Worker:
                 yield protocol.Log(2, "sched_reserve: CPU compute buffer size = 8.00 MiB")
                 yield Opened(0.1, n_ctx, 512, 512)
             case ProveContext():
-                yield ContextProven(0.1, 512, 1, 1, "copied", full=True)
+                yield ContextProven(full=True)
         yield Completed()
 
 

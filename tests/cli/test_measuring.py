@@ -151,7 +151,7 @@ def edged() -> Answer:
                 yield OutOfMemory("context", "failed to allocate")
             case ProveContext():
                 yield Proving("batch", 0.5, 20.0)
-                yield ContextProven(0.1, 512, 1, 1, "copied", full=True)
+                yield ContextProven(full=True)
                 yield Completed()
             case MakeContext(setup):
                 n_ctx = setup.n_ctx or 0

@@ -45,6 +45,7 @@ def test_without_a_draft_it_says_what_to_add(ggbench: Run, tiny_twin: Path) -> N
     [
         (("--mtp", "--spec-type", "ngram-simple"), "--mtp and --spec-type ngram-simple exclude each other"),
         (("--mtp", "--draft", "small.gguf"), "--draft and --mtp exclude each other"),
+        (("--draft", "small.gguf", "--plot", "--json"), "--plot cannot be used with --json"),
         (("--spec-type", "ngram-simple", "-ctkd", "q8_0"), "are for a draft"),
     ],
 )

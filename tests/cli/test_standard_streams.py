@@ -2,15 +2,14 @@
 
 import json
 import os
+import pytest
 import subprocess
 import sys
-from pathlib import Path
+from ggbench.errors import (ExitCode)
+from ggbench.runs.store.database import (Store)
+from pathlib import (Path)
+from tests.fakes.measured import (put_run, start)
 
-import pytest
-
-from ggbench.errors import ExitCode
-from ggbench.runs.store.database import Store
-from tests.fakes.measured import put_run, start
 
 
 def ggbench(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[bytes]:
@@ -30,6 +29,7 @@ def test_characters_that_an_encoding_lacks_are_escaped(stored: int, encoding: st
     ran = ggbench(environ, "results", "show", str(stored), "--plot")
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert sign in ran.stdout
+    assert ran.stdout.isascii() == (encoding == "ascii")
     assert b"\\u901a\\u4e49" in ran.stdout
     document = ggbench(environ, "results", "show", str(stored), "--json")
     assert json.loads(document.stdout)["model"] == "通义"

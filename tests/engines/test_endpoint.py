@@ -64,9 +64,8 @@ def test_a_server_is_opened_with_what_it_says_and_no_more(opened: Opener) -> Non
     assert isinstance(ending, Completed)
 
 
-@pytest.mark.parametrize("clock", ["auto", "server"])
-def test_steps_are_the_servers_own(opened: Opener, clock: str) -> None:
-    engine, _ = opened(setup=replace(SETUP, clock=clock))
+def test_steps_are_the_servers_own(opened: Opener) -> None:
+    engine, _ = opened()
     *events, ending = engine.run(Decode(25, 100))
     assert isinstance(ending, Completed)
     assert _steps(events) == {25 + n: step_ns(25, n) for n in range(1, 101)}
@@ -86,9 +85,8 @@ def test_a_model_that_is_gone_is_an_error_with_those_that_are_there(opened: Open
     assert "tiny" in events[-1].cause.hint
 
 
-@pytest.mark.parametrize("setup", [SETUP, replace(SETUP, clock="client")])
-def test_chunks_are_counted_and_not_taken_apart(opened: Opener, setup: EndpointConfig) -> None:
-    engine, _ = opened(on_a_line(sizes=(3, 1)), setup)
+def test_chunks_are_counted_and_not_taken_apart(opened: Opener) -> None:
+    engine, _ = opened(on_a_line(sizes=(3, 1)))
     *events, ending = engine.run(Decode(25, 40))
     assert isinstance(ending, Completed)
     chunks = {

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill, Source
-from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import Allocated, Event, Loaded, Opened, PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
@@ -98,17 +98,6 @@ def test_steps_at_a_depth_come_behind_its_cells(engine: LlamaEngine, tiny_twin: 
         assert steps == [(n_depth + 2, 64), (n_depth + 66, 36)]
 
 
-def test_a_loaded_model_stays_where_only_the_context_differs(engine: LlamaEngine, tiny_twin: Path) -> None:
-    opened(engine, tiny_twin)
-    events, ending = opened(engine, tiny_twin, replace(SETUP, n_ctx=1024, type_k="q8_0", threads=2))
-    assert ending == Completed()
-    assert not any(isinstance(event, Loaded) for event in events)
-    last = the(events, Opened)
-    assert isinstance(last, Opened) and last.n_ctx == 1024
-    assert list(engine.run(Prefill(500)))[-1] == Completed()
-    assert any(isinstance(event, Loaded) for event in opened(engine, tiny_twin, replace(SETUP, mmap=False))[0])
-
-
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model at all" * 100])
 def test_a_file_that_is_no_model(
     engine: LlamaEngine, workers: list[WorkerProcess], tmp_path: Path, content: bytes
@@ -146,20 +135,6 @@ def test_a_dry_open_reports_sizes_and_allocates_nothing(engine: LlamaEngine, tin
     assert found.cache_bytes == (1 << 22) * model.kv_bytes_per_token()
     assert found.total("kv_bytes") == found.total("weight_bytes") == 0
     assert found.total("compute_bytes") > 0
-
-
-def test_a_worker_that_dies_is_replaced_by_the_next_open(
-    engine: LlamaEngine, workers: list[WorkerProcess], tiny_twin: Path
-) -> None:
-    opened(engine, tiny_twin)
-    workers[0]._process.kill()
-    assert isinstance(list(engine.run(Decode(25, 5)))[-1], Crashed)
-    assert list(engine.run(Decode(25, 5))) == [Failed("decode", "no model is open")]
-    events, ending = opened(engine, tiny_twin)
-    assert ending == Completed()
-    assert any(isinstance(event, Loaded) for event in events)
-    assert len(workers) == 2
-    assert list(engine.run(Decode(25, 5)))[-1] == Completed()
 
 
 def test_a_paused_decode_continues_and_no_sample_holds_the_pause(tiny_twin: Path) -> None:

@@ -59,7 +59,7 @@ MESSAGES = (
     Scored([1.5, 0.25], [1.25, 0.5], [0.1, 0.0], [-0.5, 0.25], 1),
     Steps(26, [1 << 40, 2], [3, 4], "tokens"),
     Proving("fill", 0.25),
-    ContextProven(1.0, 512, 1, 2, "copied", full=True, left_bytes=0),
+    ContextProven(full=True, left_bytes=0),
     protocol.Done(),
     protocol.Refused("context", out_of_memory=True, message="failed to allocate"),
 )

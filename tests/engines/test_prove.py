@@ -55,9 +55,6 @@ def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, n_ctx: 
     assert ending == Completed()
     proof = next(event for event in events if isinstance(event, ContextProven))
     assert proof.full
-    assert proof.fill == "copied"
-    assert proof.n_batch_tokens == 128
-    assert proof.batch_ns > 0 < proof.token_ns
     assert ask(worker, Decode(25, 5))[1] == Completed(), "a prompt clears the context again"
 
 
@@ -70,9 +67,7 @@ def test_a_proof_uses_every_cell_of_every_slot(
     assert context(worker, 256 * n_slots, replace(SETUP, n_seq_max=n_slots, kv_unified=is_unified))[1] == Completed()
     events, ending = ask(worker, ProveContext())
     assert ending == Completed()
-    proof = next(event for event in events if isinstance(event, ContextProven))
-    assert (proof.full, proof.fill) == (True, "copied" if is_unified else "decoded")
-    assert proof.n_batch_tokens == 128 // n_slots * n_slots
+    assert next(event for event in events if isinstance(event, ContextProven)).full
 
 
 def test_what_is_left_is_reported_and_a_failure_takes_nothing_of_it(worker: WorkerProcess, tiny_twin: Path) -> None:

@@ -96,7 +96,7 @@ def obey(request: Request) -> Iterator[protocol.Message | Ending]:
             yield Allocated((buffers,), tensor_bytes=CHECKPOINT_BYTES)
             yield Opened(0.1, checkpoint.n_ctx)
         case ProveContext():
-            yield ContextProven(1.0, 512, 1_000_000, 1_000_000, "copied", True)
+            yield ContextProven(full=True)
         case Prefill(n_prompt, repeat):
             for round_number in range(repeat):
                 yield PromptRead(n_prompt, (n_prompt + round_number) * 1_000_000)

@@ -95,7 +95,7 @@ def small_context(request: Request) -> Iterator[protocol.Message | Ending]:
         case MakeContext(setup) if (setup.n_ctx or 0) > 2048:
             yield OutOfMemory("context", "failed to allocate the KV cache")
         case ProveContext():
-            yield ContextProven(0.1, 512, 1_000_000, 1_000_000, "copied", full=True)
+            yield ContextProven(full=True)
             yield Completed()
         case _:
             yield from obey(request)

@@ -46,9 +46,9 @@ _KV_PER_TOKEN = {"small": 98_304, "vast": 2_621_440}
 
 CATALOG = Catalog(
     (
-        CatalogModel("small-0.6b", "Small", "maker/small-gguf", "small-{quant}.gguf", _SMALL, (), "shipped"),
-        CatalogModel("vast-72b", "Vast", "maker/large-gguf", None, _SMALL, ("q8_0", "q4_k_m", "q2_k"), "shipped"),
-        CatalogModel("unpublished-1b", "Unpublished", None, None, _SMALL, (), "user"),
+        CatalogModel("small-0.6b", _SMALL, "shipped", "Small", "maker/small-gguf", "small-{quant}.gguf"),
+        CatalogModel("vast-72b", _SMALL, "shipped", "Vast", "maker/large-gguf", quants=("q8_0", "q4_k_m", "q2_k")),
+        CatalogModel("unpublished-1b", _SMALL, "user", "Unpublished"),
     )
 )
 

@@ -83,7 +83,7 @@ def on_a_line(
 class ScriptedServer:
     def __init__(self, script: Script, *, clock: ServerClock = "each token", n_ctx: int | None = 4096) -> None:
         model = OfferedModel("tiny", quant="Q4_1", n_ctx=n_ctx, n_params=1000, tensor_bytes=700)
-        self.info = ServerInfo("llama_server", "llama-server", "http://s", (model,), clock, True, "b1", n_parallel=4)
+        self.info = ServerInfo("llama_server", "llama-server", "http://s", (model,), clock, "b1", n_parallel=4)
         self.asked: list[Generate] = []
         self.closed = False
         self._script = script

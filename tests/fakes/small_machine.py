@@ -103,7 +103,7 @@ class SmallMachine:
                 if n_ctx > self.decode_edge:
                     yield self._failure("decode")
                     return
-                yield ContextProven(0.1, 512, 1, 1, "copied", full=self.fills, left_bytes=0)
+                yield ContextProven(full=self.fills, left_bytes=0)
         yield Completed()
 
     def _failure(self, stage: Stage, missing_bytes: int = 0) -> Ending:

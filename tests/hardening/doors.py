@@ -12,7 +12,6 @@ from unittest import mock
 
 from ggbench import paths
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.formats.llama_bench_pasted import read_pasted
 from ggbench.machine.bandwidth import known_bandwidth
 from ggbench.machine.host import default_threads
 from ggbench.machine.profile import find_profile
@@ -22,6 +21,7 @@ from ggbench.models.catalog import shipped_models_file
 from ggbench.runs.store.database import Store
 from ggbench.sizing.budget import profiled_budget
 from ggbench.tui.measuring import Choices
+from scripts.llama_bench_pasted import read_pasted
 from tests.fakes.profiles import planted_profile
 from tests.hardening.damage import MUTATIONS, TEXT_MUTATIONS, damaged
 from tests.hardening.kills import samples_by_run
@@ -31,7 +31,7 @@ _DATA = Path(__file__).parent.parent / "data"
 _KINDS = (*MUTATIONS, *[kind for kind in TEXT_MUTATIONS for _ in range(5)])
 """Damage of text that leaves it readable is tried as often as any other."""
 _FORECASTS = (
-    ("plan", "MODEL", "-c", "512", "--no-measure", "--json"), ("limits", "MODEL", "--no-measure"),
+    ("plan", "MODEL", "-c", "512", "--no-measure", "--json"), ("plan", "MODEL", "--no-measure"),
     ("pick", "MODEL", "--no-measure"),
 )  # fmt: skip
 
@@ -64,7 +64,6 @@ def damaged_rows(n: int, draw: random.Random, folder: Path) -> Trials:
     folder.mkdir(parents=True)
     for form in ("json", "csv"):
         row.run(f"export {form}", "export", "1", "--format", form, "-o", str(folder / f"own.{form}"))
-    row.run("export a bundle", "export", "1", "--bundle", str(folder / "own.zip"))
     sound = {path.name: path.read_bytes() for path in (*sorted((_DATA / "peers").iterdir()), *folder.iterdir())}
     before = samples_by_run()
     for kind, (name, content) in itertools.islice(itertools.cycle(itertools.product(_KINDS, sound.items())), n):

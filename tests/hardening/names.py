@@ -151,10 +151,7 @@ def _runs(row: Trials, label: str, name: str, place: Path) -> None:
         row.run(f"{label}, report.{ending}", "report", words, str(failed), "-o", str(written))
         for path in place.glob(f"report*.{ending}"):
             _look(row, f"{label}, {path.name}", path, ending)
-    bundle = place / "bundle"
-    row.run(f"{label}, bundle", "export", words, "--bundle", str(bundle))
-    if bundle.exists():
-        row.run(f"{label}, import", "import", str(bundle))
+    row.run(f"{label}, import", "import", str(place / "export-json"))
     with Store.open() as store:
         for run in store.list_runs():
             if run.run_id > 1:

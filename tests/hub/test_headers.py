@@ -18,13 +18,10 @@ from ggbench.hub.listing import list_repo
 from ggbench.hub.repo_records import RepoListing
 from tests.fakes.hub import (
     Corrupt,
-    Cut,
     Gated,
     Hang,
-    IgnoresRanges,
     Says,
     TestHub,
-    Unavailable,
     WrongLength,
 )
 
@@ -169,16 +166,6 @@ def test_a_header_not_readable_by_range_is_not_cached(
             read_variant_header(access, listing, listing.variants[0])
     with pytest.raises(NetworkError, match="needs the network"):
         read_variant_header(offline(access), listing, listing.variants[0])
-
-
-@pytest.mark.parametrize("fault", [Cut(700), Unavailable(), IgnoresRanges()])
-def test_transient_network_errors_are_retried(
-    access: HubAccess, hub: TestHub, tiny_twin: Path, fault: Cut | Unavailable | IgnoresRanges
-) -> None:
-    listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
-    hub.fail("/cdn/*", fault, times=2)
-    [read] = read_headers(access, listing, listing.variants)
-    assert read.file == msgspec.structs.replace(read_model_file(tiny_twin), name=f"{REPO} q8_0", paths=())
 
 
 @pytest.mark.parametrize("fault", [Gated(), Says(b"", 404, headers={"X-Error-Code": "RepoNotFound"})])

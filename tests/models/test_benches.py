@@ -14,11 +14,9 @@ from ggbench.models.published.benches import (
     benches_csv,
     load_bench_sources,
     load_benches,
-    measurement,
     parse_benches,
-    problem_of,
-    split_model_type,
 )
+from scripts.published_rows import measurement, problem_of, split_model_type
 
 ROWS = load_benches()
 SOURCES = {source.id: source for source in load_bench_sources()}

@@ -7,7 +7,7 @@ import pytest
 from ggbench.errors import NetworkError, UnknownName, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.models.sources import FoundVariant, RepoRequest, choose, find_variants
+from ggbench.models.sources import RepoRequest, choose, find_variants
 from ggbench.units import GIB
 from tests.fakes.hub import TestHub
 
@@ -20,7 +20,6 @@ def listing_of(*variants: RepoVariant) -> RepoListing:
     return RepoListing("org/name", "main", "c" * 40, variants, (), 0, "2026-11-21T12:00:00Z")
 
 
-ACCESS = HubAccess(offline=True, endpoint="", hub_cache=Path(), listings_dir=Path(), headers_dir=Path())
 PLAIN = listing_of(variant("m-q8_0", "q8_0", 8), variant("m-UD-Q4_K_M", "ud-q4_k_m", 5), variant("m-q4_k_m", "q4_k_m"))
 
 
@@ -43,21 +42,6 @@ def test_a_dynamic_mixture_stands_for_its_plain_type_where_the_repo_has_no_other
     """Unsloth's repos of mixtures of experts have UD-Q4_K_M alone; the catalog plans q4_k_m."""
     assert names(listing_of(variant("m-q8_0", "q8_0"), variant("m-UD-Q4_K_M", "ud-q4_k_m")), "Q4_K_M") == [
         "m-UD-Q4_K_M"
-    ]
-
-
-def test_two_files_of_one_quant_are_selected_by_name() -> None:
-    listing = listing_of(
-        variant("base-q8_0", "q8_0", 8), variant("instruct-q8_0", "q8_0", 7), variant("x-q4_0", "q4_0")
-    )
-    with pytest.raises(UsageError) as caught:
-        choose(listing, RepoRequest("org/name", quants=("q8_0",)))
-    assert "base-q8_0 (8.00 GiB), instruct-q8_0 (7.00 GiB)" in caught.value.hint
-    assert names(listing, "instruct-q8_0") == ["instruct-q8_0"]
-    assert [FoundVariant(ACCESS, listing, each).selector for each in listing.variants] == [
-        "base-q8_0",
-        "instruct-q8_0",
-        "q4_0",
     ]
 
 

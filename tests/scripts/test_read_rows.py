@@ -7,7 +7,7 @@ import pytest
 
 from ggbench.models.published.benches import ROWS_FILE, SOURCES_FILE, parse_benches
 from scripts import read_rows
-from tests.formats.test_llama_bench_pasted import CUDA, VULKAN
+from tests.scripts.test_llama_bench_pasted import CUDA, VULKAN
 
 NEW = ("--title", "Speed of my cards", "--address", "https://example.org/cards")
 

@@ -20,7 +20,7 @@ from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
-from ggbench.tui.screens.dialogs import ConfirmScreen, HelpScreen
+from ggbench.tui.screens.dialogs import ConfirmScreen, HelpScreen, Palette
 from ggbench.tui.widgets.bars import KeysFooter, ModeBar
 from tests.fakes.driving import press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate, decodes
@@ -51,13 +51,20 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
 def test_a_click_on_a_key_of_the_footer_presses_it(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         footer = words_of(app).splitlines()[-1]
-        assert footer.endswith("o Options ? Help q Quit")
+        assert footer.endswith("o Options ? Help q Quit ^p All")
         await pilot.click(KeysFooter, offset=(footer.index("Help") + 3, 0))
         await settle(app, pilot)
         assert isinstance(app.screen, HelpScreen)
         await press(app, pilot, "escape")
         assert await press(app, pilot, "slash") != footer
-        assert words_of(app).splitlines()[-1] == "⏎ To the list esc Clear"
+        assert words_of(app).splitlines()[-1] == "⏎ To the list esc Clear ^p All"
+        await pilot.resize_terminal(60, 16)
+        footer = (await press(app, pilot, "escape")).splitlines()[-1]
+        assert len(footer) <= 60
+        assert footer.endswith("? Help q Quit ^p All")
+        await pilot.click(KeysFooter, offset=(footer.index("All"), 0))
+        await settle(app, pilot)
+        assert isinstance(app.screen, Palette)
 
     drive(app, steps)
 
@@ -65,7 +72,7 @@ def test_a_click_on_a_key_of_the_footer_presses_it(app: App, drive: Drive) -> No
 def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         commands = {command.title for command in app.get_system_commands(app.screen)}
-        assert {"Run", "Library", "Filter", "Other card", "Help", "Theme"} <= commands
+        assert {"Run", "Library", "Filter", "Other card", "Help", "Theme", "Light or dark"} <= commands
         await press(app, pilot, "question_mark")
         assert isinstance(app.screen, HelpScreen)
         shown = words_of(app)
@@ -75,6 +82,35 @@ def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
         assert not isinstance(app.screen, HelpScreen)
 
     drive(app, steps, (100, 60))
+
+
+def test_a_click_beside_the_help_closes_it(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "question_mark")
+        await pilot.click(offset=(1, 1))
+        await settle(app, pilot)
+        assert not isinstance(app.screen, HelpScreen)
+
+    drive(app, steps)
+
+
+def test_the_theme_is_kept_after_the_end(services: Services, drive: Drive, home: Path) -> None:
+    async def first(app: App, pilot: Page) -> None:
+        assert app.current_theme.dark
+        app.theme = "textual-light"
+        await settle(app, pilot)
+
+    async def second(app: App, pilot: Page) -> None:
+        assert app.theme == "textual-light"
+
+    async def third(app: App, pilot: Page) -> None:
+        assert app.current_theme.dark
+
+    drive(App(services), first)
+    drive(App(services), second)
+    (file,) = home.rglob("theme.txt")
+    file.write_text("no such theme")
+    drive(App(services), third)
 
 
 def test_enter_twice_in_a_palette_chooses_once(app: App, drive: Drive) -> None:
@@ -205,7 +241,11 @@ def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
         await queue.idle()
         (measured,) = app.run_queue.items
         assert measured.run is not None
-        await press(app, pilot, "3")
+        for _ in range(2):
+            shown = await press(app, pilot, "2", "enter")
+            assert "Run 1 · decode" in shown.splitlines()[0]
+            assert " tok/s" in shown.splitlines()[1]
+        await press(app, pilot, "escape")
         assert "q8_0" in words_of(app)
         assert "completed" in words_of(app)
 

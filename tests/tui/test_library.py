@@ -79,6 +79,23 @@ def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive:
     drive(app, steps)
 
 
+@pytest.mark.parametrize(
+    ("device", "shown"),
+    [
+        ("Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz", "on Xeon Gold 6248R · 22.0 GiB free of 64.0 GiB (g)"),
+        ("AMD EPYC 9554 64-Core Processor", "on EPYC 9554 · 22.0 GiB free of 64.0 GiB (g)"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "on RTX PRO 6000 Blackwell Work… · 22.0 GiB free (g)"),
+    ],
+)
+def test_the_machine_is_named_beside_the_needs(services: Services, drive: Drive, device: str, shown: str) -> None:
+    budget = msgspec.structs.replace(BUDGET, device=device, on_gpu=False)
+
+    async def steps(app: App, pilot: Page) -> None:
+        assert words_of(app).splitlines()[1].strip().endswith(shown)
+
+    drive(App(msgspec.structs.replace(services, machine_budgets=lambda _setup: [budget])), steps)
+
+
 def test_a_later_choice_wins(app: App, planner: FakePlanner, drive: Drive) -> None:
     planner.held = {"twin:unpublished-1b"}
 
@@ -359,7 +376,7 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
 def test_cards_are_listed_by_family_below_the_current_one(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"m3 max 64gb", "enter")
-        assert "if on Apple M3 Max · 48.0 GiB" in shown
+        assert "if on M3 Max · 48.0 GiB" in shown
         shown = await press(app, pilot, "g")
         assert "● Apple M3 Max " in shown
         assert "GeForce GTX 16  " in shown
@@ -428,6 +445,7 @@ def test_marked_quants_are_measured(
         queue = WatchedQueue(app.run_queue)
         await press(app, pilot, "enter", "space")
         assert "1 marked" in words_of(app)
+        assert table(app).cursor_row == 0
         await press(app, pilot, "space")
         assert "marked" not in words_of(app)
         await press(app, pilot, "space", "b", "enter")

@@ -22,7 +22,7 @@ from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.measuring import Choices, Chosen, RunRequest
-from ggbench.tui.screens.forms import ChoiceField
+from ggbench.tui.screens.forms import ChoiceField, option_fields, options_form
 from tests.fakes.driving import ask, press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate
 from tests.fakes.library import BUDGET, CATALOG, FakePlanner, local, plan_row, planned
@@ -67,11 +67,26 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
         assert len(kinds) > 6
         await press(app, pilot, "right")
         assert app.screen.query_one("#what", ChoiceField).value == kinds[kinds.index("decode") + 1]
-        words = in_dialog(await press(app, pilot, "left", "down"))
-        assert "--n-gen 200 Number of tokens to decode" in words
+        words = in_dialog(await press(app, pilot, "left"))
+        assert "--n-gen 200 Number of tokens to decode --repeat 1 Measure N times" in words
+        words = in_dialog(await press(app, pilot, "down"))
+        assert "Number of tokens to decode, e.g. 1k" in words
         assert "fewer than 247 are too few for W and B" in words
 
     drive(here(), steps)
+
+
+def test_no_explanation_is_cut_in_a_terminal_of_80_columns() -> None:
+    fields = [
+        (kind, field) for kind in plugin_names("ggbench.experiments", "measure")
+        for field in option_fields(experiment_of(kind).request_type)
+    ]  # fmt: skip
+    fields += [("options", field) for field in options_form().fields]
+    long = [
+        (kind, field.label, field.unset) for kind, field in fields if len(field.label) > 14 or len(field.unset) > 39
+    ]
+    assert not long
+    assert not [(kind, field.label) for kind, field in fields if not field.unset]
 
 
 @pytest.mark.parametrize(

@@ -146,5 +146,7 @@ def test_a_pick_looks_as_accepted(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "P")
         check_snapshot(app, "pick")
+        await press(app, pilot, "enter")
+        check_snapshot(app, "commands")
 
     drive(app, steps)

@@ -56,7 +56,7 @@ def test_marked_quants_are_scored_beside_the_largest(
 
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
-        await press(app, pilot, "enter", "space", "space")
+        await press(app, pilot, "enter", "space", "j", "space")
         assert "Measure 2 quants" in await ask(app, pilot, "quality")
         for name, value in {"text": str(text), "n_chunks": "24", "within_s": "10m", "n_ctx": "64"}.items():
             app.screen.query_one(f"#{name}", Input).value = value
@@ -137,7 +137,7 @@ def test_scored_runs_are_listed_opened_and_compared(
         assert [figure.key for figure in app.screen.query_one(CurvesPlot).figures] == ["ppl", "kld", "ppl-over-base"]
         shown = await press(app, pilot, "v", "v")
         assert "PPL above its base" in shown
-        shown = await press(app, pilot, "escape", "j", "space", "space", "c")
+        shown = await press(app, pilot, "escape", "j", "space", "j", "space", "c")
         assert "is better in PPL: " in shown
         assert "KLD: " in shown
         await press(app, pilot, "escape", "k", "k", "space", "j", "j", "space", "c")

@@ -59,7 +59,7 @@ def test_the_library(services: Services, planner: FakePlanner, drive: Drive) -> 
     ]
     disk = (local("maker/small-gguf", "q8_0"), local("~/models/mine.gguf", "q5_0", store="folder", name="mine"))
     keys = {
-        "help": ["question_mark"], "card": ["g", *"30"], "confirm": [],
+        "help": ["question_mark"], "card": ["g", *"30"], "confirm": [], "needs": ["e"],
         "options": ["o", *"12GiB", "down", "down", "right"], "measure": ["b"],
         "search": [*["down"] * 4, *"12GiB"], "quality": ["down", *"wikitext-2"], "speed": ["down", *"1,2k"],
     }  # fmt: skip
@@ -68,7 +68,7 @@ def test_the_library(services: Services, planner: FakePlanner, drive: Drive) -> 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.animation_level = "none"
         await press(app, pilot, *["j"] * 2, "enter")
-        await press(app, pilot, "space", "j", "space", "right")
+        await press(app, pilot, "space", "j", "j", "space", "j", "right")
         check_snapshot(app, "library")
         for name, pressed in keys.items():
             if name in kinds:

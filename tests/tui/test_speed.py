@@ -100,7 +100,7 @@ def test_the_grid_fills_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServic
         assert "14.5 tok/s at 512x4" in shown
         shown = await press(app, pilot, "enter")
         assert "speed as Qwen2.5 counts, batch 1" in shown
-        shown = await press(app, pilot, "escape", "space", "space", "c")
+        shown = await press(app, pilot, "escape", "space", "j", "space", "c")
         assert "input 512, batch 4 tok/s" in shown
         assert "the same" in shown
 

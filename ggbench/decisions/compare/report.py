@@ -28,30 +28,27 @@ _VERDICT_WIDTH = 24
 
 
 class ComparisonReport:
-    """Warnings and differences, then tables with a star at the better value, then the answer in words.
+    """Warnings and differences, then tables with a star at the better value, then any answer in words.
 
     Numbers are never cut: if not all runs fit the width, the table is split, and verdicts go below.
     """
 
-    def __init__(self, comparison: Comparison, *, answer_first: bool = False) -> None:
-        """`answer_first` puts the answer above the table, for a scrolling view."""
-        self._comparison, self._answer_first = comparison, answer_first
+    def __init__(self, comparison: Comparison, *, has_answer: bool = True) -> None:
+        self._comparison, self._has_answer = comparison, has_answer
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         comparison = self._comparison
-        answer: tuple[Text | Padding, ...] = (Text("Result", "bold"), *map(_indented, sentences_of(comparison)))
         for index, name in enumerate(comparison.names):
             yield Text(f"{letter(index)} ", style="bold") + Text(name)
         yield Text()
-        if self._answer_first:
-            yield from (*answer, Text())
         yield from _notes(comparison)
         yield Text()
         yield from _tables(comparison, options.max_width)
         yield from _depths(comparison, options.max_width)
         yield from (Text(line, "dim") for line in (*versus_sentences(comparison), spread_sentence(comparison)) if line)
-        if not self._answer_first:
-            yield from (Text(), *answer)
+        if self._has_answer:
+            yield Text("\nResult", "bold")
+            yield from map(_indented, sentences_of(comparison))
 
 
 def _tables(comparison: Comparison, width: int) -> Iterator[Table | Text]:

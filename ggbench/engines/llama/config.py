@@ -171,7 +171,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     RPC servers come first; empty for llama.cpp's choice.
     """
     rpc_servers: Annotated[tuple[str, ...], Option(kind=_SERVERS, heading="memory")] = ()
-    """Use the devices of these RPC servers too, e.g. 192.168.1.7:50052; see ggbench cluster.
+    """Use these RPC servers' devices too, e.g. 192.168.1.7:50052; see ggbench cluster.
 
     `HOST:PORT` each; their devices come before the GPUs of this machine.
     """
@@ -183,7 +183,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     cpu_moe: Annotated[bool, Option("-cmoe", heading="memory")] = False
     """Keep the expert weights of all layers in main memory."""
     n_cpu_moe: Annotated[int, Option("-ncmoe", kind=_LAYERS, shown="", heading="memory")] = 0
-    """Keep the expert weights of the first N layers in main memory."""
+    """Keep experts of N layers in main memory, from the first on."""
     override_tensor: Annotated[tuple[str, ...], Option("-ot", kind=_OVERRIDES, is_repeated=True, heading="memory")] = ()
     """Place tensors whose names match a regex in a buffer type, e.g. '\\.ffn_up=CPU'."""
     threads: Annotated[int | None, Option("-t", kind=THREADS, heading="model")] = None
@@ -199,7 +199,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     ] = True
     """Keep the KV cache on the GPU with the layers that use it."""
     swa_full: Annotated[bool, Option(heading="model")] = False
-    """Keep the whole context in the caches of sliding-window layers.
+    """Cache the whole context, also in sliding-window layers.
 
     llama-server's default is off.
     """

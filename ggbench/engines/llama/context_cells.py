@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
 
 from ggbench.engines.contract import DecodeAtDepth, ProveContext, without_gc
 from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
@@ -55,7 +54,6 @@ def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Even
     replace all cells of such a slot. In one shared cache the first slot takes all cells but the last of each slot.
     Raises LlamaRefused.
     """
-    started = time.perf_counter()
     context = model.context("decode")
     n_slots, n_cells = lib.llama_n_seq_max(context), lib.llama_n_ctx_seq(context)
     n_streams = lib.llama_n_ctx(context) // n_cells
@@ -65,27 +63,24 @@ def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Even
     if n_before < 1:
         raise LlamaRefused("decode", f"{n_cells} cells are too few to decode twice in each of {n_slots} slots")
     slots = [n_before if slot < n_streams else 0 for slot in range(n_slots)]
-    fill: Literal["copied", "decoded", "none"] = "copied"
+    is_recurrent = lib.llama_model_is_recurrent(model.handle)
     on_filled = throttled(lambda share: emit(Proving("fill", share)))
     model.clear_cache()
     with _counted_nodes(context) as nodes:
         decode_at(model, 0, 1)
         n_nodes = nodes.n_done
-        if lib.llama_model_is_recurrent(model.handle):
-            fill = "none"
+        if is_recurrent:
             model.clear_cache()
         elif n_streams > 1 or not fill_with_copies(model, n_before, on_filled):
-            fill = "decoded"
             fill_with_prompt(model, n_before, on_filled)
             for slot in range(1, n_streams):
                 lib.llama_memory_seq_cp(lib.llama_get_memory(context), 0, slot, -1, -1)
         nodes.report(n_nodes, lib.llama_model_n_layer(model.handle), emit)
-        batch_ns = decode_in_slots(model, slots, n_each)
+        decode_in_slots(model, slots, n_each)
     ends = [position + n_each for position in slots]
-    token_ns = decode_in_slots(model, ends, 1)
-    full = fill == "none" or try_decode_in_slots(model, [end + 1 for end in ends], 1)[0] == _NO_CELL_LEFT
-    seconds = time.perf_counter() - started
-    emit(ContextProven(seconds, n_each * n_slots, batch_ns, token_ns, fill, full, model.left_bytes()))
+    decode_in_slots(model, ends, 1)
+    full = is_recurrent or try_decode_in_slots(model, [end + 1 for end in ends], 1)[0] == _NO_CELL_LEFT
+    emit(ContextProven(full, model.left_bytes()))
 
 
 class _Nodes:

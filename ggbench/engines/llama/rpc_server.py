@@ -6,16 +6,13 @@ A thread waits on stdin, so that the process exits with its parent. The last lin
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import queue
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -27,8 +24,6 @@ from ggbench.engines.llama.rpc_client import RemoteDevice, RpcConnection, Server
 from ggbench.errors import EngineFailed, NetworkError, UsageError
 
 EXIT_PARENT_GONE, EXIT_REFUSED = 3, 4
-_LINE_BUFFERED = 1
-"""_IOLBF of stdio.h."""
 
 
 class ServeRequest(msgspec.Struct, frozen=True):
@@ -50,8 +45,6 @@ def main() -> None:
     """Serve until stdin closes."""
     request = msgspec.json.decode(sys.argv[1], type=ServeRequest)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    c_library = ctypes.CDLL(None)  # llama.cpp prints with stdio, which buffers output to a pipe
-    c_library.setvbuf(ctypes.c_void_p.in_dll(c_library, "stdout"), None, _LINE_BUFFERED, 0)
     from ggbench.engines.llama.c_functions import lib
 
     devices = GgmlDevices(Path(lib._lib._name))
@@ -92,9 +85,6 @@ def _end_with_parent() -> None:
 
 _STARTS_WITHIN_S = 60.0
 _POLL_S = 0.05
-_STAYS_S = 1.0
-_CONNECTED, _LEFT = "Accepted client connection", "Client connection closed"
-"""Lines printed by llama.cpp's server."""
 
 
 class RpcServerReady(msgspec.Struct, frozen=True):
@@ -113,7 +103,7 @@ class RpcServerProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ggbench.engines.llama.rpc_server", msgspec.json.encode(request).decode()],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
@@ -149,15 +139,8 @@ class RpcServerProcess:
             f"the RPC server did not answer within {_STARTS_WITHIN_S:g} s", "try again, or use another port"
         )
 
-    def clients(self) -> Iterator[bool]:
-        """Yield true once a client stays connected, false when it has left, until the server exits; then raise the
-        reason.
-
-        llama.cpp connects for single requests, a hundred times before it loads a model.
-        """
-        changes: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read_clients, args=(changes,), name="ggbench-rpc-clients", daemon=True).start()
-        yield from lasting(changes, _STAYS_S)
+    def wait(self) -> NoReturn:
+        """Wait until the server exits. Raises UsageError or EngineFailed, with its last line."""
         self._process.wait()
         raise self._ended()
 
@@ -166,7 +149,7 @@ class RpcServerProcess:
         self._process.kill()
         self._process.wait()
         self._reader.join()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+        for stream in (self._process.stdin, self._process.stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
@@ -176,14 +159,6 @@ class RpcServerProcess:
         assert self._process.stderr is not None
         self._errors.extend(line.strip() for line in self._process.stderr if line.strip())
 
-    def _read_clients(self, changes: queue.SimpleQueue[bool | None]) -> None:
-        assert self._process.stdout is not None
-        with contextlib.suppress(ValueError):  # closed meanwhile
-            for line in self._process.stdout:
-                if line.startswith((_CONNECTED, _LEFT)):
-                    changes.put(line.startswith(_CONNECTED))
-        changes.put(None)
-
     def _ended(self) -> UsageError | EngineFailed:
         self._reader.join()
         why = self._errors[-1] if self._errors else ""
@@ -191,21 +166,6 @@ class RpcServerProcess:
             return UsageError(why, "see: ggbench cluster serve --help")
         status = f"with exit status {self._process.returncode}"
         return EngineFailed(f"the RPC server ended {status}{': ' if why else ''}{why}", "start it again")
-
-
-def lasting(changes: queue.SimpleQueue[bool | None], stays_s: float) -> Iterator[bool]:
-    """Yield each state that lasts this long and differs from the one before, initially false; None ends it."""
-    shown = current = False
-    while True:
-        try:
-            change = changes.get(timeout=stays_s if current != shown else None)
-        except queue.Empty:
-            shown = current
-            yield shown
-        else:
-            if change is None:
-                return
-            current = change
 
 
 def check_port(host: str, port: int) -> None:

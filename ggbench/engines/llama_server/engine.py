@@ -40,7 +40,6 @@ from ggbench.engines.events import (
     ReadingPrompts,
     Ready,
     RequestEnded,
-    Steps,
 )
 from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags
@@ -216,20 +215,13 @@ class LlamaServerEngine(EndpointEngine):
         """
         n_slot = self._model.n_ctx or self._n_ctx
         n_slots = max(1, min(self._n_seq_max, self._n_ctx // n_slot))
-        n_prompt = n_slot - 2  # llama-server never uses the last cell of a slot
-        began, batch_ns, token_ns = time.perf_counter(), 0, 0
-        for item in self._run_watched(BatchedDecode(n_prompt, 1, n_slots)):
+        for item in self._run_watched(BatchedDecode(n_slot - 2, 1, n_slots)):  # it never uses the last cell of a slot
             match item:
                 case ReadingPrompts(share):
                     yield Proving("fill", share)
-                case PromptRead():
-                    batch_ns = item.elapsed_ns
-                case Steps():
-                    token_ns = max(token_ns, *item.step_ns)
                 case Ending():
                     if isinstance(item, Completed):
-                        seconds, is_full = time.perf_counter() - began, n_slots * n_slot >= self._n_ctx
-                        yield ContextProven(seconds, n_prompt * n_slots, batch_ns, token_ns, "decoded", is_full)
+                        yield ContextProven(full=n_slots * n_slot >= self._n_ctx)
                     yield self._explained(item, workload)
 
     def _run_watched(self, workload: Workload) -> Iterator[Event | Ending]:

@@ -6,7 +6,6 @@ chunk may have several tokens or none. Sources: OpenAI's API reference, and thos
 
 from __future__ import annotations
 
-import functools
 import secrets
 from collections.abc import Callable, Iterable
 
@@ -17,8 +16,6 @@ from ggbench.engines.contract import PROMPT
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.contract import (
     DONE,
-    LOG_HINT,
-    PROBE_WORDS,
     Ended,
     Generate,
     InvalidStream,
@@ -38,12 +35,10 @@ from ggbench.engines.server.contract import (
     decode_chunk,
     nanoseconds,
     positive,
-    random_words,
     repeated,
     worded,
 )
 from ggbench.engines.server.native import TokenIds, Version, common_words
-from ggbench.errors import ServerFailed
 from ggbench.text import shorten
 
 _IMPOSSIBLE = 1e300
@@ -111,12 +106,8 @@ def _listed_models(client: Client) -> list[_ListedModel] | None:
 class _CompletionReader(StreamReader):
     """Reads the chunks of one completion."""
 
-    def __init__(self, asked: Generate, *, ends_exactly: bool = False) -> None:
-        """`ends_exactly`: without counting tokens, the server's `length` means that all requested ones were
-        generated.
-        """
+    def __init__(self, asked: Generate) -> None:
         super().__init__(asked)
-        self._ends_exactly = ends_exactly
         self._n_gen: int | None = None
         """Counted by usage or token ids; None while the server counts nothing."""
         self._has_ids = False
@@ -152,8 +143,6 @@ class _CompletionReader(StreamReader):
         usage, metrics = self._usage, self._metrics
         details = usage.prompt_tokens_details or _PromptDetails()
         n_gen = self._n_gen if self._n_gen is not None else count(usage.completion_tokens)
-        if n_gen is None and self._ends_exactly and self._finish_reason == "length":
-            n_gen = self._asked.n_gen
         speculation = metrics.speculative_decoding or _Speculation()
         n_accepted, rate = count(speculation.num_accepted_draft_tokens), speculation.draft_acceptance_rate
         prompt_ns = nanoseconds(metrics.time_to_first_token_ms, 1e6)
@@ -199,10 +188,7 @@ def _kind(
     prompt: MakePrompt | None = None,
     lengths: tuple[str, ...] = ("max_tokens",),
     is_salted: bool = False,
-    ends_exactly: bool = False,
     clock: ServerClock = "none",
-    takes_tokens: bool = False,
-    n_parallel: int | None = None,
     **fields: object,
 ) -> ServerKind:
     """Return a kind of server. `lengths` are the fields that take the number of tokens, `fields` the others."""
@@ -212,7 +198,7 @@ def _kind(
         if found is None:
             return None
         base_url = client.address.base_url
-        return ServerInfo(name, title, base_url, found[0], clock, takes_tokens, found[1], n_parallel)
+        return ServerInfo(name, title, base_url, found[0], clock, found[1])
 
     def request(generate: Generate) -> Post:
         asked: dict[str, object] = {
@@ -225,8 +211,7 @@ def _kind(
         }
         return Post(path, asked | ({"cache_salt": secrets.token_urlsafe(32)} if is_salted else {}))
 
-    reader = functools.partial(_CompletionReader, ends_exactly=ends_exactly)
-    return ServerKind(empty_path, recognize, prompt or common_words, request, reader)
+    return ServerKind(empty_path, recognize, prompt or common_words, request, _CompletionReader)
 
 
 def _find_any(client: Client) -> _Found | None:
@@ -273,7 +258,6 @@ VLLM = _kind(
     prompt=_ids_of_vllm,
     lengths=("max_tokens", "min_tokens"),
     is_salted=True,
-    takes_tokens=True,
     ignore_eos=True,
     stream_options={"include_usage": True, "continuous_usage_stats": True},
     return_token_ids=True,
@@ -328,50 +312,4 @@ LM_STUDIO = _kind(
 """LM Studio's REST API v0; its last chunk may have `stats`: seconds to the first token and of the generation.
 
 Source: https://lmstudio.ai/docs/api/rest-api. It cannot ignore the end of the text.
-"""
-
-
-class _OpenApi(msgspec.Struct):
-    info: dict[str, object]
-
-
-class _Counted(msgspec.Struct):
-    count: int
-
-
-def _find_llama_cpp_python(client: Client) -> _Found | None:
-    """Recognize it by the title of its OpenAPI document, which also has its version."""
-    about = client.get("/openapi.json").read_as(_OpenApi)
-    if about is None or "llama.cpp Python API" not in str(about.info.get("title")):
-        return None
-    names = [each.id.replace("\\", "/").rpartition("/")[2] for each in _listed_models(client) or []]
-    return tuple(OfferedModel(shorten(name, 200)) for name in names), shorten(str(about.info.get("version")), 60)
-
-
-def _counted_words(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    """Return a text of common words, with the length confirmed by its tokenizer."""
-    body = {"model": model, "input": random_words(PROBE_WORDS)}
-    answer = client.post(Post("/extras/tokenize/count", body))
-    if answer.status != 200:
-        client.fail(answer.status, answer.body, "the tokens of a text")
-    counted = answer.read_as(_Counted)
-    if counted is None:
-        raise ServerFailed("llama-cpp-python's server did not count the tokens of a text", LOG_HINT)
-    return worded(n_tokens, counted.count - PROBE_WORDS)
-
-
-LLAMA_CPP_PYTHON = _kind(
-    "llama_cpp_python",
-    "llama-cpp-python",
-    _find_llama_cpp_python,
-    prompt=_counted_words,
-    lengths=("max_tokens", "min_tokens"),
-    ends_exactly=True,
-    n_parallel=1,
-)
-"""It does not count a stream's tokens, but `length` is exact.
-
-Source: llama-cpp-python 0.3.36, `llama_cpp/server/app.py` and `types.py`. It accepts only texts; `min_tokens` excludes
-the end-of-text token. It answers one request at a time, and does not reread the common prefix of prompts, so the words
-are new each time.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -14,9 +14,6 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
 from ggbench.text import shorten
-
-ClockChoice = Literal["auto", "server", "client"]
-
 
 _FAILURE_HINTS = {
     "server's context": "measure fewer tokens, or start the server with a larger context",
@@ -40,11 +37,6 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     """Scheme, host, port and path, without `/v1`."""
     model: str = ""
     """Model name on the server."""
-    clock: Annotated[ClockChoice, Option(kind=FieldKind(metavar="server|client"), heading="source")] = "auto"
-    """Clock that times a server's tokens: its own, or the client's on arrival. Default: its own if it reports times.
-
-    `auto` is the server's own if it times each token.
-    """
     api_key_env: Annotated[str, Option(kind=FieldKind(metavar="NAME"), heading="source")] = ""
     """Environment variable that holds the API key of a server; the key itself is never stored or printed.
 

@@ -50,7 +50,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     """Data that a server reports about itself."""
 
     kind: str
-    """`llama_server`, `tgi`, `lm_studio`, `vllm`, `llama_cpp_python`, `ollama` or `openai`."""
+    """`llama_server`, `tgi`, `lm_studio`, `vllm`, `ollama` or `openai`."""
     title: str
     """For display: `llama-server`, `vLLM`, `OpenAI-compatible server`."""
     base_url: str
@@ -58,8 +58,6 @@ class ServerInfo(msgspec.Struct, frozen=True):
     models: tuple[OfferedModel, ...]
     """In the server's order, each name once."""
     clock: ServerClock
-    takes_tokens: bool
-    """Whether a prompt may be token ids, which makes its length exact."""
     version: str | None = None
     n_parallel: int | None = None
     """Maximum number of concurrent requests; None if it does not say."""
@@ -202,8 +200,6 @@ generating one token.
 
 
 class ServerKind(msgspec.Struct, frozen=True):
-    """A kind of server."""
-
     empty_path: str
     """Path of a GET request that costs the server nothing."""
     recognize: Callable[[Client], ServerInfo | None]

@@ -40,7 +40,7 @@ from ggbench.engines.events import (
     Steps,
     TokensTogether,
 )
-from ggbench.engines.server.config import Address, ClockChoice, EndpointConfig
+from ggbench.engines.server.config import Address, EndpointConfig
 from ggbench.engines.server.contract import (
     Ended,
     FirstByte,
@@ -53,7 +53,7 @@ from ggbench.engines.server.contract import (
     Tokens,
 )
 from ggbench.engines.server.server import Server
-from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError
+from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName
 from ggbench.stats.decode_timing import Clock, RequestTiming, ServerFound, TokenChunks
 
 CONFIG = EndpointConfig
@@ -94,7 +94,7 @@ class EndpointEngine:
         began = time.perf_counter()
         try:
             address = Address.parse(setup.base_url, setup.api_key_env or None)
-            server, answered = self._connect(address, setup.model, setup.clock)
+            server, answered = self._connect(address, setup.model)
         except GgbenchError as error:
             yield Ready(None, {})
             yield Failed("load", error.message, error)
@@ -150,9 +150,7 @@ class EndpointEngine:
         while self._hold.is_set() and not self._cancel.is_set():
             time.sleep(_HOLD_S)
 
-    def _connect(
-        self, address: Address, model: str | None = None, clock: ClockChoice = "auto"
-    ) -> tuple[Server, ServerAnswered]:
+    def _connect(self, address: Address, model: str | None = None) -> tuple[Server, ServerAnswered]:
         """Find the server, its model (None for its first) and its clock, and time requests without computation.
 
         Raises GgbenchError.
@@ -163,10 +161,8 @@ class EndpointEngine:
         if found is None:
             raise UnknownName("model of this server", model or "", [each.name for each in info.models])
         self._model = found
-        if clock == "server" and info.clock != "each token":
-            raise UsageError(f"{info.title} does not time each token", "omit --clock to use arrival times")
-        self._clock = "server" if info.clock == "each token" and clock != "client" else "client"
-        self._takes_totals = info.clock != "none" and clock != "client"
+        self._clock = "server" if info.clock == "each token" else "client"
+        self._takes_totals = info.clock != "none"
         facts = ServerFound(info.title, info.version or "", found.n_ctx, info.n_parallel, server.round_trips_ns())
         return server, ServerAnswered(facts)
 

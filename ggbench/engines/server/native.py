@@ -117,7 +117,6 @@ def _recognize_llama_server(client: Client) -> ServerInfo | None:
         base_url=client.address.base_url,
         models=tuple(models.values()),
         clock="each token",
-        takes_tokens=True,
         version=shorten(props.build_info, 60) or None,
         n_parallel=positive(props.total_slots),
     )
@@ -274,7 +273,6 @@ def _recognize_ollama(client: Client) -> ServerInfo | None:
         base_url=client.address.base_url,
         models=tuple(models.values()),
         clock="totals",
-        takes_tokens=False,
         version=shorten(version.version, 60),
     )
 
@@ -380,7 +378,6 @@ def _recognize_tgi(client: Client) -> ServerInfo | None:
         base_url=client.address.base_url,
         models=(model,),
         clock="none",
-        takes_tokens=False,
         version=shorten(info.version, 60),
         n_parallel=positive(info.max_concurrent_requests),
     )

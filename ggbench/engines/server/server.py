@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from ggbench.engines.server.client import Client, Exchange, StreamLine
-from ggbench.engines.server.completions import LLAMA_CPP_PYTHON, LM_STUDIO, OPENAI, VLLM
+from ggbench.engines.server.completions import LM_STUDIO, OPENAI, VLLM
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import (
     LOG_HINT,
@@ -34,7 +34,7 @@ from ggbench.engines.server.native import LLAMA_SERVER, OLLAMA, TGI
 from ggbench.errors import GgbenchError, ServerFailed
 from ggbench.text import shorten
 
-_KINDS = (LLAMA_SERVER, TGI, LM_STUDIO, VLLM, LLAMA_CPP_PYTHON, OLLAMA, OPENAI)
+_KINDS = (LLAMA_SERVER, TGI, LM_STUDIO, VLLM, OLLAMA, OPENAI)
 """In the order of trial: imitators before the servers they imitate."""
 _PASS_ON_S = 0.05
 _CLOSING_S = 15.0

@@ -1,11 +1,11 @@
-"""A checkpoint, from its config alone or with its safetensors, as a `ModelFile` for the theory."""
+"""A checkpoint as a `ModelFile` for the theory: its tensors follow from config.json and the method."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Sequence
+import os
+import re
 from functools import cached_property
 from pathlib import Path
 
@@ -14,49 +14,36 @@ from msgspec.structs import asdict, replace
 
 from ggbench.engines.transformers.config_json import (
     CONFIG,
+    DAMAGED_HINT,
     TWIN_KEY,
     Config,
     Layout,
     Parameter,
+    decode_object,
     parse_config,
     read_json,
     read_layout,
 )
-from ggbench.engines.transformers.storage import (
-    METHODS,
-    Method,
-    SafetensorsHeader,
-    Stored,
-    method_by_name,
-    read_safetensors,
-    stored_method,
-    weight_map,
-)
+from ggbench.engines.transformers.storage import METHODS, Method, method_by_name, stored_method
 from ggbench.errors import BadFile, UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.text import sanitize, shorten
-from ggbench.units import format_bytes
+from ggbench.units import format_count
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-_MOST_NAMED = 3
+_FILE = re.compile(r"[^/\\\x00-\x1f]+\.safetensors")
 _PARTIAL_HINT = "the download did not finish; download the checkpoint again"
 
 
-class Shard(msgspec.Struct, frozen=True):
-    name: str
-    path: Path | None
-    header: SafetensorsHeader
-
-
 class Checkpoint(msgspec.Struct, frozen=True, dict=True):
-    """A config.json, with the data known of its safetensors."""
+    """A config.json, and the size of the weights beside it."""
 
     config: Config
     config_bytes: bytes
     folder: Path | None = None
-    shards: tuple[Shard, ...] = ()
-    """Empty if only the config is known."""
+    file_bytes: int = 0
+    """Size of its safetensors; 0 if only the config is known."""
 
     @property
     def name(self) -> str:
@@ -74,14 +61,6 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
     def is_twin(self) -> bool:
         """Whether ggbench wrote the config; the weights are then random."""
         return TWIN_KEY in self.config.values
-
-    @property
-    def tensors(self) -> tuple[Stored, ...]:
-        return tuple(tensor for shard in self.shards for tensor in shard.header.tensors)
-
-    @property
-    def missing_bytes(self) -> int:
-        return sum(shard.header.missing_bytes for shard in self.shards)
 
     def dtype(self, method: Method) -> str:
         """Return the type of unconverted tensors and of the cache: `bf16`."""
@@ -113,61 +92,28 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
             )
 
     def model_file(self, method: Method) -> ModelFile:
-        """Return the model as loaded by this method; for its own method, with the sizes in its files, if known.
+        """Return the model as loaded by this method.
 
         The tensors are named as in a GGUF, each with all bytes stored for it. Raises Unsupported, BadFile and
         UsageError.
         """
         self._require_own(method)
-        layout, parameters = self.layout, self._converted(method)
-        dtype = self.dtype(method)
-        expected = {parameter: method.stored(parameter, dtype) for parameter in parameters}
-        stored_bytes = {parameter: sum(each.n_bytes for each in stored) for parameter, stored in expected.items()}
-        if self.shards and method.name == self.method.name:
-            stored_bytes = self._bytes_in_files(expected)
-        tensors = []
-        for each in parameters:
+        layout, dtype = self.layout, self.dtype(method)
+        tensors: list[TensorInfo] = []
+        for each in self._converted(method):
             type_name = method.name if each.is_converted and method.convert is not None else dtype
-            tensors.append(TensorInfo(each.gguf_name, each.shape[::-1], type_name, stored_bytes[each]))
-        weight_bytes = sum(stored_bytes.values())
-        file_bytes = sum(shard.header.n_bytes for shard in self.shards)
-        headers = b"".join(shard.header.raw for shard in self.shards)
+            n_bytes = sum(part.n_bytes for part in method.stored(each, dtype))
+            tensors.append(TensorInfo(each.gguf_name, each.shape[::-1], type_name, n_bytes))
         return ModelFile(
             **asdict(layout.shape),
             name=self.name,
             paths=() if self.folder is None else (self.folder,),
-            file_bytes=(file_bytes - self.missing_bytes) or weight_bytes,
+            file_bytes=self.file_bytes or sum(each.n_bytes or 0 for each in tensors),
             architecture=layout.architecture,
             metadata=dict(self.config.values) | ({"ggbench.twin": self.name} if self.is_twin else {}),
             tensors=tuple(tensors),
-            header_sha256=hashlib.sha256(self.config_bytes + headers).hexdigest(),
-            missing_bytes=self.missing_bytes,
+            header_sha256=hashlib.sha256(self.config_bytes).hexdigest(),
         )
-
-    def unused(self) -> tuple[Stored, ...]:
-        """Return the tensors in its files that are not loaded, e.g. an output tied to the embedding."""
-        known = {
-            stored.name
-            for parameter in self._converted(self.method)
-            for stored in self.method.stored(parameter, self.dtype(self.method))
-        }
-        modules = {name.rpartition(".")[0] for name in known}
-        return tuple(
-            tensor for tensor in self.tensors if tensor.name not in known and _module(tensor.name) not in modules
-        )
-
-    def unused_in_words(self) -> str:
-        """Return `1.00 MiB: lm_head.weight`; empty if all tensors are loaded."""
-        unused = self.unused()
-        size = format_bytes(sum(tensor.n_bytes for tensor in unused))
-        return f"{size}: {_named([tensor.name for tensor in unused], 'tensors')}" if unused else ""
-
-    def listed_tensors(self, method: Method) -> tuple[Stored, ...]:
-        """Return all tensors of its files for its own method, otherwise those that the method would store."""
-        dtype = self.dtype(method)
-        if self.tensors and method.name == self.method.name:
-            return self.tensors
-        return tuple(stored for parameter in self._converted(method) for stored in method.stored(parameter, dtype))
 
     def _require_own(self, method: Method) -> None:
         """Raise UsageError if it is quantized by another method."""
@@ -194,35 +140,12 @@ class Checkpoint(msgspec.Struct, frozen=True, dict=True):
 
         return tuple(replace(each, is_converted=is_converted(each)) for each in self.layout.parameters)
 
-    def _bytes_in_files(self, expected: dict[Parameter, tuple[Stored, ...]]) -> dict[Parameter, int]:
-        """Return the bytes of each parameter in its files. Raises BadFile if they contain another model."""
-        found = {tensor.name: tensor for tensor in self.tensors}
-        names = [each.name for stored in expected.values() for each in stored if not each.name.endswith("quant_map")]
-        missing = [name for name in names if name not in found]
-        if missing:
-            raise BadFile(
-                f"the files of {self.name} lack {_named(missing, 'tensors')} that its config.json requires",
-                "config.json and safetensors are of different models or methods; download the checkpoint again",
-            )
-        sizes: defaultdict[Parameter, int] = defaultdict(int)
-        for parameter, stored in expected.items():
-            for each in stored:
-                tensor = found.get(each.name, each)
-                if tensor.shape != each.shape:
-                    held, expected_shape = (" x ".join(map(str, shape)) for shape in (tensor.shape, each.shape))
-                    raise BadFile(
-                        f"{self.name}: {tensor.name} is {held} in the file and {expected_shape} by config.json",
-                        "config.json and safetensors are of different models; download the checkpoint again",
-                    )
-                sizes[parameter] += tensor.n_bytes
-        return dict(sizes)
-
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Read config.json and the headers of the safetensors, if any. Raises BadFile for a damaged or missing file."""
+    """Read config.json, and find the safetensors, if any. Raises BadFile for a damaged or missing file."""
     name = sanitize(folder.name or str(folder))
     data = read_json(folder / CONFIG, name)
-    return Checkpoint(parse_config(data, name), data, folder, _read_shards(folder, name))
+    return Checkpoint(parse_config(data, name), data, folder, _weight_bytes(folder, name))
 
 
 def checkpoint_of(config: Config, folder: Path | None = None) -> Checkpoint:
@@ -230,43 +153,28 @@ def checkpoint_of(config: Config, folder: Path | None = None) -> Checkpoint:
     return Checkpoint(config, json.dumps(config.values, sort_keys=True).encode(), folder)
 
 
-def _read_shards(folder: Path, name: str) -> tuple[Shard, ...]:
+def _weight_bytes(folder: Path, name: str) -> int:
+    """Return the size of the safetensors, 0 if there are none. Raises BadFile if one is missing."""
+    files = [SINGLE] if os.path.lexists(folder / SINGLE) else []
     if (folder / INDEX).exists():
-        places = weight_map(read_json(folder / INDEX, name), name)
-        files = sorted(set(places.values()))
-        absent = [file for file in files if not (folder / file).is_file()]
-        if absent:
-            raise BadFile(f"{name} lacks {_named(absent, 'files')} of {len(files)}", _PARTIAL_HINT)
-        shards = tuple(_read_shard(folder / file, file) for file in files)
-        held = {(tensor.name, shard.name) for shard in shards for tensor in shard.header.tensors}
-        if wrong := [tensor for tensor, file in places.items() if (tensor, file) not in held]:
-            raise BadFile(f"{name}: {_named(wrong, 'tensors')} in its index are not in its files", _PARTIAL_HINT)
-        return shards
-    if (folder / SINGLE).is_symlink() and not (folder / SINGLE).exists():
-        raise BadFile(f"{name} lacks {SINGLE}: its link is broken", _PARTIAL_HINT)
-    if (folder / SINGLE).is_file():
-        return (_read_shard(folder / SINGLE, SINGLE),)
-    if part := next((path.name for path in folder.glob("model-*-of-*.safetensors")), None):
+        files = _files_of(read_json(folder / INDEX, name), name)
+    elif not files and (part := next((path.name for path in folder.glob("model-*-of-*.safetensors")), None)):
         raise BadFile(f"{name} has {sanitize(part)}, but no {INDEX}", _PARTIAL_HINT)
-    return ()
+    if absent := [file for file in files if not (folder / file).is_file()]:
+        others = f" and {format_count(len(absent) - 1)} more files" if absent[1:] else ""
+        raise BadFile(f"{name} lacks {shorten(absent[0], 60)}{others}", _PARTIAL_HINT)
+    return sum((folder / file).stat().st_size for file in files)
 
 
-def _read_shard(path: Path, name: str) -> Shard:
-    try:
-        with path.open("rb") as file:
-            return Shard(name, path, read_safetensors(file, path.stat().st_size, sanitize(name)))
-    except OSError as error:
-        raise BadFile(
-            f"{sanitize(name)} cannot be read: {error.strerror}", "check the file's permissions and the disk"
-        ) from None
-
-
-def _module(tensor: str) -> str:
-    """Return the weight of a bias, or of bitsandbytes' metadata on a stored weight."""
-    return tensor.partition(".quant_state.bitsandbytes__")[0].removesuffix(".weight_format").removesuffix(".bias")
-
-
-def _named(names: Sequence[str], kind: str) -> str:
-    """Return `a.safetensors`, or `5 files (a, b, c, …)`."""
-    shown = ", ".join(shorten(name, 60) for name in names[:_MOST_NAMED])
-    return shown if len(names) == 1 else f"{len(names)} {kind} ({shown}{', …' if len(names) > _MOST_NAMED else ''})"
+def _files_of(index: bytes, name: str) -> list[str]:
+    """Return the files by `model.safetensors.index.json`. Raises BadFile for a name outside the folder."""
+    places = decode_object(index, f"the index of {name}").get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise BadFile(f"the index of {name} has no weight_map", DAMAGED_HINT)
+    for file in places.values():
+        if not isinstance(file, str) or not _FILE.fullmatch(file):
+            raise BadFile(
+                f"the index of {name} names {shorten(str(file), 60)!r}, which is not a file in its folder",
+                "do not use this checkpoint",
+            )
+    return sorted(set(places.values()))

@@ -5,7 +5,6 @@ Only config.json of a repo is read; its safetensors are downloaded to run the ch
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -38,7 +37,7 @@ from ggbench.hub.listing import list_checkpoint
 from ggbench.hub.repo_records import RepoFile, RepoListing, cached_paths, recorded_commit, repo_folder, snapshots
 from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.models.reference import HUB_NAME, MAIN, ModelRef, looks_like_path, parse_address, split_quant
-from ggbench.models.sources import FoundVariant, OnProgress
+from ggbench.models.sources import OnProgress
 from ggbench.models.targets import Target
 from ggbench.paths import expand_path, path_exists
 from ggbench.text import sanitize
@@ -54,18 +53,10 @@ class FoundCheckpoint(msgspec.Struct, frozen=True):
     origin: Origin
     """`twin`: a catalog model, or a folder with only a config, given random weights."""
     obtain: Callable[[OnProgress | None], Path]
-    file_bytes: int | None = None
-    """Size of its safetensors on the Hub; None if the Hub was not asked."""
     download_bytes: int = 0
     listing: RepoListing | None = None
     """The repo; None if the Hub was not asked."""
     moved_bytes: int = 0
-
-    def header(self, method: Method) -> ModelFile:
-        file = self.checkpoint.model_file(method)
-        if self.file_bytes is None or self.checkpoint.shards or method.name != self.checkpoint.method.name:
-            return file
-        return replace(file, file_bytes=self.file_bytes)
 
 
 class CheckpointToRun(msgspec.Struct, frozen=True):
@@ -87,11 +78,11 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
         engine.check_packages(self.method.name)
 
     def header(self) -> ModelFile:
-        return self.found.header(self.method)
+        return self.found.checkpoint.model_file(self.method)
 
     def sizes(self) -> dict[str, int]:
-        methods = self.found.checkpoint.methods()
-        return {method.name: self.found.header(method).weight_bytes or 0 for method in methods}
+        checkpoint = self.found.checkpoint
+        return {method.name: checkpoint.model_file(method).weight_bytes or 0 for method in checkpoint.methods()}
 
     def setup(self, given: EngineConfig) -> TransformersConfig:
         """Return the given setup, or the defaults if it is another engine's, with its method. Raises Unsupported."""
@@ -106,16 +97,10 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
         checkpoint.require(self.method)
         folder = self.found.obtain(on_progress)
         read = read_checkpoint(folder)
-        if not read.shards and (self.found.origin != "twin" or any(folder.glob("*.bin"))):
+        if not read.file_bytes and (self.found.origin != "twin" or any(folder.glob("*.bin"))):
             raise BadFile(
                 f"{checkpoint.name} has no weights in safetensors",
                 "use a checkpoint with safetensors, or write one with Transformers' save_pretrained",
-            )
-        if read.missing_bytes:
-            missing = format_bytes(read.missing_bytes)
-            raise BadFile(
-                f"{checkpoint.name} is incomplete: {missing} missing",
-                "run ggbench pull transformers:org/name, or copy it again",
             )
         return read.model_file(self.method)
 
@@ -157,16 +142,10 @@ def _ref(form: str, name: str, label: str, quant: str | None = None) -> ModelRef
     return ModelRef("own", name, quants, engine="transformers", form=form, label=sanitize(label))
 
 
-def in_folder(folder: Path) -> ModelRef | None:
-    """Return the checkpoint of a folder with a config.json and no GGUF; None for others."""
-    is_checkpoint = os.path.lexists(folder / CONFIG) and not any(folder.glob("*.gguf"))
-    return _ref("folder", str(folder), str(folder)) if is_checkpoint else None
-
-
 def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> tuple[Target, ...]:
     """Return a target for each named method, by default for the method in which the checkpoint is stored."""
     found = find_checkpoint(ref, catalog, hub)
-    folder, size = found.checkpoint.folder, found.file_bytes
+    folder, size = found.checkpoint.folder, found.checkpoint.file_bytes or None
     methods = wanted_methods(found, ref)
     for method in methods:
         found.checkpoint.require(method)
@@ -174,20 +153,6 @@ def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None
         Target(ref.label, each.name, found.origin, folder, size, own=CheckpointToRun(found, each))
         for each in methods or (found.checkpoint.method,)
     )
-
-
-def files(ref: ModelRef, access: HubAccess) -> FoundVariant:
-    """Return the files of a checkpoint. Raises UsageError if a QUANT is named, and like `list_checkpoint`."""
-    if ref.form == "folder":
-        raise UsageError(f"pull downloads only from the Hub, but {ref.label} is a path", "use transformers:org/name")
-    if ref.form == "id":
-        hint = f"omit {ref.label.partition(':')[0]}:; a twin is made when it is measured"
-        raise UsageError(f"pull downloads only published files, but {ref.label} is a twin", hint)
-    if ref.quants:
-        raise UsageError("a checkpoint is downloaded as stored, whatever the QUANT", f"omit {ref.quants[0]}")
-    listing = list_checkpoint(access, ref.name, ref.revision)
-    variant = listing.variants[0]
-    return FoundVariant(access, listing, variant, cached_paths(access, listing, variant))
 
 
 def find_checkpoint(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> FoundCheckpoint:
@@ -204,7 +169,7 @@ def find_checkpoint(ref: ModelRef, catalog: Catalog | None = None, hub: HubAcces
     if ref.form == "hub":
         return _of_hub(ref, hub or HubAccess.from_environment())
     checkpoint = read_checkpoint(ref.path)
-    return FoundCheckpoint(checkpoint, "file" if checkpoint.shards else "twin", lambda _: ref.path)
+    return FoundCheckpoint(checkpoint, "file" if checkpoint.file_bytes else "twin", lambda _: ref.path)
 
 
 def wanted_methods(found: FoundCheckpoint, ref: ModelRef) -> tuple[Method, ...]:
@@ -218,7 +183,7 @@ def planned_methods(found: FoundCheckpoint) -> tuple[Method, ...]:
 
 def _of_hub(ref: ModelRef, access: HubAccess) -> FoundCheckpoint:
     local = _in_cache(ref, access)
-    if local is not None and local.shards and (folder := local.folder):
+    if local is not None and local.file_bytes and (folder := local.folder):
         return FoundCheckpoint(local, "hub", lambda _: folder)
     try:
         listing = list_checkpoint(access, ref.name, ref.revision)
@@ -246,10 +211,9 @@ def _of_hub(ref: ModelRef, access: HubAccess) -> FoundCheckpoint:
         return download(access, listing, variant, on_progress=on_files)[0].parent
 
     return FoundCheckpoint(
-        checkpoint=Checkpoint(config, data),
+        checkpoint=Checkpoint(config, data, file_bytes=weights),
         origin="hub",
         obtain=obtain,
-        file_bytes=weights or None,
         download_bytes=needed_bytes(access, listing, variant),
         listing=listing,
         moved_bytes=moved,

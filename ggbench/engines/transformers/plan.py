@@ -20,7 +20,6 @@ from ggbench.engines.transformers.storage import Method
 from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.fields import config_options, reproduce
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.models.catalog import Catalog
 from ggbench.models.reference import ModelRef
 from ggbench.sizing.longest_context import planning_ceiling
 from ggbench.sizing.memory_stacks import stack_of
@@ -28,18 +27,10 @@ from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS, decode_limit, decode_read_ms
-from ggbench.sizing.theory.weights import (
-    CountedModel,
-    Weights,
-    count_parameters,
-    file_weights,
-    scheme_bits,
-    uniform_weights,
-)
+from ggbench.sizing.theory.weights import file_weights
 from ggbench.sizing.what_helps import with_other_quants
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.text import in_words
-from ggbench.units import format_bytes
 
 _SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
 """Fields for the memory and the context, common to all engines."""
@@ -61,32 +52,11 @@ def plan_model(
     methods = wanted_methods(found, ref)
     request = PlanRequest(memory.budget(setup, measures=measures), setup, memory.given)
     rows = plan_checkpoint(ref.label, found, methods or planned_methods(found), request)
-    files = "config.json alone, and the storage of each method"
-    if found.checkpoint.shards:
-        files = f"the tensors of its safetensors as {found.checkpoint.method.name}, of other methods config.json"
     sources = {
-        "weights": files,
+        "weights": "config.json, and the storage of each method",
         "kv_and_compute": "K and V by formula, a static cache; Transformers allocates the rest as it runs",
     }
     return EnginePlan(request.budget, tuple(with_other_quants(rows)), sources, found.listing, found.moved_bytes)
-
-
-def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
-    """Return the weights of a checkpoint under the named QUANTs, or under each method of a plan if none is named."""
-    found = find_checkpoint(ref, catalog)
-    bits = {name: scheme_bits(name) for name in ref.quants or [method.name for method in planned_methods(found)]}
-    first = found.header(found.checkpoint.method)
-    parameters = count_parameters(first)
-
-    def stored(name: str) -> Weights:
-        file = found.header(found.checkpoint.method_named(name))
-        weights = file_weights(file, name)
-        return replace(weights, embedding_bytes=(file.weight_bytes or 0) - weights.resident_bytes)
-
-    weights = tuple(
-        stored(name) if width is None else uniform_weights(parameters, width) for name, width in bits.items()
-    )
-    return CountedModel(ref.label, first, weights)
 
 
 def plan_checkpoint(
@@ -116,7 +86,7 @@ def plan_checkpoint(
 
 
 def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: PlanRequest) -> PlanRow:
-    budget, file = request.budget, found.header(method)
+    budget, file = request.budget, found.checkpoint.model_file(method)
     cache_type = found.checkpoint.dtype(method)
     cache = kv_cache(file, cache_type, cache_type)
     n_ctx = request.setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
@@ -151,7 +121,7 @@ def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: Plan
         limit=limit,
         decode=decode[:-1],
         at_n_ctx=decode[-1] if decode else None,
-        notes=tuple(_notes(found, method, file)),
+        notes=tuple(_notes(found, method)),
     )
 
 
@@ -171,13 +141,9 @@ def _speeds(
     return limit, tuple(PlannedSpeed(n, ms, 1e3 / ms, longest >= n) for n, ms in zip(positions, latencies, strict=True))
 
 
-def _notes(found: FoundCheckpoint, method: Method, file: ModelFile) -> Iterator[str]:
+def _notes(found: FoundCheckpoint, method: Method) -> Iterator[str]:
     checkpoint = found.checkpoint
-    if file.missing_bytes:
-        yield f"the files are incomplete: {format_bytes(file.missing_bytes)} are missing"
     if checkpoint.method.quant_method is None and method.quant_method in ("gptq", "awq"):
         yield f"a checkpoint quantized with {method.quant_method.upper()} would take this"
-    if unused := checkpoint.unused_in_words():
-        yield f"not loaded: {unused}"
     if checkpoint.config.code_files:
         yield f"its custom code is not run: {in_words(list(checkpoint.config.code_files))}"

@@ -9,16 +9,11 @@ quantization absmax in int8, with one float32 for each 256). Modules that both s
 `get_keys_to_not_convert`. `gptq-int4`: AutoGPTQ's `qlinear_exllamav2.py`, the same buffers as in GPTQModel. `awq-int4`:
 AutoAWQ's `WQLinear_GEMM`. AutoGPTQ ignores `lm_head` and everything outside the layers; AutoAWQ looks for linear layers
 only inside the blocks.
-
-A safetensors file starts with eight bytes, the length of the header, then the header, a JSON object with the type,
-shape and offsets of each tensor. Source of the format and its limits: the README and `tensor.rs` of the safetensors
-crate (`MAX_HEADER_SIZE`; tensors follow one another without gaps).
 """
 
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Annotated
@@ -26,11 +21,9 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.transformers.config_json import DAMAGED_HINT, Config, Parameter, decode_object
+from ggbench.engines.transformers.config_json import DAMAGED_HINT, Config, Parameter
 from ggbench.errors import BadFile, UnknownName, Unsupported
-from ggbench.gguf_file.parser import ByteSource
-from ggbench.text import sanitize, shorten
-from ggbench.units import format_bytes, format_count
+from ggbench.text import shorten
 
 GROUP = 128
 """Number of weights per scale and zero, in GPTQ and AWQ."""
@@ -39,25 +32,20 @@ _BLOCK = 64
 _NESTED_BLOCK = 256
 _WORD_BITS = 32
 
-DTYPE_BITS: Mapping[str, int] = {
-    "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32,
-    "U16": 16, "U8": 8, "BOOL": 8, "C64": 64, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8,
-    "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
-}  # fmt: skip
-"""Bits of an element of each type of safetensors. Source: `Dtype::bitsize` of the safetensors crate."""
+_DTYPE_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I8": 1, "U8": 1}
 
 
 class Stored(msgspec.Struct, frozen=True):
     name: str
     """`model.layers.0.self_attn.q_proj.qweight`."""
     dtype: str
-    """Safetensors' name, one of `DTYPE_BITS`."""
+    """Safetensors' name, one of `_DTYPE_BYTES`."""
     shape: tuple[int, ...]
     """In torch's order: outputs first in an unquantized matrix."""
 
     @property
     def n_bytes(self) -> int:
-        return (math.prod(self.shape) * DTYPE_BITS[self.dtype] + 7) // 8
+        return math.prod(self.shape) * _DTYPE_BYTES[self.dtype]
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -186,108 +174,3 @@ def stored_method(config: Config) -> Method:
             return replace(METHODS[f"{kind}-int4"], name=f"{kind}-int{bits}", convert=convert)
         what = f"{kind} of {bits} bits as {shorten(version, 20)}"
     raise Unsupported(f"{config.name} is stored by {what}, which is not supported", f"known are {', '.join(METHODS)}")
-
-
-LARGEST_HEADER_BYTES = 100_000_000
-"""`MAX_HEADER_SIZE` of the safetensors crate."""
-_LENGTH_BYTES = 8
-_MOST_ELEMENTS = 1 << 48
-_Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-_HINT = "the file is damaged, incomplete or not safetensors; download it again"
-
-
-class SafetensorsHeader(msgspec.Struct, frozen=True):
-    tensors: tuple[Stored, ...]
-    """In the order of their offsets."""
-    raw: bytes
-    n_bytes: int
-    missing_bytes: int
-    """Missing bytes of the file, e.g. after an interrupted download."""
-
-
-def read_safetensors(source: ByteSource, size: int, name: str) -> SafetensorsHeader:
-    """Return the header of a file of `size` bytes; `name` is for messages.
-
-    A file too short for its tensors is not an error: `missing_bytes` says so. Raises BadFile for an incomplete or
-    inconsistent header, and Unsupported for a type of unknown size.
-    """
-    source.seek(0)
-    beginning = _read(source, _LENGTH_BYTES, name)
-    (n_header,) = struct.unpack("<Q", beginning)
-    if not 2 <= n_header <= LARGEST_HEADER_BYTES or beginning[:4] == b"GGUF":
-        raise BadFile(f"{name} is not safetensors: its header claims {format_count(n_header)} bytes", _HINT)
-    if _LENGTH_BYTES + n_header > size:
-        missing = format_bytes(_LENGTH_BYTES + n_header - size)
-        raise BadFile(f"{name} ends inside its header: {missing} are missing", _HINT)
-    data = _read(source, n_header, name)
-    if not data.startswith(b"{"):
-        raise BadFile(f"{name} is not safetensors: its header is not a JSON object", _HINT)
-    entries = decode_object(data, f"the header of {name}")
-    entries.pop("__metadata__", None)
-    placed = sorted((_tensor(key, entry, name) for key, entry in entries.items()), key=lambda each: each[0])
-    end = 0
-    for begin, tensor in placed:
-        if begin != end:
-            raise BadFile(f"{name}: tensor {shorten(tensor.name, 60)!r} is not where the one before it ends", _HINT)
-        end = begin + tensor.n_bytes
-    whole = _LENGTH_BYTES + n_header + end
-    if size > whole:
-        raise BadFile(f"{name} has {format_bytes(size - whole)} after its last tensor", _HINT)
-    return SafetensorsHeader(tuple(tensor for _, tensor in placed), beginning + data, whole, whole - size)
-
-
-class _Entry(msgspec.Struct):
-    dtype: str
-    shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=8)]
-    data_offsets: tuple[_Size, _Size]
-
-
-def _tensor(name: str, entry: object, file: str) -> tuple[int, Stored]:
-    """Return the offset of a tensor and its description. Raises BadFile and Unsupported."""
-    what = f"{file}: tensor {shorten(name, 60)!r}"
-    try:
-        found = msgspec.convert(entry, _Entry)
-    except msgspec.ValidationError:
-        raise BadFile(f"{what} has no type, shape and place", _HINT) from None
-    if found.dtype not in DTYPE_BITS:
-        raise Unsupported(f"{what} is of type {shorten(found.dtype, 20)}, whose size is unknown", "update ggbench")
-    if math.prod(found.shape) > _MOST_ELEMENTS:
-        raise BadFile(f"{what} claims more elements than any tensor has", _HINT)
-    tensor = Stored(sanitize(name), found.dtype, found.shape)
-    begin, end = found.data_offsets
-    if end - begin != tensor.n_bytes:
-        raise BadFile(f"{what} of {format_count(tensor.n_bytes)} bytes is given {format_count(end - begin)}", _HINT)
-    return begin, tensor
-
-
-def _read(source: ByteSource, n_bytes: int, name: str) -> bytes:
-    """Return exactly this many bytes. Raises BadFile if there are fewer."""
-    parts, left = [], n_bytes
-    while left:
-        try:
-            part = source.read(left)
-        except OSError as error:
-            why = error.strerror or error
-            raise BadFile(f"{name} cannot be read: {why}", "check the disk or the network") from None
-        if not part:
-            raise BadFile(f"{name} is shorter than a safetensors header", _HINT)
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
-
-
-def weight_map(data: bytes, name: str) -> Mapping[str, str]:
-    """Return each tensor's file by `model.safetensors.index.json`. Raises BadFile for a name outside the folder."""
-    found = decode_object(data, f"the index of {name}").get("weight_map")
-    if not isinstance(found, dict) or not found:
-        raise BadFile(f"the index of {name} has no weight_map", _HINT)
-    files: dict[str, str] = {}
-    for tensor, file in found.items():
-        is_name = isinstance(file, str) and file.endswith(".safetensors") and sanitize(file) == file
-        if not is_name or {"/", "\\"} & set(file):
-            raise BadFile(
-                f"the index of {name} names {shorten(str(file), 60)!r}, which is not a file in its folder",
-                "do not use this checkpoint",
-            )
-        files[sanitize(tensor)] = file
-    return files

@@ -108,18 +108,18 @@ def _timed(n_prompt: int, n_gen: int, step: Callable[[int], tuple[int, int | Non
 
 def _prove_context(model: TransformersModel, request: ProveContext, emit: Emit) -> None:
     """Compute a batch and one more token in the last cells, after cells with copies."""
-    started, n_cells = time.perf_counter(), model.n_cells
+    n_cells = model.n_cells
     n_batch = min(_PROOF_BATCH, n_cells - 2)
     model.clear()
     for share in model.fill(n_cells - n_batch - 1):
         emit(Proving("fill", share))
     emit(Proving("batch", 0.0))
-    _, batch_ns = model.timed_step(model.random_tokens(1, n_batch), compiled=False)
-    _, token_ns = model.timed_step(model.random_tokens(1, 1))
+    model.timed_step(model.random_tokens(1, n_batch), compiled=False)
+    model.timed_step(model.random_tokens(1, 1))
     full = int(model.cache.get_seq_length()) == n_cells
     left_bytes = model.left_bytes
     model.clear()
-    emit(ContextProven(time.perf_counter() - started, n_batch, batch_ns, token_ns, "copied", full, left_bytes))
+    emit(ContextProven(full, left_bytes))
 
 
 def _most_likely(logits: Any) -> Any:  # noqa: ANN401 - tensors

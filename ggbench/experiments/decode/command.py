@@ -21,7 +21,7 @@ from ggbench.show.glossary import DECODE
     ggbench decode qwen2.5-7b:q4_k_m -ctk q8_0 -ctv q8_0 -fa on
     ggbench decode ~/models/moe-q4_k_m.gguf --n-cpu-moe 12
     ggbench decode twin:qwen1.5-7b q8_0 -n 100 --memory-limit 6GiB
-    ggbench decode http://127.0.0.1:8080 --clock server
+    ggbench decode http://127.0.0.1:8080
     ggbench decode ~/models/model-q4_k_m.gguf -np 4 -n 1k
     """,
 )

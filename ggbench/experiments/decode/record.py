@@ -41,7 +41,7 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-d --n-depth",
-            "Measure decode speed with N tokens already in the cache, like llama-bench -d, e.g. 0,4k,16k.",
+            "Decode after N tokens in the cache, like llama-bench -d, e.g. 0,4k,16k.",
             DEPTH_LIST,
         ),
     ] = ()

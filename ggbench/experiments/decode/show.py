@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
 from ggbench.show.columns import bench_columns, depths_text
 from ggbench.show.presenter import QuantPresenter
 from ggbench.show.run_documents import RunDocuments, quant_documents
@@ -28,21 +29,23 @@ class DecodePresenter(QuantPresenter):
     plotted: ClassVar[tuple[type, ...]] = (DecodeWindow,)
 
     def answer(self, run: Run) -> str:
-        """`29.3 ±0.8 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; empty without a fit."""
+        """`29.3 ±0.8 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; the speed alone if too few tokens were timed."""
         result = run.result
         if not isinstance(result, DecodeResult):
             return ""
         doubt = "  unsteady" if run.unsteady else ""
         if result.depths:
             return f"{with_unit(depths_text(QuantSummary.of([run])), 'tok/s')}{doubt}"
-        if result.fit is None:
+        if result.latency is None:
             return ""
-        w, b = with_unit(w_text(result.fit), "tokens/ms"), with_unit(b_text(result.fit), "ms")
         speed = with_unit(tok_s_text(result.latency), "tok/s")
         if result.n_seqs > 1:
             together = with_unit(format_number(result.tok_s_together), "tok/s")
             speed = f"{result.n_seqs} users: {speed} each, {together} together"
-        return f"{speed}  W {w}  B {b}{doubt}"
+        fit = result.fit
+        texts = {} if fit is None else {"W": (w_text(fit), "tokens/ms"), "B": (b_text(fit), "ms")}
+        known = [f"  {name} {text} {unit}" for name, (text, unit) in texts.items() if text != UNKNOWN]
+        return f"{speed}{''.join(known)}{doubt}"
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         from ggbench.show.quants import rows_table

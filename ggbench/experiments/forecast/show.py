@@ -101,6 +101,11 @@ class ForecastPresenter(Presenter):
         )
         return f"expected {speeds}, from {found.basis}"
 
+    def short_answer(self, run: Run) -> str:
+        """Return `2.40 tok/s at 4,096`."""
+        speed = dict(result_of(run).tok_s).get(4096)
+        return "" if speed is None else f"{format_number(speed.value)} tok/s at 4,096"
+
     def has_details(self, run: Run) -> bool:
         return result_of(run).b_ms is not None
 

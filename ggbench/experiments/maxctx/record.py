@@ -30,8 +30,8 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
     """Memory to leave free; None: a quarter, at most 1 GiB, of main memory without a limit."""
     beyond_train: Annotated[bool, Option("--beyond-train", "Search beyond the training context.", FLAG)] = False
     """Search beyond the training context, which is otherwise the ceiling."""
-    prove: Annotated[bool, Option("--prove/--no-prove", "Decode at the end of the largest context.", FLAG)] = True
-    """Decode at the end of the largest context."""
+    prove: Annotated[bool, Option("--prove/--no-prove", "Decode at the largest context's end.", FLAG)] = True
+    """Decode at the largest context's end."""
     mmproj: str = ""
     """Path of a projector that will be loaded with the model; empty for none."""
 

@@ -352,7 +352,8 @@ class ContextProber:
         self._reserve_bytes = reserve_bytes
         self._pid: int | None = None
         self._live_n_ctx: int | None = None
-        self._proof: ContextProven | None = None
+        self.was_full = False
+        """Whether the last proof reached the end, leaving no free cell."""
         self._is_foreseen = False
         self.allocated = Allocated(())
         """Buffers of the model and the last context."""
@@ -360,11 +361,6 @@ class ContextProber:
         """Memory of the last context."""
         self.left_bytes: int | None = None
         """Free bytes after the last load or context; None without a limit, or if no worker reported it."""
-
-    @property
-    def was_full(self) -> bool:
-        """Whether the last proof reached the end, leaving no free cell."""
-        return self._proof is not None and self._proof.full
 
     @property
     def peak_bytes(self) -> int | None:
@@ -439,8 +435,8 @@ class ContextProber:
                     self.left_bytes = event.left_bytes
                 case Opened():
                     self.left_bytes, self.memory = event.left_bytes, event.memory(self.allocated)
-                case ContextProven():
-                    self._proof, self.left_bytes = event, event.left_bytes
+                case ContextProven(full, left_bytes):
+                    self.was_full, self.left_bytes = full, left_bytes
                 case Ending():
                     ending = event
                 case _:

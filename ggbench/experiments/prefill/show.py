@@ -11,10 +11,17 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.presenter import QuantPresenter
 from ggbench.show.run_documents import RunDocuments, quant_documents
 from ggbench.show.text import tok_s_text
-from ggbench.units import format_count, format_ms
+from ggbench.stats.decode_timing import PrefillSpeed
+from ggbench.units import format_count, format_ms, format_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+def _longest(run: Run) -> PrefillSpeed | None:
+    """Return the longest prompt of an empty cache, or of a filled one if there is no other; None if none was timed."""
+    prefills = run.result.prefills if isinstance(run.result, PrefillResult) else ()
+    return max(prefills, key=lambda each: (each.n_depth == 0, each.n_prompt), default=None)
 
 
 class PrefillPresenter(QuantPresenter):
@@ -22,11 +29,17 @@ class PrefillPresenter(QuantPresenter):
     documents: ClassVar[RunDocuments] = quant_documents("prefill", "Prompts of several lengths.")
     has_samples: ClassVar[bool] = False
 
+    def short_answer(self, run: Run) -> str:
+        """Return `232 tok/s at 512`, for the longest prompt."""
+        longest = _longest(run)
+        if longest is None:
+            return ""
+        return f"{format_number(longest.tok_s)} tok/s at {format_count(longest.n_prompt)}"
+
     def answer(self, run: Run) -> str:
         """Return `prompt of 512: 2204.00 ms, 232 tok/s` for the longest prompt; empty if none was timed."""
-        if not isinstance(run.result, PrefillResult) or not run.result.prefills:
+        if (longest := _longest(run)) is None:
             return ""
-        longest = max(run.result.prefills, key=lambda each: (each.n_depth == 0, each.n_prompt))
         speed = f"{format_ms(longest.prefill_ms)} ms, {tok_s_text(longest)} tok/s"
         return f"prompt of {format_count(longest.n_prompt)}: {speed}"
 

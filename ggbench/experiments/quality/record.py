@@ -32,7 +32,7 @@ class TextSource(msgspec.Struct, frozen=True):
 
 
 _CHUNKS = Option("--chunks", "Score at most N chunks. Default: the whole text.", COUNT)
-_WITHIN = Option("--within", "Score as many chunks of each row as fit into this time, e.g. 10m.", DURATION)
+_WITHIN = Option("--within", "Time for each row, e.g. 10m; as many chunks are scored as fit.", DURATION)
 NO_BASE = "none"
 """The base of a run that measures only perplexity."""
 

@@ -81,7 +81,7 @@ def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
     session.recorder.observe(DraftedPair(subject, (), has_random_router, spec_type=kind, rejects_all=rejects_all))
     n_gen = 0
     for number in range(_N_ROUNDS):
-        for is_drafted in (False, True) if number % 2 == 0 else (True, False):
+        for is_drafted in (True, False) if number % 2 == 0 else (False, True):  # first what a server may refuse
             ending = yield from session.open(configs[is_drafted], draft=drafts[is_drafted])
             if isinstance(ending, Completed):
                 n_gen, ending = yield from _continue_all(session, number, k, n_gen, is_drafted=is_drafted)

@@ -7,6 +7,7 @@ import click
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_drafts
 from ggbench.commands.options import MeasureRequest, measuring_options, output_option, settings_options
+from ggbench.errors import UsageError
 from ggbench.experiments.speculate.record import SpeculateRequest
 
 
@@ -62,6 +63,8 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     from ggbench.experiments.speculate.measure import EXPERIMENT
     from ggbench.models.targets import find_file_or_twin
 
+    if plot and asked.output.as_json:
+        raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     check_draft(settings.draft, asked.setup)
     given, hub = given_setup(EXPERIMENT, asked), asked.hub.access()
     EXPERIMENT.check(given, settings)

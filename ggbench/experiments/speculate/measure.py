@@ -48,7 +48,7 @@ class SpeculateExperiment(Experiment):
         kind, has_own_layers = settings.spec_type, LlamaConfig.of(setup).mtp
         if isinstance(settings, SpeculateRequest) and not (settings.draft or kind or has_own_layers):
             hint = "name a smaller model of the same family: --draft MODEL"
-            served = "; with --engine llama-server, --spec-type ngram-simple or draft-mtp needs none"
+            served = "; with --engine llama-server, --mtp or --spec-type ngram-simple needs none"
             raise UsageError("speculate needs a draft model", hint + served)
         if has_own_layers and kind not in ("", "draft-mtp"):
             raise UsageError(f"--mtp and --spec-type {kind} exclude each other", "omit one of them")

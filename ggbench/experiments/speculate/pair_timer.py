@@ -72,7 +72,7 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
     memory = pair_memory(session, target, draft, setup)
     if memory is not None:
         session.recorder.observe(memory)
-        if not twins:
+        if not twins or twins[-1].file.file_bytes + draft.file_bytes > memory.usable_bytes:
             require_fit(target, memory)
     group = group_twins([each.file for each in twins]) if twins else None
     has_texts = is_trained(session.target) and is_trained(session.draft)

@@ -51,7 +51,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-d --n-depth",
-            "Time steps with N tokens already in the cache, e.g. 0,4k; those beyond the training context are left out.",
+            "Tokens already in the cache, e.g. 0,4k; those beyond the training context are left out.",
             DEPTH_LIST,
         ),
     ] = (0, 4096)
@@ -63,7 +63,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         str,
         Option(
             "--spec-type",
-            "With --engine llama-server, its type of drafts, e.g. ngram-simple. Default: by the draft's file.",
+            "Type of a llama-server's drafts, e.g. ngram-simple, with --engine. Default: by the draft's file.",
             FieldKind(str, metavar="TYPE"),
             shown="",
         ),
@@ -122,7 +122,7 @@ class DraftedPair(msgspec.Struct, frozen=True):
     layers: tuple[StepCost, ...] = ()
     """For a model that is not here: the layers of its twins, fewest first, then its own; empty if measured whole."""
     has_random_router: bool = False
-    """Whether a twin's router chooses the experts, so that verifying seems to cost more than with trained weights."""
+    """Whether a twin's router chooses the experts: a trained one may need more or fewer of them for a batch."""
     spec_type: str = ""
     """Type of a server's drafts; empty if steps are timed."""
     rejects_all: bool = False

@@ -46,7 +46,8 @@ from ggbench.stats.speculation import MeasuredStep, StepTimes, best_step, mean_l
 from ggbench.text import in_words
 from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
 
-_MOE_NOTE = "The twin's random router sends a batch to more experts than a trained one: break-even lies "
+_MOE_NOTE = "The twin's router is random; a trained one may send a batch to more or fewer experts."
+_LEAST_NOTE = "least: break-even if all tokens of a batch needed the experts of one."
 _PARTS_NOTE = "verify: k + 1 tokens in one batch; draft: one token; reread: the draft reads the batch again."
 _SERVED_NOTE = "step: llama-server drafts k tokens and verifies them; it was made to reject all."
 _CAPTION = (
@@ -120,6 +121,21 @@ class SpeculatePresenter(Presenter):
         """`slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 ±0.1 times as fast`."""
         found = result_of(run)
         return verdict(found) if found else ""
+
+    def short_answer(self, run: Run) -> str:
+        """Return `0.50–1.31 x on texts`, else `at most 2.6 x` or, of a random router, `break-even 1.9–3.2`."""
+        found = result_of(run)
+        if found is None or not (found.texts or found.cases):
+            return ""
+        if gains := [each.gain.value for each in found.texts]:
+            low, high = (format_number(gain, 2) for gain in (min(gains), max(gains)))
+            return f"{low if low == high else f'{low}–{high}'} x on texts"
+        if found.pair.has_random_router:
+            most = min((each.step for each in found.cases), key=lambda step: step.break_even.value)
+            ends = most.least_break_even_len, most.break_even.value
+            return f"break-even {'–'.join(format_number(end, 2) for end in ends if end is not None)}"
+        gain = max(each.step.best_speedup.value for each in found.cases)
+        return f"at most {format_number(gain, 2)} x"
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
         """Plot speed-up against tokens per step for each k and, dashed, the break-even, one figure for each depth."""
@@ -207,8 +223,7 @@ def _captions(runs: Sequence[Run], cases: Sequence[SpeculationCase]) -> str:
     lines = [" ".join(parts), twin_caption(run.subject for run in runs)]
     if any((found := result_of(run)) and found.pair.has_random_router for run in runs):
         has_least = any(each.step.least_break_even_len for each in cases)
-        range_text = "between `least`, if all its tokens needed the same experts, and the value shown."
-        lines.insert(1, _MOE_NOTE + (range_text if has_least else "below the value shown."))
+        lines.insert(1, f"{_MOE_NOTE} {_LEAST_NOTE}" if has_least else _MOE_NOTE)
     return "\n".join(filter(None, lines))
 
 
@@ -260,8 +275,7 @@ def _published_facts(found: SpeculateResult) -> list[tuple[str, str]]:
     lens, speedups = [each.figure.mean_len for each in gains], [each.speedup.value for each in gains]
     low, high = (format_number(length) for length in (min(lens), max(lens)))
     slow, middle, fast = (format_number(x, 2) for x in (min(speedups), statistics.median(speedups), max(speedups)))
-    at_least = "at least " if found.pair.has_random_router else ""
-    text = f"{at_least}{slow} to {fast}x, median {middle}x (L {low} to {high}, {counted(len(gains), 'figure')})"
+    text = f"{slow} to {fast}x, median {middle}x (L {low} to {high}, {counted(len(gains), 'figure')})"
     return [("at others' lengths", text)]
 
 

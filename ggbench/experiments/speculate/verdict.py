@@ -37,7 +37,7 @@ def verdict(found: SpeculateResult) -> str:
     """Return where speculation hurts, then what it gains, in one sentence; empty without a case.
 
     `slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 ±0.1 times as fast`, after the gains
-    measured on texts. With a twin's random router, only two lengths are known between which break-even lies.
+    measured on texts. With a twin's random router, only the length if a batch needed the experts of one token is sure.
     """
     parts, memory = _of_texts(found.texts), found.memory
     if memory is not None and (memory.needed_bytes or 0) > memory.usable_bytes:
@@ -47,9 +47,9 @@ def verdict(found: SpeculateResult) -> str:
         case = _best(found.at(n_depth))
         share, least = needed_acceptance(case), case.step.least_break_even_len
         if least is not None and least <= case.k + 1:
-            low, high = least * case.step.break_even.low / case.step.break_even.value, case.step.break_even.high
-            between = f"a length between {format_number(low)} and {format_number(high)} tokens per step"
-            parts.append(f"{at}slower below {between} (k {case.k}; the twin's router is random)")
+            sure, about = least * case.step.break_even.low / case.step.break_even.value, case.step.break_even.value
+            lengths = f"{format_number(sure)}, probably below {format_number(about)} tokens per step"
+            parts.append(f"{at}slower below {lengths} (k {case.k}; the twin's router is random)")
             continue
         if share is None:
             best = case.step.best_speedup

@@ -65,7 +65,7 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         int,
         Option(
             "-n --n-gen",
-            "Number of tokens to generate for each sequence, past any end of generation.",
+            "Tokens to generate for each sequence, past any end of generation.",
             TOKENS,
             name="n",
         ),

@@ -35,7 +35,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "--depth",
-            "Tokens in the KV cache at which to compare, e.g. 0,32k. The mean of all decides.",
+            "Compare with N tokens in the KV cache, e.g. 0,32k. The mean of all decides.",
             fields.DEPTH_LIST,
         ),
     ] = DEPTHS
@@ -54,7 +54,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
     ] = ()
     """Types of both caches to try besides the setup's; they reduce quality."""
     n_prompt: Annotated[
-        int, Option("-p --n-prompt", "With --for prefill or both: tokens of the prompt.", fields.TOKENS)
+        int, Option("-p --n-prompt", "Tokens of the prompt, with --for prefill or both.", fields.TOKENS)
     ] = N_PROMPT
 
     def __post_init__(self) -> None:

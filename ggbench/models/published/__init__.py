@@ -212,8 +212,6 @@ def figure(printed: str) -> PublishedFigure:
 
 
 class Table(msgspec.Struct, frozen=True):
-    """One table of a document."""
-
     name: str
     rows: int
     versions: Mapping[str, str]

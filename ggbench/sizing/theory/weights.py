@@ -23,9 +23,8 @@ from ggbench.gguf_file.layout import build_metadata, build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name, known_spelling
-from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
+from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.models.reference import ModelRef
-from ggbench.plugins import load_plugin
 
 Role = Literal["layers", "experts", "lm_head", "embedding", "norms"]
 
@@ -82,13 +81,11 @@ class Weights(msgspec.Struct, frozen=True):
     expert_bytes: float
     """Bytes of all routed experts."""
     lm_head_bytes: float
-    embedding_bytes: float = 0.0
-    """Bytes of tables from which a token reads one row, if they are in the same memory; llama.cpp keeps them on the
-    CPU."""
 
     @property
     def resident_bytes(self) -> float:
-        return self.layer_bytes + self.expert_bytes + self.lm_head_bytes + self.embedding_bytes
+        """Without tables from which a token reads one row, which llama.cpp keeps on the CPU."""
+        return self.layer_bytes + self.expert_bytes + self.lm_head_bytes
 
     def read_bytes(self, n_tokens: float = 1) -> float:
         """Return the bytes read to process `n_tokens` in one batch.
@@ -97,7 +94,7 @@ class Weights(msgspec.Struct, frozen=True):
         """
         parameters = self.parameters
         if not 0 < parameters.expert_share < 1:
-            return self.layer_bytes + self.expert_bytes + self.lm_head_bytes
+            return self.resident_bytes
         unused = math.exp(n_tokens * math.log1p(-parameters.expert_share))
         return self.layer_bytes + self.lm_head_bytes + self.expert_bytes * (1 - unused)
 
@@ -240,16 +237,13 @@ class CountedModel(msgspec.Struct, frozen=True):
     weights: tuple[Weights, ...]
 
 
-def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
+def count_model(ref: ModelRef) -> CountedModel:
     """Resolve a model and count its weights in the schemes (`w16`, `w4.5`) and quants (`q4_k_m`) given as QUANTs.
 
-    The default is w16, w8, w6 and w4 for a catalog model, the tensor types for a path, each method for a checkpoint.
-    Raises like `resolve`, UsageError for a scheme without a width, Unsupported for an unknown tensor type.
+    The default is w16, w8, w6 and w4 for a catalog model, the tensor types for a path. Raises like `resolve`,
+    UsageError for a scheme without a width, Unsupported for an unknown tensor type.
     """
-    if ref.engine:
-        counted: CountedModel = load_plugin("ggbench.engines", ref.engine, "plan", "engine").count_model(ref, catalog)
-        return counted
-    catalog, kind = catalog or load_catalog(), ref.require_gguf().kind
+    catalog, kind = load_catalog(), ref.require_gguf().kind
     known = catalog.model(ref.name) if kind in ("catalog", "twin") else None
     if kind == "hub":
         known = catalog.of_repo(ref.name)

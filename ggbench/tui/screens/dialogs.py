@@ -21,6 +21,7 @@ from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.dom import DOMNode
+from textual.events import Click
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
@@ -38,7 +39,7 @@ from ggbench.units import GIB, format_bandwidth, format_bytes
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
 _FORMS: dict[ReportForm, str] = {
     "html": "h  HTML: a report, one file",
-    "csv": "c  CSV: rows and samples, two files",
+    "csv": "c  CSV: the table",
     "svg": "s  SVG: the charts, a file each",
 }
 Answer = TypeVar("Answer")
@@ -57,6 +58,11 @@ class Dialog(ModalScreen[Answer]):
 
     def on_mount(self) -> None:
         self.opened.set()
+
+    def on_click(self, event: Click) -> None:
+        """Close a dialog without buttons by a click beside it."""
+        if event.widget is self and not self.query(Button):
+            self.dismiss()
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.is_current else AwaitComplete()

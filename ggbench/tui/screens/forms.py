@@ -6,6 +6,7 @@ Fields are parsed like on the command line, with the same meaning.
 from __future__ import annotations
 
 import functools
+import re
 import typing
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -97,8 +98,8 @@ def option_fields(record: type, names: Sequence[str] | None = None) -> tuple[For
         found.append(
             FormField(
                 name,
-                option.flags_of(name, default)[-1].partition("/")[0],
-                about.partition(", e.g.")[0].partition(". ")[0].rstrip("."),
+                _label(option.flags_of(name, default)),
+                _brief(about),
                 parse,
                 kind.write,
                 {"off": False, "on": True} if is_flag else _same(choices),
@@ -107,6 +108,22 @@ def option_fields(record: type, names: Sequence[str] | None = None) -> tuple[For
             )
         )
     return tuple(found)
+
+
+_MOST_LABEL, _MOST_BRIEF = 14, 39
+"""Columns before and after a field in a terminal of 80."""
+
+
+def _label(flags: Sequence[str]) -> str:
+    """Return the longest flag for which there is room."""
+    names = [flag.partition("/")[0] for flag in flags]
+    return max((name for name in names if len(name) <= _MOST_LABEL), key=len, default=names[-1])
+
+
+def _brief(about: str) -> str:
+    """Return the first clause, or nothing if that is too long; all is shown while the field has the focus."""
+    clause = re.split(r"[,.;:] | \(", about, maxsplit=1)[0].rstrip(".")
+    return clause if len(clause) <= _MOST_BRIEF else ""
 
 
 def _same(names: Sequence[str]) -> Mapping[str, object]:
@@ -233,7 +250,8 @@ class FormDialog(Dialog[Answer]):
         else:
             editor = Input(text, placeholder=field.placeholder, id=field.name, compact=True)
         name = Label(label or field.label, classes="label", markup=False)
-        return Horizontal(name, editor, Static(field.unset, classes="unset", markup=False), id=f"line_{field.name}")
+        unset = Static(field.unset, classes="unset", markup=False)
+        return Horizontal(name, editor, unset, id=f"line_{field.name}", classes="" if field.choices else "-text")
 
     def buttons(self, verb: str) -> Horizontal:
         """Return the keys that end the dialog, for the mouse."""
@@ -287,6 +305,9 @@ class FormDialog(Dialog[Answer]):
 
     @on(DescendantFocus)
     def explain(self) -> None:
+        """Explain the focused field, or keep the error of its text; a text may be as long as its line."""
+        for line in self.query(".-text"):
+            line.set_class(self.focused is not None and self.focused.parent is line, "-typed")
         if self._error and self._invalid is not None and self.focused is self.editor(self._invalid):
             return
         self._error = ""

@@ -1,14 +1,8 @@
-"""The Library: the needs on top, models on the left, and the quants of one on the right in the order of the pick.
-
-Finding models and planning are slow, so both run in threads, and only the highlighted model is planned. The latest
-request wins: results of earlier ones are dropped.
-"""
+"""The Library: the needs on top, models on the left, and the quants of one on the right in the order of the pick."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
@@ -20,47 +14,27 @@ from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 from textual.widgets import DataTable, Input, Static
 
-from ggbench.decisions.pick.needs import Needs, needs_in_brief
-from ggbench.decisions.pick.record import Candidate, Checked, Pick
+from ggbench.decisions.pick.needs import needs_in_brief
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
-from ggbench.models.added_places import (
-    add_place,
-    add_server,
-    forget_place,
-    forget_server,
-    remembered_servers,
-    typed_path,
-    typed_server,
-)
-from ggbench.models.disk import path_argument
-from ggbench.tui.host import ModelsChanged, RunStored, host_of
+from ggbench.models.added_places import remembered_servers, typed_path, typed_server
+from ggbench.tui.host import ModelsChanged, host_of
 from ggbench.tui.library import QuantRow, quants_on_disk
-from ggbench.tui.model_list import ModelEntry, Section, found_models, list_models
-from ggbench.tui.screens.dialogs import CardChoice, CardPicker
-from ggbench.tui.screens.forms import PICK, SettingsDialog
-from ggbench.tui.screens.starting import MachineToPlan, StartScreen
+from ggbench.tui.model_list import ModelEntry, Section, list_models
+from ggbench.tui.screens.starting import StartScreen
 from ggbench.tui.widgets.bars import FilterInput, KeysFooter, MemoryBar, NeedsBar, StatusMessage
 from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quants_table import QuantsTable
 from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.hub.repo_records import RepoSummary
     from ggbench.models.catalog import Catalog
     from ggbench.models.disk import LocalModel
-    from ggbench.runs.store.database import Store
-    from ggbench.sizing.plan_record import Budget
-    from ggbench.tui.planner import Planner
-    from ggbench.tui.screens.pick import PickScreen
 
 
 _TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
 _NOTICE_S = 10.0
-_MAX_FOUND = 20
-"""Number of repos to list from a Hub search."""
-_LARGEST_N_CTX = 1 << 20
 _HERE = (Section.ADDED, Section.DISK)
 
 
@@ -82,23 +56,15 @@ class LibraryScreen(StartScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("P", "pick", "Pick", tooltip="The whole decision: all reasons, alternatives, a plot and the commands"),
         Binding("e", "edit_needs", "Needs", tooltip="What the model is for: context, speed, quality"),
-        Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant, and move to the next"),
-        Binding(
-            "b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one: speed, quality and more"
-        ),
+        Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant"),
+        Binding("b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one: speed, quality, …"),
         Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Set the options to those found by a tune (b)"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
         Binding("slash", "filter", "Filter", show=False, key_display="/", tooltip="Filter the models or the quants"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
         Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
-        Binding(
-            "greater_than_sign",
-            "change_n_ctx(2, 0)",
-            "Double the context",
-            show=False,
-            tooltip="Need twice the context",
-        ),
-        Binding("less_than_sign", "change_n_ctx(0.5, 0)", "Context÷2", show=False, tooltip="Halve the needed context"),
+        Binding("greater_than_sign", "change_n_ctx(2, 0)", "Context×2", show=False, tooltip="Need twice the context"),
+        Binding("less_than_sign", "change_n_ctx(0.5, 0)", "Context÷2", show=False, tooltip="Need half the context"),
         Binding("f", "toggle_fits", "Fits", show=False, tooltip="Hide or show quants that do not fit"),
         Binding("s", "sort", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
@@ -110,13 +76,8 @@ class LibraryScreen(StartScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._is_planning = self._is_draw_due = False
         self._n_here: int | None = None
         """Models on this disk; None until it was read."""
-        self._is_stale = False
-        """Whether a run was stored since the plan, while another screen was shown."""
-        self._decision: PickScreen | None = None
-        """The screen of the whole pick, once it was opened."""
         self._notice = ""
         """Outcome of the last key; cleared after a few seconds."""
         self._notice_timer: Timer | None = None
@@ -141,7 +102,7 @@ class LibraryScreen(StartScreen):
         """Read models and machine, and open the model given at the start."""
         self._left.models.focus()
         self.show_status()
-        self._read_machine()
+        self.read_machine()
         opens = host_of(self).opens
         if isinstance(opens, str) and typed_server(opens) is not None:
             self._left.enter(opens)
@@ -149,23 +110,17 @@ class LibraryScreen(StartScreen):
             self._left.open(opens)
         self._read_models()
 
-    def on_unmount(self) -> None:
-        if self.machine is not None:
-            self.machine.planner.close()
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         library = self.library
         if isinstance(self.focused, Input):
             return action in ("leave", "other_part")
         if action == "pick":
             return library.pick is not None
-        if action == "mark":
-            return bool(library.rows)
         if action == "pull":
             return library.can_pull
         if action == "reset_options":
             return host_of(self).setup != LlamaConfig()
-        if action in ("measure", "apply_tuned", "sort", "reverse_sort"):
+        if action in ("mark", "measure", "apply_tuned", "sort", "reverse_sort"):
             return bool(library.rows)
         return True
 
@@ -191,34 +146,10 @@ class LibraryScreen(StartScreen):
 
         self.perform("models", read, take)
 
-    def _read_machine(self) -> None:
-        """Read memory and devices; make a planner if there is none yet."""
-        services, setup = host_of(self).services, host_of(self).setup
-        planner = None if self.machine is None else self.machine.planner
-
-        def read() -> Iterator[MachineToPlan]:
-            made = planner
-            for budget in services.machine_budgets(setup):
-                made = made or services.make_planner(services)
-                yield MachineToPlan(made, budget, services.read_machine())
-
-        def take(machine: MachineToPlan) -> None:
-            self.machine = machine
-            self._replan()
-
-        self.perform("machine", read, take)
-
-    @on(RunStored)
-    def _take_results(self, message: RunStored) -> None:
-        """Plan again with what was measured, once this screen is shown; a run that began is not to be disturbed."""
-        if message.is_over:
-            self._is_stale = True
-            self._plan_if_stale()
-
-    @on(events.ScreenResume)
-    def _plan_if_stale(self) -> None:
-        if self._is_stale and self.is_current:
-            self._replan()
+    @on(ModelsPane.PlacesChanged)
+    def _take_places(self, message: ModelsPane.PlacesChanged) -> None:
+        self._show_notice(message.notice)
+        self._read_models()
 
     @on(events.Paste)
     def _paste(self, event: events.Paste) -> None:
@@ -226,73 +157,6 @@ class LibraryScreen(StartScreen):
         if lines := event.text.strip().splitlines():
             self._left.input.value = lines[0]
             self._left.input.focus()
-
-    def _search(self, text: str) -> None:
-        hub = host_of(self).services.hub
-
-        def search() -> list[Sequence[RepoSummary]]:
-            from ggbench.hub.listing import search_repos
-            from ggbench.models.reference import engine_of_scheme, parse_model
-
-            if engine_of_scheme(text.partition(":")[0].lower()):
-                parse_model(text).require_gguf()  # raises UsageError: these are measured on the command line
-            return [search_repos(hub, text, _MAX_FOUND)]
-
-        self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))
-        self.show_status()
-
-    @on(ModelsPane.TextEntered)
-    def _take_text(self, message: ModelsPane.TextEntered) -> None:
-        """Search the Hub, or add a folder, a file or a server that has models, and remember it."""
-        services, text = host_of(self).services, message.text
-        if message.is_search:
-            self._search(text)
-            return
-        server = typed_server(text)
-
-        def add() -> Iterator[tuple[str | Path, str, str]]:
-            if server is not None:
-                n_models = len(services.resolve(server))
-                add_server(server)
-                yield server, server, counted(n_models, "model")
-                return
-            found = add_place(typed_path(text) or Path(text))
-            name = path_argument(found[0].place or found[0].paths[0])
-            yield found[0].paths[0], name, counted(len(found), "quant")
-
-        def take(added: tuple[str | Path, str, str]) -> None:
-            opened, name, count = added
-            self._show_notice(f"added {name}: {count}; d in the list on the left removes it")
-            self._left.open(opened)
-            self._read_models()
-
-        self.perform("place", add, take)
-
-    def action_remove_place(self) -> None:
-        """Remove the chosen place or server from the list."""
-        entry = self._left.models.chosen_entry
-        if entry is None or (entry.place is None and entry.server is None):
-            return
-
-        def remove() -> Iterator[str]:
-            if entry.server is not None:
-                forget_server(entry.server)
-                yield f"removed {entry.server} from the list"
-            elif entry.place is not None:
-                forget_place(entry.place)
-                yield f"removed {entry.place} from the list; its files stay"
-
-        def take(notice: str) -> None:
-            self._show_notice(notice)
-            self._read_models()
-
-        self.perform("place", remove, take)
-
-    @on(Input.Changed, "#model-filter")
-    def _forget_problems(self) -> None:
-        for task in ("place", "search"):
-            self.problems.pop(task, None)
-        self.show_status()
 
     def _show_notice(self, text: str) -> None:
         """Show the outcome of a key in the message line for a few seconds; no text clears it."""
@@ -303,16 +167,15 @@ class LibraryScreen(StartScreen):
         self.show_status()
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
-        """Show why a task failed; for a search, only while its text is present."""
         if task in ("plan", "machine"):
-            self._is_planning = False
-            if self._decision is not None and self._decision.is_attached:
-                self._decision.show_failure(error)
+            self.is_planning = False
+            if self.decision is not None:
+                self.decision.show_failure(error)
         if task == "search":
-            if self._left.input.value:
-                self._left.show_failure()
-            else:
-                self.problems.pop(task)
+            self._left.show_failure()
+        self.show_status()
+
+    def show_problems(self) -> None:
         self.show_status()
 
     @on(ModelsPane.ModelChosen)
@@ -321,8 +184,7 @@ class LibraryScreen(StartScreen):
         is_wanted = message.entered or not message.entry.needs_network
         if is_wanted and self.library.choose(message.entry):
             self._table.start_over()
-            self.show_rows()
-            self._replan()
+            self.replan()
         if message.entered:
             host = host_of(self)
             self._table.wanted, host.opens_quant = host.opens_quant, None
@@ -333,50 +195,12 @@ class LibraryScreen(StartScreen):
         chosen = self.chosen
         self.query_one(MemoryBar).shown = None if chosen is None else (chosen.title, chosen.plan)
 
-    def action_change_n_ctx(self, factor: float, added: int) -> None:
-        """Change the needed context, from that of the workload's turn to the model's useful range."""
-        needs, chosen = self.library.needs, self.chosen
-        shortest = replace(needs, given_n_ctx=1).n_ctx
-        largest = max(_LARGEST_N_CTX, (chosen and chosen.plan.n_ctx_train) or 0)
-        n_ctx = self.library.setup.n_ctx or needs.n_ctx
-        self._take_needs(replace(needs, given_n_ctx=min(max(round(n_ctx * factor) + added, shortest), largest)))
-
-    def action_edit_needs(self) -> None:
-        self.app.push_screen(SettingsDialog(PICK, self.library.needs), self._take_needs)
-
-    def _take_needs(self, needs: Needs | None) -> None:
-        if needs is not None and needs != self.library.needs:
-            self.library.needs = needs
-            self._replan()
-
-    def action_pick(self) -> None:
-        """Show the whole decision; it is renewed with the quants of this screen."""
-        from ggbench.tui.screens.pick import PickScreen, PickTask
-
-        library, budget = self.library, self.budget
-        entry, made = library.entry, library.pick
-        if entry is None or made is None or budget is None:
-            return
-
-        def measure(candidate: Candidate) -> None:
-            setup, row = replace(candidate.setup, n_ctx=candidate.n_ctx), library.row_of(candidate)
-            self.ask_to_measure([(entry.model, (row.name,))], [row], setup, row.name)
-
-        def pull(candidate: Candidate) -> None:
-            if (file := candidate.to_run) is not None:  # for a twin, its published file
-                self.find_targets(None, [(file.model, (file.quant,))])
-
-        task = PickTask(entry.title, budget, self.action_edit_needs, measure, pull)
-        self._decision = PickScreen(task, made)
-        self.app.push_screen(self._decision)
-
     @on(DataTable.RowSelected, "#quants")
     def action_mark(self) -> None:
         if (chosen := self.chosen) is not None:
             self.library.toggle_mark(chosen.name)
             self._table.show(self.library)
-            self._table.action_cursor_down()
-        self.show_status()
+            self.show_status()
 
     def action_filter(self) -> None:
         """Open the filter of the quants if their table has the focus, else that of the models."""
@@ -439,34 +263,12 @@ class LibraryScreen(StartScreen):
         self.library.order.reverse()
         self._table.show(self.library)
 
-    def action_choose_card(self) -> None:
-        self.app.push_screen(CardPicker(self.card), self._take_card)
-
-    def _take_card(self, choice: CardChoice | None) -> None:
-        if choice is not None:
-            self.card = choice
-            self.library.forget()
-            self.show_rows()
-            self._replan()
-
-    def take_options(self) -> None:
-        """Plan with the new options, which may change the free memory."""
-        library, options = self.library, host_of(self).setup
-        if options.n_ctx != library.options.n_ctx:
-            library.needs = replace(library.needs, given_n_ctx=None)
-        library.options = options
-        library.forget()
-        self.drop("plan")  # otherwise rows with the former options would arrive
-        self._is_planning = True
-        self.show_rows()
-        self._read_machine()
-
     def action_reload(self) -> None:
         """Read headers, disk, memory and results again."""
         if self.machine is not None:
             self.machine.planner.forget()
         self._read_models()
-        self._read_machine()
+        self.read_machine()
 
     @property
     def chosen(self) -> QuantRow | None:
@@ -484,70 +286,7 @@ class LibraryScreen(StartScreen):
     def _table(self) -> QuantsTable:
         return self.query_one(QuantsTable)
 
-    def _replan(self) -> None:
-        """Plan the chosen model."""
-        self.drop("plan")
-        self.problems.pop("start", None)
-        self._is_planning = self._is_stale = False
-        machine, entry, budget = self.machine, self.library.entry, self.budget
-        if machine is not None and budget is not None:
-            self.query_one(NeedsBar).show_machine(budget, machine.reading, is_here=self.card.is_here)
-            if entry is not None and entry.model:
-                self._plan(machine.planner, entry, budget)
-        self.show_status()
-
-    def _plan(self, planner: Planner, entry: ModelEntry, budget: Budget) -> None:
-        library = self.library
-
-        def steps() -> Iterator[Checked | tuple[Pick, Sequence[Checked]] | None]:
-            from ggbench.decisions.pick.checks import check
-            from ggbench.decisions.pick.recommend import best_way, ranked
-
-            request, pick = library.request(budget), None
-
-            def sized(made: Generator[tuple[Candidate, ...], None, Pick | None]) -> Iterator[tuple[Candidate, ...]]:
-                nonlocal pick
-                pick = yield from made
-
-            with self._results() as store, closing(planner.decide(entry.model, entry.quants, request, store)) as made:
-                for candidates in sized(made):
-                    yield best_way([check(each, request.needs) for each in candidates], request.needs)
-            if pick is not None:
-                yield pick, ranked(pick)
-            yield None
-
-        def take(step: Checked | tuple[Pick, Sequence[Checked]] | None) -> None:
-            if step is None:  # the end
-                self._is_planning = False
-            elif isinstance(step, Checked):
-                library.add(step)
-            else:
-                library.take(*step)
-                if self._decision is not None and self._decision.is_attached:
-                    self._decision.show(step[0])
-            if not self._is_draw_due:
-                self._is_draw_due = True
-                self.call_later(self.show_rows)  # once for all rows that have arrived by then
-
-        self._is_planning = True
-        if self._decision is not None and self._decision.is_attached:
-            self._decision.show_progress()
-        self.perform("plan", steps, take)
-
-    @contextmanager
-    def _results(self) -> Iterator[Store | None]:
-        """Open the results; if they cannot be read, say so and plan without them."""
-        try:
-            store = host_of(self).services.open_store()
-        except GgbenchError as error:
-            self.call_later(self.fail, "start", error)
-            yield None
-        else:
-            with store:
-                yield store
-
     def show_rows(self) -> None:
-        self._is_draw_due = False
         self._table.show(self.library)
         self._show_memory()
         self.show_status()
@@ -561,9 +300,9 @@ class LibraryScreen(StartScreen):
         """Update the needs, the model's line, the reason of the pick and the message."""
         library, filtered = self.library, self._quant_filter.value
         self.query_one(NeedsBar).needs = needs_in_brief(replace(library.needs, given_n_ctx=library.setup.n_ctx))
-        status = library.status(is_machine_known=self.machine is not None, is_planning=self._is_planning)
+        status = library.status(is_machine_known=self.machine is not None, is_planning=self.is_planning)
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
-        reason = "" if self._is_planning else library.reason()
+        reason = "" if self.is_planning else library.reason()
         self.query_one("#reason", Static).update(Text(reason, overflow="ellipsis"))
         is_first, is_empty = library.entry is None, bool(library.rows) and not library.listed()
         self.query_one("#right").set_class(is_first, "-first").set_class(is_empty, "-empty")

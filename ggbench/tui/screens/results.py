@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from rich.console import RenderableType
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -21,9 +22,11 @@ from textual.widgets import Input, Static
 from ggbench.decisions.compare.comparison import compare_quants
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
 from ggbench.decisions.compare.report import ComparisonReport
+from ggbench.decisions.compare.show import sentences_of
 from ggbench.errors import GgbenchError, StoreError, UnknownName
 from ggbench.runs.store.runs import RUNNING, DeletedRun
 from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
+from ggbench.show.names import quant_name
 from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, TaskScreen, host_of
@@ -103,18 +106,22 @@ class MeasuredScreen(RunsScreen):
 
     def compose(self) -> ComposeResult:
         run = self.runs[0].summary.run
-        started = sanitize(run.head.started_at[:16]).replace("T", " ")
-        title = f"Run {self._numbers} · {sanitize(run.head.kind)} · {started} UTC"
-        yield Static(title if self._is_one else f"Comparing runs {self._numbers}", id="title", markup=False)
+        presenter = presenter_of(run.head.kind)
+        if self._is_one:
+            started = sanitize(run.head.started_at[:16]).replace("T", " ")
+            what = f"{sanitize(run.head.kind)} of {quant_name(run.subject)}"
+            title, answer = f"Run {self._numbers} · {what} · {started} UTC", [presenter.ending(run)]
+            details: RenderableType = presenter.details(run, folded=True, readings=self.runs[0].readings)
+        else:
+            comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
+            title, answer = f"Comparing runs {self._numbers}", sentences_of(comparison)
+            details = ComparisonReport(comparison, has_answer=False)
+        yield Static(title, id="title", markup=False)
         with DetailsPane(id="pane"):
+            yield Static("\n".join(answer), id="answer", markup=False)
             if self._figures:
                 yield CurvesPlot()
-            if self._is_one:
-                details = presenter_of(run.head.kind).details(run, folded=True, readings=self.runs[0].readings)
-                yield Static(details, id="details")
-            else:
-                comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
-                yield Static(ComparisonReport(comparison, answer_first=True), id="table")
+            yield Static(details, id="details")
         yield StatusMessage()
         yield TooSmall()
         yield KeysFooter()
@@ -165,11 +172,11 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         ),
         Binding("s", "sort_next", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
-        Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
-        Binding("w", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
         Binding("d,delete", "delete('cursor')", "Delete", tooltip="Delete the run at the cursor; u undoes that"),
         Binding("D", "delete('marked')", "Delete marked", show=False, tooltip="Delete the marked runs; u undoes that"),
         Binding("u", "undo", "Undo", tooltip="Undo the last deletion, until ggbench exits"),
+        Binding("w", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
+        Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
         Binding("r", "reload", "Reload", show=False, tooltip="Read the stored runs again"),
         Binding("escape", "leave", "Clear", show=False, tooltip="Clear the filter, or unmark all runs"),
     ]
@@ -237,14 +244,14 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
 
     @on(RunsTable.Chosen)
     def _open_run(self, event: RunsTable.Chosen) -> None:
-        self._open((event.run,))
+        self.open_runs([event.run.run_id])
 
     def action_compare(self) -> None:
         marked = self._table.marked
         if len(marked) < 2:
             self.status.show("Mark two or more runs with space, then press c.")
         else:
-            self._open(marked)
+            self.open_runs([run.run_id for run in marked])
 
     def action_copy_command(self) -> None:
         if runs := self._selected:
@@ -253,7 +260,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     def action_save(self) -> None:
         if runs := self._selected:
             what = f"{describe_runs(runs)}{_if_running(runs, 'saved with the samples so far')}"
-            self.ask_to_save(what, lambda: self._load(runs), has_figures=any(map(may_draw, runs)))
+            run_ids = [run.run_id for run in runs]
+            self.ask_to_save(what, lambda: self._load(run_ids), has_figures=any(map(may_draw, runs)))
 
     def action_delete(self, what: Literal["cursor", "marked"]) -> None:
         """Delete the run at the cursor or, after a question, the marked ones; `action_undo` restores them."""
@@ -350,15 +358,15 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
 
         self.perform("list", read, show)
 
-    def _load(self, runs: Sequence[ListedRun]) -> list[SavedRun]:
+    def _load(self, run_ids: Sequence[int]) -> list[SavedRun]:
         with host_of(self).services.open_store() as store:
-            return [SavedRun.stored(store, store.load_run(run.run_id)) for run in runs]
+            return [SavedRun.stored(store, store.load_run(run_id)) for run_id in run_ids]
 
-    def _open(self, runs: Sequence[ListedRun]) -> None:
+    def open_runs(self, run_ids: Sequence[int]) -> None:
         """Open one run in full, or several side by side."""
 
         def read() -> Iterator[tuple[list[SavedRun], Repeats]]:
-            measured = self._load(runs)
+            measured = self._load(run_ids)
             repeats: Repeats = ()
             if len(measured) > 1:
                 with host_of(self).services.open_store() as store:

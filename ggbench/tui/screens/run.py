@@ -7,7 +7,7 @@ the slower the more a draw costs.
 from __future__ import annotations
 
 import time
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from rich.text import Text
 from textual import on, work
@@ -29,6 +29,9 @@ from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, gauge_lines, number_lines
 from ggbench.tui.work_queue import WorkState
+
+if TYPE_CHECKING:
+    from ggbench.tui.screens.results import ResultsScreen
 
 _LOOK_EVERY_S = 0.1
 _SHARE_OF_A_CORE = 0.01
@@ -100,9 +103,11 @@ class RunScreen(Screen[None]):
         self._draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        is_busy, is_paused, is_mute, has_figures, is_waiting = self._keys()
+        is_busy, is_paused, is_mute, has_figures, is_waiting, is_stored = self._keys()
         if action == "remove":
             return is_waiting
+        if action == "open":
+            return is_stored
         if action == "order":
             return is_busy and (parameters[0] in ("skip", "cancel") or is_paused == (parameters[0] == "resume"))
         if action == "next_plot":
@@ -117,6 +122,16 @@ class RunScreen(Screen[None]):
         if (item := self._chosen) is not None:
             self._queue.remove(item.id)
             self._draw()
+
+    @on(OptionList.OptionSelected, "#queue")
+    async def action_open(self) -> None:
+        """Open the run at the cursor among the results, unless it waits, runs or is not stored."""
+        item = self._chosen
+        if item is not None and item.run_id is not None and item.state.is_over:
+            await self.app.switch_mode("results")
+            while len(self.app.screen_stack) > 1:  # a run that was opened before
+                await self.app.pop_screen()
+            cast("ResultsScreen", self.app.screen).open_runs([item.run_id])
 
     def action_next_plot(self) -> None:
         self.query_one(CurvesPlot).show_next()
@@ -184,17 +199,19 @@ class RunScreen(Screen[None]):
         items, row = self._queue.items, self.query_one(QueueList).highlighted
         return items[row] if row is not None and row < len(items) else None
 
-    def _keys(self) -> tuple[bool, bool, bool, bool, bool]:
+    def _keys(self) -> tuple[bool, bool, bool, bool, bool, bool]:
         """Return whether a run is in progress, is paused, has no text, has several figures, and whether the chosen one
-        waits.
+        waits, and is over and stored.
         """
         queue = self._queue
         live = queue.live
         is_mute = live is not None and not presenter_of(queue.items[live.item_id].kind).has_samples
         is_plotted = self.query_one(ContentSwitcher).current == "plot"
         has_figures = is_plotted and len(self.query_one(CurvesPlot).figures) > 1
-        is_waiting = self._chosen is not None and self._chosen.state is WorkState.WAITING
-        return queue.is_busy, queue.is_paused, is_mute, has_figures, is_waiting
+        chosen = self._chosen
+        is_waiting = chosen is not None and chosen.state is WorkState.WAITING
+        is_stored = chosen is not None and chosen.state.is_over and chosen.run_id is not None
+        return queue.is_busy, queue.is_paused, is_mute, has_figures, is_waiting, is_stored
 
     def _show_live(
         self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...], *, paused: bool

@@ -6,73 +6,35 @@ Downloads above 1 GB, and searches that may fill the memory, ask first; nothing 
 from __future__ import annotations
 
 import contextlib
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import NetworkError, StoreError, UsageError
 from ggbench.show.names import quant_names
-from ggbench.tui.host import TaskScreen, host_of
-from ggbench.tui.library import Library, QuantRow, Selection
+from ggbench.tui.host import host_of
+from ggbench.tui.library import QuantRow, Selection
 from ggbench.tui.measuring import RunRequest
-from ggbench.tui.screens import forms
-from ggbench.tui.screens.dialogs import CardChoice, ConfirmScreen
+from ggbench.tui.screens.dialogs import ConfirmScreen
+from ggbench.tui.screens.planning import PlanScreen
 from ggbench.tui.widgets.bars import StatusMessage
 from ggbench.units import counted, format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.machine.records import MachineReading
-    from ggbench.models.catalog import Catalog
+    from ggbench.decisions.pick.record import Candidate
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
-    from ggbench.sizing.plan_record import Budget
     from ggbench.tui.measuring import Choices, PastRuns
-    from ggbench.tui.planner import Planner
 
 
-class MachineToPlan(msgspec.Struct, frozen=True):
-    planner: Planner
-    budget: Budget
-    reading: MachineReading
-
-
-class StartScreen(TaskScreen):
+class StartScreen(PlanScreen):
     """Keys apply to the marked quants of all models or, without marks, to the one at the cursor.
 
     Started jobs continue on any screen.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.library = Library()
-        self.card = CardChoice()
-        self.catalog: Catalog | None = None
-        self.machine: MachineToPlan | None = None
-        """None until it is read."""
-
-    @property
-    @abstractmethod
-    def chosen(self) -> QuantRow | None:
-        """The quant at the cursor; None if there is none."""
-
-    @abstractmethod
-    def show_rows(self) -> None:
-        """Draw the quants."""
-
-    @abstractmethod
-    def take_options(self) -> None:
-        """Plan again because the options changed."""
-
-    @property
-    def budget(self) -> Budget | None:
-        """The memory to plan for: the chosen card's, or this machine's; None until read."""
-        if not self.card.is_here:
-            return self.card.budget(host_of(self).setup.memory_limit_bytes)
-        return None if self.machine is None else self.machine.budget
 
     @property
     def selection(self) -> Selection:
@@ -124,7 +86,7 @@ class StartScreen(TaskScreen):
             yield setup, tuned.text
 
         def take(found: tuple[LlamaConfig, str]) -> None:
-            self._set_options(found[0])
+            self.take_options(found[0])
             self.notify(f"{found[1]}; o shows the options", markup=False)
 
         if selection:
@@ -134,11 +96,26 @@ class StartScreen(TaskScreen):
         if selection := self.selection:
             self.find_targets(None, selection)
 
-    def action_choose_options(self) -> None:
-        self.app.push_screen(forms.SettingsDialog(forms.options_form(), host_of(self).setup), self._set_options)
+    def action_pick(self) -> None:
+        """Show the whole decision."""
+        from ggbench.tui.screens.pick import PickScreen, PickTask
 
-    def action_reset_options(self) -> None:
-        self._set_options(LlamaConfig())
+        library, budget = self.library, self.budget
+        entry, made = library.entry, library.pick
+        if entry is None or made is None or budget is None:
+            return
+
+        def measure(candidate: Candidate) -> None:
+            setup, row = replace(candidate.setup, n_ctx=candidate.n_ctx), library.row_of(candidate)
+            self.ask_to_measure([(entry.model, (row.name,))], [row], setup, row.name)
+
+        def pull(candidate: Candidate) -> None:
+            if (file := candidate.to_run) is not None:  # for a twin, its published file
+                self.find_targets(None, [(file.model, (file.quant,))])
+
+        task = PickTask(entry.title, budget, self.action_edit_needs, measure, pull)
+        self.pick_screen = PickScreen(task, made)
+        self.app.push_screen(self.pick_screen)
 
     def find_targets(self, request: RunRequest | None, selection: Selection) -> None:
         """Find the targets to run, or to download if there is no request; then ask, and queue them."""
@@ -170,12 +147,6 @@ class StartScreen(TaskScreen):
     def _what(self) -> str:
         names = [name for _, quants in self.selection for name in quants]
         return names[0] if len(names) == 1 else f"{len(names)} quants"
-
-    def _set_options(self, setup: LlamaConfig | None) -> None:
-        if setup is not None and setup != host_of(self).setup:
-            host_of(self).setup = setup
-            self.take_options()
-            self.refresh_bindings()
 
     def _ask_to_download(
         self,

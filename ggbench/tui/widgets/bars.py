@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from rich.console import Group
+from rich.style import Style
 from rich.text import Text
-from textual.app import RenderResult
-from textual.binding import Binding, BindingType
+from textual.app import App, RenderResult
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.events import Click
 from textual.reactive import reactive
 from textual.screen import Screen
@@ -116,7 +117,8 @@ class ModeBar(Static):
 
 
 class KeysFooter(Widget):
-    """The keys of the screen, drawn as one text; a click on one presses it.
+    """The keys of the screen, drawn as one text; a click on one presses it. If not all fit, the app's keys stay, of
+    which one lists all actions.
 
     Textual's Footer mounts and styles a widget for each key at every change of screen, which takes most of its time.
     """
@@ -143,25 +145,35 @@ class KeysFooter(Widget):
             self.refresh()
 
     def render(self) -> RenderResult:
-        style = self.get_component_rich_style("keys-footer--key")
-        shown: dict[str, list[Binding]] = {}
-        for binding in (each.binding for each in self.screen.active_bindings.values() if each.binding.show):
-            keys = shown.setdefault(binding.group.description if binding.group else binding.action, [])
-            if binding.action not in (each.action for each in keys):
-                keys.append(binding)
-        line = Text(no_wrap=True, overflow="crop")
-        self._ends = []
-        for keys in shown.values():
-            for binding in keys:
-                line.append(self.app.get_key_display(binding), style).append(" ")
-                self._ends.append((line.cell_len, binding.key))
-            line.append(f"{keys[0].group.description if keys[0].group else keys[0].description} ")
-            self._ends[-1] = line.cell_len, keys[-1].key
+        style, groups = self.get_component_rich_style("keys-footer--key"), dict[str, list[ActiveBinding]]()
+        for active in self.screen.active_bindings.values():
+            binding = active.binding
+            if binding.show:
+                keys = groups.setdefault(binding.group.description if binding.group else binding.action, [])
+                if binding.action not in (each.binding.action for each in keys):
+                    keys.append(active)
+        parts = [(keys[0].node is self.app, _keys_text(keys, style, self.app)) for keys in groups.values()]
+        while len(parts) > 1 and sum(len(text) for _, (text, _) in parts) > self.size.width + 1:
+            parts.pop(max((at for at, (is_of_app, _) in enumerate(parts) if not is_of_app), default=-1))
+        line, self._ends = Text(no_wrap=True, overflow="crop"), []
+        for _, (text, ends) in parts:
+            self._ends += [(line.cell_len + end, key) for end, key in ends]
+            line.append_text(text)
         return line
 
     def on_click(self, event: Click) -> None:
         if (key := next((key for end, key in self._ends if event.x < end), None)) is not None:
             self.app.simulate_key(key)
+
+
+def _keys_text(keys: Sequence[ActiveBinding], style: Style, app: App[Any]) -> tuple[Text, list[tuple[int, str]]]:
+    """Return keys of one kind with what they do, and the column after each."""
+    text, ends, first = Text(), list[tuple[int, str]](), keys[0].binding
+    for active in keys:
+        text.append(app.get_key_display(active.binding), style).append(" ")
+        ends.append((text.cell_len, active.binding.key))
+    text.append(f"{first.group.description if first.group else first.description} ")
+    return text, [*ends[:-1], (text.cell_len, ends[-1][1])]
 
 
 class TooSmall(Static):
@@ -185,12 +197,15 @@ class TooSmall(Static):
             self._last_focused = focused
 
 
+_LEAST_NAME = 12
+
+
 class NeedsBar(Widget):
     """What the model is for and the machine to run it on; a click on either changes it."""
 
     needs: reactive[str] = reactive("")
-    machine: reactive[tuple[str, str, str] | None] = reactive(None)
-    """The device, its memory and its bandwidth; None until known."""
+    machine: reactive[tuple[str, ...]] = reactive(())
+    """The device with its free memory, its total memory and its bandwidth; empty until known."""
 
     async def on_click(self, event: Click) -> None:
         await self.run_action("screen.edit_needs" if event.x <= len(self._purpose) else "screen.choose_card")
@@ -198,25 +213,27 @@ class NeedsBar(Widget):
     def show_machine(self, budget: Budget, reading: MachineReading, *, is_here: bool) -> None:
         """Show `on RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `if on` unless the device is this machine's."""
         device = short_device(budget.device)
-        memory = format_bytes(budget.memory_bytes)
+        memory, total_bytes = format_bytes(budget.memory_bytes), None
         if is_here:
             totals = {gpu.name: gpu.total_bytes for gpu in reversed(reading.gpus)}
             total_bytes = totals.get(budget.device) if budget.on_gpu else reading.total_bytes
             # a limit does not tell how much is free
             memory = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
-            memory += "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
-        if budget.on_gpu and budget.host is not None:
-            memory += f" + {format_bytes(budget.host.free_bytes)}"
+        total = "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
+        host = f" + {format_bytes(budget.host.free_bytes)}" if budget.on_gpu and budget.host is not None else ""
         rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
-        self.machine = f"{'on' if is_here else 'if on'} {device}", memory, rate
+        self.machine = f"{'on' if is_here else 'if on'} {device}", f" · {memory}", total, host, f" · {rate}"
 
     def render(self) -> Text:
-        if self.machine is None:
+        """Leave out the bandwidth, then the total memory; then shorten the device's name, and leave out its memory."""
+        if not self.machine:
             return Text(f"{self._purpose} reading this machine's memory and its bandwidth…", no_wrap=True)
-        device, memory, rate = self.machine
-        room = self.size.width - len(f"{self._purpose}  · {memory} (g)")
-        speed = f" · {rate}" if room >= len(f"{device} · {rate}") else ""
-        return Text(f"{self._purpose} {shorten(device, max(12, room))} · {memory}{speed} (g)", no_wrap=True)
+        device, memory, total, host, rate = self.machine
+        room = self.size.width - len(f"{self._purpose}  (g)")
+        ways = (f"{memory}{total}{host}{rate}", f"{memory}{total}{host}", f"{memory}{host}")
+        rest = next((way for way in ways if len(device + way) <= room), ways[-1])
+        rest = rest if len(rest) + _LEAST_NAME <= room else ""
+        return Text(f"{self._purpose} {shorten(device, max(_LEAST_NAME, room - len(rest)))}{rest} (g)", no_wrap=True)
 
     @property
     def _purpose(self) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -17,11 +17,28 @@ from textual.message import Message
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from ggbench.models.added_places import is_local, typed_path, typed_server
+from ggbench.models.added_places import (
+    add_place,
+    add_server,
+    forget_place,
+    forget_server,
+    is_local,
+    typed_path,
+    typed_server,
+)
+from ggbench.models.disk import path_argument
 from ggbench.text import sanitize, shorten_alike
-from ggbench.tui.model_list import ModelEntry, Section, grouped, named_repo
+from ggbench.tui.host import host_of
+from ggbench.tui.model_list import ModelEntry, Section, found_models, grouped, named_repo
 from ggbench.tui.widgets.bars import FilterInput
-from ggbench.units import format_count
+from ggbench.units import counted, format_count
+
+if TYPE_CHECKING:
+    from ggbench.hub.repo_records import RepoSummary
+    from ggbench.tui.host import TaskScreen
+
+_MAX_FOUND = 20
+"""Number of repos to list from a Hub search."""
 
 _SEARCH, _ADD, _FAMILY = "search", "add", "family:"
 """Ids of the options that search the Hub and add the path in the filter, and the start of those of families."""
@@ -37,13 +54,6 @@ class ModelList(OptionList):
         Binding("right,l", "fold(False)", "Unfold", show=False, tooltip="Show the models of the family"),
         Binding("left,h", "fold(True)", "Fold", show=False, tooltip="Hide the models of the family"),
         Binding("enter", "select", "Choose", tooltip="Unfold the family, or go to the quants of the model"),
-        Binding(
-            "d,delete",
-            "screen.remove_place",
-            "Remove",
-            show=False,
-            tooltip="Remove an added place or server from the list; files stay",
-        ),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -161,7 +171,14 @@ def _line(text: str, note: str = "") -> Text:
 
 
 class ModelsPane(Vertical):
-    """The list and its filter."""
+    """The list and its filter, which also adds places and searches the Hub."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "d,delete", "remove_place", "Remove", show=False,
+            tooltip="Remove an added place or server from the list; files stay",
+        ),
+    ]  # fmt: skip
 
     @dataclass
     class ModelChosen(Message):
@@ -171,11 +188,10 @@ class ModelsPane(Vertical):
         entered: bool
 
     @dataclass
-    class TextEntered(Message):
-        """Add the folder, file or server of this text, or search the Hub for it."""
+    class PlacesChanged(Message):
+        """A place or a server was added or removed, as the notice says."""
 
-        text: str
-        is_search: bool
+        notice: str
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -229,15 +245,29 @@ class ModelsPane(Vertical):
         self.input.focus()
         self._add()
 
-    def show_found(self, text: str, entries: Sequence[ModelEntry]) -> None:
-        """Show the results for a text; they are dropped if the filter has changed since."""
-        if text == self._text:
-            self._found, self._hub_state = entries, "" if entries else "no matching GGUF repo"
-            self._show()
-
     def show_failure(self) -> None:
-        self._hub_state = "the search failed"
-        self._show()
+        """Show that the search failed, unless its text is gone."""
+        if self._text:
+            self._hub_state = "the search failed"
+            self._show()
+        else:
+            self._tasks.forget("search")
+
+    def action_remove_place(self) -> None:
+        """Remove the chosen place or server from the list."""
+        entry = self.models.chosen_entry
+        if entry is None or (entry.place is None and entry.server is None):
+            return
+
+        def remove() -> Iterator[str]:
+            if entry.server is not None:
+                forget_server(entry.server)
+                yield f"removed {entry.server} from the list"
+            elif entry.place is not None:
+                forget_place(entry.place)
+                yield f"removed {entry.place} from the list; its files stay"
+
+        self._tasks.perform("place", remove, lambda notice: self.post_message(self.PlacesChanged(notice)))
 
     @on(OptionList.OptionHighlighted)
     def _look_at(self) -> None:
@@ -256,6 +286,7 @@ class ModelsPane(Vertical):
 
     @on(Input.Changed)
     def _filter(self) -> None:
+        self._tasks.forget("place", "search")
         self._found, self._hub_state = (), ""
         self._show()
 
@@ -277,13 +308,51 @@ class ModelsPane(Vertical):
         if (entry := self.models.chosen_entry) is not None:
             self.post_message(self.ModelChosen(entry, entered))
 
+    @property
+    def _tasks(self) -> TaskScreen:
+        return cast("TaskScreen", self.screen)
+
     def _add(self) -> None:
-        self.post_message(self.TextEntered(self._text, is_search=False))
+        """Add the folder, file or server of the text if it has models, remember it, and open it."""
+        services, text = host_of(self).services, self._text
+        server = typed_server(text)
+
+        def add() -> Iterator[tuple[str | Path, str, str]]:
+            if server is not None:
+                n_models = len(services.resolve(server))
+                add_server(server)
+                yield server, server, counted(n_models, "model")
+                return
+            found = add_place(typed_path(text) or Path(text))
+            name = path_argument(found[0].place or found[0].paths[0])
+            yield found[0].paths[0], name, counted(len(found), "quant")
+
+        def take(added: tuple[str | Path, str, str]) -> None:
+            opened, name, count = added
+            self.open(opened)
+            self.post_message(self.PlacesChanged(f"added {name}: {count}; d in the list on the left removes it"))
+
+        self._tasks.perform("place", add, take)
 
     def _search(self) -> None:
+        hub, text = host_of(self).services.hub, self._text
+
+        def search() -> Iterator[Sequence[RepoSummary]]:
+            from ggbench.hub.listing import search_repos
+            from ggbench.models.reference import engine_of_scheme, parse_model
+
+            if engine_of_scheme(text.partition(":")[0].lower()):
+                parse_model(text).require_gguf()  # raises UsageError: these are measured on the command line
+            yield search_repos(hub, text, _MAX_FOUND)
+
+        def take(found: Sequence[RepoSummary]) -> None:
+            if text == self._text:  # else the filter has changed since
+                self._found, self._hub_state = found_models(found), "" if found else "no matching GGUF repo"
+                self._show()
+
         self._hub_state = "searching"
         self._show()
-        self.post_message(self.TextEntered(self._text, is_search=True))
+        self._tasks.perform("search", search, take)
 
     def _show(self) -> None:
         self.models.show([*self._listed, *self._found], self._text, self._hub_state)

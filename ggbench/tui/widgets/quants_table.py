@@ -78,7 +78,7 @@ class QuantsTable(ColumnTable):
         Binding(
             "right",
             "screen.change_n_ctx(2, 0)",
-            "context×2",
+            "context",
             key_display="←→",
             tooltip="Halve or double the needed context",
         ),

@@ -52,6 +52,7 @@ class QueueList(OptionList):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
+        Binding("enter", "screen.open", "Open", tooltip="Open the finished run at the cursor"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -63,7 +63,7 @@ class RunsTable(ScrollView, can_focus=True):
         Binding("left,left_square_bracket,h", "scroll_columns(-1)", "More columns", show=False),
         Binding("right,right_square_bracket,l", "scroll_columns(1)", "More columns", show=False),
         Binding("enter", "choose", "Open", tooltip="Show all details of the chosen run"),
-        Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the run, and move to the next"),
+        Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the run"),
     ]
 
     @dataclass
@@ -172,7 +172,6 @@ class RunsTable(ScrollView, can_focus=True):
     def action_mark(self) -> None:
         if self.cursor_run is not None:
             self._toggle(self.cursor_run)
-            self._go_to(self._cursor + 1)
 
     def unmark(self) -> None:
         self._marks = frozenset()

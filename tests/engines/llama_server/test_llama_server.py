@@ -151,8 +151,7 @@ def test_a_context_is_proven_at_the_end_of_every_slot(started: Started) -> None:
     started.open(setup=replace(LLAMA, n_seq_max=2))
     *events, ending = started.engine.run(ProveContext())
     assert ending == Completed(), ending
-    (proven,) = _of(events, ContextProven)
-    assert (proven.n_batch_tokens, proven.token_ns, proven.fill, proven.full) == (2 * 638, 10_000_000, "decoded", True)
+    assert _of(events, ContextProven) == [ContextProven(full=True)]
 
 
 @on_linux

@@ -47,8 +47,9 @@ def _address(endpoint: TestEndpoint) -> Address:
 
 def _generate(endpoint: TestEndpoint, n_gen: int = 40) -> list[Item]:
     with Server(_address(endpoint), timeout_s=TIMEOUT_S) as server:
-        prompt = Prompt(8, tuple(range(8))) if server.info.takes_tokens else Prompt(8, text="a b c")
-        return [item for _, item in server.stream([Generate(server.info.models[0].name, prompt, n_gen)])]
+        return [
+            item for _, item in server.stream([Generate(server.info.models[0].name, Prompt(8, text="a b c"), n_gen)])
+        ]
 
 
 def _check_message(error: GgbenchError) -> None:

@@ -23,15 +23,14 @@ from tests.engines.server.conftest import Serve
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength, Body, Recording, Said
 
-KINDS = ["llama_server", "vllm", "llama_cpp_python", "ollama", "lm_studio", "tgi"]
+KINDS = ["llama_server", "vllm", "ollama", "lm_studio", "tgi"]
 
 
 def generate(endpoint: TestEndpoint, n_prompt: int = 64, n_gen: int = 24) -> list[Item]:
     """Return the items of one generation by the server's only or first model."""
     with Server(Address.parse(endpoint.url), timeout_s=20) as server:
         model = server.info.models[0].name
-        prompt = Prompt(n_prompt, tuple(range(n_prompt))) if server.info.takes_tokens else Prompt(n_prompt, text="a b")
-        return [item for _, item in server.stream([Generate(model, prompt, n_gen)])]
+        return [item for _, item in server.stream([Generate(model, Prompt(n_prompt, text="a b"), n_gen)])]
 
 
 def tokens(items: list[Item]) -> list[Tokens]:
@@ -78,13 +77,6 @@ def test_vllm_counts_chunks_of_several_tokens_by_their_ids(serve: Serve) -> None
     assert (end.n_prompt, end.n_gen, end.finish_reason, end.request_mismatches) == (64, 24, "length", ())
     assert end.prompt_ns is not None
     assert end.decode_ns is not None
-
-
-def test_llama_cpp_python_counts_by_its_reason_to_finish(serve: Serve) -> None:
-    """It reports no usage: `length` means all, and the recorded chunks are as many, so each has one token."""
-    items = generate(serve(Recording("llama_cpp_python")))
-    assert [item.n_tokens for item in tokens(items)] == [None] * 24
-    assert (ended(items).n_gen, ended(items).n_prompt) == (24, None)
 
 
 def test_speculative_decoding_is_reported(serve: Serve) -> None:

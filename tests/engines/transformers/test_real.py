@@ -89,7 +89,7 @@ def test_sequences_are_decoded_together_and_a_context_is_proven(tmp_path: Path, 
     reopened = _open(engine, folder, TransformersConfig(device="cpu", threads=1, n_ctx=700, cache="dynamic"))
     assert not any(isinstance(event, Ready) for event in reopened)
     (proven,) = [event for event in engine.run(ProveContext()) if isinstance(event, ContextProven)]
-    assert proven.full and proven.n_batch_tokens == 512
+    assert proven.full
 
 
 def test_a_cache_beyond_the_limit_is_out_of_memory_and_the_worker_goes_on(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig, config_type
-from ggbench.errors import UsageError
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.hub.access import HubAccess
 from ggbench.models.catalog import Catalog
 from ggbench.models.reference import ModelRef
-from ggbench.models.sources import FoundVariant, OnProgress
+from ggbench.models.sources import OnProgress
 from ggbench.models.targets import Target
 
 _SHAPE = Hyperparameters(
@@ -51,15 +48,7 @@ def parse(scheme: str, rest: str) -> ModelRef:
     return ModelRef("own", name, (quant,) if quant else (), engine="planted", label=f"{scheme}:{name}")
 
 
-def in_folder(folder: Path) -> ModelRef | None:
-    return None
-
-
 def targets(ref: ModelRef, catalog: Catalog | None, hub: HubAccess | None) -> tuple[Target, ...]:
     return tuple(
         Target(ref.label, quant, "twin", None, own=PlantedModel(ref.name, quant)) for quant in ref.quants or ("p1",)
     )
-
-
-def files(ref: ModelRef, access: HubAccess) -> FoundVariant:
-    raise UsageError("there is nothing to download", "")

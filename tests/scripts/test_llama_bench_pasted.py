@@ -3,7 +3,7 @@
 import pytest
 
 from ggbench.errors import BadFile
-from ggbench.formats.llama_bench_pasted import PastedRow, read_pasted
+from scripts.llama_bench_pasted import PastedRow, read_pasted
 
 CUDA = """
 ggml_cuda_init: found 2 CUDA devices:

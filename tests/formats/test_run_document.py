@@ -1,6 +1,4 @@
-import io
 import json
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.errors import BadFile
-from ggbench.formats import imported_run, run_document
-from ggbench.formats.importing import Kept, keep
-from ggbench.formats.run_document import bundle_of, read_bundle
+from ggbench.formats.imported_run import Named
+from ggbench.formats.importing import Kept, keep, read_runs
+from ggbench.formats.run_document import as_json
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.show.anonymous import anonymous
@@ -38,16 +36,16 @@ def put_runs(store: Store) -> list[int]:
 
 
 def moved(store: Store, run_ids: list[int], other: Store, path: Path, *, with_paths: bool = False) -> list[Kept]:
-    """Take runs from one store to another by a bundle."""
-    path.write_bytes(bundle_of(store, [store.load_run(each) for each in run_ids], with_paths=with_paths))
-    return keep(other, list(read_bundle(path)))
+    """Take runs from one store to another by a file."""
+    path.write_text(as_json(store, [store.load_run(each) for each in run_ids], with_paths=with_paths))
+    return keep(other, list(read_runs(path, Named())))
 
 
-def test_a_bundle_takes_runs_with_samples_and_observations(store: Store, other: Store, tmp_path: Path) -> None:
+def test_a_file_takes_runs_with_samples_and_observations(store: Store, other: Store, tmp_path: Path) -> None:
     run_ids = put_runs(store)
     store.close()
     with Store.open(tmp_path / "results.sqlite") as reopened:
-        kept = moved(reopened, run_ids, other, tmp_path / "x.zip")
+        kept = moved(reopened, run_ids, other, tmp_path / "x.json")
 
         for run_id, there in zip(run_ids, kept, strict=True):
             here, away = reopened.load_run(run_id), other.load_run(there.run_id)
@@ -59,12 +57,10 @@ def test_a_bundle_takes_runs_with_samples_and_observations(store: Store, other: 
             assert bodies == [each.body for each in read_recording(reopened, here).observations]
 
 
-def test_a_bundle_names_no_folder_user_and_serial_number(store: Store, other: Store, tmp_path: Path) -> None:
+def test_a_file_names_no_folder_user_and_serial_number(store: Store, other: Store, tmp_path: Path) -> None:
     run_ids = put_runs(store)[:1]
-    content = bundle_of(store, [store.load_run(each) for each in run_ids])
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        text = archive.read("runs/1.json").decode()
-    kept = moved(store, run_ids, other, tmp_path / "x.zip")
+    kept = moved(store, run_ids, other, tmp_path / "x.json")
+    text = (tmp_path / "x.json").read_text()
     away = other.load_run(kept[0].run_id)
 
     for secret in ("alice", "/home", "/cache", "my models", "GPU-1", "0000:01"):
@@ -74,13 +70,13 @@ def test_a_bundle_names_no_folder_user_and_serial_number(store: Store, other: St
     assert away.environment is not None
     assert away.environment.gpus[0] == replace(machines.GPU, uuid=None, pci_bus_id=None)
     assert away.environment.imported is not None
-    assert (away.environment.imported.tool, away.environment.imported.file) == ("ggbench 0.1.0", "x.zip")
-    whole = moved(store, run_ids, other, tmp_path / "y.zip", with_paths=True)
+    assert (away.environment.imported.tool, away.environment.imported.file) == ("ggbench 0.1.0", "x.json")
+    whole = moved(store, run_ids, other, tmp_path / "y.json", with_paths=True)
     assert not whole[0].is_new
 
 
 def test_paths_are_kept_when_asked_for(store: Store, other: Store, tmp_path: Path) -> None:
-    kept = moved(store, put_runs(store)[:1], other, tmp_path / "x.zip", with_paths=True)
+    kept = moved(store, put_runs(store)[:1], other, tmp_path / "x.json", with_paths=True)
 
     away = other.load_run(kept[0].run_id)
     assert away.subject.file == "/cache/twins/q4_k_m.gguf"
@@ -90,9 +86,9 @@ def test_paths_are_kept_when_asked_for(store: Store, other: Store, tmp_path: Pat
 
 def test_the_same_runs_are_stored_once_also_back_home(store: Store, other: Store, tmp_path: Path) -> None:
     run_ids = put_runs(store)[:1]
-    first = moved(store, run_ids, other, tmp_path / "x.zip")
-    again = moved(store, run_ids, other, tmp_path / "y.zip")
-    home = moved(other, [first[0].run_id], store, tmp_path / "z.zip")
+    first = moved(store, run_ids, other, tmp_path / "x.json")
+    again = moved(store, run_ids, other, tmp_path / "y.json")
+    home = moved(other, [first[0].run_id], store, tmp_path / "z.json")
 
     assert [each.is_new for each in (*first, *again, *home)] == [True, False, False]
     assert home[0].run_id == run_ids[0]
@@ -117,22 +113,10 @@ def test_folders_are_left_out_of_texts(text: str, expected: str) -> None:
 
 
 def changed(store: Store, tmp_path: Path, change: Callable[[Document], object]) -> Path:
-    content = bundle_of(store, [store.load_run(put_runs(store)[0])])
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        document = json.loads(archive.read("runs/1.json"))
-        change(document)
-    return zipped(tmp_path, {"ggbench.json": archive_list(["runs/1.json"]), "runs/1.json": json.dumps(document)})
-
-
-def archive_list(names: list[str]) -> str:
-    return json.dumps({"schema": run_document.BUNDLE_SCHEMA, "runs": names})
-
-
-def zipped(tmp_path: Path, members: dict[str, str]) -> Path:
-    path = tmp_path / "changed.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in members.items():
-            archive.writestr(name, text)
+    document = json.loads(as_json(store, [store.load_run(put_runs(store)[0])]))
+    change(document["runs"][0])
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(document))
     return path
 
 
@@ -164,57 +148,40 @@ def test_a_run_that_is_none_is_refused(
     path = changed(store, tmp_path, change)
 
     with pytest.raises(BadFile) as caught:
-        list(read_bundle(path))
+        list(read_runs(path, Named()))
 
     assert expected in caught.value.message
-    assert "changed.zip, runs/1.json" in caught.value.message
+    assert "changed.json, run 1" in caught.value.message
 
 
-def test_hostile_texts_of_a_bundle_are_plain(store: Store, other: Store, tmp_path: Path) -> None:
+def test_hostile_texts_of_a_file_are_plain(store: Store, other: Store, tmp_path: Path) -> None:
     path = changed(store, tmp_path, lambda run: run["subject"].update(model="\x1b]0;x\x07evil\nname"))
 
-    kept = keep(other, list(read_bundle(path)))
+    kept = keep(other, list(read_runs(path, Named())))
 
     assert other.load_run(kept[0].run_id).subject.model == "]0;xevil name"
-
-
-def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_document, "MOST_BYTES", 1 << 20)
-    path = zipped(tmp_path, {"ggbench.json": archive_list(["runs/1.json"]), "runs/1.json": " " * (50 << 20)})
-
-    with pytest.raises(BadFile, match=r"has more than 1\.00 MiB"):
-        list(read_bundle(path))
-    assert imported_run.MOST_BYTES == 64 << 20
-
-
-@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "runs/2.json"])
-def test_a_member_that_leads_elsewhere_is_only_a_name(name: str, tmp_path: Path) -> None:
-    path = zipped(tmp_path, {"ggbench.json": archive_list([name])})
-
-    with pytest.raises(BadFile, match="the bundle has no"):
-        list(read_bundle(path))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_figure_that_is_not_finite_is_refused(value: float, store: Store, tmp_path: Path) -> None:
     path = changed(store, tmp_path, lambda run: run["subject"].update(bpw=value))
 
-    with pytest.raises(BadFile, match=r"runs/1\.json is not JSON"):
-        list(read_bundle(path))
+    with pytest.raises(BadFile, match="not a complete JSON document"):
+        list(read_runs(path, Named()))
 
 
-def test_a_broken_archive_is_one_clear_error(store: Store, tmp_path: Path) -> None:
-    content = bundle_of(store, [store.load_run(put_runs(store)[0])])
-    cut = tmp_path / "cut.zip"
-    cut.write_bytes(content[: len(content) // 2])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"schema": "ggbench.runs/1", "runs": [', "not a complete JSON document"),
+        ('{"schema": "ggbench.runs/1", "runs": "x"}', "lists no runs"),
+        ('{"schema": "ggbench.decode/1", "n_gen": 5}', "not a file of runs"),
+        ('{"schema": "ggbench.runs/1", "runs": [5]}', "not a run of this version"),
+    ],
+)
+def test_what_is_no_file_of_runs_is_one_clear_error(text: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
 
-    with pytest.raises(BadFile, match="broken ZIP file"):
-        list(read_bundle(cut))
-    for members, expected in (
-        ({"a.txt": "x"}, "has no ggbench.json"),
-        ({"ggbench.json": "{}"}, "not a bundle of this version"),
-        ({"ggbench.json": archive_list([]).replace("[]", '"x"')}, "lists no runs"),
-        ({"ggbench.json": "["}, "is not JSON"),
-    ):
-        with pytest.raises(BadFile, match=expected):
-            list(read_bundle(zipped(tmp_path, members)))
+    with pytest.raises(BadFile, match=expected):
+        list(read_runs(path, Named()))

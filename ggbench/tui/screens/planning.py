@@ -1,0 +1,227 @@
+"""The plan behind the Library: the quants of the chosen model on this machine or another card, for the needs.
+
+Planning is slow, so it runs in threads, and only the chosen model is planned. The latest request wins: results of
+earlier ones are dropped.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+from textual import events, on
+
+from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.record import Candidate, Checked, Pick
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import GgbenchError
+from ggbench.tui.host import RunStored, TaskScreen, host_of
+from ggbench.tui.library import Library, QuantRow
+from ggbench.tui.screens.dialogs import CardChoice, CardPicker
+from ggbench.tui.screens.forms import PICK, SettingsDialog, options_form
+from ggbench.tui.widgets.bars import NeedsBar
+
+if TYPE_CHECKING:
+    from ggbench.machine.records import MachineReading
+    from ggbench.models.catalog import Catalog
+    from ggbench.runs.store.database import Store
+    from ggbench.sizing.plan_record import Budget
+    from ggbench.tui.planner import Planner
+    from ggbench.tui.screens.pick import PickScreen
+
+_LARGEST_N_CTX = 1 << 20
+
+
+class MachineToPlan(msgspec.Struct, frozen=True):
+    planner: Planner
+    budget: Budget
+    reading: MachineReading
+
+
+class PlanScreen(TaskScreen):
+    """Plans the chosen model anew whenever the needs, the card, the options or the stored runs change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.library = Library()
+        self.card = CardChoice()
+        self.catalog: Catalog | None = None
+        self.machine: MachineToPlan | None = None
+        """None until it is read."""
+        self.is_planning = False
+        self.pick_screen: PickScreen | None = None
+        """The last screen that showed the whole pick."""
+        self._is_draw_due = False
+        self._is_stale = False
+        """Whether a run was stored since the plan, while another screen was shown."""
+
+    @property
+    @abstractmethod
+    def chosen(self) -> QuantRow | None:
+        """The quant at the cursor; None if there is none."""
+
+    @abstractmethod
+    def show_rows(self) -> None:
+        """Draw the quants, and the state of the plan."""
+
+    @property
+    def decision(self) -> PickScreen | None:
+        """The screen of the whole pick, which each plan renews; None unless it is open."""
+        return self.pick_screen if self.pick_screen is not None and self.pick_screen.is_attached else None
+
+    @property
+    def budget(self) -> Budget | None:
+        """The memory to plan for: the chosen card's, or this machine's; None until read."""
+        if not self.card.is_here:
+            return self.card.budget(host_of(self).setup.memory_limit_bytes)
+        return None if self.machine is None else self.machine.budget
+
+    def on_unmount(self) -> None:
+        if self.machine is not None:
+            self.machine.planner.close()
+
+    def read_machine(self) -> None:
+        """Read memory and devices, then plan; make a planner if there is none yet."""
+        services, setup = host_of(self).services, host_of(self).setup
+        planner = None if self.machine is None else self.machine.planner
+
+        def read() -> Iterator[MachineToPlan]:
+            made = planner
+            for budget in services.machine_budgets(setup):
+                made = made or services.make_planner(services)
+                yield MachineToPlan(made, budget, services.read_machine())
+
+        def take(machine: MachineToPlan) -> None:
+            self.machine = machine
+            self.replan()
+
+        self.perform("machine", read, take)
+
+    @on(RunStored)
+    def _take_results(self, message: RunStored) -> None:
+        """Plan again with what was measured, once this screen is shown; a run that began is not to be disturbed."""
+        if message.is_over:
+            self._is_stale = True
+            self._plan_if_stale()
+
+    @on(events.ScreenResume)
+    def _plan_if_stale(self) -> None:
+        if self._is_stale and self.is_current:
+            self.replan()
+
+    def action_change_n_ctx(self, factor: float, added: int) -> None:
+        """Change the needed context, from that of the workload's turn to the model's useful range."""
+        needs, chosen = self.library.needs, self.chosen
+        shortest = replace(needs, given_n_ctx=1).n_ctx
+        largest = max(_LARGEST_N_CTX, (chosen and chosen.plan.n_ctx_train) or 0)
+        n_ctx = self.library.setup.n_ctx or needs.n_ctx
+        self._take_needs(replace(needs, given_n_ctx=min(max(round(n_ctx * factor) + added, shortest), largest)))
+
+    def action_edit_needs(self) -> None:
+        self.app.push_screen(SettingsDialog(PICK, self.library.needs), self._take_needs)
+
+    def _take_needs(self, needs: Needs | None) -> None:
+        if needs is not None and needs != self.library.needs:
+            self.library.needs = needs
+            self.replan()
+
+    def action_choose_card(self) -> None:
+        self.app.push_screen(CardPicker(self.card), self._take_card)
+
+    def _take_card(self, choice: CardChoice | None) -> None:
+        if choice is not None:
+            self.card = choice
+            self.library.forget()
+            self.replan()
+
+    def action_choose_options(self) -> None:
+        self.app.push_screen(SettingsDialog(options_form(), host_of(self).setup), self.take_options)
+
+    def action_reset_options(self) -> None:
+        self.take_options(LlamaConfig())
+
+    def take_options(self, setup: LlamaConfig | None) -> None:
+        """Plan with other options, which may change the free memory."""
+        library = self.library
+        if setup is None or setup == host_of(self).setup:
+            return
+        host_of(self).setup = setup
+        if setup.n_ctx != library.options.n_ctx:
+            library.needs = replace(library.needs, given_n_ctx=None)
+        library.options = setup
+        library.forget()
+        self.drop("plan")  # otherwise rows with the former options would arrive
+        self.is_planning = True
+        self.show_rows()
+        self.refresh_bindings()
+        self.read_machine()
+
+    def replan(self) -> None:
+        """Plan the chosen model."""
+        self.drop("plan")
+        self.problems.pop("start", None)
+        self.is_planning = self._is_stale = False
+        machine, budget = self.machine, self.budget
+        if machine is not None and budget is not None:
+            self.query_one(NeedsBar).show_machine(budget, machine.reading, is_here=self.card.is_here)
+            if self.library.entry is not None and self.library.entry.model:
+                self._plan(machine.planner, self.library.entry.model, self.library.entry.quants, budget)
+        self.show_rows()
+
+    def _plan(self, planner: Planner, model: str, quants: Sequence[str], budget: Budget) -> None:
+        library = self.library
+
+        def steps() -> Iterator[Checked | tuple[Pick, Sequence[Checked]] | None]:
+            from ggbench.decisions.pick.checks import check
+            from ggbench.decisions.pick.recommend import best_way, ranked
+
+            request, pick = library.request(budget), None
+
+            def sized(made: Generator[tuple[Candidate, ...], None, Pick | None]) -> Iterator[tuple[Candidate, ...]]:
+                nonlocal pick
+                pick = yield from made
+
+            with self._results() as store, closing(planner.decide(model, quants, request, store)) as made:
+                for candidates in sized(made):
+                    yield best_way([check(each, request.needs) for each in candidates], request.needs)
+            if pick is not None:
+                yield pick, ranked(pick)
+            yield None
+
+        def take(step: Checked | tuple[Pick, Sequence[Checked]] | None) -> None:
+            if step is None:  # the end
+                self.is_planning = False
+            elif isinstance(step, Checked):
+                library.add(step)
+            else:
+                library.take(*step)
+                if self.decision is not None:
+                    self.decision.show(step[0])
+            if not self._is_draw_due:
+                self._is_draw_due = True
+                self.call_later(self._draw)  # once for all rows that have arrived by then
+
+        self.is_planning = True
+        if self.decision is not None:
+            self.decision.show_progress()
+        self.perform("plan", steps, take)
+
+    def _draw(self) -> None:
+        self._is_draw_due = False
+        self.show_rows()
+
+    @contextmanager
+    def _results(self) -> Iterator[Store | None]:
+        """Open the results; if they cannot be read, say so and plan without them."""
+        try:
+            store = host_of(self).services.open_store()
+        except GgbenchError as error:
+            self.call_later(self.fail, "start", error)
+            yield None
+        else:
+            with store:
+                yield store

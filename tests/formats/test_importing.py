@@ -1,0 +1,56 @@
+"""Files that are refused, and standard input."""
+
+import io
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ggbench.errors import BadFile
+from ggbench.formats.imported_run import STDIN, Named
+from ggbench.formats.importing import read_runs
+from tests.formats.conftest import PEERS
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(BadFile) as caught:
+        list(read_runs(path, Named()))
+    assert caught.value.hint
+    return caught.value.message
+
+
+def test_a_file_of_a_gigabyte_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "huge.json"
+    path.touch()
+    os.truncate(path, 1 << 30)
+
+    assert refusal(path) == "huge.json is larger than 64.0 MiB"
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    pipe, empty = tmp_path / "pipe", tmp_path / "empty"
+    os.mkfifo(pipe)
+    empty.write_text(" \n")
+
+    assert "is a folder" in refusal(tmp_path)
+    assert "no such file" in refusal(tmp_path / "missing.json")
+    assert "not a regular file" in refusal(pipe)
+    assert "empty is empty" in refusal(empty)
+
+
+def test_binary_content_is_refused(tmp_path: Path) -> None:
+    for name, content, expected in (
+        ("x.gguf", b"GGUF\3\0\0\0" + bytes(64), "no results"),
+        ("x.bin", bytes(range(256)), "no results"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content)
+        assert expected in refusal(path)
+
+
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = io.BytesIO((PEERS / "llama-bench.json").read_bytes())
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=content))
+
+    assert len(list(read_runs(STDIN, Named()))) == 2
