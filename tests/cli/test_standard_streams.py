@@ -2,14 +2,15 @@
 
 import json
 import os
-import pytest
 import subprocess
 import sys
-from ggbench.errors import (ExitCode)
-from ggbench.runs.store.database import (Store)
-from pathlib import (Path)
-from tests.fakes.measured import (put_run, start)
+from pathlib import Path
 
+import pytest
+
+from ggbench.errors import ExitCode
+from ggbench.runs.store.database import Store
+from tests.fakes.measured import put_run, start
 
 
 def ggbench(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[bytes]:
