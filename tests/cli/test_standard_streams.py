@@ -50,9 +50,8 @@ def test_a_closed_stream_is_quiet(stored: int, closed: str) -> None:
 @pytest.mark.parametrize(
     ("line", "streams"),
     [
-        ("", "stdout"), ("", "both"), ("--help", "stdout"), ("--version", "stdout"), ("decode --help", "both"),
-        ("models", "stdout"), ("models --json", "both"), ("published", "stdout"), ("published --json", "stdout"),
-        ("limits qwen1.5-0.5b --gpu rtx-4090", "stdout"), ("inspect TWIN", "stdout"), ("inspect TWIN --json", "stdout"),
+        ("", "stdout"), ("", "both"), ("decode --help", "both"), ("models --json", "both"), ("published", "stdout"),
+        ("inspect TWIN", "stdout"),
     ],
 )  # fmt: skip
 def test_a_reader_that_ends_first_is_no_error(line: str, streams: str, tiny_twin: Path) -> None:
