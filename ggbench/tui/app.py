@@ -186,6 +186,8 @@ class GgbenchApp(App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Offer every active key that does more than move, in addition to Textual's own commands."""
         yield from super().get_system_commands(screen)
+        other = "textual-light" if self.current_theme.dark else "textual-dark"
+        yield SystemCommand("Light or dark", f"Change the theme to {other}", lambda: setattr(self, "theme", other))
         for active in screen.active_bindings.values():
             binding = active.binding
             if binding.tooltip and active.enabled and binding.action != "command_palette":

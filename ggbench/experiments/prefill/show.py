@@ -12,7 +12,7 @@ from ggbench.show.presenter import QuantPresenter
 from ggbench.show.run_documents import RunDocuments, quant_documents
 from ggbench.show.text import tok_s_text
 from ggbench.stats.decode_timing import PrefillSpeed
-from ggbench.units import format_count, format_ms
+from ggbench.units import format_count, format_ms, format_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,7 +32,9 @@ class PrefillPresenter(QuantPresenter):
     def short_answer(self, run: Run) -> str:
         """Return `232 tok/s at 512`, for the longest prompt."""
         longest = _longest(run)
-        return "" if longest is None else f"{tok_s_text(longest)} tok/s at {format_count(longest.n_prompt)}"
+        if longest is None:
+            return ""
+        return f"{format_number(longest.tok_s)} tok/s at {format_count(longest.n_prompt)}"
 
     def answer(self, run: Run) -> str:
         """Return `prompt of 512: 2204.00 ms, 232 tok/s` for the longest prompt; empty if none was timed."""
