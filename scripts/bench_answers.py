@@ -74,14 +74,17 @@ def main() -> int:
                 environment = {**base, "XDG_DATA_HOME": str(home), "PYTHONPATH": str(trees[tree])}
                 jobs[command, tree, size] = words, environment
         seconds: dict[tuple[str, str, str], list[float]] = {job: [] for job in jobs}
+        computed: dict[tuple[str, str, str], list[float]] = {job: [] for job in jobs}
         peaks: dict[tuple[str, str, str], list[int]] = {job: [] for job in jobs}
         for number in range(asked.rounds + 1):
             for job in jobs if number % 2 else reversed(jobs):
+                before_s = _children_s()
                 taken_s, peak_bytes = run_once(*jobs[job])
                 if number:
                     seconds[job].append(taken_s)
+                    computed[job].append(_children_s() - before_s)
                     peaks[job].append(peak_bytes)
-    _print(seconds, peaks, tuple(trees), asked.commands, (n_runs, asked.runs))
+    _print(seconds, computed, peaks, tuple(trees), asked.commands, (n_runs, asked.runs))
     return 0
 
 
@@ -144,6 +147,11 @@ def run_once(words: Sequence[str], environment: dict[str, str]) -> tuple[float, 
     return time.perf_counter() - begun, _peak_bytes(usage)
 
 
+def _children_s() -> float:
+    """Return the CPU time of all processes so far."""
+    return sum(os.times()[2:4])
+
+
 def _peak_bytes(usage: resource.struct_rusage) -> int:
     return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
@@ -182,6 +190,7 @@ def _time_keys(environment: dict[str, str]) -> None:
 
 def _print(
     seconds: dict[tuple[str, str, str], list[float]],
+    computed: dict[tuple[str, str, str], list[float]],
     peaks: dict[tuple[str, str, str], list[int]],
     trees: Sequence[str],
     commands: Sequence[str],
@@ -190,14 +199,15 @@ def _print(
     base_s = statistics.median(seconds[_BASE[0], "", ""])
     for name in (_EMPTY[0], _BASE[0]):
         print(f"`python -c '{name}'`: {statistics.median(seconds[name, '', '']):.3f} s")
-    print("\nSeconds, in brackets the ratio to importing llama_cpp; MB of a process's own peak.\n")
-    print("| command | commit |", " | ".join(f"{n:,} runs" for n in sizes), "| large / small | MB |")
-    print("|---|---|---:|---:|---:|---:|")
+    print("\nSeconds, in brackets the ratio to importing llama_cpp; seconds of CPU and MB of a process's own peak.\n")
+    print("| command | commit |", " | ".join(f"{n:,} runs" for n in sizes), "| large / small | CPU s | MB |")
+    print("|---|---|---:|---:|---:|---:|---:|")
     for command, tree in [(command, tree) for command in commands for tree in trees]:
         small_s, large_s = (statistics.median(seconds[command, tree, size]) for size in ("small", "large"))
         mb = " → ".join(f"{statistics.median(peaks[command, tree, size]) / 1e6:.0f}" for size in ("small", "large"))
+        cpu = " → ".join(f"{statistics.median(computed[command, tree, size]):.2f}" for size in ("small", "large"))
         each = " | ".join(f"{taken_s:.2f} ({taken_s / base_s:.1f})" for taken_s in (small_s, large_s))
-        print(f"| `{command}` | {tree or 'here'} | {each} | {large_s / small_s:.2f} | {mb} |")
+        print(f"| `{command}` | {tree or 'here'} | {each} | {large_s / small_s:.2f} | {cpu} | {mb} |")
 
 
 if __name__ == "__main__":

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 
 from ggbench.models.catalog import load_catalog
@@ -53,36 +53,43 @@ def main() -> int:
         for model in models
         for command in ("plan", "pick")
     ]
-    with tempfile.TemporaryDirectory(prefix="ggbench-compare-answers-") as name, ThreadPoolExecutor(2) as pool:
-        trees = (ROOT, checked_out(asked.commit, Path(name)))
-        homes = Path(name) / "here", Path(name) / "there"
-        here, there = pool.map(_answers, trees, (commands, commands), homes)
-    codes: collections.Counter[int] = collections.Counter(code for code, *_ in here)
+    codes: collections.Counter[int] = collections.Counter()
     n_different = 0
-    for command, new, old in zip(commands, here, there, strict=True):
-        found = list(_differences(old, new))
-        n_different += bool(found)
-        if found:
-            print(f"ggbench {command}")
-            print("\n".join(f"  {each}" for each in found[:_SHOWN]))
-            if len(found) > _SHOWN:
-                print(f"  and {len(found) - _SHOWN} more")
+    with contextlib.ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="ggbench-compare-answers-")))
+        there, here = (
+            opened.enter_context(_started(tree, folder / f"home-{number}"))
+            for number, tree in enumerate((checked_out(asked.commit, folder), ROOT))
+        )
+        for command in commands:
+            for process in (there, here):
+                print(json.dumps(shlex.split(command)), file=process.stdin, flush=True)
+            old, new = _answer(there), _answer(here)
+            codes[new[0]] += 1
+            if found := list(_differences(old, new)):
+                n_different += 1
+                more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+                print("\n  ".join((f"ggbench {command}", *found[:_SHOWN], *more)), flush=True)
+            print(f"\r{codes.total()} of {len(commands)}", end="", file=sys.stderr, flush=True)
     by_code = ", ".join(f"{count} with exit code {code}" for code, count in sorted(codes.items()))
-    print(f"{n_different} of {len(commands)} answers differ from those at {asked.commit}; here {by_code}")
+    print(f"\n{n_different} of {len(commands)} answers differ from those at {asked.commit}; here {by_code}")
     return 1 if n_different else 0
 
 
-def _answers(tree: Path, commands: Sequence[str], home: Path) -> list[tuple[int, object, str]]:
-    """Return exit code, document and stderr of each command."""
+def _started(tree: Path, home: Path) -> subprocess.Popen[str]:
     folders = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("DATA", "CACHE", "CONFIG")}
     home.mkdir()
-    lines = "".join(f"{json.dumps(shlex.split(command))}\n" for command in commands)
-    ran = subprocess.run(
-        (sys.executable, "-P", "-c", _RUN), input=lines, stdout=subprocess.PIPE, text=True, check=True,
+    return subprocess.Popen(
+        (sys.executable, "-P", "-c", _RUN), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, **folders, "PYTHONPATH": str(tree), "NO_COLOR": "1"},
     )  # fmt: skip
-    found = [json.loads(line) for line in ran.stdout.splitlines()]
-    return [(code, json.loads(out) if out else None, err) for code, out, err in found]
+
+
+def _answer(process: subprocess.Popen[str]) -> tuple[int, object, str]:
+    """Return exit code, document and stderr of the command that a process was given."""
+    assert process.stdout is not None
+    code, out, err = json.loads(process.stdout.readline())
+    return code, json.loads(out) if out else None, err
 
 
 def _differences(old: object, new: object, path: str = "") -> Iterator[str]:

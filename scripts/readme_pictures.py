@@ -60,6 +60,8 @@ async def _library(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await _until(app, lambda words: "if on RTX 3060" in words and "★" in words)
     await pilot.press("right")
     await _until(app, lambda words: "16,384 tokens" in words and "planning" not in words and "★" in words)
+    await pilot.press("ctrl+home")
+    await _until(app, lambda words: "\n q4_k_m at n_ctx 16,384" in words)
     _take(app, "library")
 
 
@@ -122,10 +124,10 @@ def main() -> int:
     folder = parser.parse_args().folder
     with tempfile.TemporaryDirectory() as home:
         os.environ.update({f"XDG_{name}_HOME": f"{home}/{name}" for name in ("DATA", "CONFIG", "STATE")})
+        asyncio.run(_follow(_MODEL, [_library, _pick]))
         if folder is not None:
             asyncio.run(_follow(folder.resolve(), [_run, _compare]))
             _report(Path(home))
-        asyncio.run(_follow(_MODEL, [_library, _pick]))
     return 0
 
 

@@ -117,8 +117,21 @@ def has_every_character(stream: TextIO) -> bool:
     return not stream.encoding or codecs.lookup(stream.encoding).name.startswith("utf")
 
 
+_ASCII = "ggbench_ascii"
+"""Another name of ASCII: click replaces an encoding called `ascii` by UTF-8. Source: `_stream_is_misconfigured` in
+click/_compat.py."""
+
+
 def escape_missing() -> None:
     """Make stdout and stderr escape characters that their encoding lacks, instead of failing."""
+    codecs.register(_find_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            is_ascii = codecs.lookup(stream.encoding).name == "ascii"
+            stream.reconfigure(encoding=_ASCII if is_ascii else stream.encoding, errors="backslashreplace")
+
+
+def _find_ascii(name: str) -> codecs.CodecInfo | None:
+    own = codecs.lookup("ascii")
+    coders = own.encode, own.decode, own.streamreader, own.streamwriter, own.incrementalencoder, own.incrementaldecoder
+    return codecs.CodecInfo(*coders, name=_ASCII) if name == _ASCII else None

@@ -30,6 +30,7 @@ def test_characters_that_an_encoding_lacks_are_escaped(stored: int, encoding: st
     ran = ggbench(environ, "results", "show", str(stored), "--plot")
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert sign in ran.stdout
+    assert ran.stdout.isascii() == (encoding == "ascii")
     assert b"\\u901a\\u4e49" in ran.stdout
     document = ggbench(environ, "results", "show", str(stored), "--json")
     assert json.loads(document.stdout)["model"] == "通义"
@@ -49,9 +50,8 @@ def test_a_closed_stream_is_quiet(stored: int, closed: str) -> None:
 @pytest.mark.parametrize(
     ("line", "streams"),
     [
-        ("", "stdout"), ("", "both"), ("--help", "stdout"), ("--version", "stdout"), ("decode --help", "both"),
-        ("models", "stdout"), ("models --json", "both"), ("published", "stdout"), ("published --json", "stdout"),
-        ("limits qwen1.5-0.5b --gpu rtx-4090", "stdout"), ("inspect TWIN", "stdout"), ("inspect TWIN --json", "stdout"),
+        ("", "stdout"), ("", "both"), ("decode --help", "both"), ("models --json", "both"), ("published", "stdout"),
+        ("inspect TWIN", "stdout"),
     ],
 )  # fmt: skip
 def test_a_reader_that_ends_first_is_no_error(line: str, streams: str, tiny_twin: Path) -> None:

@@ -21,12 +21,11 @@ def changed(result: TuneResult) -> dict[str, object]:
     return {} if result.best is None else result.changes(result.best)
 
 
-@pytest.mark.parametrize("drift_per_s", [0.0, 0.002])
-def test_the_planted_best_is_found_in_19_of_20(target: Target, drift_per_s: float) -> None:
+def test_the_planted_best_is_found_in_19_of_20_while_the_machine_drifts(target: Target) -> None:
     at_depth = {("flash_attn", "off"): 0.6, ("type_k", "q8_0"): 0.8}
     n_found = n_held = 0
     for seed in range(20):
-        machine = PlantedMachine(seed, {**SLOWER, ("threads", 4): 0.9}, at_depth, 0.03, drift_per_s=drift_per_s)
+        machine = PlantedMachine(seed, {**SLOWER, ("threads", 4): 0.9}, at_depth, 0.03, drift_per_s=0.002)
         result = result_of(machine.tune(target, AT_BOTH))
         n_found += changed(result) == {"flash_attn": "off", "threads": 4}
         for gain, truth in zip(result.gain, (1 / 0.9, 1 / 0.54), strict=True):

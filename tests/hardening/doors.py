@@ -31,7 +31,7 @@ _DATA = Path(__file__).parent.parent / "data"
 _KINDS = (*MUTATIONS, *[kind for kind in TEXT_MUTATIONS for _ in range(5)])
 """Damage of text that leaves it readable is tried as often as any other."""
 _FORECASTS = (
-    ("plan", "MODEL", "-c", "512", "--no-measure", "--json"), ("limits", "MODEL", "--no-measure"),
+    ("plan", "MODEL", "-c", "512", "--no-measure", "--json"), ("plan", "MODEL", "--no-measure"),
     ("pick", "MODEL", "--no-measure"),
 )  # fmt: skip
 

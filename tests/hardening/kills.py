@@ -32,6 +32,7 @@ _HANDLED_AFTER_S = 1.0
 """Before, Python itself may still be starting and ends by the signal."""
 _LIMIT_S = 60.0
 """For a command that is stopped to end, and for one that goes on with another worker to store something more."""
+_STORED = "Stored as run"
 _REPO = "org/pulled-GGUF"
 _Wait = Callable[[subprocess.Popen[str]], None]
 
@@ -182,7 +183,8 @@ def _stop(row: Trials, label: str, way: str, words: list[str], wait: _Wait, *, i
             row.hangs += 1
             row.fault(f"{label}: it did not end")
             return
-        is_signalled = way.startswith("SIG") and not is_over
+        has_ended = err.startswith(_STORED) or f"\n{_STORED}" in err  # Python itself exits, and ends by a signal
+        is_signalled = way.startswith("SIG") and not is_over and not has_ended
         if is_signalled and process.returncode not in (0, 130) and is_handled:
             row.tracebacks += 1
             row.fault(f"{label}: exit code {process.returncode}, {err[-200:]}")

@@ -342,17 +342,23 @@ def test_a_compilation_goes_on_and_is_kept(checkout: Checkout, tmp_path: Path) -
     packages = tmp_path / "packages"
     packages.mkdir()
     source_of_llama(packages)
+    wheel(packages, "other", "1.0")
+    project = checkout.root / "pyproject.toml"
+    project.write_text(project.read_text().replace('36"]', '36", "other>=1"]'))
     checkout.tool("c++", "exit 0")
     checkout.tool("nvcc", "exit 0")
     checkout.environ["PIP_FIND_LINKS"] = str(packages)
 
     code, interrupted = checkout.interrupt("setup", tmp_path / "waits")
+    subprocess.run(["flock", checkout.root / ".venv.lock", "true"], check=True)  # held while the others are installed
+    installed = {path.name for path in checkout.root.glob(".venv/lib/python*/site-packages/*")}
     continued = checkout.run("setup")
     shutil.rmtree(checkout.root / ".venv")
     renewed = checkout.run("ggbench")
     failed = checkout.run("setup", CMAKE_ARGS="-DGGML_CUDA=on", FAILS="1")
 
     assert (code, interrupted.splitlines()[-1]) == (130, "ggbench: interrupted; the same command goes on")
+    assert "other" in installed and "llama_cpp" not in installed
     assert [each.returncode for each in (continued, renewed)] == [0, 0], continued.stderr
     assert "compiling llama.cpp" in continued.stderr
     assert (renewed.stdout, renewed.stderr) == ("this is ggbench\n", "")

@@ -56,7 +56,7 @@ def test_interval_covers_what_repetitions_at_different_levels_have_in_common() -
     position = positions(600)
     for n_repetitions in (3, 5):
         covered = []
-        for _ in range(200):
+        for _ in range(100):
             level = 1 + 0.03 * rng.standard_normal((n_repetitions, 1))
             step_ms = level * ramp(position) + B * correlated(rng, 600, n_repetitions, 0.6)
             truth_ms = float(ramp(position).mean())
