@@ -20,7 +20,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-import ggbench
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
@@ -191,7 +190,6 @@ def _planned(
         {
             **metadata,
             gguf_constants.Keys.General.NAME: model_name,
-            "ggbench.version": ggbench.__version__,
             "ggbench.twin": True,
             "ggbench.twin.source": source,
             _FINGERPRINT: shape.hexdigest()[:16],

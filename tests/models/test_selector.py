@@ -260,5 +260,5 @@ def test_a_twins_header_stays_the_same_from_version_to_version() -> None:
     """Stored runs have its hash, and a cached twin with another hash would be written again."""
     (target,) = resolve(parse_model("twin:qwen1.5-0.5b", "q8_0"))
     assert target.source is not None
-    expected = "a53fb53f433dd0735fce7c3c76c0a90ae3009f12cb824397b77fb6ccd137fc93"
+    expected = "bca745175774599ae8a28ed541e4852036a4393662dd886dd1483c6c287d1ad8"
     assert target.source.header().header_sha256 == expected
