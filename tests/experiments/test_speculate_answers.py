@@ -1,7 +1,9 @@
 """Drafts of a server, measured by its answers with and without them."""
 
 import io
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +13,7 @@ from ggbench.commands.options import run_by
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama_server.process import Build
-from ggbench.errors import Unsupported, UsageError
+from ggbench.errors import DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings
 from ggbench.experiments.speculate.show import PRESENTER
@@ -103,8 +105,17 @@ def test_a_step_with_a_twin_takes_what_rejected_drafts_take(
     assert verdict(never).startswith("slower even if every drafted") and server_line(run, never) == ""
     routed = replace(never, pair=replace(never.pair, has_random_router=True))
     assert verdict(routed) == "probably slower below 7.00 ±0.10 tokens per step (k 5; the twin's router is random)"
-    assert PRESENTER.short_answer(replace(run, result=routed)) == "break-even ~ 7"
+    assert PRESENTER.short_answer(replace(run, result=routed)) == "break-even ~ 7.0"
     assert server_line(run, routed) == line
+
+
+def test_twins_that_have_no_room_are_not_written(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = replace(target, path=None, file=target.header())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=absent.header().file_bytes * 3 // 2))
+    end = _run(tmp_path, absent, SpeculateSettings())
+    assert isinstance(end.error, DoesNotFit) and "the twins need" in end.error.message
 
 
 def test_n_grams_of_a_twin_are_refused_before_any_server_starts(target: Target, tmp_path: Path) -> None:

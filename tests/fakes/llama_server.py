@@ -24,7 +24,8 @@ DRAFTS = "--spec-type none,draft-simple,draft-mtp,ngram-simple\n--metrics     en
 REJECTS = "--spec-synth-len L\n--spec-draft-p-min P\n"
 WITH_RPC = f"{DEVICES}\n  RPC0: 10.0.0.7:50052 (8192 MiB, 8192 MiB free)"
 _TEXTS = {
-    "--version": VERSION, "--help": HELP + DRAFTS + REJECTS, "--rpc*--list-devices": WITH_RPC, "--list-devices": DEVICES,
+    "--version": VERSION, "--help": HELP + DRAFTS + REJECTS,
+    "--rpc*--list-devices": WITH_RPC, "--list-devices": DEVICES,
 }  # fmt: skip
 LOG = """\
 0.00.005.402 I cmn  common_param: device_info:

@@ -123,7 +123,7 @@ class SpeculatePresenter(Presenter):
         return verdict(found) if found else ""
 
     def short_answer(self, run: Run) -> str:
-        """Return `0.50–1.31 x on texts`, else `at most 2.6 x` or, of a random router, `break-even 1.9–3.2`, or `~ 3.2`."""
+        """Return `0.50–1.31 x on texts`, else `at most 2.6 x`; of a random router `break-even 1.9–3.2` or `~ 3.2`."""
         found = result_of(run)
         if found is None or not (found.texts or found.cases):
             return ""
