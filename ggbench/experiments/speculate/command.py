@@ -53,7 +53,7 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
 
     With --engine llama-server, the server generates the texts, and its clock and counts are reported. Only it measures
     recurrent models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type). With a twin, which is
-    written whole, it rejects every draft: the time of such a step, with one k, gives break-even.
+    written whole, the server is made to reject every draft, and the time of such a step gives break-even of one k.
     """
     from ggbench.commands.budget_options import check_draft
     from ggbench.commands.load_options import check_main_gpu, check_rpc, given_setup

@@ -13,8 +13,8 @@ from ggbench.engines.contract import DraftText, Speculate
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Speculated, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import Unsupported, UsageError
-from ggbench.experiments.speculate.pair_memory import pair_memory, require_fit
+from ggbench.errors import DoesNotFit, Unsupported, UsageError
+from ggbench.experiments.speculate.pair_memory import pair_memory
 from ggbench.experiments.speculate.record import (
     FEWEST_ROUNDS,
     MOST_ROUNDS,
@@ -72,8 +72,9 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
     memory = pair_memory(session, target, draft, setup)
     if memory is not None:
         session.recorder.observe(memory)
-        if not twins or twins[-1].file.file_bytes + draft.file_bytes > memory.usable_bytes:
-            require_fit(target, memory)
+        if memory.lack and (not twins or twins[-1].file.file_bytes + draft.file_bytes > memory.usable_bytes):
+            hint = "use a smaller quant, a smaller draft or a smaller --n-depth"
+            raise DoesNotFit(f"{sanitize(target.name)} and its draft {memory.lack}", hint)
     group = group_twins([each.file for each in twins]) if twins else None
     has_texts = is_trained(session.target) and is_trained(session.draft)
     outside_bytes = (target.active_weight_bytes or 0) - (layers[-1].layer_bytes if layers else 0)

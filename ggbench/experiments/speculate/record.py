@@ -15,6 +15,7 @@ from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speculation import MeasuredStep, StepTimes
+from ggbench.units import format_bytes, format_count
 
 N_DRAFTED = (1, 2, 3, 4, 6, 8, 16)
 WITHIN_S = 120.0
@@ -155,6 +156,14 @@ class PairMemory(msgspec.Struct, frozen=True):
     """The longest context with the draft; None if none fits."""
     max_n_ctx_alone: int | None
     """The longest context without it; None if none fits."""
+
+    @property
+    def lack(self) -> str:
+        """`need 5.1 GiB at n_ctx 4,352, and 4 GiB can be used`; empty if both fit."""
+        if self.needed_bytes is None or self.needed_bytes <= self.usable_bytes:
+            return ""
+        needed, usable = format_bytes(self.needed_bytes), format_bytes(self.usable_bytes)
+        return f"need {needed} at n_ctx {format_count(self.n_ctx)}, and {usable} can be used"
 
 
 class SpeculationRound(msgspec.Struct, frozen=True):

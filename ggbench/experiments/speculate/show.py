@@ -172,7 +172,7 @@ class SpeculatePresenter(Presenter):
         if found.cases:
             facts = [
                 *_fastest(found),
-                *_memory_facts(found.memory),
+                *_memory_facts(found.memory, run.subject.n_ctx_train),
                 ("from", found.pair.basis),
                 *_published_facts(found),
                 ("llama-server", server_line(run, found)),
@@ -279,16 +279,18 @@ def _published_facts(found: SpeculateResult) -> list[tuple[str, str]]:
     return [("at others' lengths", text)]
 
 
-def _memory_facts(memory: PairMemory | None) -> list[tuple[str, str]]:
+def _memory_facts(memory: PairMemory | None, n_ctx_train: int | None) -> list[tuple[str, str]]:
     if memory is None:
         return []
     outputs = f", {format_bytes(memory.output_bytes)} more outputs" if memory.output_bytes else ""
     draft = f"{format_bytes(memory.draft_weight_bytes)} weights, {format_bytes(memory.draft_context_bytes)} context"
     both = f"{format_bytes(memory.needed_bytes)} of {format_bytes(memory.usable_bytes)} with the model"
     longest, alone = format_count(memory.max_n_ctx), format_count(memory.max_n_ctx_alone)
+    is_beyond = n_ctx_train is not None and n_ctx_train < (memory.max_n_ctx or 0)
+    trained = f"; trained for {format_count(n_ctx_train)}" if is_beyond else ""
     return [
         (f"draft, n_ctx {format_count(memory.n_ctx)}", f"{draft}{outputs}; {both}"),
-        ("max n_ctx", f"{longest} with the draft, {alone} without"),
+        ("max n_ctx", f"{longest} with the draft, {alone} without{trained}"),
     ]
 
 

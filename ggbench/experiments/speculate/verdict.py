@@ -12,7 +12,7 @@ import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import server_flags
-from ggbench.experiments.speculate.record import DraftedText, PairMemory, SpeculateResult, SpeculationCase
+from ggbench.experiments.speculate.record import DraftedText, SpeculateResult, SpeculationCase
 from ggbench.models.published.acceptance import Acceptance, load_acceptance
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
@@ -20,7 +20,7 @@ from ggbench.show.text import expected_text
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, MeasuredStep, acceptance_of, best_step
 from ggbench.text import in_words
-from ggbench.units import format_bytes, format_count, format_number, format_percent
+from ggbench.units import format_count, format_number, format_percent
 
 ACCEPTANCES = (0.5, 0.7, 0.9)
 """Shares of drafted tokens accepted, each after those before, for which the fastest k is named."""
@@ -39,9 +39,9 @@ def verdict(found: SpeculateResult) -> str:
     `slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 ±0.1 times as fast`, after the gains
     measured on texts. With a twin's random router, only the length if a batch needed the experts of one token is sure.
     """
-    parts, memory = _of_texts(found.texts), found.memory
-    if memory is not None and (memory.needed_bytes or 0) > memory.usable_bytes:
-        parts.insert(0, f"does not fit in memory: {_needed_text(memory)}")
+    parts = _of_texts(found.texts)
+    if found.memory is not None and (lack := found.memory.lack):
+        parts.insert(0, f"does not fit in memory: both {lack}")
     for n_depth in found.depths:
         at = f"at depth {format_count(n_depth)} " if n_depth else ""
         case = _best(found.at(n_depth))
@@ -62,12 +62,6 @@ def verdict(found: SpeculateResult) -> str:
     if fastest is not None and fastest.value > 1 and not found.pair.has_random_router:
         parts.append(f"at most {expected_text(fastest)} times as fast")
     return "; ".join(parts)
-
-
-def _needed_text(memory: PairMemory) -> str:
-    """Return `both need 5.1 GiB of 4 GiB at n_ctx 4,352`."""
-    needed, usable = format_bytes(memory.needed_bytes), format_bytes(memory.usable_bytes)
-    return f"both need {needed} of {usable} at n_ctx {format_count(memory.n_ctx)}"
 
 
 def _of_texts(texts: Sequence[DraftedText]) -> list[str]:
