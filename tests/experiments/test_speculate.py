@@ -195,6 +195,14 @@ def test_rounds_in_which_the_smaller_twin_took_as_long_are_dropped() -> None:
     assert not [*measured_steps(rounds[2:], layers)], "one round is left"
 
 
+def _published(run: Run, spec_type: str) -> bool:
+    found = _result(run)
+    console = Console(width=80, file=io.StringIO())
+    console.print(PRESENTER.details(replace(run, result=replace(found, pair=replace(found.pair, spec_type=spec_type)))))
+    assert isinstance(console.file, io.StringIO)
+    return "others' lengths" in console.file.getvalue()
+
+
 def test_the_page_is_readable_at_80_columns(target: Target) -> None:
     run, _, _ = _run(target, target, _Costly(), SpeculateSettings())
     drafted = TextDrafted(192, 80_000_000, 100_000_000, [3, 0, 2, 1] * 48, 2)
@@ -208,6 +216,7 @@ def test_the_page_is_readable_at_80_columns(target: Target) -> None:
     rows = [line.split()[:2] for line in lines if line[:5].strip().isdigit()]
     assert rows == [["0", str(k)] for k in N_DRAFTED]
     assert sum("others' lengths" in line for line in lines) == 1
+    assert _published(run, "draft-eagle3") and not _published(run, "draft-dspark")
 
 
 def test_reading_new_files_for_the_first_time_is_no_disturbance(target: Target) -> None:
