@@ -70,8 +70,12 @@ def row_bytes(type_name: str, n_elements: int) -> int:
 
 @functools.cache
 def tensor_bytes(type_name: str, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a tensor; cached, because a model's layers are alike. Raises like `row_bytes`."""
-    return row_bytes(type_name, shape[0]) * math.prod(shape[1:])
+    """Return the bytes of a tensor; cached, because a model's layers are alike. Raises like `row_bytes`.
+
+    Without dimensions it is one number, as in ggml.
+    """
+    first, *others = shape or (1,)
+    return row_bytes(type_name, first) * math.prod(others)
 
 
 @functools.cache
