@@ -72,10 +72,9 @@ def row_bytes(type_name: str, n_elements: int) -> int:
 def tensor_bytes(type_name: str, shape: tuple[int, ...]) -> int:
     """Return the bytes of a tensor; cached, because a model's layers are alike. Raises like `row_bytes`.
 
-    Without dimensions it is one number, as in ggml.
+    One without dimensions, as in a damaged header, has one element.
     """
-    first, *others = shape or (1,)
-    return row_bytes(type_name, first) * math.prod(others)
+    return row_bytes(type_name, shape[0] if shape else 1) * math.prod(shape[1:])
 
 
 @functools.cache
