@@ -169,6 +169,8 @@ class TaskScreen(Screen[None]):
         def in_thread() -> None:
             worker = get_current_worker()
             fail = functools.partial(self.fail, task)
+            if worker.is_cancelled:  # before it began
+                return
             try:
                 for result in work():
                     if worker.is_cancelled:
