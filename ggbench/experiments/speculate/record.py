@@ -255,6 +255,11 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
     """Empty for a twin, which has no text to accept."""
 
     @property
+    def is_routed_at_random(self) -> bool:
+        """Whether only whole steps of a twin with a random router were timed, so the sure break-even is not known."""
+        return self.pair.has_random_router and self.pair.rejects_all
+
+    @property
     def depths(self) -> tuple[int, ...]:
         """The measured depths, ascending."""
         return tuple(sorted({each.n_depth for each in self.cases}))

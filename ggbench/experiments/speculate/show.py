@@ -123,13 +123,15 @@ class SpeculatePresenter(Presenter):
         return verdict(found) if found else ""
 
     def short_answer(self, run: Run) -> str:
-        """Return `0.50–1.31 x on texts`, else `at most 2.6 x` or, of a random router, `break-even 1.9–3.2`."""
+        """Return `0.50–1.31 x on texts`, else `at most 2.6 x`; of a random router `break-even 1.9–3.2` or `~ 3.2`."""
         found = result_of(run)
         if found is None or not (found.texts or found.cases):
             return ""
         if gains := [each.gain.value for each in found.texts]:
             low, high = (format_number(gain, 2) for gain in (min(gains), max(gains)))
             return f"{low if low == high else f'{low}–{high}'} x on texts"
+        if found.is_routed_at_random:
+            return f"break-even ~ {format_number(found.cases[0].step.break_even.value, 2)}"
         if found.pair.has_random_router:
             most = min((each.step for each in found.cases), key=lambda step: step.break_even.value)
             ends = most.least_break_even_len, most.break_even.value

@@ -37,7 +37,8 @@ def verdict(found: SpeculateResult) -> str:
     """Return where speculation hurts, then what it gains, in one sentence; empty without a case.
 
     `slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 ±0.1 times as fast`, after the gains
-    measured on texts. With a twin's random router, only the length if a batch needed the experts of one token is sure.
+    measured on texts. With a twin's random router, only the length if a batch needed the experts of one token is sure;
+    a server's steps do not show it.
     """
     parts = _of_texts(found.texts)
     if found.memory is not None and (lack := found.memory.lack):
@@ -50,6 +51,12 @@ def verdict(found: SpeculateResult) -> str:
             sure, about = least * case.step.break_even.low / case.step.break_even.value, case.step.break_even.value
             lengths = f"{format_number(sure)}, probably below {format_number(about)} tokens per step"
             parts.append(f"{at}slower below {lengths} (k {case.k}; the twin's router is random)")
+            continue
+        if found.is_routed_at_random:
+            length = expected_text(case.step.break_even)
+            parts.append(
+                f"{at}probably slower below {length} tokens per step (k {case.k}; the twin's router is random)"
+            )
             continue
         if share is None:
             best = case.step.best_speedup
@@ -99,7 +106,7 @@ def server_line(run: Run, found: SpeculateResult) -> str:
     if found.cases:
         steps = [each.step for each in found.at(found.depths[0])]
         lengths = [(each.least_break_even_len or each.break_even.value, each.times.k) for each in steps]
-        if not any(length < k + 1 for length, k in lengths):
+        if not found.is_routed_at_random and not any(length < k + 1 for length, k in lengths):
             return ""
         shares = [share for each in texts if each.k and (share := acceptance_of(each.mean_len, each.k)) is not None]
         k: int | None = best_step(steps, statistics.median(shares) if shares else TYPICAL_ACCEPTANCE).times.k
