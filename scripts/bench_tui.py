@@ -112,7 +112,7 @@ def _time_keys(home: _Home, quant: str, n_rounds: int) -> float:
     deciles = []
     for key, found in times.items():
         known = found[1:]
-        deciles.append(statistics.quantiles(known, n=10)[-1] if len(known) > 1 else known[0])
+        deciles.append(statistics.quantiles(known, n=10, method="inclusive")[-1] if len(known) > 1 else known[0])
         print(f"{key.decode():>5} {statistics.median(known):8.1f} {deciles[-1]:10.1f} {max(known):8.1f}")
     return max(deciles)
 

@@ -70,8 +70,11 @@ def row_bytes(type_name: str, n_elements: int) -> int:
 
 @functools.cache
 def tensor_bytes(type_name: str, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a tensor; cached, because a model's layers are alike. Raises like `row_bytes`."""
-    return row_bytes(type_name, shape[0]) * math.prod(shape[1:])
+    """Return the bytes of a tensor; cached, because a model's layers are alike. Raises like `row_bytes`.
+
+    One without dimensions, as in a damaged header, has one element.
+    """
+    return row_bytes(type_name, shape[0] if shape else 1) * math.prod(shape[1:])
 
 
 @functools.cache

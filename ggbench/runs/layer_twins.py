@@ -20,11 +20,11 @@ from ggbench.gguf_file.twin import require_twin_room, twin_of
 from ggbench.gguf_file.twin_writer import TwinGroup
 from ggbench.machine.host import describe_cpu
 from ggbench.runs.progress import PointMeasured, Progress, Working
-from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
+from ggbench.sizing.layer_sample import UNKNOWN_BYTES_PER_S, WEIGHTS_SHARE, StepCost, step_cost, twin_layers
 from ggbench.units import counted, format_bytes, format_rough_seconds
 
 if TYPE_CHECKING:
-    from ggbench.runs.session import Session
+    from ggbench.runs.session import RunContext, Session
 
 
 class LayerTwin(msgspec.Struct, frozen=True):
@@ -72,6 +72,14 @@ def announced(cost: MeasuringCost) -> PointMeasured:
         text += f" and {format_bytes(n_bytes)} of disk"
         text += f" in {folder}, removed after" if not cost.kept_bytes else ""
     return PointMeasured(text, cost)
+
+
+def weights_bytes_per_s(context: RunContext) -> float:
+    """Return the rate at which weights are read from main memory: a share of its bandwidth, or of a usual one if that
+    is unknown.
+    """
+    bandwidth = context.given_bandwidth or context.cpu_bandwidth
+    return WEIGHTS_SHARE * (UNKNOWN_BYTES_PER_S if bandwidth is None else bandwidth.bytes_per_s)
 
 
 def write_twins(twins: Sequence[LayerTwin], group: TwinGroup, folder: Path) -> Generator[Progress, None, list[Path]]:

@@ -100,3 +100,7 @@ def test_the_size_of_an_allocation_that_failed(line: str, n_bytes: int | None) -
 )
 def test_the_cause_of_a_crash_is_not_the_end_of_a_backtrace(name: str, cause: str) -> None:
     assert crash_cause(lines_of(name)) == cause
+
+
+def test_a_driver_may_print_anything() -> None:
+    assert crash_cause(["loading", "vk: fatal\x1b[2J\ufffd: device lost"]) == "vk: fatal[2J\ufffd: device lost"

@@ -28,6 +28,7 @@ from ggbench.runs.stored import read_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.work_queue import WorkState
+from tests.cli import validation
 from tests.cli.conftest import Run, ggbench  # noqa: F401 - a fixture
 from tests.fakes import engines as planted
 from tests.fakes.driving import press, words_of
@@ -46,8 +47,11 @@ FOLDER = str(Path(planted.__path__[0]))
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The folder beside the package's own, in this process."""
+    """The folder beside the package's own, in this process, and the commands imported again with its options."""
     monkeypatch.setattr(engines, "__path__", [*engines.__path__, FOLDER])
+    for name in [each for each in sys.modules if each.endswith((".command", ".commands.options"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(validation, "_validator", validation._validator.__wrapped__)  # its schemas may be older
     yield
     for name in [each for each in sys.modules if each.startswith("ggbench.engines.planted")]:
         del sys.modules[name]

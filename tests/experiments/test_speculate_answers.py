@@ -1,7 +1,9 @@
 """Drafts of a server, measured by its answers with and without them."""
 
 import io
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -10,12 +12,13 @@ from rich.console import Console
 from ggbench.commands.options import run_by
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import Unsupported, UsageError
+from ggbench.engines.llama_server.process import Build
+from ggbench.errors import DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings
 from ggbench.experiments.speculate.show import PRESENTER
 from ggbench.experiments.speculate.texts import TEXTS, answered_texts
-from ggbench.experiments.speculate.verdict import server_line
+from ggbench.experiments.speculate.verdict import server_line, verdict
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
@@ -97,6 +100,22 @@ def test_a_step_with_a_twin_takes_what_rejected_drafts_take(
     page.print(PRESENTER.details(run))
     assert isinstance(page.file, io.StringIO)
     assert "made to reject" in page.file.getvalue() and "reread" not in page.file.getvalue()
+    slow = replace(case, step=replace(case.step, break_even=Expected(7.0, 6.9, 7.1)))
+    never = replace(run.result, cases=(slow,))
+    assert verdict(never).startswith("slower even if every drafted") and server_line(run, never) == ""
+    routed = replace(never, pair=replace(never.pair, has_random_router=True))
+    assert verdict(routed) == "probably slower below 7.00 ±0.10 tokens per step (k 5; the twin's router is random)"
+    assert PRESENTER.short_answer(replace(run, result=routed)) == "break-even ~ 7.0"
+    assert server_line(run, routed) == line
+
+
+def test_twins_that_have_no_room_are_not_written(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = replace(target, path=None, file=target.header())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=absent.header().file_bytes * 3 // 2))
+    end = _run(tmp_path, absent, SpeculateSettings())
+    assert isinstance(end.error, DoesNotFit) and "the twins need" in end.error.message
 
 
 def test_n_grams_of_a_twin_are_refused_before_any_server_starts(target: Target, tmp_path: Path) -> None:
@@ -114,6 +133,12 @@ def test_a_server_that_cannot_draft_is_refused_before_it_starts(
     end = _run(tmp_path, trained, SpeculateSettings(), "older")
     assert isinstance(end.error, UsageError) and "has no --spec-type" in end.error.message
     assert not (tmp_path / "flags.json").exists()
+
+
+def test_a_server_that_cannot_reject_drafts_is_refused_with_a_twin_alone(target: Target, tmp_path: Path) -> None:
+    end = _run(tmp_path, target, SpeculateSettings((3,), within_s=0), "accepts")
+    assert isinstance(end.error, UsageError) and "cannot be made to reject drafts" in end.error.message
+    Build(spec_types=("draft-simple",)).check_drafts("draft-simple", rejects_all=False)
 
 
 @pytest.mark.parametrize(

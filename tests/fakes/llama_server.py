@@ -21,9 +21,11 @@ VERSION = "version: 0.5.0-dev (build 1, commit 0c1e570)\nbuilt with GNU 12.2.0 f
 DEVICES = "Available devices:\n  Vulkan0: llvmpipe (LLVM 15.0.6, 256 bits) (2048 MiB, 2048 MiB free)"
 HELP = "-c, --ctx-size N\n--port PORT\n-lm,   --load-mode MODE\n-lv, --verbosity N\n   - 4: trace (more info)\n"
 DRAFTS = "--spec-type none,draft-simple,draft-mtp,ngram-simple\n--metrics     enable the metrics endpoint\n"
+REJECTS = "--spec-synth-len L\n--spec-draft-p-min P\n"
 WITH_RPC = f"{DEVICES}\n  RPC0: 10.0.0.7:50052 (8192 MiB, 8192 MiB free)"
 _TEXTS = {
-    "--version": VERSION, "--help": HELP + DRAFTS, "--rpc*--list-devices": WITH_RPC, "--list-devices": DEVICES,
+    "--version": VERSION, "--help": HELP + DRAFTS + REJECTS,
+    "--rpc*--list-devices": WITH_RPC, "--list-devices": DEVICES,
 }  # fmt: skip
 LOG = """\
 0.00.005.402 I cmn  common_param: device_info:
@@ -66,7 +68,7 @@ def install(folder: Path, way: str = "") -> Path:
     """Write the program into a folder; it behaves in this way. Its version and its help need no Python."""
     path = folder / "llama-server"
     root = Path(__file__).parents[2]
-    said = _TEXTS | ({"--help": HELP} if way == "older" else {})
+    said = _TEXTS | {"older": {"--help": HELP}, "accepts": {"--help": HELP + DRAFTS}}.get(way, {})
     texts = "".join(f"*{flag}*) cat <<'END'\n{text}\nEND\nexit ;;\n" for flag, text in said.items())
     known = "" if way == "no library" else f"case $* in\n{texts}esac\n"
     path.write_text(

@@ -9,7 +9,7 @@ import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from ggbench.errors import GgbenchError
-from ggbench.gguf_file.ggml_types import CORRECTED_BLOCK_BYTES, known_types, row_bytes, type_by_name
+from ggbench.gguf_file.ggml_types import CORRECTED_BLOCK_BYTES, known_types, row_bytes, tensor_bytes, type_by_name
 from ggbench.gguf_file.gguf_constants import tensor_name
 
 IDS_IN_GGML = 43
@@ -55,6 +55,11 @@ def test_every_type_of_gguf_is_known() -> None:
 def test_part_of_a_block_is_an_error(n_elements: int) -> None:
     with pytest.raises(GgbenchError, match="blocks of 32"):
         row_bytes("q8_0", n_elements)
+
+
+def test_a_tensor_without_dimensions_is_one_element() -> None:
+    """A damaged header may have one."""
+    assert tensor_bytes("F32", ()) == 4
 
 
 def run_python(code: str) -> None:

@@ -81,17 +81,17 @@ def _command(row: Trials, draw: random.Random, folder: Path, model: Path, kept: 
     """Run one command; `kept` has the runs that were made by one and not removed, with their samples."""
     peer = Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json"
     newest = str(max(kept, default=1))
+    words_of_decode = ["decode", str(model), "-n", "40", "--bandwidth", "20GB/s", "--json"]
     words = draw.choice(
         (
-            ["decode", str(model), "-n", "40", "--bandwidth", "20GB/s", "--json"],
-            ["decode", str(model), "-n", "40", "--bandwidth", "20GB/s", "--json"],
+            words_of_decode,
             ["results", "--json"], ["results", "show", newest], ["compare", newest, "1"],
             ["import", str(peer)], ["export", newest, "--format", "json", "-o", str(folder / "e.json"), "--force"],
             ["results", "rm", newest, "--yes"],
         )
     )  # fmt: skip
-    if words[1:2] == ["rm"] and not kept:
-        return
+    if not kept and newest in words[1:]:
+        words = words_of_decode
     with started(words) as process:
         workers = workers_of(process)
         row.tried += 1

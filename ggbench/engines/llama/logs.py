@@ -16,6 +16,7 @@ from ggbench.engines.events import Allocated, DeviceBuffers, MemoryKind
 from ggbench.engines.llama.ggml_devices import place_of
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.ggml_types import row_bytes
+from ggbench.text import sanitize
 from ggbench.units import MIB
 
 _BUFFER = re.compile(
@@ -132,11 +133,11 @@ def wanted_bytes(line: str) -> int | None:
 
 
 def crash_cause(last_lines: Sequence[str]) -> str:
-    """Return the line that gives the cause of a crash, or the last line; empty without lines.
+    """Return the line that gives the cause of a crash, or the last line, printable; empty without lines.
 
     After the cause llama.cpp prints the source location, and often a backtrace.
     """
-    said = [line.strip() for line in last_lines if line.strip()]
+    said = [sanitize(line).strip() for line in last_lines if line.strip()]
     return next((line for line in said if _CAUSE.search(line)), said[-1] if said else "")
 
 

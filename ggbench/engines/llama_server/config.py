@@ -27,6 +27,8 @@ _OWN_FLAGS = (
     "--api-key-file", "--ssl-key-file", "--ssl-cert-file", "--api-prefix",
 )  # fmt: skip
 """Flags that ggbench gives itself, or that hide the server from it."""
+REJECTS_ALL = "--spec-synth-len", "1", "--spec-draft-p-min", "0"
+"""Words that make a server draft all it may, and accept none of it."""
 _FAILURE_HINTS = {
     "no output from": "use a longer --timeout",
     "out of memory": "a smaller context or quant needs less",
@@ -62,6 +64,10 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         return shlex.split(self.command)
 
     @property
+    def rejects_all(self) -> bool:
+        return REJECTS_ALL[0] in self.words
+
+    @property
     def described(self) -> Mapping[str, str]:
         return {**super().described, NAME: self.command}
 
@@ -83,7 +89,7 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         if given := [word for word in self.words[1:] if word.startswith("--spec-")]:
             hint = "omit it; --draft, --spec-type and -k have the same effect"
             raise UsageError(f"--engine: ggbench starts the server with and without {in_words(given)}", hint)
-        command = f"{self.command} --spec-synth-len 1 --spec-draft-p-min 0" if rejects_all else self.command
+        command = f"{self.command} {shlex.join(REJECTS_ALL)}" if rejects_all else self.command
         return replace(self, mtp=False, spec_type=spec_type, n_draft=n_draft, command=command)
 
     @property

@@ -108,7 +108,7 @@ class LlamaServerEngine(EndpointEngine):
             draft = [] if source.draft is None else ["-md", str(_with_tokens(source.draft))]
             build = self._build(setup.words[0])
             if setup.spec_type:
-                build.check_drafts(setup.spec_type)
+                build.check_drafts(setup.spec_type, rejects_all=setup.rejects_all)
         except GgbenchError as error:
             yield Failed("start", error.message, error)
             return

@@ -23,7 +23,7 @@ from ggbench.engines.contract import Stage
 from ggbench.engines.endings import Cancelled, Crashed, Ending, OutOfMemory, TimedOut
 from ggbench.engines.events import Allocated, MemoryKind
 from ggbench.engines.llama.logs import out_of_memory_line, parse_allocations
-from ggbench.engines.llama_server.config import NAME
+from ggbench.engines.llama_server.config import NAME, REJECTS_ALL
 from ggbench.errors import EngineFailed, UsageError
 from ggbench.machine.address_space import limit_data
 from ggbench.machine.host import count_oom_kills
@@ -89,15 +89,20 @@ class Build(msgspec.Struct, frozen=True):
     spec_types: tuple[str, ...] = ()
     """Kinds of drafts that it has; empty for an older build, which has no --spec-type."""
     has_metrics: bool = False
+    can_reject: bool = False
+    """Whether it has the options by which it rejects every draft."""
 
-    def check_drafts(self, kind: str) -> None:
-        """Raise UsageError for a kind of draft that this build does not have."""
+    def check_drafts(self, kind: str, *, rejects_all: bool) -> None:
+        """Raise UsageError for a kind of draft that this build does not have, or if it cannot reject every draft."""
         if not self.spec_types:
             hint = "update llama-server, or omit --engine to measure with ggbench's own llama.cpp"
             raise UsageError(f"this {NAME} has no --spec-type", hint)
         if kind not in self.spec_types:
             hint = f"it has {in_words([each for each in self.spec_types if each != 'none'])}"
             raise UsageError(f"this {NAME} does not know drafts of type {shorten(kind, 40)}", hint)
+        if rejects_all and not self.can_reject:
+            what = f"this {NAME} cannot be made to reject drafts, which a twin needs"
+            raise UsageError(what, "update it, download the model, or omit --engine")
 
     def flags_of(self, flags: Sequence[str]) -> list[str]:
         """Return the flags with `-lm MODE` spelt as this build does."""
@@ -131,6 +136,7 @@ def describe_build(program: str) -> Build:
         _HAS_LOAD_MODE.search(usage) is not None,
         tuple(types["types"].split(",")) if (types := _SPEC_TYPES.search(usage)) else (),
         "--metrics" in usage,
+        all(flag in usage for flag in REJECTS_ALL[::2]),
     )
 
 

@@ -3,7 +3,7 @@
 Each round starts the server once for each, in the opposite order of the round before, so that a slow drift of the
 machine affects both alike. Times are the server's own, of all tokens but the first, which comes with the prompt. All
 answers are greedy, so a draft may not change the text; where it does, llama.cpp computed a batch otherwise than single
-tokens. A twin's text says nothing of what would be accepted, so with one the server rejects every draft: each step then
+tokens. A twin's text says nothing of what would be accepted, so with a twin the server rejects every draft: each step
 yields one token, and its time over that of a token without drafts is the mean length from which drafts pay.
 """
 
@@ -21,9 +21,11 @@ from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.speculate.record import N_CTX_TEXTS, AnsweredText, DraftedPair, SpeculateSettings
 from ggbench.experiments.speculate.texts import TEXTS
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.runs.layer_twins import MeasuringCost, announced, weights_bytes_per_s
 from ggbench.runs.progress import PointMeasured
 from ggbench.runs.session import made_file, subject_of
 from ggbench.sizing.drafts import DRAFT_HEADS, check_drafts, check_pair
+from ggbench.sizing.layer_sample import made_seconds
 from ggbench.units import format_number
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
     """Continue all texts in each round, once without drafts and once with them; each time, start the server anew.
 
     Raises UsageError or BadFile without anything suitable to draft with, and Unsupported for n-grams of a twin, before
-    anything is written.
+    anything is written, and DoesNotFit if the disk has no room for a twin.
     """
     settings = session.settings(SpeculateSettings)
     target, draft = session.target.header(), None if session.draft is None else session.draft.header()
@@ -71,6 +73,7 @@ def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
         raise Unsupported(what, "download the model first: ggbench pull")
     if rejects_all:
         k = k or DRAFT_TOKENS
+    yield announced(_cost(session, target, draft, k))
     draft = None if session.draft is None else (yield from made_file(session.draft, session.cancel))
     yield from session.prepare_file()
     setup = session.setup.holding(N_CTX_TEXTS)
@@ -90,6 +93,19 @@ def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
     return Completed()
 
 
+def _cost(session: Session, target: ModelFile, draft: ModelFile | None, k: int | None) -> MeasuringCost:
+    kept_bytes = target.file_bytes if session.target.path is None else 0
+    kept_bytes += draft.file_bytes if draft and session.draft and session.draft.path is None else 0
+    token_s = (target.active_weight_bytes or 0) / weights_bytes_per_s(session.context)
+    fewest_s = 2 * _N_ROUNDS * len(TEXTS) * _fewest_tokens(k) * token_s
+    measured_s = max(session.settings(SpeculateSettings).within_s, fewest_s)
+    return MeasuringCost(made_seconds(2 * _N_ROUNDS, kept_bytes) + measured_s, kept_bytes=kept_bytes)
+
+
+def _fewest_tokens(k: int | None) -> int:
+    return max(_FEWEST_TOKENS, _STEPS_PER_DRAFTED * (k or 0))
+
+
 def _continue_all(
     session: Session, number: int, k: int | None, n_gen: int, *, is_drafted: bool
 ) -> Generator[Progress, None, tuple[int, Ending]]:
@@ -101,7 +117,7 @@ def _continue_all(
         if isinstance(event, Continued):
             token_s = event.decode_ns / 1e9 / max(1, event.n_tokens - 1)
             n_gen = int(session.settings(SpeculateSettings).within_s / (2 * _N_ROUNDS * len(TEXTS) * token_s))
-            n_gen = min(_MOST_TOKENS, max(_FEWEST_TOKENS, _STEPS_PER_DRAFTED * (k or 0), n_gen))
+            n_gen = min(_MOST_TOKENS, max(_fewest_tokens(k), n_gen))
     for name, text in TEXTS.items():
         if not isinstance(ending, Completed):
             break

@@ -52,8 +52,8 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     draft; the table says what was accepted and gained, and whether the text stayed the same.
 
     With --engine llama-server, the server generates the texts, and its clock and counts are reported. Only it measures
-    recurrent models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type). With a twin, which is
-    written whole, it rejects every draft: the time of such a step, with one k, gives break-even.
+    recurrent models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type). A twin is written whole,
+    and the server rejects all its drafts, so only break-even is measured, for one k.
     """
     from ggbench.commands.budget_options import check_draft
     from ggbench.commands.load_options import check_main_gpu, check_rpc, given_setup

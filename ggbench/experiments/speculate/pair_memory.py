@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import DoesNotFit
 from ggbench.experiments.speculate.record import PairMemory
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.session import Session
@@ -15,8 +14,6 @@ from ggbench.sizing.drafts import DraftingAllocator
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 from ggbench.sizing.plan import PlanRequest, plan_variant
 from ggbench.sizing.plan_record import PlanRow
-from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count
 
 
 def pair_memory(session: Session, target: ModelFile, draft: ModelFile, setup: LlamaConfig) -> PairMemory | None:
@@ -49,13 +46,3 @@ def pair_memory(session: Session, target: ModelFile, draft: ModelFile, setup: Ll
         max_n_ctx=paired.planned_n_ctx,
         max_n_ctx_alone=alone.planned_n_ctx,
     )
-
-
-def require_fit(target: ModelFile, memory: PairMemory) -> None:
-    """Raise DoesNotFit if model and draft, which are about to be loaded, need more than is free."""
-    if memory.needed_bytes is not None and memory.needed_bytes > memory.usable_bytes:
-        raise DoesNotFit(
-            f"{sanitize(target.name)} and its draft need {format_bytes(memory.needed_bytes)} at n_ctx "
-            f"{format_count(memory.n_ctx)}, and {format_bytes(memory.usable_bytes)} can be used",
-            "use a smaller quant, a smaller draft or a smaller --n-depth",
-        )

@@ -13,8 +13,8 @@ from ggbench.engines.contract import DraftText, Speculate
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Speculated, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import Unsupported, UsageError
-from ggbench.experiments.speculate.pair_memory import pair_memory, require_fit
+from ggbench.errors import DoesNotFit, Unsupported, UsageError
+from ggbench.experiments.speculate.pair_memory import pair_memory
 from ggbench.experiments.speculate.record import (
     FEWEST_ROUNDS,
     MOST_ROUNDS,
@@ -31,11 +31,19 @@ from ggbench.machine.gpus import list_gpus
 from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
 from ggbench.runs.experiment import Conclusion
-from ggbench.runs.layer_twins import LayerTwin, MeasuringCost, TwinWorkers, announced, plan_layer_twins, write_twins
+from ggbench.runs.layer_twins import (
+    LayerTwin,
+    MeasuringCost,
+    TwinWorkers,
+    announced,
+    plan_layer_twins,
+    weights_bytes_per_s,
+    write_twins,
+)
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.sizing.drafts import check_drafts, check_pair, check_rolls_back, check_stands_alone
-from ggbench.sizing.layer_sample import UNKNOWN_BYTES_PER_S, WEIGHTS_SHARE, layer_placements, made_seconds, model_cost
+from ggbench.sizing.layer_sample import layer_placements, made_seconds, model_cost
 from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, StepTimes, best_step
 from ggbench.text import sanitize
 from ggbench.units import format_count
@@ -72,8 +80,9 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
     memory = pair_memory(session, target, draft, setup)
     if memory is not None:
         session.recorder.observe(memory)
-        if not twins or twins[-1].file.file_bytes + draft.file_bytes > memory.usable_bytes:
-            require_fit(target, memory)
+        if memory.lack and (not twins or twins[-1].file.file_bytes + draft.file_bytes > memory.usable_bytes):
+            hint = "use a smaller quant, a smaller draft or a smaller --n-depth"
+            raise DoesNotFit(f"{sanitize(target.name)} and its draft {memory.lack}", hint)
     group = group_twins([each.file for each in twins]) if twins else None
     has_texts = is_trained(session.target) and is_trained(session.draft)
     outside_bytes = (target.active_weight_bytes or 0) - (layers[-1].layer_bytes if layers else 0)
@@ -217,9 +226,7 @@ def _cost(
 ) -> MeasuringCost:
     """Return the cost of a measurement; `read_bytes` are those of a token of each file."""
     assert session.draft is not None
-    settings, context = session.settings(SpeculateSettings), session.context
-    bandwidth = context.given_bandwidth or context.cpu_bandwidth
-    rate = WEIGHTS_SHARE * (bandwidth.bytes_per_s if bandwidth is not None else UNKNOWN_BYTES_PER_S)
+    settings, rate = session.settings(SpeculateSettings), weights_bytes_per_s(session.context)
     token_s, draft_s = sum(read_bytes) / rate, (session.draft.header().active_weight_bytes or 0) / rate
     verify = [1 + (k + 1) / _BATCH_TOKENS_PER_STEP for k in settings.timed_k]
     pass_s = token_s * (1 + _N_SINGLE + sum(verify)) + draft_s * (sum(settings.timed_k) + sum(verify))

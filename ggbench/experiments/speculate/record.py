@@ -15,6 +15,7 @@ from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speculation import MeasuredStep, StepTimes
+from ggbench.units import format_bytes, format_count
 
 N_DRAFTED = (1, 2, 3, 4, 6, 8, 16)
 WITHIN_S = 120.0
@@ -156,6 +157,14 @@ class PairMemory(msgspec.Struct, frozen=True):
     max_n_ctx_alone: int | None
     """The longest context without it; None if none fits."""
 
+    @property
+    def lack(self) -> str:
+        """`need 5.1 GiB at n_ctx 4,352, and 4 GiB can be used`; empty if both fit."""
+        if self.needed_bytes is None or self.needed_bytes <= self.usable_bytes:
+            return ""
+        needed, usable = format_bytes(self.needed_bytes), format_bytes(self.usable_bytes)
+        return f"need {needed} at n_ctx {format_count(self.n_ctx)}, and {usable} can be used"
+
 
 class SpeculationRound(msgspec.Struct, frozen=True):
     """Median times of one round at one depth."""
@@ -244,6 +253,11 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
     """None if it could not be sized."""
     texts: tuple[DraftedText, ...] = ()
     """Empty for a twin, which has no text to accept."""
+
+    @property
+    def is_routed_at_random(self) -> bool:
+        """Whether only whole steps of a twin with a random router were timed, so the sure break-even is not known."""
+        return self.pair.has_random_router and self.pair.rejects_all
 
     @property
     def depths(self) -> tuple[int, ...]:

@@ -123,13 +123,15 @@ class SpeculatePresenter(Presenter):
         return verdict(found) if found else ""
 
     def short_answer(self, run: Run) -> str:
-        """Return `0.50–1.31 x on texts`, else `at most 2.6 x` or, of a random router, `break-even 1.9–3.2`."""
+        """Return `0.50–1.31 x on texts`, else `at most 2.6 x`; of a random router `break-even 1.9–3.2` or `~ 3.2`."""
         found = result_of(run)
         if found is None or not (found.texts or found.cases):
             return ""
         if gains := [each.gain.value for each in found.texts]:
             low, high = (format_number(gain, 2) for gain in (min(gains), max(gains)))
             return f"{low if low == high else f'{low}–{high}'} x on texts"
+        if found.is_routed_at_random:
+            return f"break-even ~ {format_number(found.cases[0].step.break_even.value, 2)}"
         if found.pair.has_random_router:
             most = min((each.step for each in found.cases), key=lambda step: step.break_even.value)
             ends = most.least_break_even_len, most.break_even.value
@@ -172,7 +174,7 @@ class SpeculatePresenter(Presenter):
         if found.cases:
             facts = [
                 *_fastest(found),
-                *_memory_facts(found.memory),
+                *_memory_facts(found.memory, run.subject.n_ctx_train),
                 ("from", found.pair.basis),
                 *_published_facts(found),
                 ("llama-server", server_line(run, found)),
@@ -279,16 +281,18 @@ def _published_facts(found: SpeculateResult) -> list[tuple[str, str]]:
     return [("at others' lengths", text)]
 
 
-def _memory_facts(memory: PairMemory | None) -> list[tuple[str, str]]:
+def _memory_facts(memory: PairMemory | None, n_ctx_train: int | None) -> list[tuple[str, str]]:
     if memory is None:
         return []
     outputs = f", {format_bytes(memory.output_bytes)} more outputs" if memory.output_bytes else ""
     draft = f"{format_bytes(memory.draft_weight_bytes)} weights, {format_bytes(memory.draft_context_bytes)} context"
     both = f"{format_bytes(memory.needed_bytes)} of {format_bytes(memory.usable_bytes)} with the model"
     longest, alone = format_count(memory.max_n_ctx), format_count(memory.max_n_ctx_alone)
+    is_beyond = n_ctx_train is not None and n_ctx_train < (memory.max_n_ctx or 0)
+    trained = f"; trained for {format_count(n_ctx_train)}" if is_beyond else ""
     return [
         (f"draft, n_ctx {format_count(memory.n_ctx)}", f"{draft}{outputs}; {both}"),
-        ("max n_ctx", f"{longest} with the draft, {alone} without"),
+        ("max n_ctx", f"{longest} with the draft, {alone} without{trained}"),
     ]
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import server_flags
-from ggbench.experiments.speculate.record import DraftedText, PairMemory, SpeculateResult, SpeculationCase
+from ggbench.experiments.speculate.record import DraftedText, SpeculateResult, SpeculationCase
 from ggbench.models.published.acceptance import Acceptance, load_acceptance
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
@@ -20,7 +20,7 @@ from ggbench.show.text import expected_text
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, MeasuredStep, acceptance_of, best_step
 from ggbench.text import in_words
-from ggbench.units import format_bytes, format_count, format_number, format_percent
+from ggbench.units import format_count, format_number, format_percent
 
 ACCEPTANCES = (0.5, 0.7, 0.9)
 """Shares of drafted tokens accepted, each after those before, for which the fastest k is named."""
@@ -37,11 +37,12 @@ def verdict(found: SpeculateResult) -> str:
     """Return where speculation hurts, then what it gains, in one sentence; empty without a case.
 
     `slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 ±0.1 times as fast`, after the gains
-    measured on texts. With a twin's random router, only the length if a batch needed the experts of one token is sure.
+    measured on texts. With a twin's random router, only the length if a batch needed the experts of one token is sure;
+    a server's steps do not show it.
     """
-    parts, memory = _of_texts(found.texts), found.memory
-    if memory is not None and (memory.needed_bytes or 0) > memory.usable_bytes:
-        parts.insert(0, f"does not fit in memory: {_needed_text(memory)}")
+    parts = _of_texts(found.texts)
+    if found.memory is not None and (lack := found.memory.lack):
+        parts.insert(0, f"does not fit in memory: both {lack}")
     for n_depth in found.depths:
         at = f"at depth {format_count(n_depth)} " if n_depth else ""
         case = _best(found.at(n_depth))
@@ -50,6 +51,12 @@ def verdict(found: SpeculateResult) -> str:
             sure, about = least * case.step.break_even.low / case.step.break_even.value, case.step.break_even.value
             lengths = f"{format_number(sure)}, probably below {format_number(about)} tokens per step"
             parts.append(f"{at}slower below {lengths} (k {case.k}; the twin's router is random)")
+            continue
+        if found.is_routed_at_random:
+            length = expected_text(case.step.break_even)
+            parts.append(
+                f"{at}probably slower below {length} tokens per step (k {case.k}; the twin's router is random)"
+            )
             continue
         if share is None:
             best = case.step.best_speedup
@@ -62,12 +69,6 @@ def verdict(found: SpeculateResult) -> str:
     if fastest is not None and fastest.value > 1 and not found.pair.has_random_router:
         parts.append(f"at most {expected_text(fastest)} times as fast")
     return "; ".join(parts)
-
-
-def _needed_text(memory: PairMemory) -> str:
-    """Return `both need 5.1 GiB of 4 GiB at n_ctx 4,352`."""
-    needed, usable = format_bytes(memory.needed_bytes), format_bytes(memory.usable_bytes)
-    return f"both need {needed} of {usable} at n_ctx {format_count(memory.n_ctx)}"
 
 
 def _of_texts(texts: Sequence[DraftedText]) -> list[str]:
@@ -105,7 +106,7 @@ def server_line(run: Run, found: SpeculateResult) -> str:
     if found.cases:
         steps = [each.step for each in found.at(found.depths[0])]
         lengths = [(each.least_break_even_len or each.break_even.value, each.times.k) for each in steps]
-        if not any(length < k + 1 for length, k in lengths):
+        if not found.is_routed_at_random and not any(length < k + 1 for length, k in lengths):
             return ""
         shares = [share for each in texts if each.k and (share := acceptance_of(each.mean_len, each.k)) is not None]
         k: int | None = best_step(steps, statistics.median(shares) if shares else TYPICAL_ACCEPTANCE).times.k

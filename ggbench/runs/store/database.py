@@ -274,13 +274,14 @@ class Store:
             for series, first_position, at_ns, step_ns, sampler_ns in records
         )
 
-    def load_observations(self, run_id: int) -> tuple[StoredObservation, ...]:
-        """Return the observations of a run, in order. Raises UnknownName."""
+    def load_observations(self, run_id: int) -> Iterator[StoredObservation]:
+        """Yield the observations of a run, in order: a month has millions. Raises UnknownName."""
         self._require(run_id)
-        records = self._select(
-            "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? ORDER BY number", (run_id,)
-        )
-        return tuple(StoredObservation(*record) for record in records)
+        with as_store_errors(self.path):
+            for record in self._connection.execute(
+                "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? ORDER BY number", (run_id,)
+            ):
+                yield StoredObservation(*record)
 
     def delete_run(self, run_id: int) -> DeletedRun:
         """Delete a run with its samples and observations, and return them for `restore_run`.

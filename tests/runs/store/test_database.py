@@ -79,7 +79,7 @@ def test_a_deleted_run_is_restored_whole_under_its_id(store: Store, head: RunHea
     store.finish(run_id, run)
 
     def stored() -> tuple[object, ...]:
-        return store.load_run(run_id), store.load_chunks(run_id), store.load_observations(run_id)
+        return store.load_run(run_id), store.load_chunks(run_id), tuple(store.load_observations(run_id))
 
     before = stored()
     deleted = store.delete_run(run_id)
@@ -130,7 +130,7 @@ def test_observations_come_back_in_the_order_in_which_they_were_made(store: Stor
     store.append_observations(run_id, [(20, "machine_reading", reading), (10, "probe", probe)])
     store.append_observations(run_id, [])
     store.append_observations(run_id, [(30, "prompt_timing", PromptTiming(25, 3, 2))])
-    found = store.load_observations(run_id)
+    found = tuple(store.load_observations(run_id))
     assert [(each.number, each.at_ns, each.kind) for each in found] == [
         (0, 20, "machine_reading"),
         (1, 10, "probe"),
@@ -140,7 +140,7 @@ def test_observations_come_back_in_the_order_in_which_they_were_made(store: Stor
     assert [decode(each.body_json, kind)[0] for each, kind in zip(found, types, strict=True)] == [
         reading, probe, PromptTiming(25, 3, 2)
     ]  # fmt: skip
-    assert store.load_observations(other) == ()
+    assert not list(store.load_observations(other))
 
 
 def test_runs_are_listed_newest_first_and_filtered(store: Store, head: RunHead, run: Run) -> None:
@@ -213,7 +213,7 @@ def test_a_run_that_is_not_there_is_an_unknown_name(store: Store, run: Run, run_
     calls: tuple[Callable[[], object], ...] = (
         lambda: store.load_samples(run_id),
         lambda: store.load_chunks(run_id),
-        lambda: store.load_observations(run_id),
+        lambda: next(store.load_observations(run_id)),
         lambda: store.delete_run(run_id),
         lambda: store.append_samples(run_id, SERIES, 26, [10]),
         lambda: store.append_observations(run_id, [(1, "prompt_timing", PromptTiming(25, 5))]),
