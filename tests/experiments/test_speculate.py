@@ -3,7 +3,7 @@
 import io
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,7 @@ from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished, PointMeasured
 from ggbench.runs.run import Run
+from ggbench.runs.session import Session
 from ggbench.show.figures import PlottedRun
 from ggbench.sizing import layer_sample
 from ggbench.sizing.layer_sample import StepCost, step_cost
@@ -143,6 +144,26 @@ def test_a_large_model_that_is_not_here_follows_from_twins_of_some_layers(absent
     loads = [request for worker in workers for request in worker.requests if isinstance(request, LoadModel)]
     assert sum(not each.dry for each in loads) == 2
     assert list(forecasts_dir().iterdir()) == [] and all(worker.closed for worker in workers)
+
+
+def test_twins_that_share_a_worker_are_loaded_once_a_round(
+    absent: Target, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = layer_twins.TwinWorkers.__init__
+
+    def sharing(self: layer_twins.TwinWorkers, session: Session, paths: Sequence[Path], draft: Path) -> None:
+        shared(self, session, paths, draft)
+        self.shares_one, self._own = True, []
+
+    monkeypatch.setattr(layer_twins.TwinWorkers, "__init__", sharing)
+    rig, workers = fake_rig(None, {number: _Costly().worker() for number in range(9)})
+    rounds = [
+        each.observation
+        for each in run_job(rig, Job(EXPERIMENT, absent, LlamaConfig(), SETTINGS, draft=target))
+        if isinstance(each, PointMeasured) and isinstance(each.observation, SpeculationRound)
+    ]
+    loads = [request for worker in workers for request in worker.requests if isinstance(request, LoadModel)]
+    assert len(rounds) == 2 * 2 * 5 and sum(not each.dry for each in loads) == 1 + 1 + 5
 
 
 def test_where_it_hurts_is_said_first(target: Target, tiny_twin: Path) -> None:
