@@ -38,7 +38,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     if not os.path.lexists(path):
         _refuse_model(str(path))
     reject_checkpoint(path)
-    if path.is_dir():
+    if os.path.isdir(path):  # False for a name that no file can have
         hint = f"name one of its files; its models are listed by: ggbench models --dir {shlex.quote(str(path))}"
         raise UsageError(f"{sanitize(str(path))} is a folder", sanitize(hint))
     model_file = read_model_file(path, allow_missing_data=True)
