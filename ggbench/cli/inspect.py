@@ -35,10 +35,11 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     from ggbench.gguf_file.header import read_model_file
     from ggbench.models.local_files import reject_checkpoint
 
-    if not os.path.lexists(path):
+    is_there = os.path.lexists(path)  # also answers for a name that no file can have
+    if not is_there:
         _refuse_model(str(path))
     reject_checkpoint(path)
-    if os.path.isdir(path):  # False for a name that no file can have
+    if is_there and path.is_dir():
         hint = f"name one of its files; its models are listed by: ggbench models --dir {shlex.quote(str(path))}"
         raise UsageError(f"{sanitize(str(path))} is a folder", sanitize(hint))
     model_file = read_model_file(path, allow_missing_data=True)
