@@ -6,6 +6,7 @@ computes everything else, only for what it draws.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -40,7 +41,9 @@ class LiveNumbers(msgspec.Struct, frozen=True):
     fit: LineFit | None
     latency: LatencySummary | None
     left_s: tuple[float, float] | None
-    """Fewest and most seconds until the decode ends: by the pace of all tokens, and by that of the last quarter."""
+    """Fewest and most seconds until the decode ends: by the pace of all tokens, and by that of the last quarter. The
+    most is infinite until a line gives the growth of the latency.
+    """
 
 
 class LiveJob:
@@ -188,7 +191,7 @@ class LiveJob:
         fit = self._line(positions, step_ns)
         latency = self._result.latency if self._result else summarize(positions, step_ns)
         left_s = None
-        if latency is not None and (fit is not None or self.n_total <= n_for_line):
+        if latency is not None:
             # the remaining tokens take the mean latency so far, plus its growth: from the middle of what was
             # timed to the middle of what is left lie half of both.
             n_left, w_tokens_per_ms = max(0, self.n_total - n_done), fit.w_tokens_per_ms if fit else None
@@ -196,7 +199,8 @@ class LiveJob:
             for n_timed in (n_done, max(1, n_done // 4)):
                 climb_s = (n_timed + n_left) / 2 / w_tokens_per_ms / 1e3 if w_tokens_per_ms else 0.0
                 found.append(n_left * (float(step_ns[-n_timed:].mean()) / 1e9 + climb_s))
-            left_s = min(found), max(found)
+            is_known = fit is not None or self.n_total <= n_for_line
+            left_s = min(found), max(found) if is_known else math.inf
         return LiveNumbers(n_done, n_for_line, fit, latency, left_s)
 
     def _samples(self) -> tuple[Integers, Integers]:

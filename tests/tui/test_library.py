@@ -317,6 +317,19 @@ def test_escape_clears_a_filter_before_it_leaves(app: App, drive: Drive) -> None
     drive(app, steps)
 
 
+def test_a_filter_that_matches_no_quant_is_for_the_models(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        await choose(app, pilot, "small-0.6b")
+        shown = await press(app, pilot, "slash", *"vast")
+        assert "enter looks for this among the models" in shown
+        assert "★" not in shown
+        await press(app, pilot, "enter")
+        assert app.screen.query_one("#left FilterInput").has_focus
+        assert names(app) == ["q2_k", "q4_k_m", "q8_0"]  # of the only model left
+
+    drive(app, steps)
+
+
 @pytest.mark.parametrize("size", [(80, 24), (60, 16)])
 def test_a_new_user_reads_what_to_do_next(services: Services, drive: Drive, size: tuple[int, int]) -> None:
     """On the first start nothing is planned before a model is chosen; families of the catalog are folded."""

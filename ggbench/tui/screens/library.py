@@ -233,11 +233,15 @@ class LibraryScreen(StartScreen):
 
     @on(Input.Submitted, "#quant-filter")
     def _leave_quant_filter(self) -> None:
-        """Go to the quants; a path or a URL is for the models."""
+        """Go to the quants; a path, a URL or a text that matches none is for the models."""
         text = self._quant_filter.value
         if _is_place(text):
             self._close_quant_filter()
             self._left.enter(text)
+        elif text and not self.library.listed():
+            self._close_quant_filter()
+            self._left.input.value = text
+            self._left.input.focus()
         else:
             self._table.focus()
 
@@ -309,12 +313,13 @@ class LibraryScreen(StartScreen):
         self.query_one(NeedsBar).needs = needs_in_brief(replace(library.needs, given_n_ctx=library.setup.n_ctx))
         status = library.status(is_machine_known=self.machine is not None, is_planning=self.is_planning)
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
-        reason = "" if self.is_planning else library.reason()
-        self.query_one("#reason", Static).update(Text(reason, overflow="ellipsis"))
         is_first, is_empty = library.entry is None, bool(library.rows) and not library.listed()
+        reason = "" if self.is_planning or is_empty else library.reason()
+        self.query_one("#reason", Static).update(Text(reason, overflow="ellipsis"))
         self.query_one("#right").set_class(is_first, "-first").set_class(is_empty, "-empty")
         if is_first or is_empty:
-            adds = ["enter adds this to the models"] if _is_place(filtered) else []
+            enter = "adds this to the models" if _is_place(filtered) else "looks for this among the models"
+            adds = [f"enter {enter}", "esc shows all quants"] if filtered else []
             lines = self._first_steps() if is_first else [*library.hidden, *adds]
             self.query_one("#none-shown", Static).update("\n".join(lines))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)

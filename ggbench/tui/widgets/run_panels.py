@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -31,6 +32,7 @@ from ggbench.units import (
     format_duration,
     format_duration_range,
     format_fixed,
+    format_interval,
     format_ms,
     format_percent,
 )
@@ -148,7 +150,10 @@ def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
     if live.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(live.n_total)} tokens")
         if state is WorkState.DECODING and presenter.has_line and numbers.left_s is not None:
-            lines.append(f"{format_duration_range(*numbers.left_s)} left")
+            least_s, most_s = numbers.left_s
+            is_known = math.isfinite(most_s)
+            left = format_duration_range(least_s, most_s) if is_known else f"at least {format_duration(least_s)}"
+            lines.append(f"{left} left")
     found = None if item.run is None else QuantSummary.of([item.run])
     if numbers.latency is not None and presenter.has_line:
         lines += _latency_lines(numbers, numbers.latency, live.limit)
@@ -171,7 +176,12 @@ def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
 def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeLimit | None) -> list[str]:
     """Return speed, percentiles, and W and B with intervals or bounds and their shares of the bandwidth limit."""
     fit = numbers.fit
-    lines = [_with_unit(f"speed {tok_s_text(latency)}", "tok/s")]
+    if latency.tok_s_ci95 is not None and latency.tok_s_ci95[1] is not None:  # one form, however the interval changes
+        longer = max(abs(end - latency.tok_s) for end in latency.tok_s_ci95 if end is not None)
+        speed = format_interval(latency.tok_s, latency.tok_s - longer, latency.tok_s + longer)
+    else:
+        speed = tok_s_text(latency)
+    lines = [_with_unit(f"speed {speed}", "tok/s")]
     if fit is None:
         lines.append(f"W, B  from {format_count(numbers.n_for_line)} tokens on")
     else:
