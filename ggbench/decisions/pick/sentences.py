@@ -80,7 +80,10 @@ def reason(pick: Pick) -> tuple[str, ...]:
     if figures := _not_known(own, has_speed_sentence=pick.needs.prefer == "balanced"):
         sentences.append(f"Not known: {'; '.join(figures)}.")
     if chosen.unknown:
-        sentences.append(f"Whether it meets {in_words(list(map(wanted_text, chosen.unknown)))} is not known.")
+        is_said = pick.needs.prefer == "balanced" and own.speed is not None and own.speed.is_bound
+        unknown = [wanted_text(each) for each in chosen.unknown if not (is_said and each.need == "speed")]
+        if unknown:
+            sentences.append(f"Whether it meets {in_words(unknown)} is not known.")
     sentences += _beyond_training(own)
     if close := [each.need for each in chosen.checks if each.is_close]:
         sentences.append(f"The interval of its {in_words(close)} includes the limit.")
@@ -136,12 +139,17 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
         reading = limit = f"the {number} that are comfortable"
     at = f"{'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
     whom = "" if pick.needs.n_slots == 1 else f" each of {pick.needs.n_slots} users"
+    if not speed.is_steady:
+        at += f" ({speed.source}, unsteady: measure again when the machine is quiet)"
     if speed.tok_s.value < floor:
         return f"{lost}; it answers{whom} at {at}, slower than {limit}."
     if pick.comfortable is False:
         longest = format_number(pick.needs.workload.comfort_turn_s)
         return f"{lost}; it answers{whom} at {at}, but a turn takes longer than {longest} s."
-    return f"{lost}, and it {'may answer' if speed.is_bound else 'answers'}{whom} at {at}, faster than {reading}."
+    if speed.is_bound:
+        wanted = floor if pick.needs.tok_s is None else pick.needs.tok_s
+        return f"{lost}; it answers{whom} at {at}: whether it reaches {format_number(wanted)} is known once measured."
+    return f"{lost}, and it answers{whom} at {at}, faster than {reading}."
 
 
 def _why_not(reason: Reason, pick: Pick) -> str:
