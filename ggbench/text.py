@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import unicodedata
 from collections.abc import Sequence
 
@@ -54,3 +55,8 @@ def in_words(parts: Sequence[str]) -> str:
 def shell_path(path: str) -> str:
     """Quote a path for a POSIX shell, but not a leading `~`, which a shell would no longer expand."""
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
+
+
+def signal_name(number: int) -> str:
+    """Return `SIGKILL`; `signal 35` for a real-time signal, which has no name."""
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import click
@@ -28,18 +29,19 @@ def command(path: Path, tensors: bool, output: Output) -> None:
 
     Of a projector (mmproj), it shows encoders, image size and the model it belongs to.
 
-    For a truncated file, such as an interrupted download, the missing size is shown, and the exit code is 5. Files of a
-    folder are listed by: ggbench models --dir FOLDER
+    For a truncated file, such as an interrupted download, the missing size is shown, and the exit code is 5. The models
+    of a folder are listed by: ggbench models --dir FOLDER
     """
     from ggbench.gguf_file.header import read_model_file
     from ggbench.models.local_files import reject_checkpoint
 
-    if not os.path.lexists(path):
+    is_there = os.path.lexists(path)  # also answers for a name that no file can have
+    if not is_there:
         _refuse_model(str(path))
     reject_checkpoint(path)
-    if path.is_dir():
-        name = sanitize(str(path))
-        raise UsageError(f"{name} is a folder", f"name one of its files; ggbench models --dir {name} lists them")
+    if is_there and path.is_dir():
+        hint = f"name one of its files; its models are listed by: ggbench models --dir {shlex.quote(str(path))}"
+        raise UsageError(f"{sanitize(str(path))} is a folder", sanitize(hint))
     model_file = read_model_file(path, allow_missing_data=True)
     if output.as_json:
         from ggbench.show.model_documents import INSPECT

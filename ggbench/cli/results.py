@@ -13,9 +13,6 @@ from ggbench.errors import ExitCode, UsageError
 from ggbench.show.glossary import LISTS
 from ggbench.text import sanitize
 
-_model_option = option("--model", "Only runs of this MODEL, as it was typed.")
-_limit_option = option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=50)
-
 
 @click.group(
     cls=DocumentedGroup,
@@ -30,8 +27,8 @@ _limit_option = option("--limit", "Show at most N most recent runs.", click.IntR
     ggbench results rm 3 4
     """,
 )
-@_model_option
-@_limit_option
+@option("--model", "Only runs of this MODEL, as it was typed.")
+@option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=50)
 @output_options
 def command(model: str | None, limit: int, output: Output) -> None:
     """List the stored runs, show one in full, or remove some.
@@ -40,12 +37,8 @@ def command(model: str | None, limit: int, output: Output) -> None:
     search also stores its probes and certificate. A run that was killed keeps its measurements up to then. Runs are
     stored in one SQLite file in the data folder; a damaged file is moved aside, never deleted.
     """
-    if click.get_current_context().invoked_subcommand is None:
-        _list_runs(model, limit, output)
-
-
-def _list_runs(model: str | None, limit: int, output: Output) -> None:
-    """List the most recent runs, as `ggbench results` does."""
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     from ggbench.runs.store.database import Store
     from ggbench.show.listed_runs import ListedRun
     from ggbench.show.quants import runs_table
@@ -61,11 +54,6 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
         output.notice("No runs yet. Try: ggbench demo")
     else:
         output.show(runs_table(runs, width=output.console().width))
-
-
-command.command("list", examples="ggbench results list --model qwen2.5-7b")(
-    _model_option(_limit_option(output_options(_list_runs)))
-)
 
 
 @command.command(

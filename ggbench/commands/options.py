@@ -103,7 +103,6 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
 
 _ECHOES = "ggbench.echoes"
 TOKENS = Text(fields.TOKENS, "tokens")
-TOKEN_LIST = Text(fields.TOKEN_LIST)
 
 THREADS = click.IntRange(1, MAX_THREADS)
 

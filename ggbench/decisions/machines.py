@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ggbench.engines.endings import Outcome
+from ggbench.machine.description import GIVEN_GPU
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.changes import change_options
 from ggbench.show.document import Document, Shape, field, many
@@ -20,7 +21,7 @@ from ggbench.show.tables import fitted_table, left, names, notes, right
 from ggbench.show.text import planned_speed_text
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedForecast, PlanRow
 from ggbench.text import in_words, sanitize
-from ggbench.units import format_bytes, format_length, format_number
+from ggbench.units import format_bandwidth, format_bytes, format_length, format_number
 
 
 class MachineChoice(msgspec.Struct, frozen=True):
@@ -43,8 +44,9 @@ class MachineChoice(msgspec.Struct, frozen=True):
 
 
 def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineChoice:
-    """Return the choice among the rows of one quant, one for each machine."""
+    """Return the choice among the rows of one quant, one for each machine; `places` are from `machine_names`."""
     row_of = dict(zip(places, rows, strict=True))
+    assert len(row_of) == len(rows), "machines of one name"
     fitting = {name: row for name, row in row_of.items() if row.fits}
     choice = MachineChoice(rows[0].quant, tuple(fitting))
     if fitting:
@@ -67,18 +69,19 @@ def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineCho
 def _verdict(choice: MachineChoice, row_of: Mapping[str, PlanRow]) -> str:
     """Return `q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k, 31 tok/s; RTX 3060 12.0 GiB lacks 339.0 MiB`."""
     lacking = [_lack(name, row) for name, row in row_of.items() if not row.fits]
-    if not choice.fitting:
-        return f"{choice.quant} fits on none of them: {'; '.join(lacking)}"
-    best = choice.fastest or choice.longest or choice.fitting[0]
+    best = choice.fastest or choice.longest or next(iter(choice.fitting or row_of))
     row = row_of[best]
     n_ctx = format_length(row.n_ctx) if row.n_ctx is not None else UNKNOWN
+    if not choice.fitting:
+        there = "" if row.n_ctx is None else f" at {n_ctx}"
+        return f"{choice.quant} fits on none of them{there}: {'; '.join(lacking)}"
     parts = [f"{choice.quant}: {best} holds {n_ctx}"]
     if row.expected is not None:
         parts[0] += f", {planned_speed_text(row.expected)} tok/s"
     if choice.lead is not None:
         overlap = "" if choice.is_clear else ", though the intervals overlap"
         parts.append(f"the fastest, {format_number(choice.lead, 3)} times as fast as {choice.second}{overlap}")
-    elif choice.fastest is None:
+    elif choice.fastest is None and len(choice.fitting) > 1:
         parts.append("not every speed is known")
     if choice.longest is not None and len(choice.fitting) > 1:
         tokens = longest_text(row_of[choice.longest]).removesuffix("*")
@@ -114,8 +117,21 @@ PLAN_MACHINES = Document(
 
 
 def machine_names(budgets: Sequence[Budget]) -> list[str]:
-    """Return short names of the machines, with their memory: some cards of one name are sold with two sizes."""
-    return [f"{short_device(budget.device)} {format_bytes(budget.memory_bytes)}" for budget in budgets]
+    """Return short, distinct names of the machines, with their memory: some cards of one name are sold with two sizes.
+
+    A GPU described only by its memory has its bandwidth instead of a name; of equal machines, the second has a `(2)`.
+    """
+    found = [_machine_name(budget) for budget in budgets]
+    counts = [found[:index].count(name) + 1 for index, name in enumerate(found)]
+    return [name if count == 1 else f"{name} ({count})" for name, count in zip(found, counts, strict=True)]
+
+
+def _machine_name(budget: Budget) -> str:
+    """Return `RTX 3060 12.0 GiB`, `GPU 24.0 GiB @ 936 GB/s`."""
+    name = f"{short_device(budget.device).replace(GIVEN_GPU, 'GPU')} {format_bytes(budget.memory_bytes)}"
+    if GIVEN_GPU not in budget.device or budget.bandwidth is None:
+        return name
+    return f"{name} @ {format_bandwidth(budget.bandwidth.bytes_per_s)}"
 
 
 def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice], *, width: int) -> RenderableType:

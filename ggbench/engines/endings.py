@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-import signal
 from typing import ClassVar
 
 import msgspec
 
 from ggbench.engines.llama.logs import crash_cause
 from ggbench.errors import GgbenchError
+from ggbench.text import signal_name
 
 
 class Outcome(enum.StrEnum):
@@ -119,9 +119,7 @@ class Crashed(Ending, msgspec.Struct, frozen=True):
         if self.returncode is None:
             what = self.message
         elif self.returncode < 0:
-            number = -self.returncode
-            name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-            what = f"{self.program} was killed by {name}"
+            what = f"{self.program} was killed by {signal_name(-self.returncode)}"
         else:
             what = f"{self.program} ended with exit status {self.returncode}"
         cause = crash_cause(self.log_tail)

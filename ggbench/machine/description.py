@@ -24,6 +24,8 @@ _CHANNEL_BYTES = 8
 _MOST_GPUS = 16
 """GGML_CUDA_MAX_DEVICES of llama.cpp."""
 _EXAMPLES = "rtx-3060, rtx-3090x2 for two, or 24GiB@936GB/s"
+GIVEN_GPU = "a GPU with the given memory"
+"""Name of a GPU described only by its memory."""
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -71,7 +73,7 @@ def describe_machine(
     devices = [device for text in gpus for device in parse_gpus(text, host.memory_bytes if host else None)]
     if vram is not None:
         memory_bytes = parse_size(vram)
-        devices = devices or [Device("a GPU with the given memory", 0, "")]
+        devices = devices or [Device(GIVEN_GPU, 0, "")]
         devices = [
             msgspec.structs.replace(each, memory_bytes=memory_bytes, memory_source="given", shared_bytes=None)
             for each in devices
@@ -117,7 +119,7 @@ def parse_gpus(text: str, ram_bytes: int | None = None) -> tuple[Device, ...]:
 
 def _gpu(text: str, ram_bytes: int | None) -> Device:
     if _SIZE.match(text) and (size := _sized(text)):
-        return Device("a GPU with the given memory", size[0], "given", size[1])
+        return Device(GIVEN_GPU, size[0], "given", size[1])
     try:
         known = find_device(text)
     except UsageError:

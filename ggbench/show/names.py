@@ -32,13 +32,15 @@ _MOST_FOLDERS = 3
 """Maximum number of folders in front of a file's name; if it is still ambiguous, the whole path is the name."""
 
 _NOISE = re.compile(
-    r"\b(?:NVIDIA|GeForce|AMD|Intel(?:\(R\))?|Apple) |\((?:R|TM)\)|(?: \d+-Core)? Processor\b| CPU\b| @ .*"
+    r"\b(?:NVIDIA|GeForce|AMD|Intel(?:\(R\))?|Apple) |\((?:R|TM)\)|(?: \d+-Core)? Processor\b| CPU\b| Graphics\b"
 )
 
 
 def short_device(name: str) -> str:
     """Return `RTX 3060` for `NVIDIA GeForce RTX 3060`, `Xeon 6248R` for `Intel(R) Xeon(R) 6248R CPU @ 3.00GHz`."""
-    return _NOISE.sub("", sanitize(name))
+    short = _NOISE.sub("", sanitize(name))
+    chip = short.partition(" @ ")[0]
+    return chip if any(map(str.isdigit, chip)) else short  # a virtual machine's CPU may have only a clock
 
 
 def model_name(subject: Subject) -> str:

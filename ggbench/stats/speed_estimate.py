@@ -248,14 +248,16 @@ for several users, any of these for one; memory bandwidth alone."""
 class SpeedEstimate(msgspec.Struct, frozen=True):
     """Latency of a step by position, and time of a prompt by its length, each with a 95 % interval.
 
-    With basis `bound` the value is the lower bound, and `high` is infinite.
+    With basis `bound` the value is the lower bound, and `high` is infinite. `KnownSpeeds.of`, `speed_at_depths` and
+    `with_sequences` return at least two steps. A run that shows only prompts or `rates` has none, so pass its estimate
+    to none of the functions that take a position of a decode.
     """
 
     basis: SpeedBasis
     source: str
     """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
     step_ms: tuple[tuple[int, Expected], ...] = ()
-    """Pairs of position and latency, ascending, at least two; empty for a run without decodes."""
+    """Pairs of position and latency, ascending."""
     prefill_ms: tuple[tuple[int, Expected], ...] = ()
     """Pairs of prompt length, from an empty context, and time, ascending; empty if unknown."""
     is_steady: bool = True
@@ -267,7 +269,7 @@ class SpeedEstimate(msgspec.Struct, frozen=True):
     has_line: bool = True
     """Whether a line through the steps extends beyond the measured positions."""
     rates: tuple[float, float] | None = None
-    """Bytes/s at which a run read weights and KV cache; None if the limit or the line is unknown."""
+    """Bytes/s at which a run or forecast reads weights and KV cache; None if the limit or the line is unknown."""
     others: tuple[SpeedEstimate, ...] = ()
     """Less reliable estimates, for positions that this one does not cover."""
 

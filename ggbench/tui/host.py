@@ -167,8 +167,9 @@ class TaskScreen(Screen[None]):
                 take(result)
 
         def in_thread() -> None:
-            worker = get_current_worker()
-            fail = functools.partial(self.fail, task)
+            if get_current_worker().is_cancelled:  # before it began
+                return
+            worker, fail = get_current_worker(), functools.partial(self.fail, task)
             try:
                 for result in work():
                     if worker.is_cancelled:

@@ -332,10 +332,12 @@ class Library:
         rows = (self.row_of(best.candidate, best.meets) for best in ranked)
         self.rows = {row.name: row for row in rows}
 
-    def update(self, on_disk: Collection[tuple[str, str]]) -> None:
-        """Update the quants on this disk."""
-        self._on_disk = on_disk
-        self.rows = {name: replace(row, is_here=self._is_here(row.candidate)) for name, row in self.rows.items()}
+    def update(self, on_disk: Collection[tuple[str, str]]) -> bool:
+        """Update the quants on this disk; return whether one of them was planned as a file to download."""
+        self._on_disk, before = on_disk, self.rows
+        self.rows = {name: replace(row, is_here=self._is_here(row.candidate)) for name, row in before.items()}
+        arrived = (row.candidate.to_run for name, row in self.rows.items() if row.is_here and not before[name].is_here)
+        return any(file is not None and not file.is_here for file in arrived)
 
     def toggle_mark(self, name: str) -> None:
         if name in self.marks:

@@ -90,7 +90,7 @@ def test_damaged_lists_catalogs_and_caches_are_named(ggbench: Run, home: Path) -
     ran = ggbench("doctor", "--json")
 
     found = {each["code"]: f"{each['message']}: {each['hint']}" for each in ran.json["findings"]}
-    assert "models.toml, line 2: id has to be" in found["catalog.damaged"]
+    assert "models.toml, line 2: id: Expected" in found["catalog.damaged"]
     assert "places.json is damaged, so none of the folders" in found["places.damaged"]
     assert "places.broken-2.json" in found["places.set_aside"]
     assert codes(ran.json).count("cache.damaged") == 2

@@ -93,6 +93,13 @@ def test_inspect_says_what_a_projector_is(ggbench: Run, projector: Path) -> None
     assert (unknown.code, "unknown tensor types" in unknown.out) == (0, True)
 
 
+def test_inspect_of_a_folder_says_what_lists_its_models(ggbench: Run, tmp_path: Path) -> None:
+    (folder := tmp_path / "my models").mkdir()
+    refused = ggbench("inspect", folder)
+    assert refused.code == 2
+    assert f"its models are listed by: ggbench models --dir '{folder}'" in refused.err
+
+
 def test_inspect_of_a_download_that_stopped(
     ggbench: Run, tiny_twin: Path, tmp_path: Path, machine: FakeMachine
 ) -> None:

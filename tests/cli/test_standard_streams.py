@@ -32,6 +32,8 @@ def test_characters_that_an_encoding_lacks_are_escaped(stored: int, encoding: st
     assert sign in ran.stdout
     assert ran.stdout.isascii() == (encoding == "ascii")
     assert b"\\u901a\\u4e49" in ran.stdout
+    refused = ggbench(environ, "results", "show", "通义").stderr
+    assert (b"\\u901a\\u4e49" in refused, refused.startswith(b"Error: ")) == (True, True)
     document = ggbench(environ, "results", "show", str(stored), "--json")
     assert json.loads(document.stdout)["model"] == "通义"
 

@@ -97,10 +97,14 @@ def test_the_other_commands_take_them_too(ggbench: Run, plant: Plant, tiny_twin:
     assert "--flash-attn off" in stored.command
 
 
-def test_where_nothing_is_faster_the_defaults_are_the_answer(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
+def test_where_nothing_is_faster_the_defaults_are_the_answer(
+    ggbench: Run, plant: Plant, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ggbench.decisions.pick.drafts.speculate_command", lambda *_: "DRAFTS")
     plant(effects={**SLOWER, ("flash_attn", "off"): 1.3})
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
     assert (ran.code, ran.json["best"], ran.json["gain"], ran.json["has_gain"]) == (0, {}, {}, False)
+    assert "To measure whether a draft model pays: DRAFTS" in ran.err
     assert "no setting beats the defaults" in ggbench("results", "show", 1).out
     decoded = ggbench("decode", tiny_twin, "-n", "300", "--tuned")
     assert decoded.code == 0
@@ -220,10 +224,13 @@ def test_a_low_w_points_to_tune(
     assert "uses the settings" not in ggbench("decode", tiny_twin, "-n", "600", "--tuned").err
 
 
-def test_a_model_that_does_not_fit_is_refused(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
+def test_a_model_that_does_not_fit_is_refused(
+    ggbench: Run, plant: Plant, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     planted = plant()
+    monkeypatch.setattr("ggbench.decisions.pick.drafts.speculate_command", lambda *_: "DRAFTS")
     ran = ggbench("tune", tiny_twin, *TUNE, "--memory-limit", "2MiB")
-    assert (ran.code, planted.n_measured) == (3, 0)
+    assert (ran.code, planted.n_measured) == (3, 0) and "DRAFTS" not in ran.err
 
 
 @pytest.mark.parametrize(

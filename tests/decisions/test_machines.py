@@ -1,11 +1,14 @@
 """Which of several machines to choose for a model, from their plans."""
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from ggbench.decisions.machines import PLAN_MACHINES, choose_machine, machine_names, machines_report
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.machine.description import GIVEN_GPU
 from ggbench.sizing.plan_record import Budget, Change, EnginePlan, PlannedForecast, PlanRow
+from ggbench.stats.decode_timing import Bandwidth
 from tests.cli.validation import check_document
 
 GIB = 1 << 30
@@ -67,7 +70,23 @@ def test_a_machine_that_is_too_small_is_not_chosen_for_its_speed() -> None:
     assert "~ 25.0 (20.8–30.0) ✗" in text
     assert "fits with -ctk q8_0 -ctv q8_0" in text
     assert "left: beside a reserve of 1.00 GiB on each (--reserve)" in text
-    assert "fits on none of them: RTX 3060 12.0 GiB lacks" in text_of(CARDS, [row(1.0, 0, fits=False)] * 2)
+    assert "fits on none of them at 16k: RTX 3060 12.0 GiB lacks" in text_of(CARDS, [row(1.0, 0, fits=False)] * 2)
+
+
+def test_the_only_machine_that_it_fits_on_needs_no_speed() -> None:
+    text = text_of(CARDS, [row(25.0, 0, fits=False), row(None, 60_160)])
+    assert text.startswith("q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k; RTX 3060 12.0 GiB lacks 1.00 GiB")
+
+
+def test_machines_of_one_description_are_kept_apart() -> None:
+    """The faster is chosen, not the last one."""
+    unnamed = [replace(machine(GIVEN_GPU, 24), bandwidth=Bandwidth(rate * 1e9, "given")) for rate in (936, 504, 504)]
+    assert machine_names(unnamed) == [
+        "GPU 24.0 GiB @ 936 GB/s", "GPU 24.0 GiB @ 504 GB/s", "GPU 24.0 GiB @ 504 GB/s (2)",
+    ]  # fmt: skip
+    text = text_of(unnamed[:2], [row(50.0, 60_160), row(28.0, 60_160)])
+    assert text.startswith("q4_k_m: GPU 24.0 GiB @ 936 GB/s holds 16k, ~ 50.0")
+    assert "1.79 times as fast as GPU 24.0 GiB @ 504 GB/s" in text
 
 
 def test_of_several_machines_one_may_be_left_out() -> None:

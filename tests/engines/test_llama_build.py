@@ -35,10 +35,11 @@ def test_build_flags_are_those_left_beside_the_library(tmp_path: Path) -> None:
         ("import sys; sys.exit('libcuda.so.1: cannot open shared object file')", "libcuda.so.1: cannot open shared"),
         (r"import os; os.write(2, b'\n\x1b[2Jvk: lost\n'); os.abort()", "was killed by SIGABRT: [2Jvk: lost"),
         ("import os; os.kill(os.getpid(), 9)", "its process was killed by SIGKILL"),
+        ("import os; os.kill(os.getpid(), 35)", "its process was killed by signal 35"),
         ("print('no JSON')", "loading it ended its process with 0"),
         ("import time; time.sleep(60)", "it did not load within 1 s"),
     ],
-    ids=["says why", "aborts", "is killed", "garbage", "hangs"],
+    ids=["says why", "aborts", "is killed", "real-time signal", "garbage", "hangs"],
 )
 def test_a_build_that_cannot_be_loaded_says_why(script: str, problem: str) -> None:
     build = describe_llama_build((sys.executable, "-c", script), timeout_s=1 if "sleep" in script else 30)

@@ -3,7 +3,7 @@
 import io
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,7 @@ from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished, PointMeasured
 from ggbench.runs.run import Run
+from ggbench.runs.session import Session
 from ggbench.show.figures import PlottedRun
 from ggbench.sizing import layer_sample
 from ggbench.sizing.layer_sample import StepCost, step_cost
@@ -145,6 +146,26 @@ def test_a_large_model_that_is_not_here_follows_from_twins_of_some_layers(absent
     assert list(forecasts_dir().iterdir()) == [] and all(worker.closed for worker in workers)
 
 
+def test_twins_that_share_a_worker_are_loaded_once_a_round(
+    absent: Target, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = layer_twins.TwinWorkers.__init__
+
+    def sharing(self: layer_twins.TwinWorkers, session: Session, paths: Sequence[Path], draft: Path) -> None:
+        shared(self, session, paths, draft)
+        self.shares_one, self._own = True, []
+
+    monkeypatch.setattr(layer_twins.TwinWorkers, "__init__", sharing)
+    rig, workers = fake_rig(None, {number: _Costly().worker() for number in range(9)})
+    rounds = [
+        each.observation
+        for each in run_job(rig, Job(EXPERIMENT, absent, LlamaConfig(), SETTINGS, draft=target))
+        if isinstance(each, PointMeasured) and isinstance(each.observation, SpeculationRound)
+    ]
+    loads = [request for worker in workers for request in worker.requests if isinstance(request, LoadModel)]
+    assert len(rounds) == 2 * 2 * 5 and sum(not each.dry for each in loads) == 1 + 1 + 5
+
+
 def test_where_it_hurts_is_said_first(target: Target, tiny_twin: Path) -> None:
     """A draft as slow as its model can never pay."""
     run, _, _ = _run(target, target, _Costly(BASE_NS + _layers_ns(tiny_twin)))
@@ -195,6 +216,14 @@ def test_rounds_in_which_the_smaller_twin_took_as_long_are_dropped() -> None:
     assert not [*measured_steps(rounds[2:], layers)], "one round is left"
 
 
+def _published(run: Run, spec_type: str) -> bool:
+    found = _result(run)
+    console = Console(width=80, file=io.StringIO())
+    console.print(PRESENTER.details(replace(run, result=replace(found, pair=replace(found.pair, spec_type=spec_type)))))
+    assert isinstance(console.file, io.StringIO)
+    return "others' lengths" in console.file.getvalue()
+
+
 def test_the_page_is_readable_at_80_columns(target: Target) -> None:
     run, _, _ = _run(target, target, _Costly(), SpeculateSettings())
     drafted = TextDrafted(192, 80_000_000, 100_000_000, [3, 0, 2, 1] * 48, 2)
@@ -208,6 +237,7 @@ def test_the_page_is_readable_at_80_columns(target: Target) -> None:
     rows = [line.split()[:2] for line in lines if line[:5].strip().isdigit()]
     assert rows == [["0", str(k)] for k in N_DRAFTED]
     assert sum("others' lengths" in line for line in lines) == 1
+    assert _published(run, "draft-eagle3") and not _published(run, "draft-dspark")
 
 
 def test_reading_new_files_for_the_first_time_is_no_disturbance(target: Target) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,9 +47,9 @@ def two_front_ends(seconds: float, draw: random.Random, folder: Path, model: Pat
         ]  # fmt: skip
         for tui in tuis:
             _end(row, tui)
-    except (SystemExit, OSError, psutil.NoSuchProcess) as error:
+    except (SystemExit, OSError, psutil.NoSuchProcess, subprocess.TimeoutExpired) as error:
         row.hangs += 1
-        row.fault(f"a TUI ended, or was silent: {error}")
+        row.fault(f"a TUI or a command ended, or was silent: {error}")
     finally:
         for tui in tuis:
             tui.process.kill()
@@ -85,12 +86,12 @@ def _command(row: Trials, draw: random.Random, folder: Path, model: Path, kept: 
     words = draw.choice(
         (
             words_of_decode,
-            ["results", "--json"], ["results", "show", newest], ["compare", newest, "1"],
+            ["results", "--json"], ["results", "show", newest], ["compare", *map(str, sorted(kept)[-2:])],
             ["import", str(peer)], ["export", newest, "--format", "json", "-o", str(folder / "e.json"), "--force"],
             ["results", "rm", newest, "--yes"],
         )
     )  # fmt: skip
-    if not kept and newest in words[1:]:
+    if (not kept and newest in words[1:]) or (words[0] == "compare" and len(kept) < 2):
         words = words_of_decode
     with started(words) as process:
         workers = workers_of(process)
@@ -101,8 +102,7 @@ def _command(row: Trials, draw: random.Random, folder: Path, model: Path, kept: 
     if process.returncode:
         row.fault(f"{' '.join(words[:2])}: exit code {process.returncode}, {err[-200:]}")
     elif words[0] == "decode":
-        run = json.loads(out)["rows"][0]
-        kept[run["run_id"]] = 40
+        kept[json.loads(out)["run_id"]] = 40
     elif words[1:2] == ["rm"]:
         del kept[int(newest)]
 

@@ -49,16 +49,16 @@ class Trial:
 
 
 ROWS: dict[str, Callable[[Trial], Trials]] = {
-    "headers": lambda t: headers.damaged_headers(160 if t.is_quick else 10_000, t.draw, t.folder, t.real),
+    "headers": lambda t: headers.damaged_headers(100 if t.is_quick else 10_000, t.draw, t.folder, t.real),
     "plans": lambda t: headers.damaged_plans(1 if t.is_quick else 40, t.draw, t.folder),
-    "stores": lambda t: stores.damaged_stores(60 if t.is_quick else 1000, t.draw, t.folder),
+    "stores": lambda t: stores.damaged_stores(40 if t.is_quick else 1000, t.draw, t.folder),
     "caches": lambda t: stores.damaged_caches(40 if t.is_quick else 600, t.draw, t.folder),
     "profiles": lambda t: doors.damaged_profiles(20 if t.is_quick else 1000, t.draw, t.folder, t.model),
     "rows": lambda t: doors.damaged_rows(12 if t.is_quick else 1000, t.draw, t.folder),
     "published": lambda t: doors.damaged_published(4 if t.is_quick else 1000, t.draw),
     "catalogs": lambda t: doors.damaged_catalogs(20 if t.is_quick else 1000, t.draw, t.folder),
     "notes": lambda t: doors.damaged_notes(20 if t.is_quick else 1000, t.draw, t.folder, t.model),
-    "machines": lambda t: descriptions.described_machines(20 if t.is_quick else 2500),
+    "machines": lambda t: descriptions.described_machines(10 if t.is_quick else 2500),
     "network": lambda t: network.network_faults(t.folder, 3 if t.is_quick else None),
     "names": lambda t: names.hostile_names(t.folder, dict(list(names.NAMES.items())[:1]) if t.is_quick else None),
     "terminals": lambda t: terminals.narrow_terminals(t.model, is_quick=t.is_quick),

@@ -6,11 +6,12 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.machine.known_devices import known_devices
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import all_columns, column_of
-from ggbench.show.names import model_names, unambiguous_names
+from ggbench.show.names import model_names, short_device, unambiguous_names
 from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import LatencySummary, LineFit
 from tests.fakes.measured import with_run, with_subject
@@ -63,6 +64,26 @@ def test_two_quants_of_one_name_in_a_repo_are_named_by_their_files() -> None:
     ]
     assert model_names([*subjects[:2], replace(subjects[0], file="")]) == ("org/name",) * 3
     assert model_names(subjects)[1:] == ("org/name x-Q4_K_M.gguf", "org/name x-i1-Q4_K_M.gguf")
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("NVIDIA GeForce RTX 3060", "RTX 3060"), ("Apple M2 Max", "M2 Max"),
+        ("AMD Ryzen 9 7950X 16-Core Processor", "Ryzen 9 7950X"),
+        ("Intel(R) Arc(TM) A770 Graphics (DG2)", "Arc A770 (DG2)"), ("AMD Radeon 780M Graphics", "Radeon 780M"),
+        ("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "Xeon Platinum 8481C"),
+        ("Intel(R) Xeon(R) Processor @ 2.20GHz", "Xeon @ 2.20GHz"),
+        ("Intel(R) Xeon(R) CPU @ 2.20GHz", "Xeon @ 2.20GHz"),
+    ],
+)  # fmt: skip
+def test_a_device_loses_only_what_others_share(name: str, short: str) -> None:
+    assert short_device(name) == short
+
+
+def test_known_devices_have_distinct_short_names() -> None:
+    names = {device.name for device in known_devices()}
+    assert len(set(map(short_device, names))) == len(names)
 
 
 def test_compared_quants_have_the_shortest_names_that_differ(completed: QuantSummary, twin: QuantSummary) -> None:

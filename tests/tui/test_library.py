@@ -23,6 +23,7 @@ from ggbench.sizing.plan_record import Budget, PlannedForecast
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
 from ggbench.tui.model_list import grouped, list_models
+from ggbench.tui.screens.pick import PickScreen
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.widgets.quants_table import QuantsTable
 from tests.fakes.candidates import measured_loss, turn_of
@@ -288,7 +289,7 @@ def test_any_column_sorts(app: App, planner: FakePlanner, drive: Drive) -> None:
     drive(app, steps)
 
 
-def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
+def test_a_click_chooses_and_opens_the_pick(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         await pilot.click(ModelList, offset=(3, 3))
         await settle(app, pilot)
@@ -296,7 +297,7 @@ def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
         await pilot.click(QuantsTable, offset=(5, 2))
         await pilot.click(QuantsTable, offset=(5, 2))
         await settle(app, pilot)
-        assert "1 marked" in words_of(app)
+        assert isinstance(app.screen, PickScreen)
 
     drive(app, steps)
 

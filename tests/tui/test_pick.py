@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from textual.pilot import Pilot
+from textual.widgets import DataTable
 
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.record import Candidate
@@ -14,11 +15,12 @@ from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.targets import FileToRun
 from ggbench.tui.app import GgbenchApp
+from ggbench.tui.host import ModelsChanged, RunStored
 from ggbench.tui.measuring import RunRequest
 from ggbench.tui.screens.library import LibraryScreen
 from tests.fakes.candidates import candidate
-from tests.fakes.driving import check_snapshot, press, words_of
-from tests.fakes.library import FakePlanner
+from tests.fakes.driving import check_snapshot, press, settle, words_of
+from tests.fakes.library import FakePlanner, local
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -71,8 +73,9 @@ def test_the_whole_decision_is_a_key_away(app: App, drive: Drive) -> None:
         assert "★ q4_k_m" in words
         pull, run = "ggbench pull small-0.6b q4_k_m", "llama-server -m /cache/small-q4_k_m.gguf -c 8192 -ngl 999 -np 1"
         assert f" {pull}\n {run}" in words
-        await press(app, pilot, "y")
+        words = await press(app, pilot, "y")
         assert app.clipboard == f"{pull}\n{run}"
+        assert "the file is not here" in words
         await press(app, pilot, "o")
         assert app.clipboard.startswith(
             "cat > Modelfile <<'EOF'\nFROM /cache/small-q4_k_m.gguf\nPARAMETER num_ctx 8192\n"
@@ -125,6 +128,36 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
         assert selection == [("small-0.6b", ("q4_k_m",))]
         await press(app, pilot, "P", "p")
         assert started[1] == (None, [("small-0.6b", ("q4_k_m",))])
+
+    drive(app, steps)
+
+
+def test_a_downloaded_file_and_a_run_renew_an_open_pick(
+    app: App, drive: Drive, planner: FakePlanner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "tab", "j", "enter")
+        assert shown(app) == "PickScreen"
+        cursor = app.screen.query_one(DataTable).cursor_row
+        assert cursor > 0
+        here = [replace(each, to_run=replace(each.to_run, is_here=True)) for each in CANDIDATES if each.to_run]
+        path = Path("/cache/small-q4_k_m.gguf")
+        found = [local("small-0.6b", "q4_k_m", paths=(path,))]
+        monkeypatch.setattr(app, "services", replace(app.services, local_models=lambda: found))
+        planner.rows_of["small-0.6b"] = here
+        app._screens["library"].post_message(ModelsChanged())
+        await settle(app, pilot)
+        assert planner.n_forgotten == 1
+        await press(app, pilot, "y")
+        assert app.clipboard.startswith("llama-server -m /cache/")
+        await press(app, pilot, "2")
+        n_asked = len(planner.asked)
+        app._screens["library"].post_message(RunStored())
+        await settle(app, pilot)
+        assert len(planner.asked) == n_asked
+        await press(app, pilot, "1")
+        assert len(planner.asked) == n_asked + 1
+        assert shown(app) == "PickScreen"
 
     drive(app, steps)
 

@@ -1,7 +1,7 @@
 """The planner over the real llama.cpp, and over workers that record its requests."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import msgspec.structs
@@ -9,7 +9,7 @@ import pytest
 
 from ggbench.decisions.pick.candidates import PickRequest
 from ggbench.decisions.pick.needs import ChatTurn, Needs
-from ggbench.decisions.pick.record import Candidate
+from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
@@ -61,8 +61,14 @@ def needing(n_ctx: int, *, is_here: bool = True) -> PickRequest:
     return PickRequest(Needs(workload, given_n_ctx=n_ctx), budget, LlamaConfig(), caches)
 
 
-def candidates_of(steps: Iterable[tuple[Candidate, ...]]) -> list[Candidate]:
-    return [each for step in steps for each in step]
+def decided(steps: Generator[tuple[Candidate, ...], None, Pick | None]) -> tuple[list[Candidate], Pick | None]:
+    """Return all candidates, and the pick."""
+    picks: list[Pick | None] = []
+
+    def yielded() -> Iterator[tuple[Candidate, ...]]:
+        picks.append((yield from steps))
+
+    return [each for step in yielded() for each in step], picks[0]
 
 
 def test_other_needs_read_no_header_again(
@@ -81,7 +87,9 @@ def test_other_needs_read_no_header_again(
     monkeypatch.setattr("ggbench.tui.planner.resolve_headers", counted)
     with Store.open(tmp_path / "results.sqlite") as store:
         for n_ctx in (512, 1024):
-            assert candidates_of(planner.decide(str(tiny_twin), (), needing(n_ctx), store))
+            candidates, pick = decided(planner.decide(str(tiny_twin), (), needing(n_ctx), store))
+            assert pick is not None
+            assert [each.candidate.name for each in pick.checked] == [each.name for each in candidates]
     planner.close()
     assert asked == [str(tiny_twin)]
 
@@ -102,7 +110,7 @@ def test_what_was_forecast_is_expected(
         store.add(Run(head=head, outcome=Outcome.COMPLETED, result=ForecastResult("twins", None, None, tok_s)))
         planner = Planner(offline, start)
         found = [planner.decide(str(tiny_twin), (), needing(4096, is_here=here), store) for here in (True, False)]
-        planned, elsewhere = (candidates_of(each) for each in found)
+        planned, elsewhere = (decided(each)[0] for each in found)
     assert planned[0].row.expected is not None
     assert (planned[0].row.expected.basis, planned[0].row.expected.speed_basis) == ("twins", "forecast")
     assert elsewhere[0].row.expected is None
@@ -146,7 +154,8 @@ def test_the_models_of_a_server_are_candidates_without_a_plan(
     offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker]
 ) -> None:
     with TestEndpoint(AnyLength("llama_server")) as endpoint:
-        (found,) = candidates_of(Planner(offline, start).decide(endpoint.url, (), needing(512), None))
+        (found,), pick = decided(Planner(offline, start).decide(endpoint.url, (), needing(512), None))
+    assert pick is None
     assert found.selector == found.row.model
     assert (found.row.provenance, found.row.fits, found.row.needed_bytes) == ("endpoint", None, None)
     assert found.row.n_params is not None

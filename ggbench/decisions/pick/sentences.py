@@ -81,9 +81,9 @@ def reason(pick: Pick) -> tuple[str, ...]:
         sentences.append(f"Not known: {'; '.join(figures)}.")
     if chosen.unknown:
         is_said = pick.needs.prefer == "balanced" and own.speed is not None and own.speed.is_bound
-        unknown = [wanted_text(each) for each in chosen.unknown if not (is_said and each.need == "speed")]
-        if unknown:
-            sentences.append(f"Whether it meets {in_words(unknown)} is not known.")
+        unsaid = [wanted_text(each) for each in chosen.unknown if not (is_said and each.need == "speed")]
+        if unsaid:
+            sentences.append(f"Whether it meets {in_words(unsaid)} is not known.")
     sentences += _beyond_training(own)
     if close := [each.need for each in chosen.checks if each.is_close]:
         sentences.append(f"The interval of its {in_words(close)} includes the limit.")

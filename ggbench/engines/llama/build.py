@@ -10,14 +10,13 @@ import ctypes
 import importlib.util
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 
-from ggbench.text import shorten
+from ggbench.text import shorten, signal_name
 
 
 def build_command(cmake_args: str, backend: str = "") -> str:
@@ -104,7 +103,7 @@ def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = 60.0)
     except msgspec.DecodeError:
         said = shorten(child.stderr.decode(errors="replace").strip().rpartition("\n")[2], 200)
         if child.returncode < 0:
-            killed = f"{KILLED}{signal.Signals(-child.returncode).name}"
+            killed = f"{KILLED}{signal_name(-child.returncode)}"
             return LlamaBuild(problem=f"{killed}: {said}" if said else killed)
         return LlamaBuild(problem=said or f"loading it ended its process with {child.returncode}")
 

@@ -183,7 +183,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     cpu_moe: Annotated[bool, Option("-cmoe", heading="memory")] = False
     """Keep the expert weights of all layers in main memory."""
     n_cpu_moe: Annotated[int, Option("-ncmoe", kind=_LAYERS, shown="", heading="memory")] = 0
-    """Keep experts of N layers in main memory, from the first on."""
+    """Keep the experts of the first N layers: their weights stay in main memory."""
     override_tensor: Annotated[tuple[str, ...], Option("-ot", kind=_OVERRIDES, is_repeated=True, heading="memory")] = ()
     """Place tensors whose names match a regex in a buffer type, e.g. '\\.ffn_up=CPU'."""
     threads: Annotated[int | None, Option("-t", kind=THREADS, heading="model")] = None

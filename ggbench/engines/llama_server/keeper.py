@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(command: list[str]) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash leaves no file in the user's folder
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def prepare() -> None:

@@ -153,24 +153,27 @@ def _rounds(
         if number >= FEWEST_ROUNDS and 2 * now - round_began - started > settings.within_s:
             break
         round_began = now
-        for n_depth in depths if number >= 0 else depths[:1]:
-            text = f"round {number + 1} of {MOST_ROUNDS}" if number >= 0 else "warm-up"
+        text = f"round {number + 1} of {MOST_ROUNDS}" if number >= 0 else "warm-up"
+        places = [(n_depth, twin) for n_depth in (depths if number >= 0 else depths[:1]) for twin in range(n_twins)]
+        if workers.shares_one:  # which loads a twin at each change: begin with the one that is open
+            places.sort(key=lambda place: place[1], reverse=number % 2 == 0)
+        passes: list[Speculated] = []
+        for n_depth, twin in places:
             yield Working("probe", max(0, number), MOST_ROUNDS, text)
-            for twin in range(n_twins):
-                began = time.monotonic()
-                workload = Speculate(n_depth, settings.timed_k, _N_SINGLE, n_passes, repeats_token)
-                events, ending = workers.run(twin, workload)
-                if not isinstance(ending, Completed):
-                    return ending
-                if number >= 0:
-                    passes = [each for each in events if isinstance(each, Speculated)]
-                    found = SpeculationRound(number, n_depth, _medians(passes), twin)
-                    session.recorder.observe(found)
-                    session.recorder.keep_readings()
-                    yield PointMeasured("", found)
+            workload = Speculate(n_depth, settings.timed_k, _N_SINGLE, n_passes, repeats_token)
+            events, ending = workers.run(twin, workload)
+            if not isinstance(ending, Completed):
+                return ending
+            passes = [each for each in events if isinstance(each, Speculated)]
+            if number >= 0:
+                found = SpeculationRound(number, n_depth, _medians(passes), twin)
+                session.recorder.observe(found)
+                session.recorder.keep_readings()
+                yield PointMeasured("", found)
         if number < 0:
             session.recorder.skip_readings()  # loading reads files that were just written
-            n_passes = min(_MOST_PASSES, max(1, round(_REQUEST_S / (time.monotonic() - began))))
+            pass_s = sum(sum(each.single_ns) + sum(step.step_ns for step in each.steps) for each in passes) / 1e9
+            n_passes = min(_MOST_PASSES, max(1, round(_REQUEST_S / max(pass_s, 1e-9))))
     return Completed()
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from ggbench.engines.events import Continued
+from ggbench.engines.llama.defaults import DRAFT_TOKENS
 from ggbench.errors import UsageError
 from ggbench.fields import DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind, Option
 from ggbench.models.subject import Subject
@@ -43,7 +44,8 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-k --spec-draft-n-max",
-            "Numbers of tokens to draft in a step, e.g. 3,8. Default: 1,2,3,4,6,8,16; of a server, its own, 3.",
+            "Numbers of tokens to draft in a step, e.g. 3,8. "
+            f"Default: {','.join(map(str, N_DRAFTED))}; with a server, its own, {DRAFT_TOKENS}.",
             TOKEN_LIST,
         ),
     ] = ()
@@ -52,7 +54,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-d --n-depth",
-            "Tokens already in the cache, e.g. 0,4k; those beyond the training context are left out.",
+            "Measure with N tokens in the cache, e.g. 0,4k; those beyond the training context are left out.",
             DEPTH_LIST,
         ),
     ] = (0, 4096)

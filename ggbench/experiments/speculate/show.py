@@ -21,6 +21,7 @@ from ggbench.experiments.speculate.record import (
 )
 from ggbench.experiments.speculate.verdict import (
     ACCEPTANCES,
+    METHODS,
     PublishedGain,
     needed_acceptance,
     published_gains,
@@ -270,7 +271,7 @@ def _texts_table(texts: Sequence[DraftedText], width: int) -> RenderableType:
 
 def _published_facts(found: SpeculateResult) -> list[tuple[str, str]]:
     """Return the speed-up at the lengths that others published for this method; other methods have other costs."""
-    method = found.pair.spec_type.removeprefix("draft-").replace("simple", "draft") or "draft"
+    method = METHODS.get(found.pair.spec_type or "draft-simple")
     gains = [each for each in published_gains(found) if each.figure.method == method]
     if not gains:
         return []

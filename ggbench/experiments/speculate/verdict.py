@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import shlex
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import server_flags
 from ggbench.experiments.speculate.record import DraftedText, SpeculateResult, SpeculationCase
-from ggbench.models.published.acceptance import Acceptance, load_acceptance
+from ggbench.models.published.acceptance import Acceptance, Method, load_acceptance
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.show.text import expected_text
@@ -24,8 +24,11 @@ from ggbench.units import format_count, format_number, format_percent
 
 ACCEPTANCES = (0.5, 0.7, 0.9)
 """Shares of drafted tokens accepted, each after those before, for which the fastest k is named."""
-_METHODS = ("draft", "mtp", "eagle3", "dflash", "ngram")
-"""Methods that llama.cpp has; others draft trees of tokens."""
+METHODS: Mapping[str, Method] = {
+    "draft-simple": "draft", "draft-mtp": "mtp", "draft-eagle3": "eagle3", "draft-dflash": "dflash",
+    "ngram-simple": "ngram",
+}  # fmt: skip
+"""Published methods that llama.cpp has, by its types of drafts; others draft trees of tokens."""
 
 
 def needed_acceptance(case: SpeculationCase) -> float | None:
@@ -139,9 +142,9 @@ class PublishedGain(msgspec.Struct, frozen=True):
 
 
 def published_gains(found: SpeculateResult) -> tuple[PublishedGain, ...]:
-    """Return the gains at the least depth, in the order of `_METHODS`; none of lengths beyond the measured k."""
+    """Return the gains at the least depth, in the order of `METHODS`; none of lengths beyond the measured k."""
     cases = found.at(found.depths[0]) if found.depths else ()
-    rows = [row for method in _METHODS for row in load_acceptance() if row.method == method]
+    rows = [row for method in METHODS.values() for row in load_acceptance() if row.method == method]
     able = ((row, [case for case in cases if case.k + 1 >= row.mean_len]) for row in rows)
     return tuple(_gain(row, reaching) for row, reaching in able if reaching)
 

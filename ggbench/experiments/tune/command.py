@@ -6,7 +6,7 @@ import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import MeasureRequest, measuring_options, plot_option, settings_options
-from ggbench.errors import UsageError
+from ggbench.errors import ExitCode, UsageError
 from ggbench.experiments.tune.record import TuneSettings
 
 
@@ -49,7 +49,7 @@ def command(settings: TuneSettings, plot: bool, asked: MeasureRequest) -> None:
         raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
     show_measured(measured, plot=plot)
-    for job in measured.jobs:
+    for job in measured.jobs if measured.exit_code is ExitCode.DONE and settings.objective != "prefill" else ():
         if line := speculate_command(*job.target.named):
-            asked.output.notice(f"Whether a draft pays is measured by: {line}")
+            asked.output.notice(f"To measure whether a draft model pays: {line}")
     measured.leave()

@@ -44,7 +44,8 @@ class LibraryScreen(StartScreen):
     CSS_PATH = "library.tcss"
     HELP = (
         "Choose a model on the left; its quants are planned before any download, each run in the best way for your "
-        "needs (e), and listed as they would be picked: ★ is the pick, P says why. Those that miss a need are dim.\n\n"
+        "needs (e), and listed as they would be picked: ★ is the pick, enter or P says why. Those that miss a need are "
+        "dim.\n\n"
         "Bold was measured here. ~ is an estimate: a speed from other runs, a loss published for other models. Dim "
         "with ≤ is what the memory's bandwidth allows at most, with ≥ the loss without that of the KV cache.\n\n"
         "tok/s: speed of the answer. context: the longest that fits, k for 1,024 tokens; * is beyond the training. "
@@ -140,7 +141,10 @@ class LibraryScreen(StartScreen):
             self.catalog, listed, local = read
             if local is not None:
                 self._n_here = sum(entry.section in _HERE for entry in listed)
-                self.library.update(quants_on_disk(local, self.catalog))
+                has_arrived = self.library.update(quants_on_disk(local, self.catalog))
+                if has_arrived and self.machine is not None:
+                    self.machine.planner.forget()  # the files found before the download
+                    self.plan_when_shown()
             self.show_rows()
             self._left.list_models(listed, is_complete=local is not None)
 
@@ -196,6 +200,9 @@ class LibraryScreen(StartScreen):
         self.query_one(MemoryBar).shown = None if chosen is None else (chosen.title, chosen.plan)
 
     @on(DataTable.RowSelected, "#quants")
+    def _open_pick(self) -> None:
+        self.action_pick()
+
     def action_mark(self) -> None:
         if (chosen := self.chosen) is not None:
             self.library.toggle_mark(chosen.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from textual import on
@@ -20,7 +20,10 @@ from ggbench.runs.experiment import Experiment, experiment_of
 from ggbench.text import sanitize
 from ggbench.tui.measuring import EXPERIMENTS, Choices, Chosen, PastRuns, RunRequest
 from ggbench.tui.screens.forms import ChoiceField, FormDialog, FormField, option_fields, options_form
-from ggbench.units import format_bytes
+from ggbench.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from ggbench.runs.run import Settings
 
 
 def _engine(text: str) -> str:
@@ -99,13 +102,24 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
     def _show_cost(self) -> None:
         """Show what the run takes as filled in so far; nothing while a text cannot be parsed."""
         try:
-            cost = self._request(self.given()).cost(self._chosen, self._past)
+            request = self._request(self.given())
+            cost = request.cost(self._chosen, self._past)
         except UsageError:
             cost = ""
+        else:
+            self._show_defaults(request.options)
         self.query_one("#cost", Static).update(cost)
         if self._error:
             self._error = ""
             self.explain()
+
+    def _show_defaults(self, options: Settings) -> None:
+        """Show the numbers that empty fields stand for, which may follow from other fields."""
+        for field in self.fields:
+            editor, value = self.editor(field), getattr(options, field.name, None)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if isinstance(editor, Input) and not editor.value and field.placeholder == "default" and is_number:
+                editor.placeholder = format_count(value) if isinstance(value, int) else field.text(value)
 
     def _keep_texts(self) -> None:
         texts = {field.name: text for field in self.fields[1:] if (text := self.editor(field).value.strip())}

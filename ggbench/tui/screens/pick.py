@@ -85,7 +85,7 @@ class PickScreen(Screen[None]):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "show_all", "All commands", show=False, tooltip="Show every way to run the row at the cursor"),
-        Binding("y", "copy", "Copy command", tooltip="Copy the commands that download and run the row at the cursor"),
+        Binding("y", "copy", "Copy command", tooltip="Copy the llama-server command of the row at the cursor"),
         Binding("o", "copy_modelfile", "Ollama", tooltip="Copy its Modelfile for Ollama and the commands that use it"),
         Binding("p", "pull", "Pull", tooltip="Download the row at the cursor"),
         Binding("b", "measure", "Measure", tooltip="Time a decode of the row at the cursor, as planned"),
@@ -95,8 +95,10 @@ class PickScreen(Screen[None]):
         Binding("k", "app.simulate_key('up')", show=False),
     ]
 
-    def __init__(self, task: PickTask, pick: Pick) -> None:
+    def __init__(self, task: PickTask, pick: Pick, cursor: tuple[str, ...] | None = None) -> None:
+        """`cursor` is the name of the candidate to start at."""
         super().__init__()
+        self._cursor = cursor
         self._asked, self._pick = task, pick
         self._rows: list[tuple[str, Checked]] = []
 
@@ -133,7 +135,8 @@ class PickScreen(Screen[None]):
 
     def action_copy(self) -> None:
         if (commands := self._commands) is not None:
-            self.query_one(StatusMessage).copy_commands(commands.pull, commands.llama_server)
+            note = "the file is not here: the first downloads it" if commands.pull else ""
+            self.query_one(StatusMessage).copy_commands(commands.pull, commands.llama_server, note=note)
 
     def action_copy_modelfile(self) -> None:
         commands, status = self._commands, self.query_one(StatusMessage)
@@ -208,6 +211,8 @@ class PickScreen(Screen[None]):
             row = QuantRow(checked.candidate, meets=checked.meets)
             cells = (Text(column.text(row), style_of(column, row), justify=side_of(column)) for column in columns)
             table.add_row(Text(label, "dim" if checked.meets is False else ""), *cells)
+            if checked.candidate.name == self._cursor:
+                table.move_cursor(row=table.row_count - 1, animate=False)
         self.set_class(pick_figure(pick) is None, "-unplotted")
         self._show_commands()
         self.call_after_refresh(self._draw_plot)  # the height of the widgets above may change

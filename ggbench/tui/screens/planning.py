@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
-from textual import events, on
+from textual import on
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
@@ -57,7 +57,7 @@ class PlanScreen(TaskScreen):
         """The last screen that showed the whole pick."""
         self._is_draw_due = False
         self._is_stale = False
-        """Whether a run was stored since the plan, while another screen was shown."""
+        """Whether a run was stored or a file downloaded since the plan, while another mode was shown."""
 
     @property
     @abstractmethod
@@ -79,6 +79,9 @@ class PlanScreen(TaskScreen):
         if not self.card.is_here:
             return self.card.budget(host_of(self).setup.memory_limit_bytes)
         return None if self.machine is None else self.machine.budget
+
+    def on_mount(self) -> None:
+        self.app.mode_change_signal.subscribe(self, lambda _mode: self._plan_if_stale())
 
     def on_unmount(self) -> None:
         if self.machine is not None:
@@ -103,14 +106,17 @@ class PlanScreen(TaskScreen):
 
     @on(RunStored)
     def _take_results(self, message: RunStored) -> None:
-        """Plan again with what was measured, once this screen is shown; a run that began is not to be disturbed."""
+        """Plan again with what was measured, once the Library is shown; a run that began is not to be disturbed."""
         if message.is_over:
-            self._is_stale = True
-            self._plan_if_stale()
+            self.plan_when_shown()
 
-    @on(events.ScreenResume)
+    def plan_when_shown(self) -> None:
+        self._is_stale = True
+        self._plan_if_stale()
+
     def _plan_if_stale(self) -> None:
-        if self._is_stale and self.is_current:
+        """Plan if this screen is shown, or one that it opened, such as that of the pick."""
+        if self._is_stale and self in self.app.screen_stack:
             self.replan()
 
     def action_change_n_ctx(self, factor: float, added: int) -> None:

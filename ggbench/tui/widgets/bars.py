@@ -52,13 +52,13 @@ class StatusMessage(Static):
     def show_error(self, error: GgbenchError) -> None:
         self.show(f"✗ {error.message}", *([error.hint] if error.hint else []), error=True)
 
-    def copy_commands(self, *commands: str) -> None:
+    def copy_commands(self, *commands: str, note: str = "") -> None:
         """Copy commands to the clipboard, and show them for manual selection, as not every terminal allows copying."""
         # one per line: a line break within a command would run half of it when pasted
         lines = [line for line in map(sanitize, commands) if line]
         if lines:
             self.app.copy_to_clipboard("\n".join(lines))
-            count = counted(len(lines), "command")
+            count = f"{counted(len(lines), 'command')}{f' ({note})' if note else ''}"
             self.show(f"Copied {count}. If your terminal blocked that, select the text here with shift held:", *lines)
         else:
             self.show("No command is known.")
