@@ -71,7 +71,7 @@ def reason(pick: Pick) -> tuple[str, ...]:
         other = f"{_named(pick, first.candidate)} would come first, but whether {unknown} does is unknown"
         sentences.append(f"{name} meets the needs; {other}.")
     named = [first.candidate.name] if first is not None and first.missed else []
-    if against := [_why_not(each, pick) for each in pick.reasons if each.other.candidate.name not in named]:
+    if against := [_why_not(each, own, pick) for each in pick.reasons if each.other.candidate.name not in named]:
         sentences.append(f"{'; '.join(against)}.")
     if own.host_bytes is not None:
         sentences.append(_in_main_memory(own))
@@ -152,7 +152,7 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
     return f"{lost}, and it answers{whom} at {at}, faster than {reading}."
 
 
-def _why_not(reason: Reason, pick: Pick) -> str:
+def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
     other = reason.other.candidate
     name, share = _named(pick, other), None if reason.ratio is None else format_number(100 * reason.ratio, 2)
     match reason.kind:
@@ -173,7 +173,13 @@ def _why_not(reason: Reason, pick: Pick) -> str:
             at = f"has {share} % of the speed"
             if share is None:
                 at = f"answers at {tok_s_text(other)} tok/s" if other.speed else "has an unknown speed"
+            if reason.kind == "slower" and _is_unnoticed(other) and _is_unnoticed(own):
+                return f"{name} {at}, and nobody could tell them apart"
             return f"{name} {at}" + ("" if other.least_loss is None else f" and loses {loss_text(other)} nats")
+
+
+def _is_unnoticed(candidate: Candidate) -> bool:
+    return candidate.loss is not None and candidate.loss.value <= UNNOTICED_LOSS
 
 
 def _in_main_memory(candidate: Candidate) -> str:
