@@ -1,8 +1,8 @@
 """Known speeds of quants on this machine, without new measurements.
 
 They come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers, a
-profile of the machine, the share of the bandwidth that other models reach here, others' rows of llama-bench, or the
-bandwidth alone.
+profile of the machine, the share of the bandwidth that a run of the file or those of other models reach here, others'
+rows of llama-bench, or the bandwidth alone.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class KnownSpeeds:
         prefill_ms = prefills.prefill_ms if prefills is not None else ()
         known = [replace(each, prefill_ms=prefill_ms) for each in with_steps]
         if not known or not knows(known[0], POSITIONS[-1]):
-            bound = self._without_runs(file, setup)
+            own = min((each for each in found if each.rates), key=lambda each: not each.is_steady, default=None)
+            bound = self._without_runs(file, setup, own)
             known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms or bound.prefill_ms)]
         known.sort(key=lambda each: not each.has_line)
         return replace(known[0], others=tuple(known[1:])) if known else None
@@ -153,9 +154,10 @@ class KnownSpeeds:
             return False
         return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
 
-    def _without_runs(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
-        """Return the speed without runs of the file: by the machine's profile, by the share of the bandwidth that other
-        models reach here if one memory is read, by others' rows, or at the bandwidths.
+    def _without_runs(self, file: ModelFile, setup: LlamaConfig, own: SpeedEstimate | None) -> SpeedEstimate | None:
+        """Return the speed at positions that no run of the file measured: by the machine's profile; if one memory is
+        read, by the share of the bandwidth that a run of the file or, rather than an unsteady one, other models reach;
+        by others' rows; or at the bandwidths.
 
         A token reads from one memory after the other. None if a bandwidth is unknown, or the bytes read.
         """
@@ -168,7 +170,10 @@ class KnownSpeeds:
         if latencies is None:
             return None
         places = set(placement.read_bytes(POSITIONS[-1]))
-        shares = self.shares(setup) if places == ({0} if budget.on_gpu else {HOST}) else None
+        shares = None
+        if places == ({0} if budget.on_gpu else {HOST}):
+            mine = None if own is None or budget.bandwidth is None else _own_shares(own, budget.bandwidth.bytes_per_s)
+            shares = mine if own is not None and own.is_steady else self.shares(setup) or mine
         published = None if shares is not None else published_estimate(file, setup, budget)
         if published is not None:
             return published
@@ -179,7 +184,7 @@ class KnownSpeeds:
             return SpeedEstimate("bound", f"bandwidth: {in_words(list(sources))}", steps)
         first = latencies[1]
         steps = tuple((n, _at_shares(first, ms - first, shares)) for n, ms in latencies.items())
-        return SpeedEstimate("other runs", shares.source, steps)
+        return SpeedEstimate("other runs", shares.source, steps, is_steady=shares.is_steady)
 
 
 def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:
@@ -251,12 +256,17 @@ class BandwidthShares(msgspec.Struct, frozen=True):
     """Share reached when reading the cache."""
     seen: tuple[float, ...]
     """Share for the weights, by model."""
+    run: str = ""
+    """The only run, of the file itself: `run 12`; empty for other models."""
+    is_steady: bool = True
 
     @property
     def source(self) -> str:
         """Source of the shares: `this machine's other runs reach 41 to 52 % of the bound (5 models)`."""
         low, high = (format_number(100 * each, 2) for each in (min(self.seen), max(self.seen)))
         share = low if low == high else f"{low} to {high}"
+        if self.run:
+            return f"{self.run} reached {share} % of the bound"
         return f"this machine's other runs reach {share} % of the bound ({counted(len(self.seen), 'model')})"
 
 
@@ -275,9 +285,17 @@ def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> Bandw
     return BandwidthShares(_next_of(weights), _next_of(kv_cache), tuple(weights))
 
 
+def _own_shares(own: SpeedEstimate, bandwidth_bytes_per_s: float) -> BandwidthShares | None:
+    if own.rates is None:
+        return None
+    weights, kv_cache = ((rate / bandwidth_bytes_per_s,) for rate in own.rates)
+    return BandwidthShares(_next_of(weights), _next_of(kv_cache), weights, own.source, own.is_steady)
+
+
 def _next_of(shares: Sequence[float]) -> Expected:
     """Return the median and a 95 % prediction interval for one more share, up to 1; shares are taken as log-normal."""
     median = statistics.median(shares)
-    deviation = max(_LEAST_DEVIATION, statistics.stdev(math.log(each) for each in shares))
+    logarithms = [math.log(each) for each in shares]
+    deviation = max(_LEAST_DEVIATION, statistics.stdev(logarithms) if len(shares) > 1 else 0.0)
     factor = math.exp(2 * deviation * math.sqrt(1 + 1 / len(shares)))
     return Expected(median, median / factor, max(median, min(1.0, median * factor)))

@@ -98,7 +98,7 @@ def runs_of_file(store: Store, machine: str, header: str, shape: str) -> list[Ru
 
 
 def runs_with_rates(store: Store, machine: str) -> Iterator[Run]:
-    """Yield the newest completed run of each setting of a machine from which the rates of reading memory follow.
+    """Yield the newest steady run of each setting of a machine from which the rates of reading memory follow.
 
     The newest comes first. Raises StoreError.
     """
@@ -158,6 +158,6 @@ def _facts_of(stored: StoredRun) -> RunFacts:
         setting=setting_of(run) if is_own else None,
         header=stored.subject.header_sha256 or None,
         shape=stored.subject.shape_key or None,
-        has_rates=speed is not None and speed.rates is not None,
+        has_rates=speed is not None and speed.rates is not None and speed.is_steady,
         loss=repr(key) if key else None,
     )

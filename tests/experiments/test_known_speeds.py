@@ -194,6 +194,33 @@ def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None
     assert step_ms_at(_one(store, file, budget=faster), 1).value == pytest.approx(found.value)
 
 
+def test_an_unsteady_run_says_nothing_about_other_models(store: Store) -> None:
+    """Not even if it hides an older steady run of the same setting."""
+    file = _file()
+    for n_layer in (3, 4):
+        _add(store, _file(n_layer), _decode(_file(n_layer), 0.5))
+    before = step_ms_at(_one(store, file), 1)
+    for n_layer in (3, 4, 5):
+        _add(store, _file(n_layer), _decode(_file(n_layer), 0.01, unsteady="busy"))
+    assert step_ms_at(_one(store, file), 1) == before
+
+
+def test_a_run_without_a_line_says_what_share_its_own_file_reaches(store: Store) -> None:
+    """An unsteady one only if no other models say it."""
+    file, limit = _file(), decode_limit(_file(), BANDWIDTH)
+    lineless = replace(_decode(file), fit=None, latency=_latency(100 * limit.b_ms), unsteady="busy")
+    number = _add(store, file, lineless)
+    known = _one(store, file)
+    assert (known.basis, known.is_steady) == ("other runs", False)
+    assert known.source == f"run {number} reached 1.0 % of the bound"
+    assert step_ms_at(known, 1).value == pytest.approx(100 * limit.b_ms)
+    for n_layer in (3, 4):
+        _add(store, _file(n_layer), _decode(_file(n_layer), 0.5))
+    assert _one(store, file).is_steady
+    _add(store, file, replace(lineless, unsteady=""))
+    assert "reached 1.0 %" in _one(store, file).source
+
+
 @pytest.mark.parametrize(
     "changed",
     [

@@ -7,6 +7,7 @@ from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.neighbours import with_neighbours
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate
+from ggbench.decisions.pick.sentences import reason
 from ggbench.sizing.plan_record import PlannedSpeed
 from tests.fakes.candidates import candidate, turn_of
 
@@ -54,6 +55,21 @@ def test_a_setting_that_nobody_tried_is_no_better_than_its_neighbours() -> None:
     assert next_to_measure(pick, ()) is estimated[1]
     unmeasured = found[1:]
     assert with_neighbours(unmeasured) == unmeasured
+
+
+def test_a_setting_that_nobody_tried_does_not_beat_its_estimated_twin_by_a_bound() -> None:
+    """The default was measured at another depth, by an unsteady run; -fa off and other quants are not above it."""
+    default = _bounded("q8_0", "f16", 119, 0.634)
+    assert default.speed is not None
+    speed = replace(default.speed, basis="other runs", source="run 1 reached 0.5 % of the bound", is_steady=False)
+    default = replace(default, speed=speed)
+    untried = _bounded("q8_0", "f16", 119)
+    untried = replace(untried, setup=replace(untried.setup, flash_attn="off"))
+    found = with_neighbours([default, untried, _bounded("q6_k", "f16", 150)])
+    assert all(each.speed is not None and not each.speed.is_bound and not each.speed.is_steady for each in found)
+    pick = recommend(found[:2], Needs())
+    assert pick.recommended is not None and pick.recommended.candidate is default
+    assert "0.634 tok/s (run 1 reached 0.5 % of the bound, unsteady: measure again" in reason(pick)[0]
 
 
 def _bounded(quant: str, cache: str, bound: float, tok_s: float | None = None) -> Candidate:

@@ -114,6 +114,21 @@ def test_the_reason_names_what_decided() -> None:
     assert "The nearest, q6_k, misses a loss of 0.0030 nats by 0.0021 (0.0051)." in lossy
 
 
+def test_a_larger_quant_that_nobody_could_tell_apart_is_only_slower() -> None:
+    found = [
+        candidate("q6_k", loss=measured_loss(0.0005), tok_s=41.0, gib=6),
+        candidate("q5_k_m", loss=measured_loss(0.0015), tok_s=43.0, gib=5),
+    ]
+    assert "q6_k has 95 % of the speed, and nobody could tell them apart." in reason(recommend(found, Needs()))
+
+
+def test_a_bound_is_not_called_faster_than_people_read() -> None:
+    bounded = candidate("q8_0", loss=0.001, tok_s=turn_of(119.0, basis="bound"))
+    first, *others = reason(recommend([bounded], Needs(given_tok_s=40)))
+    assert first.endswith("; it answers at up to 119 tok/s: whether it reaches 40.0 is known once measured.")
+    assert not any("is not known" in each for each in others)
+
+
 def test_an_unknown_speed_is_not_called_another() -> None:
     quants = [candidate("q5_k_m", loss=0.01, tok_s=None, gib=5), candidate("q4_0", loss=0.035, tok_s=None, gib=4)]
     text = " ".join(reason(recommend(quants, Needs())))

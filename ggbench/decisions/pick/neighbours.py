@@ -1,4 +1,4 @@
-"""Estimate speeds from measured neighbours: the same setting with another quant, or another setting of the quant.
+"""Estimate speeds from known neighbours: the same setting with another quant, or another setting of the quant.
 
 A setting that nobody tried must not look better than those that were tried: its bound is far above what they reach.
 """
@@ -21,17 +21,19 @@ and without flash attention: up to 2.8 times. Its quants differ by less than 1.3
 """
 
 
+_OWN = ("measured", "forecast", "other runs")
+"""Sources from this machine's runs."""
+
+
 def with_neighbours(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return one model's candidates, with an estimate instead of a bound for those that have measured neighbours."""
-    measured = [each for each in candidates if each.speed is not None and each.speed.basis in ("measured", "forecast")]
-    return [
-        _estimated(each, measured) if each.speed is not None and each.speed.is_bound else each for each in candidates
-    ]
+    """Return one model's candidates, with an estimate instead of a bound for those with neighbours that ran here."""
+    known = [each for each in candidates if each.speed is not None and each.speed.basis in _OWN]
+    return [_estimated(each, known) if each.speed is not None and each.speed.is_bound else each for each in candidates]
 
 
-def _estimated(candidate: Candidate, measured: Sequence[Candidate]) -> Candidate:
-    alike = [each for each in measured if _setting(each) == _setting(candidate)]
-    same = [each for each in measured if each.row.quant == candidate.row.quant and each.selector == candidate.selector]
+def _estimated(candidate: Candidate, known: Sequence[Candidate]) -> Candidate:
+    alike = [each for each in known if _setting(each) == _setting(candidate)]
+    same = [each for each in known if each.row.quant == candidate.row.quant and each.selector == candidate.selector]
     for neighbours, factor in ((alike, _OTHER_QUANT), (same, _OTHER_SETTING)):
         shares = [share for each in neighbours if (share := _share(each)) is not None]
         bound = _bound(candidate)
@@ -39,8 +41,9 @@ def _estimated(candidate: Candidate, measured: Sequence[Candidate]) -> Candidate
             share = min(1.0, statistics.median(shares))
             tok_s = Expected(share * bound, share * bound / factor, min(1.0, share * factor) * bound)
             what = "quants with these settings" if neighbours is alike else "settings of this quant"
-            source = f"measured {what} reach {100 * share:.2g} % of the bound"
-            return replace(candidate, speed=TurnSpeed(tok_s, None, "other runs", source))
+            source = f"other {what} reach {100 * share:.2g} % of the bound"
+            is_steady = all(each.speed is None or each.speed.is_steady for each in neighbours)
+            return replace(candidate, speed=TurnSpeed(tok_s, None, "other runs", source, is_steady))
     return candidate
 
 

@@ -56,6 +56,8 @@ class TurnSpeed(msgspec.Struct, frozen=True):
     """Seconds for prompt and answer; None if prompt speed is unknown."""
     basis: SpeedBasis
     source: str
+    is_steady: bool = True
+    """Whether the machine was steady during the runs that it comes from."""
 
     @property
     def is_bound(self) -> bool:

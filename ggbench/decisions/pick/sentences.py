@@ -71,7 +71,7 @@ def reason(pick: Pick) -> tuple[str, ...]:
         other = f"{_named(pick, first.candidate)} would come first, but whether {unknown} does is unknown"
         sentences.append(f"{name} meets the needs; {other}.")
     named = [first.candidate.name] if first is not None and first.missed else []
-    if against := [_why_not(each, pick) for each in pick.reasons if each.other.candidate.name not in named]:
+    if against := [_why_not(each, own, pick) for each in pick.reasons if each.other.candidate.name not in named]:
         sentences.append(f"{'; '.join(against)}.")
     if own.host_bytes is not None:
         sentences.append(_in_main_memory(own))
@@ -80,7 +80,10 @@ def reason(pick: Pick) -> tuple[str, ...]:
     if figures := _not_known(own, has_speed_sentence=pick.needs.prefer == "balanced"):
         sentences.append(f"Not known: {'; '.join(figures)}.")
     if chosen.unknown:
-        sentences.append(f"Whether it meets {in_words(list(map(wanted_text, chosen.unknown)))} is not known.")
+        is_said = pick.needs.prefer == "balanced" and own.speed is not None and own.speed.is_bound
+        unsaid = [wanted_text(each) for each in chosen.unknown if not (is_said and each.need == "speed")]
+        if unsaid:
+            sentences.append(f"Whether it meets {in_words(unsaid)} is not known.")
     sentences += _beyond_training(own)
     if close := [each.need for each in chosen.checks if each.is_close]:
         sentences.append(f"The interval of its {in_words(close)} includes the limit.")
@@ -136,15 +139,20 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
         reading = limit = f"the {number} that are comfortable"
     at = f"{'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
     whom = "" if pick.needs.n_slots == 1 else f" each of {pick.needs.n_slots} users"
+    if not speed.is_steady:
+        at += f" ({speed.source}, unsteady: measure again when the machine is quiet)"
     if speed.tok_s.value < floor:
         return f"{lost}; it answers{whom} at {at}, slower than {limit}."
     if pick.comfortable is False:
         longest = format_number(pick.needs.workload.comfort_turn_s)
         return f"{lost}; it answers{whom} at {at}, but a turn takes longer than {longest} s."
-    return f"{lost}, and it {'may answer' if speed.is_bound else 'answers'}{whom} at {at}, faster than {reading}."
+    if speed.is_bound:
+        wanted = floor if pick.needs.tok_s is None else pick.needs.tok_s
+        return f"{lost}; it answers{whom} at {at}: whether it reaches {format_number(wanted)} is known once measured."
+    return f"{lost}, and it answers{whom} at {at}, faster than {reading}."
 
 
-def _why_not(reason: Reason, pick: Pick) -> str:
+def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
     other = reason.other.candidate
     name, share = _named(pick, other), None if reason.ratio is None else format_number(100 * reason.ratio, 2)
     match reason.kind:
@@ -165,7 +173,13 @@ def _why_not(reason: Reason, pick: Pick) -> str:
             at = f"has {share} % of the speed"
             if share is None:
                 at = f"answers at {tok_s_text(other)} tok/s" if other.speed else "has an unknown speed"
+            if reason.kind == "slower" and _is_unnoticed(other) and _is_unnoticed(own):
+                return f"{name} {at}, and nobody could tell them apart"
             return f"{name} {at}" + ("" if other.least_loss is None else f" and loses {loss_text(other)} nats")
+
+
+def _is_unnoticed(candidate: Candidate) -> bool:
+    return candidate.loss is not None and candidate.loss.value <= UNNOTICED_LOSS
 
 
 def _in_main_memory(candidate: Candidate) -> str:

@@ -30,6 +30,7 @@ def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpee
         turn_s=_turn_s(known, depth, workload.n_prompt, answer_ms),
         basis=known.basis,
         source=known.source,
+        is_steady=known.is_steady,
     )
 
 

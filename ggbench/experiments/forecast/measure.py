@@ -76,7 +76,8 @@ class ForecastExperiment(Experiment):
         if found.limit is not None and found.b_ms is not None:
             w = found.w_tokens_per_ms
             rates = rates_of_line(found.limit, found.b_ms.value, None if w is None else w.value)
-        return SpeedEstimate("forecast", found.basis, steps, found.prefill_ms, reach=steps[-1][0], rates=rates)
+        reach, is_steady = steps[-1][0], not run.unsteady
+        return SpeedEstimate("forecast", found.basis, steps, found.prefill_ms, is_steady, reach=reach, rates=rates)
 
 
 EXPERIMENT = ForecastExperiment()

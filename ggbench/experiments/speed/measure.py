@@ -71,7 +71,8 @@ class SpeedExperiment(Experiment):
             for each in cases
             if each.latency is not None
         ]
-        return None if line is None else speed_at_depths(run.run_id, depths, line.fit, line.limit)
+        is_steady = not run.unsteady
+        return None if line is None else speed_at_depths(run.run_id, depths, line.fit, line.limit, is_steady=is_steady)
 
 
 EXPERIMENT = SpeedExperiment()

@@ -21,7 +21,7 @@ _COLUMNS = (
     "run_id INTEGER PRIMARY KEY, machine TEXT, setting TEXT, header TEXT, shape TEXT, has_rates INTEGER, loss TEXT,"
     " origin TEXT, content TEXT"
 )
-_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 2 */)"
+_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 3 */)"
 _INDEXES = (
     "CREATE INDEX facts_by_setting ON facts (setting)",
     "CREATE INDEX facts_by_machine ON facts (machine, setting, has_rates)",
@@ -57,7 +57,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     shape: str | None = None
     """`ModelFile.shape_key`."""
     has_rates: bool = False
-    """Whether the rates [bytes/s] of reading weights and cache follow from it."""
+    """Whether the rates [bytes/s] of reading weights and cache follow from it, and the machine was steady."""
     loss: str | None = None
     """Key of base, text and cache types of a measured loss."""
     origin: str = ""
@@ -130,7 +130,7 @@ class FactsTable:
         return tuple(tuple(row[0] for row in self._select(newest, setting)) for setting in settings)
 
     def with_rates(self, machine: str) -> tuple[int, ...]:
-        """Return the newest run of each setting of a machine from which the rates of reading memory follow."""
+        """Return the newest steady run of each setting of a machine from which the rates of reading memory follow."""
         found = self._select(
             "SELECT max(run_id) FROM facts WHERE machine = ? AND has_rates GROUP BY setting ORDER BY 1 DESC", machine
         )
