@@ -28,9 +28,9 @@ from scripts.bench_tui import Terminal
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
     "--help", "models", "plan qwen1.5-0.5b q4_k_m", "plan qwen1.5-0.5b", "pick qwen2.5-7b", "doctor", "results",
-    "results --model {model}", "results --model nobody", "compare {} {}", "import {bundle}",
+    "results --model {model}", "results --model nobody", "compare {} {}", "import {exported}",
 )  # fmt: skip
-"""`{}` stands for the newest decodes, `model` for that of the newest one, `bundle` for a file of it."""
+"""`{}` stands for the newest decodes, `model` for that of the newest one, `exported` for a file of it."""
 _BASE = ("import numpy, llama_cpp", (sys.executable, "-c", "import numpy, llama_cpp.llama_cpp"))
 _EMPTY = ("pass", (sys.executable, "-c", "pass"))
 
@@ -60,15 +60,15 @@ def main() -> int:
         if asked.tui:
             _time_keys({**base, "XDG_DATA_HOME": str(homes["", "large"])})
             return 0
-        bundle, model = folder / "bundle.zip", shlex.quote(newest[0].subject.model)
-        export = ("-m", "ggbench", "export", str(newest[0].run_id), "--bundle", str(bundle), "-q")
+        exported, model = folder / "run.json", shlex.quote(newest[0].subject.model)
+        export = ("-m", "ggbench", "export", str(newest[0].run_id), "--format", "json", "-o", str(exported), "-q")
         run_once((sys.executable, "-P", *export), {**base, "XDG_DATA_HOME": str(homes["", "small"])})
         jobs: dict[tuple[str, str, str], tuple[tuple[str, ...], dict[str, str]]] = {
             (text, "", ""): (words, base) for text, words in (_EMPTY, _BASE)
         }
         numbers = [run.run_id for run in newest]
         for command in asked.commands:
-            line = command.format(*numbers, model=model, bundle=bundle)
+            line = command.format(*numbers, model=model, exported=exported)
             words = (sys.executable, "-P", "-m", "ggbench", *shlex.split(line))
             for (tree, size), home in homes.items():
                 environment = {**base, "XDG_DATA_HOME": str(home), "PYTHONPATH": str(trees[tree])}
@@ -161,9 +161,10 @@ def _time_keys(environment: dict[str, str]) -> None:
     with Store.open(Path(environment["XDG_DATA_HOME"]) / "ggbench" / "results.sqlite") as store:
         n_runs, *_ = store.count_runs()
     count, cursor = f"of {n_runs:,} runs", "❯"
+    # the blinking cursor is on the first letter of the placeholder
     keys = [
         ("j", "j", cursor, 20), ("page down", "\x1b[6~", cursor, 20), ("G", "G", cursor, 1), ("g", "g", cursor, 1),
-        ("/", "/", "filter by", 1), *((f"letter {letter}", letter, count, 1) for letter in "q4_k_m decode"),
+        ("/", "/", "ilter by", 1), *((f"letter {letter}", letter, count, 1) for letter in "q4_k_m decode"),
     ]  # fmt: skip
     terminal = Terminal([sys.executable, "-P", "-m", "ggbench", "tui"], environment | {"TERM": "xterm"}, 120, 40)
     terminal.wait_for(b"Library")
