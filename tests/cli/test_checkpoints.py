@@ -1,4 +1,4 @@
-"""`plan` of checkpoints: the same fields as of a GGUF, and bad input in two lines."""
+"""`plan` of checkpoints: the same fields as for a GGUF, and two lines for bad input."""
 
 import json
 from pathlib import Path

@@ -162,7 +162,7 @@ def damaged_catalogs(n: int, draw: random.Random, folder: Path) -> Trials:
 
 
 def damaged_notes(n: int, draw: random.Random, folder: Path, model: Path) -> Trials:
-    """Damage what the user told ggbench, and the lists of other programs; what was there stays, or is kept aside."""
+    """Damage the user's lists and those of other programs; the bytes stay, or are kept aside."""
     row = Trials("damaged notes of the user and of other programs")
     digest = "a" * 64
     ollama = Path.home() / ".ollama" / "models"

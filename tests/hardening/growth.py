@@ -35,7 +35,7 @@ _Taken = tuple[float, float]
 
 
 def growing_store(sizes: Sequence[int] = RUNS) -> Trials:
-    """List, compare and open stores of so many runs of four models, each a copy of the one before with more runs."""
+    """List, compare and open stores of these numbers of runs; each is a copy of the one before with more runs."""
     row = Trials("a store that grows")
     with Store.open() as store:
         for number in range(min(sizes)):
@@ -137,7 +137,7 @@ _SECONDS = "WITH RECURSIVE second (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM s
 
 
 def _read_until(n: int) -> None:
-    """Give run 2 a reading and a token of each of so many seconds, as they are stored while it decodes."""
+    """Give run 2 a reading and a token for each of `n` seconds, as a decode stores them."""
     reading = MachineReading(at_ns=7_777_777, cpu_share=0.5, used_bytes=8 << 30, total_bytes=24 << 30, n_cpus=2)
     body = msgspec.json.encode(reading).decode()
     given = {"n": n, "at": 10**18, "s": 10**9, "kind": kind_of(MachineReading), "body": body, "series": SERIES}

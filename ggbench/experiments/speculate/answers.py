@@ -53,7 +53,7 @@ def spec_type_of(asked: str, draft: ModelFile | None, *, has_own_layers: bool) -
 
 
 def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
-    """Continue all texts in each round, once without drafts and once with them; each time, start the server anew.
+    """Continue all texts in each round, once without drafts and once with them, by a new server each time.
 
     Raises UsageError or BadFile without anything suitable to draft with, and Unsupported for n-grams of a twin, before
     anything is written, and DoesNotFit if the disk has no room for a twin.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -89,25 +90,33 @@ def _inspected(path: Path, health: StoreHealth) -> StoreHealth:
 
 def _check(connection: sqlite3.Connection) -> tuple[list[str], bool]:
     """Return the faults that SQLite finds, and whether it finished."""
-    end = time.monotonic() + _CHECK_S
-    connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_STEPS)
-    try:
+    found = None
+    with _for_a_moment(connection):
         found = [row[0] for row in connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
-    except sqlite3.OperationalError as error:
-        if primary_code(error) != sqlite3.SQLITE_INTERRUPT:
-            raise
-        return [], False
-    finally:
-        connection.set_progress_handler(None, 0)
-    return [] if found == ["ok"] else found, True
+    return [] if found in (None, ["ok"]) else found, found is not None
 
 
 def _read_newest(connection: sqlite3.Connection) -> None:
-    """Read all of the newest runs. Raises sqlite3.Error if they are damaged."""
-    for table, column in (("runs", "id"), ("samples", "run_id"), ("observations", "run_id")):
-        newest = f"SELECT * FROM {table} WHERE {column} > (SELECT max(id) FROM runs) - ?"
-        for _ in connection.execute(newest, (_NEWEST,)):
-            pass
+    """Read the newest runs, as many as there is time for. Raises sqlite3.Error if they are damaged."""
+    with _for_a_moment(connection):
+        for table, column in (("runs", "id"), ("samples", "run_id"), ("observations", "run_id")):
+            newest = f"SELECT * FROM {table} WHERE {column} > (SELECT max(id) FROM runs) - ?"
+            for _ in connection.execute(newest, (_NEWEST,)):
+                pass
+
+
+@contextlib.contextmanager
+def _for_a_moment(connection: sqlite3.Connection) -> Iterator[None]:
+    """End the block when a statement takes longer than it may."""
+    end = time.monotonic() + _CHECK_S
+    connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if primary_code(error) != sqlite3.SQLITE_INTERRUPT:
+            raise
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:

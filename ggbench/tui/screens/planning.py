@@ -43,7 +43,7 @@ class MachineToPlan(msgspec.Struct, frozen=True):
 
 
 class PlanScreen(TaskScreen):
-    """Plans the chosen model anew whenever the needs, the card, the options or the stored runs change."""
+    """Plans the chosen model again when the needs, the card, the options or the stored runs change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class PlanScreen(TaskScreen):
     @property
     @abstractmethod
     def chosen(self) -> QuantRow | None:
-        """The quant at the cursor; None if there is none."""
+        """The quant at the cursor; None if the table is empty."""
 
     @abstractmethod
     def show_rows(self) -> None:
@@ -88,7 +88,7 @@ class PlanScreen(TaskScreen):
             self.machine.planner.close()
 
     def read_machine(self) -> None:
-        """Read memory and devices, then plan; make a planner if there is none yet."""
+        """Read memory and devices, then plan; the first call makes the planner."""
         services, setup = host_of(self).services, host_of(self).setup
         planner = None if self.machine is None else self.machine.planner
 
