@@ -16,7 +16,7 @@ from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.changes import change_options
 from ggbench.show.document import Document, Shape, field, many
 from ggbench.show.names import models_title, short_device
-from ggbench.show.plan import MEMORY, PLAN_ROW, fit_text, longest_text
+from ggbench.show.plan import MEMORY, PLAN_ROW, WHOLE_TRAINING, fit_text, longest_text, training_legend
 from ggbench.show.tables import fitted_table, left, names, notes, right
 from ggbench.show.text import planned_speed_text
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedForecast, PlanRow
@@ -50,8 +50,8 @@ def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineCho
     fitting = {name: row for name, row in row_of.items() if row.fits}
     choice = MachineChoice(rows[0].quant, tuple(fitting))
     if fitting:
-        longest = max(row.planned_n_ctx or 0 for row in fitting.values())
-        with_longest = [name for name, row in fitting.items() if row.planned_n_ctx == longest]
+        contexts = {name: row.used_of(row.planned_n_ctx or 0) for name, row in fitting.items()}
+        with_longest = [name for name, n_ctx in contexts.items() if n_ctx == max(contexts.values())]
         speeds = sorted(
             ((row.expected, name) for name, row in fitting.items() if row.expected is not None),
             key=lambda each: -each[0].tok_s,
@@ -84,7 +84,7 @@ def _verdict(choice: MachineChoice, row_of: Mapping[str, PlanRow]) -> str:
     elif choice.fastest is None and len(choice.fitting) > 1:
         parts.append("not every speed is known")
     if choice.longest is not None and len(choice.fitting) > 1:
-        tokens = longest_text(row_of[choice.longest]).removesuffix("*")
+        tokens = longest_text(row_of[choice.longest]).removesuffix(WHOLE_TRAINING)
         who = "it also" if choice.longest == best else choice.longest
         parts.append(f"{who} holds the longest context, {tokens} tokens")
     return "; ".join([*parts, *lacking])
@@ -166,8 +166,7 @@ def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     reserves = [f"{size} on {place}" for size, place in zip(sizes, places, strict=True)]
     reserve = in_words(reserves) if len(set(sizes)) > 1 else f"{sizes[0]} on each"
     below.append(Text(f"left: beside a reserve of {reserve} (--reserve)", style="dim"))
-    if any(row.exceeds_training for row in rows):
-        below.append(Text("*: beyond the context that it was trained for", style="dim"))
+    below += [Text(text, style="dim") for text in training_legend(rows, list(map(longest_text, rows)))]
     verdicts = Text("\n".join(sanitize(choice.verdict) for choice in choices), style="bold")
     return Group(Padding(verdicts, (0, 0, 1, 0)), table, *below)
 

@@ -90,6 +90,10 @@ def cpu_seconds() -> tuple[float, float]:
     return total_s - times.idle - getattr(times, "iowait", 0.0), total_s
 
 
+BUSY_SHARE = 0.25
+"""Share of all CPUs used by other programs from which a measurement is likely to be unsteady."""
+
+
 class OthersWatch:
     """Watches the CPU use of other programs from its creation on."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
@@ -30,7 +31,7 @@ from ggbench.sizing.plan_record import (
     PlanRow,
 )
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.text import sanitize
+from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes, format_count, format_length, format_ms, format_number
 
 _MOST_SOURCES = 4
@@ -129,12 +130,31 @@ def fit_text(row: PlanRow) -> str:
     return f"{text}, file incomplete" if row.missing_bytes else text
 
 
-def longest_text(row: PlanRow) -> str:
-    """Return `50,176`; with a star if beyond the training context; `≥ 1,048,576` if the search ended there."""
-    if row.planned_n_ctx is None:
+WHOLE_TRAINING = "*"
+"""Follows the training context if all of it fits."""
+
+
+def longest_text(row: PlanRow, found: int | None = None) -> str:
+    """Return `50,176`; `32,768*` if the whole training context fits; `≥ 1,048,576` if the search ended there.
+
+    `found` is a context found by real allocations, in place of the plan's.
+    """
+    longest = row.planned_n_ctx if found is None else found
+    if longest is None:
         return UNKNOWN
-    star = "*" if row.exceeds_training else ""
-    return f"{'≥ ' if row.reached_ceiling else ''}{format_count(row.planned_n_ctx)}{star}"
+    if longest >= (row.trained_n_ctx or math.inf):
+        return f"{format_count(row.trained_n_ctx)}{WHOLE_TRAINING}"
+    return f"{'≥ ' if row.reached_ceiling and found is None else ''}{format_count(longest)}"
+
+
+def training_legend(rows: Sequence[PlanRow], longest: Sequence[str]) -> list[str]:
+    """Return what the star of `longest_text` means; nothing if none of these texts has it."""
+    trained = [format_count(n) for n in sorted({row.n_ctx_train for row in rows if row.n_ctx_train})]
+    if not any(WHOLE_TRAINING in text for text in longest):
+        return []
+    slots = " in a slot" if any(row.setup is not None and row.setup.n_seq_max > 1 for row in rows) else ""
+    fits = f"the whole training context of {in_words(trained)} fits"
+    return [f"{WHOLE_TRAINING}: {fits}; llama-server uses no more{slots}"]
 
 
 def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> list[Cells]:
@@ -198,9 +218,7 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
     lines = []
     if _is_split(rows, budget):
         lines.append("on GPU, on CPU: location of the weights; the input embedding stays with the CPU")
-    if any(row.exceeds_training for row in rows):
-        trained = sorted({row.n_ctx_train for row in rows if row.n_ctx_train})
-        lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
+    lines += training_legend(rows, list(map(longest_text, rows)))
     if any(row.decode for row in rows):
         lines.append("tok/s, W, B: limits of the memory bandwidth; latency(n) = (n - 1) / W + B")
     if len(rows) > 1 and any(row.together and row.together.tok_s_estimate for row in rows):

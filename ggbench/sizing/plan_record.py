@@ -342,6 +342,16 @@ class PlanRow(msgspec.Struct, frozen=True):
         return None if setup is None else KvCacheTypes(setup.type_k, setup.type_v, setup.flash_attn)
 
     @property
+    def trained_n_ctx(self) -> int | None:
+        """The training context in every slot; None if unknown."""
+        n_slots = 1 if self.setup is None else self.setup.n_seq_max
+        return self.n_ctx_train * n_slots if self.n_ctx_train else None
+
+    def used_of(self, n_ctx: int) -> int:
+        """Return how much of a context llama-server uses: at most the training context in each slot."""
+        return min(n_ctx, self.trained_n_ctx or n_ctx)
+
+    @property
     def exceeds_training(self) -> bool:
         """Whether the longest context that fits is longer than the model was trained for."""
         if not self.planned_n_ctx or not self.n_ctx_train or not self.n_ctx:

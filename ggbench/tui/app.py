@@ -26,7 +26,16 @@ from ggbench import paths
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, UsageError
 from ggbench.files import replace_file
-from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH, ModelsChanged, PullsChanged, QueueChanged, RunStored, Services
+from ggbench.tui.host import (
+    MIN_HEIGHT,
+    MIN_WIDTH,
+    ModelsChanged,
+    PullsChanged,
+    QueueChanged,
+    RunsOpened,
+    RunStored,
+    Services,
+)
 from ggbench.tui.screens.dialogs import ConfirmScreen, Dialog, HelpScreen, Palette
 from ggbench.tui.widgets.bars import ModeBar, TooSmall
 
@@ -103,7 +112,9 @@ class GgbenchApp(App[None]):
         from ggbench.tui.run_queue import RunQueue
 
         services = self.services
-        return RunQueue(services.open_store, services.run_context, lambda: self._post(QueueChanged()))
+        return RunQueue(
+            services.open_store, services.run_context, lambda: self._post(QueueChanged()), self.pull_queue.show_run
+        )
 
     @functools.cached_property
     def pull_queue(self) -> PullQueue:
@@ -207,12 +218,19 @@ class GgbenchApp(App[None]):
                 screen.post_message(ModelsChanged())
         self._refresh_bars()
 
+    @on(RunsOpened)
+    async def show_runs(self, message: RunsOpened) -> None:
+        await self.switch_mode("results")
+        self._screens["results"].post_message(RunsOpened(message.run_ids))
+
     @on(PullsChanged)
     def announce_pulls(self) -> None:
-        has_completed = self.pull_queue.take_completed()
+        completed = self.pull_queue.take_completed()
+        for name in completed:
+            self.notify(f"downloaded {name}", markup=False)
         for screen in self._screens.values():
             screen.post_message(PullsChanged())
-            if has_completed:
+            if completed:
                 screen.post_message(ModelsChanged())
         self._refresh_bars()
 

@@ -5,6 +5,7 @@ A number that was measured here is bold, one that is estimated begins with ~, an
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import PurePath
@@ -22,8 +23,9 @@ from ggbench.models.disk import LocalModel
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import kv_name
+from ggbench.show.plan import WHOLE_TRAINING
 from ggbench.sizing.plan_record import Budget, PlanRow
-from ggbench.text import sanitize
+from ggbench.text import sanitize, shorten_middle
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
 from ggbench.units import counted, format_bytes, format_count, format_fixed, format_number
@@ -33,11 +35,13 @@ if TYPE_CHECKING:
 
 
 _AT_MOST, _AT_LEAST, _ABOUT = "≤", "≥", "~"
-_TO_DOWNLOAD, _BEYOND_TRAINING = "↓", "*"
+_TO_DOWNLOAD = "↓"
 _BOLD, _DIM = "bold", "dim"
 PICKED = "★"
 NAME_MARGIN = 2
 """Characters before a name, for its marks."""
+_MOST_TITLE = 32
+"""Characters of a model's name above its quants, which leave room for the state of its plan at 80 columns."""
 Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
 """Models, each with the QUANT arguments to use."""
 BASES = {
@@ -146,16 +150,16 @@ def _turn_value(row: QuantRow) -> float | None:
 
 
 def _context(row: QuantRow) -> str:
-    """Return the longest context, e.g. `50k` of 1,024 tokens; with a star beyond the training's, `≥` if nothing longer
-    was tried.
+    """Return the longest context, e.g. `50k` of 1,024 tokens; with a star if the whole training context fits, `≥` if
+    nothing longer was tried.
     """
     longest = row.candidate.max_n_ctx
     if longest is None:
         return UNKNOWN
-    is_ceiling = row.plan.reached_ceiling and row.candidate.probed_by is None
-    star = _BEYOND_TRAINING if longest > (row.plan.n_ctx_train or longest) else ""
-    text = f"{longest // 1024}k" if longest >= 1024 else format_count(longest)
-    return f"{_AT_LEAST if is_ceiling else ''}{text}{star}"
+    used, is_whole = row.plan.used_of(longest), longest >= (row.plan.trained_n_ctx or math.inf)
+    is_least = row.plan.reached_ceiling and row.candidate.probed_by is None and not is_whole
+    text = f"{used // 1024}k" if used >= 1024 else format_count(used)
+    return f"{_AT_LEAST if is_least else ''}{text}{WHOLE_TRAINING if is_whole else ''}"
 
 
 def _kld(row: QuantRow) -> str:
@@ -311,8 +315,9 @@ class Library:
         return PickRequest(needs, budget, options, caches_of(types, options, on_gpu=budget.on_gpu))
 
     def choose(self, entry: ModelEntry) -> bool:
-        """Choose a model; return False if it is already chosen and planned."""
-        if self.entry is not None and entry.key == self.entry.key and self.rows:
+        """Choose a model; return False if it is already chosen and planned, with the same quants."""
+        before = self.entry
+        if before is not None and (entry.key, entry.quants) == (before.key, before.quants) and self.rows:
             return False
         self.entry = entry
         self.forget()
@@ -380,9 +385,9 @@ class Library:
             return f"{FITS_NOT} {entry.title}: {entry.reason}"
         if not is_machine_known:
             return f"{entry.title} · planned once this machine's memory is known"
-        reading = "reading headers from the Hub…" if entry.needs_network and not self.rows else "planning…"
+        reading = "reading headers…" if entry.needs_network and not self.rows else "planning…"
         parts = (
-            entry.title,
+            shorten_middle(entry.title, _MOST_TITLE),
             reading if is_planning else counted(len(self.listed()), "quant") if self.rows else "",
             *self.hidden,
             f"{format_count(n_marked)} marked" if n_marked else "",

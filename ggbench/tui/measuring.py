@@ -91,6 +91,8 @@ class Chosen(msgspec.Struct, frozen=True):
     setup: LlamaConfig
     budget: Budget | None
     """This machine's memory; None if the rows were planned for another, or it is not read yet."""
+    planned_for: str = ""
+    """The other machine that the rows were planned for; empty for this one."""
 
     @property
     def n_runs(self) -> int:
@@ -161,10 +163,12 @@ class RunRequest(msgspec.Struct, frozen=True):
 
     def cost(self, chosen: Chosen, past: PastRuns) -> str:
         """Return the time and the memory that it takes, with the basis of the time; what is unknown is said."""
-        n_runs = f"{counted(chosen.n_runs, 'quant')}: " if chosen.n_runs > 1 else ""
+        here = f"on this machine, not on {chosen.planned_for}" if chosen.planned_for else ""
+        n_runs = counted(chosen.n_runs, "quant") if chosen.n_runs > 1 else ""
+        what = " ".join(filter(None, (n_runs, here)))
         # an experiment that needs only headers loads something else than the file
         memory = f" {self._memory(chosen)}." if self.experiment.needs_download else ""
-        return f"{n_runs}{self._time(chosen)}{self._latest(past)}.{memory}"
+        return f"{what}{': ' if what else ''}{self._time(chosen)}{self._latest(past)}.{memory}"
 
     def _time(self, chosen: Chosen) -> str:
         decodes, within_s = self.options.decodes, self.options.within_s

@@ -57,9 +57,13 @@ class RunQueue(WorkQueue[QueueItem]):
         open_store: Callable[[], Store],
         run_context: Callable[[Store | None, Experiment], RunContext],
         notify: Callable[[], None],
+        show_download: Callable[[int, Subject, Progress], None],
     ) -> None:
-        """The first two are those of `Services`."""
+        """The first two are those of `Services`; the last is called with the progress of a run's download, and with the
+        record after that.
+        """
         super().__init__(notify)
+        self._show_download, self._is_downloading = show_download, False
         self._open_store, self._run_context = open_store, run_context
         self._jobs: dict[int, Job] = {}
         self._cancel = threading.Event()
@@ -175,6 +179,9 @@ class RunQueue(WorkQueue[QueueItem]):
 
     def _take(self, item: QueueItem, live: LiveJob, record: Progress) -> None:
         live.take(record)
+        was_downloading, self._is_downloading = self._is_downloading, _is_download(record)
+        if was_downloading or self._is_downloading:
+            self._show_download(item.id, item.subject, record)
         match record:
             case SamplesTimed():
                 self._plot(live)
@@ -211,3 +218,7 @@ class RunQueue(WorkQueue[QueueItem]):
         self.revision += 1
         self._notified_at = time.monotonic()
         super()._report()
+
+
+def _is_download(record: Progress) -> bool:
+    return isinstance(record, Working) and record.stage == "download"

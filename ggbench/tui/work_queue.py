@@ -19,8 +19,11 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.commands.downloads import TransferRate
+from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError
+from ggbench.models.subject import Subject
 from ggbench.models.targets import Target
+from ggbench.runs.progress import Finished, Progress, Working
 from ggbench.units import format_bytes, format_percent
 
 _SHUTDOWN_TIMEOUT_S = 10.0
@@ -170,6 +173,16 @@ class PullItem(WorkItem, frozen=True):
     bytes_per_s: float | None = None
     path: Path | None = None
     """The first file; None until it is complete."""
+    is_of_run: bool = False
+    """Whether a run downloads it, which ends as the run does."""
+
+    @property
+    def can_stop(self) -> bool:
+        return not (self.state.is_over or self.is_of_run)
+
+    @property
+    def can_resume(self) -> bool:
+        return self.state in (WorkState.FAILED, WorkState.STOPPED) and not self.is_of_run
 
     @property
     def share(self) -> float | None:
@@ -197,7 +210,9 @@ class PullQueue(WorkQueue[PullItem]):
         self._clock = clock
         self._targets: dict[int, Target] = {}
         self._stopped: set[int] = set()
-        self._has_completed = False
+        self._completed: list[str] = []
+        self._of_runs: dict[int, tuple[int, TransferRate]] = {}
+        """The item and the rate of the download of a run, by the run's item."""
 
     def summary(self) -> str:
         """Return a summary such as `42 %, 2 to go`."""
@@ -205,14 +220,37 @@ class PullQueue(WorkQueue[PullItem]):
         share = left[0].share if left else None
         return f"{format_percent(share)}, {len(left)} to go" if share is not None else f"{len(left)} to go"
 
-    def take_completed(self) -> bool:
-        """Return whether a download was completed since the last call."""
-        has_completed, self._has_completed = self._has_completed, False
-        return has_completed
+    def take_completed(self) -> list[str]:
+        """Return the names of the downloads completed since the last call."""
+        completed, self._completed = self._completed, []
+        return completed
+
+    def show_run(self, run_item: int, subject: Subject, record: Progress) -> None:
+        """Show the download of a run: its progress, or the record that followed it."""
+        with self._changed:
+            if run_item not in self._of_runs:
+                item_id = len(self._items)
+                self._items[item_id] = PullItem(
+                    subject.model, subject.quant, id=item_id, state=WorkState.DOWNLOADING, is_of_run=True
+                )
+                self._of_runs[run_item] = item_id, TransferRate(self._clock, _RATE_OVER_S)
+        item_id, rate = self._of_runs[run_item]
+        match record:
+            case Working(stage="download", done=done, total=total):
+                n_done, n_total = round(done or 0), round(total or 0)
+                rate.update(n_done, n_total)
+                per_s = rate.rate_bytes_per_s
+                state = WorkState.DOWNLOADING
+                self._update(item_id, state=state, done_bytes=n_done, total_bytes=n_total or None, bytes_per_s=per_s)
+            case Finished(run=run):
+                state = WorkState.STOPPED if run.outcome is Outcome.CANCELLED else WorkState.FAILED
+                self._update(item_id, state=state, reason=run.reason)
+            case _:
+                self._update(item_id, state=WorkState.DONE, done_bytes=self._items[item_id].total_bytes)
 
     def add(self, targets: Sequence[Target]) -> None:
         with self._changed:
-            known = {self._targets[item.id].named for item in self._items.values() if not item.state.is_over}
+            known = {self._targets[item.id].named for item in self._items.values() if item.can_stop}
             for target in targets:
                 if target.named not in known:
                     self._put(len(self._items), target)
@@ -221,7 +259,7 @@ class PullQueue(WorkQueue[PullItem]):
     def retry(self, item_id: int) -> None:
         with self._changed:
             item = self._items.get(item_id)
-            if item is None or item.state not in (WorkState.FAILED, WorkState.STOPPED):
+            if item is None or not item.can_resume:
                 return
             self._put(item_id, self._targets[item_id])
         self._wake()
@@ -229,7 +267,7 @@ class PullQueue(WorkQueue[PullItem]):
     def stop(self, item_id: int) -> None:
         with self._changed:
             item = self._items.get(item_id)
-            if item is None or item.state.is_over:
+            if item is None or not item.can_stop:
                 return
             self._stopped.add(item_id)
             if item.state is WorkState.WAITING:
@@ -251,7 +289,7 @@ class PullQueue(WorkQueue[PullItem]):
         except CancelledError:
             self._update(item.id, state=WorkState.STOPPED)
         else:
-            self._has_completed = True
+            self._completed.append(f"{item.model} {item.quant}")
             total_bytes = self._items[item.id].total_bytes
             self._update(item.id, state=WorkState.DONE, reason="", path=path, done_bytes=total_bytes)
 

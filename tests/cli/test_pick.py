@@ -218,7 +218,9 @@ def test_a_gpu_that_other_programs_fill(ggbench: Run, monkeypatch: pytest.Monkey
 def test_a_context_beyond_training_goes_on_and_is_marked(ggbench: Run) -> None:
     ran = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "40000")
     assert ran.code == ExitCode.DONE
-    assert "longer than the training context of 32,768" in ran.out
+    assert "*: the whole training context of 32,768 fits; llama-server uses no more" in ran.out
+    assert "32,768*" in ran.out
+    assert "more context" not in ran.out
 
 
 def test_no_model_on_this_disk(ggbench: Run, home: Path) -> None:

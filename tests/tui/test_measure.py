@@ -178,7 +178,7 @@ def test_a_file_that_is_not_here_is_downloaded_or_measured_as_a_twin(
         jobs = added(app, monkeypatch)
         words = in_dialog(await press(app, pilot, "b"))
         assert "file ‹ download ›" in words
-        assert "not on this disk" in words
+        assert "to download, or a twin" in words
         assert "offline" in await press(app, pilot, "enter")
         await press(app, pilot, "b", *["down"] * 5, "right", "enter")
         assert [(job.target.provenance, job.settings) for job in jobs] == [("twin", DecodeSettings(200))]
@@ -210,6 +210,18 @@ def test_a_former_run_tells_how_long_it_took(here: Callable[[], App], path: Path
         await settle(app, pilot)
         assert re.search(r"; run 1 took [<:\d]+\. ", in_dialog(words_of(app)))
         assert "took" not in in_dialog(await ask(app, pilot, "maxctx"))
+
+    drive(app, steps)
+
+
+def test_other_programs_that_disturb_a_speed_are_named(here: Callable[[], App], drive: Drive) -> None:
+    app = here()
+    app.services = msgspec.structs.replace(app.services, others_share=lambda: 0.85)
+
+    async def steps(app: App, pilot: Page) -> None:
+        warning = "other programs use 85 % of the CPU: the result will be unsteady"
+        assert warning in in_dialog(await press(app, pilot, "b"))
+        assert warning not in in_dialog(await ask(app, pilot, "maxctx"))
 
     drive(app, steps)
 

@@ -13,14 +13,16 @@ from ggbench.hub.access import HubAccess
 from ggbench.models.disk import find_local_models
 from ggbench.models.reference import parse_model
 from ggbench.models.sources import OnProgress
+from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, resolve
+from ggbench.runs.progress import Working
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.pulls import pull_cells
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.work_queue import PullQueue, WorkState
-from tests.fakes.driving import press, words_of
+from tests.fakes.driving import choose, press, words_of
 from tests.fakes.hub import Hang, TestHub
 from tests.fakes.library import BUDGET, FakePlanner, plan_row, planned
 from tests.fakes.watched import WatchedQueue
@@ -113,6 +115,15 @@ def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> No
     assert len(queue.items) == 1
 
 
+def test_the_download_of_a_run_is_listed_and_ends_with_it(queue: PullQueue) -> None:
+    subject = Subject(model="maker/m", quant="q8_0", source="hub")
+    queue.show_run(3, subject, Working("download", GIB, 4 * GIB))
+    queue.stop(0)
+    assert [(item.state, item.amount) for item in queue.items] == [(WorkState.DOWNLOADING, "1.00 GiB of 4.00 GiB")]
+    queue.show_run(3, subject, Working("load"))
+    assert [(item.state, item.amount) for item in queue.items] == [(WorkState.DONE, "4.00 GiB")]
+
+
 @pytest.fixture
 def online(services: Services, hub: TestHub, planner: FakePlanner, monkeypatch: pytest.MonkeyPatch) -> Services:
     planner.rows_of["maker/tiny-gguf"] = [planned("q8_0", plan_row("tiny", "q8_0", BUDGET))]
@@ -143,8 +154,11 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
         shown = await press(app, pilot, "4")
         assert "✓ done" in shown
         assert "100 %" in shown
+        assert [each.message for each in app._notifications] == ["downloaded maker/tiny-gguf q8_0"]
         shown = await press(app, pilot, "1")
         assert "on this disk" in shown
+        assert str(app.screen.query_one(ModelList).options[-1].prompt).strip() == "⌕ search for “tiny”"
+        assert len([each for each in app.screen.query_one(ModelList).options if "maker/" in str(each.prompt)]) == 1
         line = next(line for line in shown.splitlines() if "q8_0 " in line)
         assert "↓" not in line
 
@@ -152,6 +166,24 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
     target = resolve(parse_model("maker/tiny-gguf", "q8_0"), hub=msgspec.structs.replace(online.hub, offline=True))[0]
     assert target.path is not None
     assert target.path.stat().st_size == tiny_twin.stat().st_size
+
+
+def test_what_a_run_downloads_is_listed_and_its_repo_is_found_again(
+    online: Services, hub: TestHub, tiny_twin: Path, drive: Drive
+) -> None:
+    hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin})
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await find(app, pilot, "tiny")
+        assert "maker/" not in await press(app, pilot, "escape", "slash", *"vast")
+        assert "maker/" in await press(app, pilot, "escape")
+        await choose(app, pilot, "maker/tiny-gguf")
+        queue = WatchedQueue(app.run_queue)
+        await press(app, pilot, "b", "enter")
+        await queue.idle()
+        assert "q8_0   ✓ done" in await press(app, pilot, "4")
+
+    drive(GgbenchApp(online), steps, (120, 30))
 
 
 def test_much_is_asked_about_and_a_stopped_part_is_kept(
@@ -173,7 +205,7 @@ def test_much_is_asked_about_and_a_stopped_part_is_kept(
         await press(app, pilot, "p", "y", "4")
         await queue.reach(lambda queue: (queue.items[0].done_bytes or 0) > 1000)
         assert "↓ downloading" in await press(app, pilot, "r")
-        await press(app, pilot, "c")
+        await press(app, pilot, "x")
         await queue.idle()
         shown = await press(app, pilot, "r")
         assert "– stopped" in shown

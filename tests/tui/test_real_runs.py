@@ -123,7 +123,7 @@ def test_a_killed_tui_leaves_no_worker_and_an_interrupted_run(tiny_twin: Path) -
 
 def test_a_run_is_stopped_by_a_key_and_quitting_during_the_next_one_leaves_no_worker(tiny_twin: Path) -> None:
     with running_app(tiny_twin) as (app, terminal):
-        os.write(terminal, b"c")
+        os.write(terminal, b"x")
         read_until(terminal, lambda seen: b"cancelled" in seen)
         os.write(terminal, b"1")
         start(terminal)

@@ -318,10 +318,10 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
         await press(app, pilot, "j", "j", "space", "c")
         assert isinstance(app.screen, MeasuredScreen)
         text = words_of(app)
-        assert "Comparing runs 3, 1" in text
+        assert "Comparing runs 1, 3" in text
         assert "★ 10.0" in text
-        assert "b is better" in text
-        assert "quant: q8_0 in a, q4_k_m in b" in text
+        assert "a is better" in text
+        assert "quant: q4_k_m in a, q8_0 in b" in text
         await press(app, pilot, "escape")
         assert "2 marked" in words_of(app)
 
@@ -342,7 +342,7 @@ def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
         assert "Deleted run 2 (twin:qwen1.5-0.5b f16)" in message(app)
         await press(app, pilot, "u", "g", "j", "j")
         await at_once("space", "j", "space", "c")
-        assert "Comparing runs 2, 1" in words_of(app)
+        assert "Comparing runs 1, 2" in words_of(app)
 
     look(steps)
 

@@ -97,6 +97,7 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         await asyncio.to_thread(gate.reached.wait, 60)
         await reach(host, pilot, lambda queue: queue.items[0].state is WorkState.DECODING)
         assert [line[0] for line in lines_of(host)] == ["▶", "·", "·"]
+        assert host.screen.query_one(CurvesPlot).visible
         assert {"Pause", "Skip", "Cancel all"} <= set(keys_of(host))
         (series,) = host.screen.query_one(CurvesPlot).figures[0].curves
         assert len(series.x) == 200
@@ -135,7 +136,7 @@ def test_keys_pause_skip_and_cancel(target: Target, tmp_path: Path) -> None:
         await pilot.press("s")
         gates[0].opened.set()
         await asyncio.to_thread(gates[1].reached.wait, 60)
-        await pilot.press("c")
+        await pilot.press("x")
         gates[1].opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert [line[0] for line in lines_of(host)] == ["–", "–", "–"]
@@ -264,7 +265,7 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
         Subject(model="a\x1b[2Jb", quant="q8_0", source="file"), "decode", id=0, state=WorkState.FAILED,
         reason="no\x1b]0;title\x07 luck",
     )  # fmt: skip
-    assert queue_lines([item], {}, paused=False) == ["✗   a[2Jb q8_0  no]0;title luck"]
+    assert queue_lines([item], {}, width=120, paused=False) == ["✗   a[2Jb q8_0  no]0;title luck"]
 
 
 class _ListApp(App[None]):
@@ -295,7 +296,7 @@ def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:
             shown = app.query_one(QueueList)
 
             async def run(current: int) -> int | None:
-                shown.show(_items(current), {}, paused=False)
+                shown.show(_items(current), {}, width=120, paused=False)
                 await settle(app, pilot)
                 return shown.highlighted
 

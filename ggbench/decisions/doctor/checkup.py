@@ -39,7 +39,7 @@ from ggbench.machine.condition import (
 )
 from ggbench.machine.host import default_threads
 from ggbench.machine.profile import find_profile, profile_names
-from ggbench.machine.readings import OthersWatch, name_processes
+from ggbench.machine.readings import BUSY_SHARE, OthersWatch, name_processes
 from ggbench.models.added_places import are_places_damaged
 from ggbench.models.catalog import load_catalog
 from ggbench.runs.store.health import StoreHealth, inspect_store
@@ -214,7 +214,6 @@ _SETTLED_DRIVERS = ("intel_pstate", "amd-pstate-epp")
 _SLOW_GOVERNORS, _SLOW_PREFERENCES = ("powersave", "conservative"), ("power", "balance_power")
 _HELD_DOWN = ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 _NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs")
-_BUSY_SHARE = 0.25
 _LEAST_FREE_BYTES, _LITTLE_FREE_BYTES = 256 * MIB, 5 * GIB
 _MUCH_GPU_BYTES, _MUCH_GPU_SHARE = GIB, 0.05
 _LITTLE_MEMORY_SHARE = 0.25
@@ -355,7 +354,7 @@ def _of_cpu(cpu: CpuState) -> Iterator[Finding]:
         yield _advice("cpu.governor", message, "powerprofilesctl set performance, or the desktop's performance profile")
     if cpu.is_on_battery:
         yield _advice("cpu.battery", "the machine is running on battery, which lowers clocks", "plug it in to measure")
-    if cpu.busy_share is not None and cpu.busy_share >= _BUSY_SHARE:
+    if cpu.busy_share is not None and cpu.busy_share >= BUSY_SHARE:
         yield _advice(
             "cpu.busy",
             f"other programs use {format_percent(cpu.busy_share)} of the CPU",

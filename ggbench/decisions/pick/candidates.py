@@ -135,7 +135,7 @@ def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickReque
     decode = tuple(replace(old, fits=new.fits) for old, new in zip(own.row.decode, row.decode, strict=True))
     names = ("at_n_ctx", "expected", "expected_first")
     row = replace(row, decode=decode, **{name: getattr(own.row, name) for name in names})  # with their estimates
-    exact = replace(own, row=row, max_n_ctx=row.planned_n_ctx, offered_n_ctx=row.planned_n_ctx)
+    exact = replace(own, row=row, max_n_ctx=row.planned_n_ctx, offered_n_ctx=row.used_of(row.planned_n_ctx))
     return found.with_recommended(check(exact, request.needs))
 
 
@@ -181,10 +181,10 @@ class _Finder:
         longest = 0 if row.fits is False and not row.planned_n_ctx else row.planned_n_ctx
         if probe is not None:
             longest = probe[1]
-        offered, n_ctx = longest, needs.n_ctx
+        offered, n_ctx = None if longest is None else row.used_of(longest), needs.n_ctx
         if needs.workload.n_depth is None:
-            if known is not None and needs.tok_s is not None and longest is not None:
-                offered = n_slots * longest_fast_enough(known, needs.workload, longest // n_slots, needs.tok_s)
+            if known is not None and needs.tok_s is not None and offered is not None:
+                offered = n_slots * longest_fast_enough(known, needs.workload, offered // n_slots, needs.tok_s)
             n_ctx = max(n_ctx, offered or 0)
             if n_ctx != row.n_ctx and row.fits:
                 cache = KvCacheTypes(*types, setup.flash_attn)

@@ -78,7 +78,9 @@ class Candidate(msgspec.Struct, frozen=True):
     max_n_ctx: int | None
     """The longest context that fits; 0 for none."""
     offered_n_ctx: int | None
-    """Same as `max_n_ctx`; for a workload without a depth, the longest context with a fast enough answer."""
+    """As much of `max_n_ctx` as llama-server uses, which is at most the training context in each slot; for a workload
+    without a depth, the longest part of that with a fast enough answer.
+    """
     probed_by: int | None = None
     """The run that found `max_n_ctx` by real allocations; None if planned."""
     speed: TurnSpeed | None = None

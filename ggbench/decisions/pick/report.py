@@ -20,7 +20,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.changes import changes_report
 from ggbench.show.names import model_names
-from ggbench.show.plan import longest_text
+from ggbench.show.plan import longest_text, training_legend
 from ggbench.show.plan_facts import draft_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.sizing.plan_record import Budget, PlanRow
@@ -154,7 +154,7 @@ def _download_text(candidate: Candidate) -> str:
 
 def _longest(candidate: Candidate) -> str:
     if candidate.probed_by is not None:
-        return f"{format_count(candidate.max_n_ctx)}†"
+        return f"{longest_text(candidate.row, candidate.max_n_ctx)}†"
     return longest_text(candidate.row)
 
 
@@ -188,9 +188,7 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
         lines.append("+ ?: plus the unknown loss of the KV cache")
     if any(each.speed is not None and each.speed.is_bound for each in candidates):
         lines.append("≤: upper bound from the memory bandwidth; it can only rule a candidate out")
-    if any(checked.candidate.row.exceeds_training for _, checked in shown):
-        trained = sorted({n for each in candidates if (n := each.row.n_ctx_train)})
-        lines.append(f"*: longer than the training context of {in_words(list(map(format_count, trained)))}")
+    lines += training_legend([each.row for each in candidates], list(map(_longest, candidates)))
     if any(each.probed_by is not None for each in candidates):
         lines.append("†: found by real allocations")
     return "\n".join([*lines, "rules: ggbench pick --help"])

@@ -240,7 +240,8 @@ def _beyond_training(candidate: Candidate) -> list[str]:
     trained = candidate.row.n_ctx_train
     if not trained or candidate.n_ctx // candidate.setup.n_seq_max <= trained:
         return []
-    return [f"The model was trained with contexts of up to {format_count(trained)} tokens."]
+    most = f"contexts of up to {format_count(trained)} tokens"
+    return [f"The model was trained with {most}; llama-server gives a slot no more."]
 
 
 def _not_known(candidate: Candidate, *, has_speed_sentence: bool) -> list[str]:

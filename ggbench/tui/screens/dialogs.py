@@ -34,6 +34,7 @@ from ggbench.sizing.budget import CARD_RESERVE_BYTES, described_budget
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize, shorten
 from ggbench.tui.tables import has_words
+from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
@@ -57,6 +58,7 @@ class Dialog(ModalScreen[Answer]):
         """Set once the first widget has the focus."""
 
     def on_mount(self) -> None:
+        self.mount(KeysFooter())  # over that of the screen below, whose keys do nothing here
         self.opened.set()
 
     def on_click(self, event: Click) -> None:
@@ -262,7 +264,7 @@ class CardPicker(Dialog[CardChoice | None]):
             options.add_option(Option(Text(f"{glyph} {shorten(name, 34):<34} {figures}".rstrip()), id=option_id))
 
         if all("this".startswith(word) or "machine".startswith(word) for word in words):
-            add(_HERE, "this machine")
+            add(_HERE, "this machine" if current is None else "back to this machine")
         if current is not None and not words:
             add(_CURRENT, sanitize(current.device), f"{format_bytes(current.memory_bytes):>9}")
         with contextlib.suppress(UsageError):
@@ -283,7 +285,7 @@ class CardPicker(Dialog[CardChoice | None]):
             rate = format_bandwidth(device.bandwidth_gb_s * 1e9)
             add(device.id, device.name, f"{format_bytes(device.memory_gib * GIB):>9}  {rate}")
         if options.option_count:
-            options.highlighted = 0 if words else options.get_option_index(current_id)
+            options.highlighted = 0  # of the whole list, this machine
         else:
             least = f"no such card; give more than the {format_bytes(CARD_RESERVE_BYTES)} that are kept free"
             options.add_option(Option(Text(least), disabled=True))

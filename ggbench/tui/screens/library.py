@@ -48,9 +48,9 @@ class LibraryScreen(StartScreen):
         "dim.\n\n"
         "Bold was measured here. ~ is an estimate: a speed from other runs, a loss published for other models. Dim "
         "with ≤ is what the memory's bandwidth allows at most, with ≥ the loss without that of the KV cache.\n\n"
-        "tok/s: speed of the answer. context: the longest that fits, k for 1,024 tokens; * is beyond the training. "
-        "KLD: loss of quality in nats; people notice 0.05. file: here, or ↓ and its download. A model that is not here "
-        "can be measured as a twin.\n\n"
+        "tok/s: speed of the answer. context: the longest that fits, k for 1,024 tokens; * is all that the model was "
+        "trained for. KLD: loss of quality in nats; people notice 0.05. file: here, or ↓ and its download. A model "
+        "that is not here can be measured as a twin.\n\n"
         "A path typed or pasted into the filter adds a folder or a file of yours to the list, a URL adds a server; if "
         "it needs an API key, start with: ggbench tui --api-key-env VARIABLE."
     )
@@ -152,8 +152,16 @@ class LibraryScreen(StartScreen):
 
     @on(ModelsPane.PlacesChanged)
     def _take_places(self, message: ModelsPane.PlacesChanged) -> None:
-        self._show_notice(message.notice)
+        self.show_notice(message.notice)
         self._read_models()
+
+    @on(ModelsPane.TaskAsked)
+    def _perform_for_models(self, message: ModelsPane.TaskAsked) -> None:
+        self.perform(message.name, message.work, message.show)
+
+    @on(ModelsPane.TextChanged)
+    def _forget_problems_of_text(self) -> None:
+        self.forget("place", "search")
 
     @on(events.Paste)
     def _paste(self, event: events.Paste) -> None:
@@ -162,12 +170,12 @@ class LibraryScreen(StartScreen):
             self._left.input.value = lines[0]
             self._left.input.focus()
 
-    def _show_notice(self, text: str) -> None:
+    def show_notice(self, text: str) -> None:
         """Show the outcome of a key in the message line for a few seconds; no text clears it."""
         if self._notice_timer is not None:
             self._notice_timer.stop()
         self._notice = text
-        self._notice_timer = self.set_timer(_NOTICE_S, lambda: self._show_notice("")) if text else None
+        self._notice_timer = self.set_timer(_NOTICE_S, lambda: self.show_notice("")) if text else None
         self.show_status()
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
@@ -175,9 +183,9 @@ class LibraryScreen(StartScreen):
             self.is_planning = False
             if self.decision is not None:
                 self.decision.show_failure(error)
-        if task == "search":
-            self._left.show_failure()
-        self.show_status()
+        if task == "search" and not self._left.show_failure():
+            del self.problems[task]
+        self.show_rows()
 
     def show_problems(self) -> None:
         self.show_status()
@@ -298,6 +306,7 @@ class LibraryScreen(StartScreen):
         return self.query_one(QuantsTable)
 
     def show_rows(self) -> None:
+        self._table.has_pick = not self.is_planning or self.library.pick is not None
         self._table.show(self.library)
         self._show_memory()
         self.show_status()

@@ -15,12 +15,13 @@ from ggbench.commands.options import given_record, run_by
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import options_of
+from ggbench.machine.readings import BUSY_SHARE
 from ggbench.plugins import plugin_names
 from ggbench.runs.experiment import Experiment, experiment_of
 from ggbench.text import sanitize
 from ggbench.tui.measuring import EXPERIMENTS, Choices, Chosen, PastRuns, RunRequest
 from ggbench.tui.screens.forms import ChoiceField, FormDialog, FormField, option_fields, options_form
-from ggbench.units import format_bytes, format_count
+from ggbench.units import format_bytes, format_count, format_percent
 
 if TYPE_CHECKING:
     from ggbench.runs.run import Settings
@@ -48,6 +49,8 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         super().__init__()
         self._chosen, self._choices = chosen, choices
         self._past: PastRuns = {}
+        self._others = ""
+        """What other programs use of the CPU, if that disturbs a measurement of speed."""
         self._kinds = plugin_names(EXPERIMENTS, "measure")
         self._experiment = experiment_of(choices.kind if choices.kind in self._kinds else self._kinds[0])
         self._make_fields()
@@ -68,6 +71,12 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
     def show_past(self, past: PastRuns) -> None:
         self._past = past
         if self.opened.is_set():
+            self._show_cost()
+
+    def show_others(self, share: float | None) -> None:
+        """Warn of other programs that use this share of the CPU."""
+        if share is not None and share >= BUSY_SHARE:
+            self._others = f"\n! other programs use {format_percent(share)} of the CPU: the result will be unsteady"
             self._show_cost()
 
     def answer(self, given: dict[str, Any]) -> tuple[RunRequest, Choices]:
@@ -108,7 +117,7 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
             cost = ""
         else:
             self._show_defaults(request.options)
-        self.query_one("#cost", Static).update(cost)
+        self.query_one("#cost", Static).update(cost + self._others * self._experiment.measures_speed)
         if self._error:
             self._error = ""
             self.explain()
@@ -161,7 +170,8 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         if self._chosen.has_twins and not experiment.needs_trained:
             choices["twin now"] = True
         about = "A twin has the same shape and size with random weights: as fast as the file, and made on this disk."
-        size = f"{format_bytes(self._chosen.download_bytes)}, not on this disk"
+        size = format_bytes(self._chosen.download_bytes)
+        size = f"← → {size} to download, or a twin" if len(choices) > 1 else f"{size}, not on this disk"
         return [FormField(_FILE, "file", size, choices=choices, about=about)]
 
     def _request(self, given: dict[str, Any]) -> RunRequest:

@@ -26,6 +26,7 @@ from ggbench.decisions.pick.show import commands_of
 from ggbench.decisions.pick.wording import candidate_name
 from ggbench.errors import GgbenchError
 from ggbench.show.changes import change_text
+from ggbench.show.names import short_device
 from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
@@ -193,7 +194,7 @@ class PickScreen(Screen[None]):
 
     def show(self, pick: Pick) -> None:
         self._pick = pick
-        where = sanitize(self._asked.budget.device)
+        where = sanitize(short_device(self._asked.budget.device))
         self.query_one("#title", Static).update(f"{self._asked.title} for {needs_in_brief(pick.needs)} on {where}")
         rest = [("", each) for label, each in pick.unlisted if pick.recommended is None or not label]
         self._rows = [*pick.listed, *rest]

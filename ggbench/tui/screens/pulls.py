@@ -42,10 +42,11 @@ class PullsScreen(Screen[None]):
     CSS_PATH = "pulls.tcss"
     HELP = (
         "Downloads run one after another in the background, into Hugging Face's cache. A file appears there only"
-        " after its SHA-256 has been verified. A stopped download keeps its partial file and can be resumed."
+        " after its SHA-256 has been verified. A stopped download keeps its partial file and can be resumed. Downloads"
+        " of runs are listed too; they stop with their run (2)."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("c", "stop", "Stop", tooltip="Stop the download, keep the partial file"),
+        Binding("x", "stop", "Stop", tooltip="Stop the download, keep the partial file"),
     ]
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ class PullsScreen(Screen[None]):
         if action == "stop":
             return self._stoppable is not None
         if action == "retry":
-            return item is not None and item.state in (WorkState.FAILED, WorkState.STOPPED)
+            return item is not None and item.can_resume
         return True
 
     def action_stop(self) -> None:
@@ -123,8 +124,8 @@ class PullsScreen(Screen[None]):
         """The chosen download if not finished, else the one in progress, else the first waiting one."""
         chosen = self._chosen
         if chosen is not None and not chosen.state.is_over:
-            return chosen
-        left = [item for item in self._queue.items if not item.state.is_over]
+            return chosen if chosen.can_stop else None
+        left = [item for item in self._queue.items if item.can_stop]
         return min(left, key=lambda item: item.state is WorkState.WAITING, default=None)
 
     @property

@@ -29,7 +29,7 @@ from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
 from ggbench.show.names import quant_name
 from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
-from ggbench.tui.host import RunStored, TaskScreen, host_of
+from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
 from ggbench.tui.stored_runs import MOST_LISTED, describe_runs, may_draw, read_runs
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
@@ -184,6 +184,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     def __init__(self) -> None:
         super().__init__()
         self._runs: Sequence[ListedRun] = ()
+        self._n_stored = 0
+        """Number of runs in the store, of which the oldest may not be listed."""
         self._has_read = False
         self._search: Timer | None = None
         self._searched = ""
@@ -251,7 +253,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         if len(marked) < 2:
             self.status.show("Mark two or more runs with space, then press c.")
         else:
-            self.open_runs([run.run_id for run in marked])
+            self.open_runs(sorted(run.run_id for run in marked))  # which gives them the letters of the Run screen
 
     def action_copy_command(self) -> None:
         if runs := self._selected:
@@ -349,7 +351,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
                     yield runs, n_stored, store.notices
 
         def show(read: tuple[Sequence[ListedRun], int, Sequence[str]]) -> None:
-            self._runs, self._table.n_stored, notices = read
+            self._runs, self._n_stored, notices = read
             self._searched = words
             self._has_read = True
             if notices:
@@ -361,6 +363,13 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     def _load(self, run_ids: Sequence[int]) -> list[SavedRun]:
         with host_of(self).services.open_store() as store:
             return [SavedRun.stored(store, store.load_run(run_id)) for run_id in run_ids]
+
+    @on(RunsOpened)
+    def _open_instead(self, message: RunsOpened) -> None:
+        """Open runs in place of those that are open."""
+        if isinstance(self.app.screen, MeasuredScreen):
+            self.app.pop_screen()
+        self.open_runs(message.run_ids)
 
     def open_runs(self, run_ids: Sequence[int]) -> None:
         """Open one run in full, or several side by side."""
@@ -386,7 +395,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     @property
     def _has_older(self) -> bool:
         """Whether older runs are stored than those listed."""
-        return self._table.n_stored > len(self._runs)
+        return self._n_stored > len(self._runs)
 
     @property
     def _selected(self) -> Sequence[ListedRun]:
@@ -407,7 +416,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         """Show the sorted and filtered list, or why it is empty."""
         words = self.query_one("#filter", Input).value
         table, nothing = self._table, self.query_one("#nothing", Static)
-        table.show(self._runs, words)
+        table.show(self._runs, words, self._n_stored)
         shown = bool(table.runs)
         had_focus = self.focused is None or self.focused is table
         # a class, as `display` would override the rule that hides everything in a small window

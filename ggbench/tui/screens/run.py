@@ -7,7 +7,7 @@ the slower the more a draw costs.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 from rich.text import Text
 from textual import on, work
@@ -22,16 +22,13 @@ from ggbench.show import letter
 from ggbench.show.names import distinct_by_kv, row_labels
 from ggbench.show.presenter import LiveView, figures_of, presenter_of
 from ggbench.text import sanitize
-from ggbench.tui.host import host_of
+from ggbench.tui.host import RunsOpened, host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, gauge_lines, number_lines
 from ggbench.tui.work_queue import WorkState
-
-if TYPE_CHECKING:
-    from ggbench.tui.screens.results import ResultsScreen
 
 _LOOK_EVERY_S = 0.1
 _SHARE_OF_A_CORE = 0.01
@@ -59,7 +56,7 @@ class RunScreen(Screen[None]):
         Binding("p", "order('resume')", "Resume", tooltip="Continue after a pause"),
         Binding("s", "order('skip')", "Skip", tooltip="Stop the running job, keep its measurements, start the next"),
         Binding(
-            "c",
+            "x",
             "order('cancel')",
             "Cancel all",
             tooltip="Stop the running job and cancel waiting ones; measurements are kept",
@@ -124,14 +121,11 @@ class RunScreen(Screen[None]):
             self._draw()
 
     @on(OptionList.OptionSelected, "#queue")
-    async def action_open(self) -> None:
+    def action_open(self) -> None:
         """Open the run at the cursor among the results, unless it waits, runs or is not stored."""
         item = self._chosen
         if item is not None and item.run_id is not None and item.state.is_over:
-            await self.app.switch_mode("results")
-            while len(self.app.screen_stack) > 1:  # a run that was opened before
-                await self.app.pop_screen()
-            cast("ResultsScreen", self.app.screen).open_runs([item.run_id])
+            self.app.post_message(RunsOpened([item.run_id]))
 
     def action_next_plot(self) -> None:
         self.query_one(CurvesPlot).show_next()
@@ -227,7 +221,7 @@ class RunScreen(Screen[None]):
             names = distinct_by_kv(row_labels([each.subject for each in shown]), [each.setup for each in shown])
             runs = [job.plotted(name, dimmed=job is not live) for job, name in zip(plotted, names, strict=True)]
             view.show(figures_of([item.kind], runs))
-            view.visible = bool(view.figures)  # an empty figure has no scale
+            view.visible = not view.figure.is_empty  # which has no scale
         self.query_one("#numbers", Lines).lines = tuple(number_lines(live, item, paused=paused))
         if self.has_class("-text"):
             self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)

@@ -6,6 +6,7 @@ Downloads above 1 GB, and searches that may fill the memory, ask first; nothing 
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,13 @@ from msgspec.structs import replace
 from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import NetworkError, StoreError, UsageError
-from ggbench.show.names import quant_names
+from ggbench.show.names import quant_names, short_device
+from ggbench.text import sanitize
 from ggbench.tui.host import host_of
 from ggbench.tui.library import QuantRow, Selection
 from ggbench.tui.measuring import RunRequest
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.planning import PlanScreen
-from ggbench.tui.widgets.bars import StatusMessage
 from ggbench.units import counted, format_bytes
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class StartScreen(PlanScreen):
 
     Started jobs continue on any screen.
     """
+
+    @abstractmethod
+    def show_notice(self, text: str) -> None:
+        """Show the outcome of a key for a few seconds."""
 
     @property
     def selection(self) -> Selection:
@@ -53,7 +58,10 @@ class StartScreen(PlanScreen):
         from ggbench.tui.measuring import Choices, Chosen, past_runs
         from ggbench.tui.screens.measure import MeasureDialog
 
-        chosen = Chosen(title, selection, rows, setup, self.budget if self.card.is_here else None)
+        services, planned_for = host_of(self).services, ""
+        if not self.card.is_here and self.budget is not None:
+            planned_for = sanitize(short_device(self.budget.device))
+        chosen = Chosen(title, selection, rows, setup, None if planned_for else self.budget, planned_for)
         dialog = MeasureDialog(chosen, Choices.load())
 
         def start(answer: tuple[RunRequest, Choices] | None) -> None:
@@ -63,12 +71,17 @@ class StartScreen(PlanScreen):
                 self.find_targets(request, selection)
 
         def read() -> Iterator[PastRuns]:
-            with contextlib.suppress(StoreError), host_of(self).services.open_store() as store:
+            with contextlib.suppress(StoreError), services.open_store() as store:
                 yield past_runs(store, chosen)
+
+        def watch() -> Iterator[float | None]:
+            yield services.others_share()
 
         self.app.push_screen(dialog, start)
         if chosen.n_runs == 1:
             self.perform("past", read, lambda past: dialog.show_past(past) if dialog.is_current else None)
+        if not (self.is_planning or host_of(self).run_queue.is_busy):  # these use the CPU themselves
+            self.perform("others", watch, lambda share: dialog.show_others(share) if dialog.is_current else None)
 
     def action_apply_tuned(self) -> None:
         """Set the options to those found for the first selected quant."""
@@ -119,7 +132,7 @@ class StartScreen(PlanScreen):
 
     def find_targets(self, request: RunRequest | None, selection: Selection) -> None:
         """Find the targets to run, or to download if there is no request; then ask, and queue them."""
-        services, catalog, is_here = host_of(self).services, self.catalog, self.card.is_here
+        services, catalog = host_of(self).services, self.catalog
 
         def find() -> Iterator[tuple[list[Target], list[Job], str]]:
             from ggbench.show.listed_runs import measuring_elsewhere  # imports numpy
@@ -142,20 +155,14 @@ class StartScreen(PlanScreen):
                 targets += [target for target in needed if target not in targets]
             yield targets, jobs, elsewhere
 
-        self.perform("start", find, lambda found: self._ask_to_download(request, *found, is_here=is_here))
+        self.perform("start", find, lambda found: self._ask_to_download(request, *found))
 
     def _what(self) -> str:
         names = [name for _, quants in self.selection for name in quants]
         return names[0] if len(names) == 1 else f"{len(names)} quants"
 
     def _ask_to_download(
-        self,
-        request: RunRequest | None,
-        targets: Sequence[Target],
-        jobs: Sequence[Job],
-        elsewhere: str,
-        *,
-        is_here: bool,
+        self, request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job], elsewhere: str
     ) -> None:
         """`targets` are all with needed files, including the bases; `elsewhere` describes another ggbench's run."""
         download_bytes = sum(target.download_bytes for target in targets)
@@ -175,16 +182,15 @@ class StartScreen(PlanScreen):
             self.show_rows()
             if request is None:
                 host_of(self).pull_queue.add(targets)
-                self.query_one(StatusMessage).show(f"downloading {size}; press 4 for progress")
+                self.show_notice(f"downloading {size}; press 4 for progress")
                 return
-            other_card = "" if is_here else "this runs on this machine, not on the card you planned for"
-            for notice in filter(None, (other_card, request.notice)):
-                self.notify(notice, markup=False)
+            if request.notice:
+                self.notify(request.notice, markup=False)
             queue = host_of(self).run_queue
             n_before = sum(not item.state.is_over for item in queue.items)
             queue.add(jobs)
             if n_before:
-                self.query_one(StatusMessage).show(f"queued after {counted(n_before, 'run')}; press 2 for the queue")
+                self.show_notice(f"queued after {counted(n_before, 'run')}; press 2 for the queue")
             else:
                 self.app.switch_mode("run")
 

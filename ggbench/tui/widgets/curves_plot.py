@@ -7,11 +7,9 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import MouseMove, MouseScrollDown, MouseScrollUp
 from textual.widget import Widget
-from textual.widgets import Static
 
 from ggbench.show import letter
 from ggbench.show.axes import from_a_tick, x_axis, y_axis
@@ -24,8 +22,9 @@ _ON_LIGHT = ("#005f87", "#875f00", "#870087", "#005f00", "#af0000", "#3a3aaf")
 _ROOM_AT_THE_END = 0.03
 """Share of the x axis left for a curve's letter and half the last tick's number."""
 _X_TICKS = 6
-_LINES = 4
-"""Maximum number of names on separate lines; more share lines, so that the legend fits the plot."""
+_LEGEND = 4
+"""Part of the height, as a divisor, that the legend takes at most."""
+_GAP = "   "
 _ZOOM, _ZOOM_BY_MOUSE, _PAN = 0.85, 0.95, 0.05
 """Share of an axis left by a zoom step, and share by which a key moves the view."""
 _NOTHING = Figure("", "", "", "", "", ())
@@ -38,16 +37,9 @@ class CurvesPlot(Widget, can_focus=True):
     """One figure of several: values as braille with all steps or errors dim behind them, the fit as dashes, the limit
     as points, a letter on each curve.
 
-    Steps beyond the y axis are marked at its top. With two or more curves, a legend names those with values.
+    Steps beyond the y axis are marked at its top. With two or more curves, a legend above names those with values.
     """
 
-    DEFAULT_CSS = """
-    CurvesPlot {
-        #names {
-            width: auto; max-width: 85%; height: auto; offset: 10 2; background: $surface; display: none;
-        }
-    }
-    """
     ZOOM_GROUP, PAN_GROUP = Binding.Group("Zoom"), Binding.Group("Pan")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("+", f"zoom({_ZOOM}, {_ZOOM})", "Zoom in", group=ZOOM_GROUP),
@@ -71,9 +63,8 @@ class CurvesPlot(Widget, can_focus=True):
         self._chosen = ""
         """Key of the figure to draw; the first is drawn if none has it."""
         self._frame: Frame | None = None
-
-    def compose(self) -> ComposeResult:
-        yield Static(id="names", markup=False)
+        self._top = 0
+        """Line of the first row of the frame."""
 
     def show(self, figures: Sequence[Figure]) -> None:
         """Draw the chosen one of these figures; a zoom stays until the scales are reset."""
@@ -81,7 +72,7 @@ class CurvesPlot(Widget, can_focus=True):
         self.figures = tuple(figures)
         if self.figure.key != before:
             self.view = None
-        self._draw()
+        self.refresh()
 
     def show_next(self) -> None:
         if self.figures:
@@ -91,7 +82,7 @@ class CurvesPlot(Widget, can_focus=True):
 
     def action_reset_scales(self) -> None:
         self.view = None
-        self._draw()
+        self.refresh()
 
     def action_zoom(self, x_factor: float, y_factor: float) -> None:
         self._zoom((x_factor, y_factor), (0.5, 0.5))
@@ -115,9 +106,12 @@ class CurvesPlot(Widget, can_focus=True):
     def render(self) -> Text:
         if not self.size.width or not self.size.height:
             return Text()
-        rows, self._frame = draw(replace(self.figure, ends=self._ends()), self.size.width, self.size.height)
-        text = Text(no_wrap=True, end="")
-        for number, row in enumerate(rows):
+        legend = self._legend(self.size.width)[: self.size.height // _LEGEND]
+        figure, height = replace(self.figure, ends=self._ends()), self.size.height - len(legend)
+        rows, self._frame = draw(figure, self.size.width, height)
+        self._top = len(legend) + 1  # below the title of the y axis
+        text = Text("\n", no_wrap=True, end="").join(legend)
+        for number, row in enumerate(rows, len(legend)):
             text.append("\n" * bool(number))
             for part, ink in row:
                 text.append(part, self._style(ink))
@@ -153,24 +147,24 @@ class CurvesPlot(Widget, can_focus=True):
         event.stop()
         if self._frame is not None:
             column = event.x - (self.size.width - self._frame.n_columns)
-            row = event.y - 1
+            row = event.y - self._top
             self._zoom((factor, factor), (column / self._frame.n_columns, 1 - row / self._frame.n_rows))
 
-    def _draw(self) -> None:
-        if self.is_mounted:
-            shown = [(index, one) for index, one in enumerate(self.figure.curves) if len(one.x)]
-            between = "\n" if len(shown) <= _LINES else "   "
-            names = []
-            for index, one in shown:  # with the last value, if it has an error; W and B are shown next to the plot
-                name = one.name if one.error is None or not one.note else f"{one.name}  {one.note}"
-                names.append(Text(f"{letter(index)} {sanitize(name)}", self._style(Ink(index, one.dimmed))))
-            legend = self.query_one("#names", Static)
-            legend.update(Text(between).join(names))
-            legend.display = len(self.figure.curves) > 1 and bool(shown)
-            self.refresh()
-
-    def on_mount(self) -> None:
-        self._draw()
+    def _legend(self, width: int) -> list[Text]:
+        """Return the names of curves with values, as many on a line as fit; none for a figure of one curve."""
+        lines: list[Text] = []
+        for index, one in enumerate(self.figure.curves if len(self.figure.curves) > 1 else ()):
+            if not len(one.x):
+                continue
+            # with the last value, if it has an error; W and B are shown next to the plot
+            name = one.name if one.error is None or not one.note else f"{one.name}  {one.note}"
+            text = Text(f"{letter(index)} {sanitize(name)}", self._style(Ink(index, one.dimmed)))
+            if lines and lines[-1].cell_len + len(_GAP) + text.cell_len <= width:
+                lines[-1] = Text.assemble(lines[-1], _GAP, text)
+            else:
+                text.truncate(width, overflow="ellipsis")
+                lines.append(text)
+        return lines
 
     def _style(self, ink: Ink) -> str:
         colors = _ON_DARK if self.app.current_theme.dark else _ON_LIGHT

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.text import Text
 from textual import on
@@ -35,7 +36,6 @@ from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
     from ggbench.hub.repo_records import RepoSummary
-    from ggbench.tui.host import TaskScreen
 
 _MAX_FOUND = 20
 """Number of repos to list from a Hub search."""
@@ -69,11 +69,12 @@ class ModelList(OptionList):
         A path is offered for adding, never for a search; a word that is also a local path, for both.
         """
         self._listing = entries, text, hub_state
-        shown = [entry for entry in entries if entry.section is Section.HUB or entry.matches(text)]
+        shown = [entry for entry in _each_once(entries) if entry.section is Section.HUB or entry.matches(text)]
         repo = named_repo(text)
         if repo is not None and all(entry.model != repo.model for entry in shown):
             shown.append(repo)
         chosen, top, room = self.chosen_key, self.scroll_offset.y, max(8, (self.size.width or 28) - 2)
+        was_chosen = self.chosen_entry
         self.entries = {entry.key: entry for entry in shown}
         self.clear_options()
         lines = iter(shorten_alike([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], room - 1))
@@ -103,6 +104,8 @@ class ModelList(OptionList):
         if not self.option_count:
             self.add_option(Option(Text("no model matches"), disabled=True))
         self.scroll_to(y=top, animate=False, force=True)
+        if self._line_of(chosen) is None and was_chosen is not None:  # a repo of the Hub that is on this disk now
+            chosen = self.find(was_chosen.model)
         if (at := self._line_of(chosen)) is not None:
             self.highlighted = at
         else:
@@ -165,6 +168,17 @@ class ModelList(OptionList):
         self.add_option(Option(Text(text, style="bold", no_wrap=True, overflow="ellipsis"), disabled=True))
 
 
+def _each_once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
+    """Return the models; a repo of the Hub that is on this disk is listed there, with all its quants."""
+    here = {entry.model for entry in entries if entry.section is Section.DISK}
+    on_hub = {entry.model for entry in entries if entry.section is Section.HUB}
+    return [
+        replace(entry, quants=(), about="") if entry.section is Section.DISK and entry.model in on_hub else entry
+        for entry in entries
+        if entry.section is not Section.HUB or entry.model not in here
+    ]
+
+
 def _line(text: str, note: str = "") -> Text:
     line = Text(text, no_wrap=True, overflow="ellipsis")
     return line.append(f"  {note}", style="dim") if note else line
@@ -188,6 +202,17 @@ class ModelsPane(Vertical):
         entered: bool
 
     @dataclass
+    class TaskAsked(Message):
+        """Run a slow task of this name, as `TaskScreen.perform`."""
+
+        name: str
+        work: Callable[[], Iterable[Any]]
+        show: Callable[[Any], object]
+
+    class TextChanged(Message):
+        """The filter changed: what failed for its former text does not matter."""
+
+    @dataclass
     class PlacesChanged(Message):
         """A place or a server was added or removed, as the notice says."""
 
@@ -197,6 +222,8 @@ class ModelsPane(Vertical):
         super().__init__(id=id)
         self._listed: Sequence[ModelEntry] = ()
         self._found: Sequence[ModelEntry] = ()
+        self._opened: dict[str, ModelEntry] = {}
+        """Repos of the Hub that were opened, by key, which later filters find again."""
         self._hub_state = ""
         self._is_complete = False
         self._wanted: Path | str | None = None
@@ -245,13 +272,12 @@ class ModelsPane(Vertical):
         self.input.focus()
         self._add()
 
-    def show_failure(self) -> None:
-        """Show that the search failed, unless its text is gone."""
+    def show_failure(self) -> bool:
+        """Show that the search failed; return False if its text is gone."""
         if self._text:
             self._hub_state = "the search failed"
             self._show()
-        else:
-            self._tasks.forget("search")
+        return bool(self._text)
 
     def action_remove_place(self) -> None:
         """Remove the chosen place or server from the list."""
@@ -267,7 +293,7 @@ class ModelsPane(Vertical):
                 forget_place(entry.place)
                 yield f"removed {entry.place} from the list; its files stay"
 
-        self._tasks.perform("place", remove, lambda notice: self.post_message(self.PlacesChanged(notice)))
+        self.post_message(self.TaskAsked("place", remove, lambda notice: self.post_message(self.PlacesChanged(notice))))
 
     @on(OptionList.OptionHighlighted)
     def _look_at(self) -> None:
@@ -286,7 +312,7 @@ class ModelsPane(Vertical):
 
     @on(Input.Changed)
     def _filter(self) -> None:
-        self._tasks.forget("place", "search")
+        self.post_message(self.TextChanged())
         self._found, self._hub_state = (), ""
         self._show()
 
@@ -306,11 +332,9 @@ class ModelsPane(Vertical):
 
     def _choose(self, *, entered: bool) -> None:
         if (entry := self.models.chosen_entry) is not None:
+            if entered and entry.section is Section.HUB:
+                self._opened[entry.key] = entry
             self.post_message(self.ModelChosen(entry, entered))
-
-    @property
-    def _tasks(self) -> TaskScreen:
-        return cast("TaskScreen", self.screen)
 
     def _add(self) -> None:
         """Add the folder, file or server of the text if it has models, remember it, and open it."""
@@ -332,7 +356,7 @@ class ModelsPane(Vertical):
             self.open(opened)
             self.post_message(self.PlacesChanged(f"added {name}: {count}; d in the list on the left removes it"))
 
-        self._tasks.perform("place", add, take)
+        self.post_message(self.TaskAsked("place", add, take))
 
     def _search(self) -> None:
         hub, text = host_of(self).services.hub, self._text
@@ -352,7 +376,9 @@ class ModelsPane(Vertical):
 
         self._hub_state = "searching"
         self._show()
-        self._tasks.perform("search", search, take)
+        self.post_message(self.TaskAsked("search", search, take))
 
     def _show(self) -> None:
-        self.models.show([*self._listed, *self._found], self._text, self._hub_state)
+        found = {entry.key for entry in self._found}
+        opened = [each for each in self._opened.values() if each.key not in found and each.matches(self._text)]
+        self.models.show([*self._listed, *opened, *self._found], self._text, self._hub_state)

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.coordinate import Coordinate
 from textual.strip import Strip
@@ -18,6 +19,8 @@ from ggbench.tui.library import NAME_MARGIN, PICKED, Library, QuantColumn, Quant
 from ggbench.tui.tables import MORE_LEFT, MORE_RIGHT, first_column, whole_columns
 
 _MARKED = "●"
+_MOVES = ("up", "down", "j", "k", "pageup", "pagedown", "home", "end", "ctrl+home", "ctrl+end")
+"""Keys that move the cursor."""
 _GAP = 1
 """Blanks between two columns."""
 
@@ -69,7 +72,9 @@ class ColumnTable(DataTable[Text]):
 
 
 class QuantsTable(ColumnTable):
-    """Rows keep their place until the pick is made, and the cursor its quant; left and right change the context."""
+    """Rows keep their place until the pick is made. The cursor appears at the pick and then keeps its quant; a key that
+    moves it shows it before. Left and right change the context.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
@@ -90,8 +95,10 @@ class QuantsTable(ColumnTable):
         super().__init__(id=id, cursor_type="row", zebra_stripes=False, fixed_columns=1, cell_padding=0)
         self._library = Library()
         self._shown: list[QuantRow] = []
+        self.has_pick = False
+        """Whether the rows are in the order of a pick, or none is being made."""
         self._is_untouched = True
-        """Whether the cursor is where it was put, so that it goes to the pick."""
+        """Whether nobody uses the cursor, so that it goes to the pick."""
         self.wanted: str | None = None
         """The quant or file to move the cursor to once it is planned."""
 
@@ -104,17 +111,23 @@ class QuantsTable(ColumnTable):
     @property
     def chosen(self) -> QuantRow | None:
         """The quant at the cursor; None if the table is empty."""
-        return self._shown[self.cursor_row] if 0 <= self.cursor_row < len(self._shown) else None
+        is_shown = self.show_cursor and 0 <= self.cursor_row < len(self._shown)
+        return self._shown[self.cursor_row] if is_shown else None
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
         self._library.order.sort_by(self._library.order.columns[event.column_index].key)
         self.show(self._library)
 
-    def on_key(self) -> None:
-        self._is_untouched = False
+    def on_key(self, event: events.Key) -> None:
+        if event.key in _MOVES:
+            self.on_click()
 
     def on_click(self) -> None:
-        self._is_untouched = False
+        self._is_untouched, self.show_cursor = False, True
+
+    def on_focus(self) -> None:
+        if self.chosen is not None:
+            self._is_untouched = False
 
     def show(self, library: Library) -> None:
         self._library = library
@@ -142,10 +155,11 @@ class QuantsTable(ColumnTable):
         cursor = chosen.name if chosen is not None else None
         picked = library.picked
         if picked is not None and self._is_untouched:
-            cursor = picked.name
+            cursor, self._is_untouched = picked.name, not self.has_focus
         for row in shown:
             if self.wanted is not None and row.is_called(self.wanted):
                 cursor, self.wanted, self._is_untouched = row.name, None, False
+        self.show_cursor = self.has_pick or not self._is_untouched
         if cursor in quants:
             self.cursor_coordinate = Coordinate(quants.index(cursor), 0)
         self.scroll_to(top.x, top.y, animate=False, force=True)

@@ -65,7 +65,7 @@ class QueueList(OptionList):
 
     def show(self, items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> None:
         """Update the lines; `letters` are the plot's, by item id."""
-        lines = queue_lines(items, letters, paused=paused)
+        lines = queue_lines(items, letters, width=self.size.width - 2, paused=paused)
         for index, line in enumerate(lines):
             if index >= len(self._shown):
                 self.add_option(Text(line))
@@ -79,10 +79,11 @@ class QueueList(OptionList):
             self._followed = current
 
 
-def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> list[str]:
+def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, width: int, paused: bool) -> list[str]:
     """Return `✓ a qwen1.5-0.5b q8_0  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or the reason of a failure.
 
-    A name has model, quant and KV types; only the model is shortened, unless two names would become equal.
+    A name has model, quant and KV types; only the model is shortened, unless two names would become equal. Numbers that
+    the width would cut are left out, the longest first.
     """
     subjects = [item.subject for item in items]
     pairs = [(model, sanitize(one.quant)) for model, one in zip(model_names(subjects), subjects, strict=True)]
@@ -90,11 +91,14 @@ def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, pause
     short = [f"{shorten_middle(model, max(8, _NAME_WIDTH - len(quant)))} {quant}" for model, quant in pairs]
     shown = short if len(set(short)) == len(set(whole)) else whole
     names = distinct_by_kv(shown, [item.setup for item in items])
-    width = max(map(len, names), default=0)
+    name_width = max(map(len, names), default=0)
     lines = []
     for item, name in zip(items, names, strict=True):
         glyph = GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
-        lines.append(f"{glyph} {letters.get(item.id, ' ')} {name:<{width}}  {_state_text(item, paused=paused)}")
+        numbers = _state_text(item, paused=paused).split("  ")
+        while len(numbers) > 1 and len("  ".join(numbers)) > width - name_width - len("▶ a   "):
+            numbers.remove(max(numbers[1:], key=len))
+        lines.append(f"{glyph} {letters.get(item.id, ' ')} {name:<{name_width}}  {'  '.join(numbers)}")
     return lines
 
 

@@ -41,7 +41,7 @@ _PINNED = ("run", "state", "quant")
 class RunsTable(ScrollView, can_focus=True):
     DEFAULT_CSS = """
     RunsTable {
-        height: 1fr;
+        height: 1fr; scrollbar-size-horizontal: 0;
         & > .runs-table--header { text-style: bold; color: $foreground; background: $panel; }
         & > .runs-table--cursor { background: $block-cursor-blurred-background; text-style: bold; }
         &:focus > .runs-table--cursor { color: $block-cursor-foreground; background: $block-cursor-background; }
@@ -81,8 +81,7 @@ class RunsTable(ScrollView, can_focus=True):
         self._words = ""
         self.runs: Sequence[ListedRun] = ()
         """The runs that match the filter, in displayed order."""
-        self.n_stored = 0
-        """Number of runs in the store, of which the oldest may not be listed."""
+        self._n_stored = 0
         self._lines: list[str | ListedRun] = []
         """The runs, and above those of each model its name."""
         self._line_of: list[int] = []
@@ -119,7 +118,7 @@ class RunsTable(ScrollView, can_focus=True):
             text.append(f" ● {format_count(n_marked)} marked", "bold reverse")
             text.append(f", {format_count(hidden)} hidden " if hidden else " ", "bold reverse")
             text.append(f" {'c compares, ' if n_marked > 1 else ''}w saves, D deletes, esc unmarks · ")
-        n_runs = max(len(self._all), self.n_stored)
+        n_runs = max(len(self._all), self._n_stored)
         of = f"{format_count(n_shown)} of " if n_shown < n_runs else ""
         text.append(f"{of}{counted(n_runs, 'run')}")
         if not n_marked:
@@ -128,9 +127,11 @@ class RunsTable(ScrollView, can_focus=True):
             text.append(", newest first" if is_newest_first else f", by {name} {self._arrow}")
         return text
 
-    def show(self, runs: Sequence[ListedRun], words: str) -> None:
-        """Show the runs that contain these words; the cursor stays on its run, or on its line if the run is gone."""
-        self._all, self._words = runs, words
+    def show(self, runs: Sequence[ListedRun], words: str, n_stored: int) -> None:
+        """Show the runs that contain these words, of so many in the store; the cursor stays on its run, or on its line
+        if the run is gone.
+        """
+        self._all, self._words, self._n_stored = runs, words, n_stored
         self._marks &= {run.run_id for run in runs}
         chosen = self.cursor_run
         self.runs = by_model(self.order.sorted(matching(runs, words)))
@@ -147,7 +148,7 @@ class RunsTable(ScrollView, can_focus=True):
         self.refresh()
 
     def show_sorted(self) -> None:
-        self.show(self._all, self._words)
+        self.show(self._all, self._words, self._n_stored)
         self.post_message(self.Changed())
 
     def action_move(self, lines: int) -> None:
