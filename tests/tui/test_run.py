@@ -296,7 +296,7 @@ def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:
             shown = app.query_one(QueueList)
 
             async def run(current: int) -> int | None:
-                shown.show(_items(current), {}, width=120, paused=False)
+                shown.show(_items(current), {}, paused=False)
                 await settle(app, pilot)
                 return shown.highlighted
 

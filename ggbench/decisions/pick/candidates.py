@@ -130,12 +130,13 @@ def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickReque
     asked = PlanRequest(request.budget, replace(own.setup, n_ctx=request.needs.n_ctx), request.options)
     cache = KvCacheTypes(*own.cache, own.setup.flash_attn)
     row = next(iter(plan_variant(variant, asked, allocator, (cache,))))
-    if row.outcome is not Outcome.COMPLETED or not row.planned_n_ctx:
+    longest = row.planned_n_ctx
+    if row.outcome is not Outcome.COMPLETED or not longest:
         return found
     decode = tuple(replace(old, fits=new.fits) for old, new in zip(own.row.decode, row.decode, strict=True))
     names = ("at_n_ctx", "expected", "expected_first")
     row = replace(row, decode=decode, **{name: getattr(own.row, name) for name in names})  # with their estimates
-    exact = replace(own, row=row, max_n_ctx=row.planned_n_ctx, offered_n_ctx=row.used_of(row.planned_n_ctx))
+    exact = replace(own, row=row, max_n_ctx=longest, offered_n_ctx=row.used_of(longest))
     return found.with_recommended(check(exact, request.needs))
 
 
