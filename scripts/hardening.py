@@ -46,7 +46,7 @@ def main() -> int:
     return 0 if all(row.is_clean for row in rows) else 1
 
 
-def _made(chosen: Sequence[str], **options: Any) -> Iterator[tuple[Trials, float]]:
+def _made(chosen: Sequence[str], **options: Any) -> Iterator[tuple[Trials, float]]:  # noqa: ANN401 - those of run_rows
     """Yield the rows. The longest runs in a process beside those that time nothing, which leave it half the machine."""
     timed = [name for name in chosen if name in TIMED]
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:

@@ -103,7 +103,7 @@ def run_rows(
             yield row, time.monotonic() - began
 
 
-def made_rows(chosen: Sequence[str], **options: Any) -> list[tuple[Trials, float]]:
+def made_rows(chosen: Sequence[str], **options: Any) -> list[tuple[Trials, float]]:  # noqa: ANN401 - those of run_rows
     """Return the rows, for another process."""
     return list(run_rows(chosen, **options))
 
