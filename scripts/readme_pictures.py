@@ -85,7 +85,7 @@ async def _run(app: GgbenchApp, pilot: Pilot[None]) -> None:
 async def _compare(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await pilot.press("3")
     await _until(app, lambda words: "2 runs" in words)
-    await pilot.press("home", "space", "space", "c")
+    await pilot.press("home", "space", "down", "space", "c")
     await _until(app, lambda words: "Comparing runs" in words)
     _take(app, "compare")
 

@@ -28,7 +28,7 @@ from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import SpeculateResult, SpeculateSettings, SpeculationCase
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, with_vocabulary
-from ggbench.machine.host import default_threads
+from ggbench.machine.host import logical_cpus
 from ggbench.models.catalog import load_catalog
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_one
@@ -43,7 +43,9 @@ from scripts.whole_models import Residual
 
 KS, LENS, DEPTHS = (1, 3, 5, 8), (1.0, 1.5, 2.0, 3.0, 4.0), (0, 4096)
 AIM, SHARE = 0.10, 0.90
-ROUNDS, N_STEPS, N_OFF = 5, 12, 12
+N_THREADS = 1
+"""Of each model; the machine's last core is for the servers' own threads and for this client."""
+ROUNDS, N_STEPS, N_OFF = 5, 10, 12
 """Answers of each case, and the steps of each with drafts and without."""
 SPARE, WARM = 40, 200
 """Tokens of an answer that nobody reads, and of one before all others: a server's first seconds are slower."""
@@ -64,10 +66,10 @@ class Pair:
 
 
 PAIRS = {
-    "7b": Pair("qwen2.5-7b:q4_k_m", 4, "qwen2.5-0.5b:q8_0", 6),
-    "1.8b": Pair("qwen1.5-1.8b:q4_k_m", 8, "qwen1.5-0.5b:q8_0", 4),
-    "moe": Pair("qwen1.5-moe-a2.7b:q4_k_m", 4, "qwen1.5-0.5b:q4_k_m", 4),
-    "window": Pair("gemma-3-4b:q4_k_m", 6, "gemma-3-1b:q4_k_m", 6),
+    "7b": Pair("qwen2.5-7b:q4_k_m", 2, "qwen2.5-0.5b:q8_0", 3),
+    "1.8b": Pair("qwen1.5-1.8b:q4_k_m", 4, "qwen1.5-0.5b:q8_0", 2),
+    "moe": Pair("qwen1.5-moe-a2.7b:q4_k_m", 3, "qwen1.5-0.5b:q4_k_m", 2),
+    "window": Pair("gemma-3-4b:q4_k_m", 6, "gemma-3-1b:q4_k_m", 2),
 }
 
 
@@ -84,7 +86,7 @@ class Served:
 def main() -> int:
     """Predict and measure each pair, and print a row of the table for each time."""
     asked = _parser().parse_args()
-    peers = find_or_build(asked.peers, default_threads(), None)
+    peers = find_or_build(asked.peers, logical_cpus(), None)
     os.environ.update(peer_environment())
     print("| pair | case | predicted ms/token | measured | off by | within its interval | mean length |")
     print("|---|---|---:|---:|---:|---|---:|", flush=True)
@@ -147,12 +149,13 @@ def _served(
 ) -> dict[_Case, Served]:
     """Answer each case with drafts and without in turn, by two servers that both keep the prompt in their caches.
 
-    The time of a step is the median ratio of its rounds, so that what slows the machine for a moment is not in it.
+    The time of a step is the median of its ratios to the answers without drafts before and after it, so that what slows
+    the machine for a moment is not in it.
     """
     found = {}
     n_ctx = whole_steps(max(depths) + max(round(N_STEPS * max(lengths)), WARM) + SPARE)
     files = [with_vocabulary(read_model_file(each), paths.twins_dir()) for each in (target, draft)]
-    setup = ("-np", 1, "-ngl", 0, "-t", default_threads(), "-lv", 4)
+    setup = ("-np", 1, "-ngl", 0, "-t", N_THREADS, "-lv", 4)
     with serving(peers, files[0], n_ctx, setup) as off:
         cases = ((depth, k, length) for depth in depths for k in ks for length in lengths if length <= k + 1)
         _answer(off.url, [0], WARM)
@@ -168,12 +171,14 @@ def _in_turn(off_url: str, on_url: str, n_depth: int, n_gen: int) -> Served:
     prompt = [1000 + at % 1000 for at in range(n_depth + 1)]
     for url in (off_url, on_url):
         _answer(url, prompt, 1)
-    off_ms, ratios, n_steps, n_tokens = [], [], 0, 0
+    ratios, n_steps, n_tokens = [], 0, 0
+    off_ms = [_answer(off_url, prompt, N_OFF)["predicted_ms"] / N_OFF]
     for _ in range(ROUNDS):
-        off_ms.append(_answer(off_url, prompt, N_OFF)["predicted_ms"] / N_OFF)
         timings = _answer(on_url, prompt, n_gen)
+        off_ms.append(_answer(off_url, prompt, N_OFF)["predicted_ms"] / N_OFF)
         n_new = timings["predicted_n"] - 1
-        ratios.append(timings["predicted_ms"] / (n_new - timings["draft_n_accepted"]) / off_ms[-1])
+        step_ms = timings["predicted_ms"] / (n_new - timings["draft_n_accepted"])
+        ratios.append(step_ms / statistics.fmean(off_ms[-2:]))
         n_tokens += n_new
         n_steps += n_new - timings["draft_n_accepted"]
     mean_len, ms = n_tokens / n_steps, statistics.median(off_ms)
@@ -215,7 +220,7 @@ def _predicted(target: Path, draft: Path, ks: Sequence[int], depths: Sequence[in
     """Return what ggbench measures of the pair with its own engine."""
     model, drafting = (resolve_one(parse_model(str(path))) for path in (target, draft))
     settings = SpeculateSettings(n_drafted=tuple(ks), depths=tuple(depths))
-    job = Job(EXPERIMENT, model, LlamaConfig(n_gpu_layers=0), settings, draft=drafting)
+    job = Job(EXPERIMENT, model, LlamaConfig(n_gpu_layers=0, threads=N_THREADS), settings, draft=drafting)
     *_, end = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)
     if end.error is not None:

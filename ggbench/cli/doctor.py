@@ -31,11 +31,12 @@ def command(with_paths: bool, output: Output) -> None:
     relative to the home folder.
     """
     from ggbench.decisions.doctor.checkup import check_machine, findings
+    from ggbench.decisions.doctor.own_files import damaged_files, left_processes
     from ggbench.decisions.doctor.show import DOCTOR, checkup_text, shown_checkup
     from ggbench.show.anonymous import Paths, home_folder
 
     checkup, paths = check_machine(), Paths(home_folder(), whole=with_paths)
-    found = findings(checkup, paths)
+    found = findings(checkup, paths, (*damaged_files(), *left_processes()))
     if output.as_json:
         output.document(DOCTOR, shown_checkup(checkup, paths), findings=found)
     else:

@@ -70,11 +70,12 @@ _need_options = as_record(
 _NUMBERED = "\n".join(f"{number}. {rule}" for number, rule in enumerate(RULES, 1))
 _HELP = f"""Recommend one of QUANTS of MODEL, a KV cache and a placement, say why, and print the commands that run it.
 
-MODEL is as for plan; without it, the models on this disk are compared. Each quant is sized with each KV cache; what
-does not fit on the GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds
-are, in this order: measured, forecast, derived from this machine's other runs, models and settings, estimated from
-others' llama-bench on such devices, or (≤) the bandwidth bound, which can only rule a candidate out. Losses come from a
-quality run, else (~) from the published typical loss of the type. Nothing is measured, and only headers are downloaded.
+MODEL is as for plan. Several ids of the catalog are compared, as are, without any, the models on this disk. Each quant
+is sized with each KV cache; what does not fit on the GPUs also with the experts of the first layers, or else the first
+layers, in main memory. Speeds are, in this order: measured, forecast, derived from this machine's other runs, models
+and settings, estimated from others' llama-bench on such devices, or (≤) the bandwidth bound, which can only rule a
+candidate out. Losses come from a quality run, else (~) from the published typical loss of the type. Nothing is
+measured, and only headers are downloaded.
 
 The rules, in order:
 {_NUMBERED}
@@ -96,6 +97,7 @@ note then replaces the Modelfile.
     examples="""
     ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k
     ggbench pick ~/models --workload agent --min-speed 15
+    ggbench pick qwen3-8b qwen2.5-14b --gpu rtx-3060
     ggbench pick --family qwen3 --gpu rtx-4090 --prefer speed
     ggbench pick qwen3-8b --gpu rtx-3060 --workload chat -np 4
     ggbench pick org/name-GGUF --measure --within 5m
@@ -148,7 +150,8 @@ def command(
     within_s = _WITHIN_S if within is None else parse_duration(within)
     from ggbench.models.reference import parse_model
 
-    ref = None if model is None else parse_model(model, *quants)
+    several, quants = _split_models(model, quants)
+    ref = None if model is None or several else parse_model(model, *quants)
     memory = memory.of_model(ref, setup, hub)
     budget = memory.budget(setup, measures=measures or not no_measure)
     draft = find_draft(memory.draft, setup, hub)
@@ -156,11 +159,13 @@ def command(
         budget = msgspec.structs.replace(budget, draft=draft.to_run)
     planned: tuple[Target, ...] = ()
     with _allocator(setup, budget, draft) as allocator:  # started first, as its worker takes a while
-        from ggbench.decisions.pick.candidates import PickRequest, caches_of, of_family, of_model, on_disk
+        from ggbench.decisions.pick.candidates import PickRequest, caches_of, of_catalog, of_family, of_model, on_disk
         from ggbench.models.targets import repo_read
 
         if family is not None:
             models = of_family(family, quants)
+        elif several:
+            models = of_catalog(several, quants)
         elif ref is None:
             models = on_disk(quants)
         else:
@@ -179,6 +184,24 @@ def command(
         output.notice(reading_notice(*read))
     rows = [each.candidate.row for each in pick.checked]
     raise click.exceptions.Exit(plan_exit_code(rows, misses=chosen is None or not chosen.meets))
+
+
+def _split_models(model: str | None, quants: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the ids of the catalog's models that are compared, none for a single MODEL, and the QUANTS.
+
+    Raises UsageError if MODEL is not in the catalog and another one is.
+    """
+    from ggbench.models.catalog import load_catalog
+
+    ids = {each.id for each in load_catalog()} if quants else set[str]()
+    others = [word for word in quants if word.lower() in ids]
+    if model is None or not others:
+        return (), quants
+    if model.lower() not in ids:
+        what = f"{model} is not in the catalog, so it is not compared with {others[0]}"
+        raise UsageError(what, "name ids of the catalog; without any, pick compares the models on this disk")
+    named = dict.fromkeys(word.lower() for word in (model, *others))
+    return tuple(named), tuple(word for word in quants if word not in others)
 
 
 def _allocator(setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:

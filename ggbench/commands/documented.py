@@ -39,7 +39,7 @@ _LLAMA_OPTIONS = {
 }
 """llama.cpp's short options of several letters, which click would parse as several one-letter options."""
 _AS_ARGUMENT = "give the model as the first argument, without an option"
-_ON_THIS_MACHINE = "it measures this machine; for another one: ggbench pick MODEL, or ggbench plan MODEL QUANT"
+_OF_ANOTHER_MACHINE = "ggbench pick MODEL and ggbench plan MODEL QUANT take"
 _OTHER_NAMES = {
     "--batch-size": "-b",
     "--cache-type-k": "-ctk",
@@ -47,10 +47,10 @@ _OTHER_NAMES = {
     "--cache-type-v": "-ctv",
     "--cache-type-v-draft": "-ctvd",
     "--ctx-size": "-c",
-    "--gpu": f"{_ON_THIS_MACHINE}, --gpu GPU",
+    "--gpu": f"{_OF_ANOTHER_MACHINE} --gpu GPU",
     "--gpu-layers": "-ngl",
     "--hf-repo": _AS_ARGUMENT,
-    "--machine": f"{_ON_THIS_MACHINE}, --machine FILE",
+    "--machine": f"{_OF_ANOTHER_MACHINE} --machine FILE",
     "--model": _AS_ARGUMENT,
     "--n-predict": "-n",
     "--or": "plan compares machines: ggbench plan MODEL QUANT --gpu GPU --or GPU",

@@ -20,6 +20,7 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.bandwidth import is_from_busy_machine
 from ggbench.machine.host import describe_cpu
 from ggbench.runs.comparable import ThisMachine, runs_of_file, runs_with_rates
 from ggbench.runs.experiment import experiment_of
@@ -180,8 +181,9 @@ class KnownSpeeds:
         if shares is None:
             steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in latencies.items())
             bandwidths = place_bandwidths(budget)
-            sources = dict.fromkeys(bandwidths[place].source for place in sorted(places, reverse=True))
-            return SpeedEstimate("bound", f"bandwidth: {in_words(list(sources))}", steps)
+            used = [bandwidths[place] for place in sorted(places, reverse=True)]
+            source = f"bandwidth: {in_words(list(dict.fromkeys(each.source for each in used)))}"
+            return SpeedEstimate("bound", source, steps, is_steady=not any(map(is_from_busy_machine, used)))
         first = latencies[1]
         steps = tuple((n, _at_shares(first, ms - first, shares)) for n, ms in latencies.items())
         return SpeedEstimate("other runs", shares.source, steps, is_steady=shares.is_steady)

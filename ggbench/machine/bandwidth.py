@@ -31,6 +31,9 @@ from ggbench.units import GIB, MIB, counted
 _ASSUMED_CACHE_BYTES = 64 * MIB
 _SECTION = "bandwidth"
 _BUSY = ", on a busy machine"
+_TOO_LOW = ", so maybe too low"
+BandwidthCache = dict[str, dict[str, Bandwidth]]
+"""The stored form: bandwidths by machine, in the section `_SECTION`."""
 
 
 def cached_bandwidth(threads: int, *, file: Path | None = None) -> Bandwidth:
@@ -50,7 +53,7 @@ def cached_bandwidth(threads: int, *, file: Path | None = None) -> Bandwidth:
     if known is not None and rate.busy and known.bytes_per_s > rate.bytes_per_s:
         return known
     source = f"measured {datetime.date.today().isoformat()} with {counted(rate.threads, 'thread')} ({rate.kernel})"
-    found = Bandwidth(rate.bytes_per_s, source + (_BUSY if rate.busy else ""))
+    found = Bandwidth(rate.bytes_per_s, source + (_BUSY + _TOO_LOW if rate.busy else ""))
     with contextlib.suppress(OSError):
         document = {_SECTION: {**_read(file), key: found}}
         replace_file(file, msgspec.json.format(msgspec.json.encode(document), indent=2))
@@ -63,7 +66,7 @@ def known_bandwidth(threads: int) -> Bandwidth | None:
 
 def is_from_busy_machine(bandwidth: Bandwidth) -> bool:
     """Return whether a cached bandwidth was measured while other programs ran, so that it may be too low."""
-    return bandwidth.source.endswith(_BUSY)
+    return _BUSY in bandwidth.source
 
 
 def _probe(threads: int, cpu: Cpu, ram: Ram) -> ReadRate:
@@ -91,7 +94,7 @@ def _machine_key(cpu: Cpu, ram: Ram, threads: int) -> str:
 
 def _read(file: Path) -> dict[str, Bandwidth]:
     try:
-        entries = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, Bandwidth]]).get(_SECTION, {})
+        entries = msgspec.json.decode(file.read_bytes(), type=BandwidthCache).get(_SECTION, {})
     except (OSError, ValueError, RecursionError):
         return {}
     return {key: entry for key, entry in entries.items() if entry.bytes_per_s > 0 and entry.source.isprintable()}

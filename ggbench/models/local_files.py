@@ -79,8 +79,10 @@ def reject_checkpoint(place: Path) -> None:
         )
 
 
-def variants_in(root: Path, max_depth: int = _MAX_DEPTH) -> tuple[tuple[LocalVariant, ...], bool]:
-    """Return the variants in and below `root`, largest first, without hidden files and folders.
+def variants_in(
+    root: Path, max_depth: int = _MAX_DEPTH, *, sidecars: bool = False
+) -> tuple[tuple[LocalVariant, ...], bool]:
+    """Return the variants in and below `root`, or its sidecars, largest first, without hidden files and folders.
 
     A folder may contain link cycles, a hundred thousand files or a whole home: depth and number of folders are limited,
     each folder is entered once, and unreadable subfolders are skipped. The second value is whether the folder limit was
@@ -102,7 +104,7 @@ def variants_in(root: Path, max_depth: int = _MAX_DEPTH) -> tuple[tuple[LocalVar
         for entry in listed:
             with suppress(OSError):
                 if entry.is_file():
-                    if entry.name.lower().endswith(".gguf") and not is_sidecar(entry.name):
+                    if entry.name.lower().endswith(".gguf") and is_sidecar(entry.name) is sidecars:
                         found.append(_repo_file(entry.path[start:], Path(entry.path), entry.stat()))
                 elif entry.is_dir() and depth < max_depth and (identity := _identity(entry.stat())) not in entered:
                     if len(entered) < MAX_FOLDERS:
@@ -156,7 +158,9 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
     facts: HeaderFacts
 
 
-class _Index(msgspec.Struct, frozen=True):
+class HeaderIndexFile(msgspec.Struct, frozen=True):
+    """The stored form of `HeaderIndex`."""
+
     version: int
     files: dict[str, _Entry]
 
@@ -171,7 +175,7 @@ class HeaderIndex:
         self._changed = False
         with suppress(OSError, ValueError, RecursionError):
             with file.open("rb") as source:
-                index = msgspec.json.decode(source.read(_MAX_INDEX_BYTES), type=_Index)
+                index = msgspec.json.decode(source.read(_MAX_INDEX_BYTES), type=HeaderIndexFile)
             self._known = index.files if index.version == _VERSION else {}
 
     def facts(self, path: Path, status: os.stat_result) -> HeaderFacts:
@@ -194,7 +198,7 @@ class HeaderIndex:
             if len(kept) < _MAX_ENTRIES and key not in kept and os.path.lexists(key):
                 kept[key] = entry
         with suppress(OSError):
-            replace_file(self._file, msgspec.json.encode(_Index(_VERSION, kept)))
+            replace_file(self._file, msgspec.json.encode(HeaderIndexFile(_VERSION, kept)))
             self._changed = False
 
 

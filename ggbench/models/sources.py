@@ -232,9 +232,16 @@ ARTICLE_QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", 
 """Default quants of a twin: the article's eight, in its order."""
 
 
+_RARE_QUANTS = frozenset({"q5_0", "q4_0"})
+"""Quants that most publishers leave out, as the K-quants of their size lose less."""
+
+
 def usual_quants(model: CatalogModel) -> tuple[str, ...]:
-    """Return the article's quants, or those published if none of them is."""
-    return ARTICLE_QUANTS if not model.quants or set(model.quants) & set(ARTICLE_QUANTS) else model.quants
+    """Return the article's quants, or those published if none of them is; `q5_0` and `q4_0` only if published."""
+    if model.quants and not set(model.quants) & set(ARTICLE_QUANTS):
+        return model.quants
+    published = {*model.quants, *model.file_bytes}
+    return tuple(quant for quant in ARTICLE_QUANTS if quant not in _RARE_QUANTS or quant in published)
 
 
 _ALIKE = 0.005

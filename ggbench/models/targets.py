@@ -180,7 +180,7 @@ def resolve(
 ) -> tuple[Target, ...]:
     """Return the targets that a reference selects, in order, without duplicates; writes and downloads no file.
 
-    Without quants: every variant of a folder or a repo, largest first (offline, the local ones); the article's eight
+    Without quants: every variant of a folder or a repo, largest first (offline, the local ones); the usual
     quants for a twin of a catalog model; a checkpoint as stored; every model of a server. With `headers_only` a
     catalog model needs no file, and a repo is listed whole. `hub` and `catalog` default to the user's own.
 

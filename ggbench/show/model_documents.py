@@ -107,8 +107,13 @@ MODELS = Document(
     field("rows", many(CATALOG_MODEL)),
     field("files", many(_LOCAL_MODEL)),
 )
+_REPO_FILE = Shape("RepoFile", "A file of a repo or a folder.", of(RepoFile, "path n_bytes sha256"))
 MODELS_IN_FOLDER = Document(
-    "models.folder", "models --dir DIR", "The models in and below a folder.", field("rows", many(_LOCAL_MODEL))
+    "models.folder",
+    "models --dir DIR",
+    "The models in and below a folder.",
+    field("rows", many(_LOCAL_MODEL)),
+    field("sidecars", many(_REPO_FILE), "GGUF files that are not models, such as projectors."),
 )
 VERIFIED = Document(
     "models.verify",
@@ -118,7 +123,6 @@ VERIFIED = Document(
     of(VerifiedFile, "sha256_expected sha256_found matches"),
 )
 UPDATED = Document("models.update", "models --update FILE", "The installed catalog update.", of(CatalogUpdate))
-_REPO_FILE = Shape("RepoFile", "A file of a repo.", of(RepoFile, "path n_bytes sha256"))
 REPO_VARIANT = Shape(
     "Variant",
     "One quant of a repo.",

@@ -26,6 +26,24 @@ TYPICAL_ACCEPTANCE = 0.77
 """
 
 
+class StepParts(msgspec.Struct, frozen=True):
+    """The times of the parts of a step."""
+
+    verify_ms: float
+    """Decoding k + 1 tokens in one batch, with the logits of each."""
+    draft_ms: float
+    """Decoding one token with the draft, and choosing the next."""
+    reread_ms: float
+    """Reading the verified batch with the draft, as llama-server's does before it drafts again."""
+    host_ms: float
+    """The rest of a step, e.g. removing the rejected tokens from both caches."""
+    sampler_ms: float
+    """Choosing one token from the model's logits, with a draft or without; no part of `step_ms`."""
+    repeated_ms: float | None = None
+    """Verifying one token k + 1 times, which needs hardly more experts than one token; None for a dense model, and with
+    a trained router."""
+
+
 class StepTimes(msgspec.Struct, frozen=True):
     """The times of a step that drafts k tokens."""
 
@@ -33,24 +51,15 @@ class StepTimes(msgspec.Struct, frozen=True):
     """Drafted tokens of a step: --spec-draft-n-max of llama-server."""
     t1_ms: float
     """Decoding one token without a draft."""
-    verify_ms: float | None
-    """Decoding k + 1 tokens in one batch, with the logits of each; None for a server, which times whole steps."""
-    draft_ms: float | None
-    """Decoding one token with the draft, and choosing the next; None for a server."""
-    reread_ms: float | None
-    """Reading the verified batch with the draft, as llama-server's does before it drafts again; None for a server."""
-    host_ms: float
-    """The rest of a step, e.g. removing the rejected tokens from both caches; for a server, the whole step."""
-    sampler_ms: float
-    """Choosing one token from the model's logits, with a draft or without; 0 for a server, whose times include it."""
-    repeated_ms: float | None = None
-    """Verifying one token k + 1 times, which needs hardly more experts than one token; None for a dense model, and with
-    a trained router."""
+    step_ms: float
+    """The whole step; a server's includes choosing tokens, as does its `t1_ms`."""
+    parts: StepParts | None = None
+    """None for a server, which times whole steps."""
 
-    @property
-    def step_ms(self) -> float:
-        """The whole step, without choosing the model's own tokens."""
-        return (self.verify_ms or 0.0) + self.k * (self.draft_ms or 0.0) + (self.reread_ms or 0.0) + self.host_ms
+    @classmethod
+    def of_parts(cls, k: int, t1_ms: float, parts: StepParts) -> StepTimes:
+        step_ms = parts.verify_ms + k * parts.draft_ms + parts.reread_ms + parts.host_ms
+        return cls(k, t1_ms, step_ms, parts)
 
     @property
     def break_even_len(self) -> float:
@@ -59,7 +68,7 @@ class StepTimes(msgspec.Struct, frozen=True):
 
     def speedup(self, mean_len: float, break_even_len: float) -> float:
         """Return the speed with steps of `mean_len` tokens over that without a draft, for this break-even."""
-        sampler_ms = mean_len * self.sampler_ms
+        sampler_ms = mean_len * self.parts.sampler_ms if self.parts else 0.0
         return (mean_len * self.t1_ms + sampler_ms) / (break_even_len * self.t1_ms + sampler_ms)
 
     @property
@@ -85,11 +94,11 @@ class MeasuredStep(msgspec.Struct, frozen=True):
         """Break-even if all verified tokens needed the same experts, the least that a trained router can need; None for
         a dense model, and with a trained router.
         """
-        times = self.times
-        if times.repeated_ms is None:
+        parts = self.times.parts
+        if parts is None or parts.repeated_ms is None:
             return None
-        saved_ms = max(0.0, (times.verify_ms or 0.0) - times.repeated_ms)
-        return self.break_even.value * (1 - saved_ms / times.step_ms)
+        saved_ms = max(0.0, parts.verify_ms - parts.repeated_ms)
+        return self.break_even.value * (1 - saved_ms / self.times.step_ms)
 
     @property
     def best_speedup(self) -> Expected:
@@ -103,10 +112,13 @@ def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> Meas
     Each round is a sample of the ratio, since a slowdown of the machine affects both of its sides; `model_error` is a
     share by which it may be off besides.
     """
-    values = {name: [getattr(each, name) for each in rounds] for name in StepTimes.__struct_fields__ if name != "k"}
-    middle = {name: None if None in found else statistics.median(found) for name, found in values.items()}
-    break_even = geometric_mean([each.break_even_len for each in rounds], model_error)
-    return MeasuredStep(replace(rounds[0], **middle), break_even)
+    t1_ms, step_ms = (statistics.median(getattr(each, name) for each in rounds) for name in ("t1_ms", "step_ms"))
+    times = StepTimes(rounds[0].k, t1_ms, step_ms)
+    if parts := [each.parts for each in rounds if each.parts]:
+        values = {name: [getattr(each, name) for each in parts] for name in StepParts.__struct_fields__}
+        middle = {name: None if None in found else statistics.median(found) for name, found in values.items()}
+        times = StepTimes.of_parts(times.k, t1_ms, replace(parts[0], **middle))
+    return MeasuredStep(times, geometric_mean([each.break_even_len for each in rounds], model_error))
 
 
 def mean_len(acceptance: float, k: int) -> float:

@@ -11,6 +11,7 @@ from ggbench.paths import (
     added_places_file,
     caches_dir,
     header_index_file,
+    machine_cache_file,
     measure_choices_file,
     results_file,
     user_models_file,
@@ -94,6 +95,10 @@ def test_damaged_lists_catalogs_and_caches_are_named(ggbench: Run, home: Path) -
     assert "places.json is damaged, so none of the folders" in found["places.damaged"]
     assert "places.broken-2.json" in found["places.set_aside"]
     assert codes(ran.json).count("cache.damaged") == 2
+    machine_cache_file().parent.mkdir(parents=True, exist_ok=True)
+    for file in (machine_cache_file(), measure_choices_file(), header_index_file()):
+        file.write_text('{"files": 1, "kind": 2}')  # JSON, but not of the type that is read
+    assert codes(ggbench("doctor", "--json").json).count("cache.damaged") == 3
     assert str(home) not in ran.out
 
 

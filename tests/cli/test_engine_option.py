@@ -56,6 +56,23 @@ def test_a_failure_is_one_line_and_an_exit_code(
     assert ran.code == code and len(lines) == 1 and reason in lines[0], ran.err
 
 
+@pytest.mark.parametrize(
+    ("way", "own", "reason"),
+    [
+        ("unknown flag", "--fast", "invalid argument: --fast"),
+        ("bad value", "--top_k x", 'error while handling argument "--top-k": stoi'),
+    ],
+)
+def test_an_option_that_the_server_refuses_is_named_with_what_was_given(
+    way: str, own: str, reason: str, tiny_twin: Path, tmp_path: Path, ggbench: Run
+) -> None:
+    program = install(tmp_path, way)
+    ran = ggbench("decode", tiny_twin, "-n", "300", "-t", "1", "--engine", f"llama-server={program} {own}")
+    assert ran.code == 2, ran.err
+    assert f"Error: llama-server 0.5.0-dev (build 1, commit 0c1e570) refuses an option: {reason}\n" in ran.err
+    assert f"Hint: --engine gives it {own}; its options: {program} --help\n" in ran.err
+
+
 def test_a_missing_program_is_a_usage_error(tiny_twin: Path, ggbench: Run) -> None:
     ran = ggbench("decode", tiny_twin, "--engine", "llama-server=/no/such")
     assert ran.code == 2 and "there is no file /no/such" in ran.err

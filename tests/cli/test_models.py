@@ -74,6 +74,18 @@ def test_names_that_would_steer_the_terminal_are_defused(ggbench: Run, lm_studio
     assert row["files"] == [str(path)]
 
 
+def test_a_projector_in_a_folder_is_named_though_it_is_no_model(ggbench: Run, tmp_path: Path) -> None:
+    projector = tmp_path / "below" / "mmproj-m-f16.gguf"
+    projector.parent.mkdir()
+    projector.write_bytes(gguf_bytes())
+    alone = ggbench("models", "--dir", tmp_path).err
+    assert "No GGUF model in this folder or below it\n" in alone and "below/mmproj-m-f16.gguf (" in alone
+    (tmp_path / "m-q8_0.gguf").write_bytes(gguf_bytes())
+    document = ggbench("models", "--dir", tmp_path, "--json").json
+    assert [each["name"] for each in document["rows"]] == ["m-q8_0"]
+    assert [each["path"] for each in document["sidecars"]] == ["below/mmproj-m-f16.gguf"]
+
+
 def test_a_blob_that_is_whole_is_verified(ggbench: Run, home: Path) -> None:
     link = put_in_hub_cache(home / "cache/huggingface/hub", "org/repo", "m-q8_0.gguf", gguf_bytes())
     blob = put_in_ollama(home / ".ollama/models", gguf_bytes())

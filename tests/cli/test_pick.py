@@ -1,15 +1,14 @@
 """`ggbench pick` with the real llama.cpp: what is recommended of a catalog model, why, and the exit codes."""
 
-from pathlib import Path
-
 import pytest
+from ggbench.errors import (ExitCode)
+from ggbench.machine.records import (Gpu)
+from ggbench.models.catalog import (load_catalog)
+from ggbench.units import (GIB)
+from pathlib import (Path)
+from tests.cli.conftest import (Run)
+from tests.fakes.hub import (TestHub)
 
-from ggbench.errors import ExitCode
-from ggbench.machine.records import Gpu
-from ggbench.models.catalog import load_catalog
-from ggbench.units import GIB
-from tests.cli.conftest import Run
-from tests.fakes.hub import TestHub
 
 pytestmark = pytest.mark.llama
 
@@ -136,6 +135,15 @@ def test_needs_that_change_the_answer(ggbench: Run) -> None:
     assert strict["pick"] is None
 
 
+def test_models_of_the_catalog_are_compared_by_their_ids(ggbench: Run) -> None:
+    """Of two that fit and are comfortable, the one with more parameters."""
+    words = ("qwen1.5-0.5b", "q8_0", "Qwen1.5-1.8B", "q4_k_m", "-ctk", "f16", "-ctv", "f16")
+    found = ggbench("pick", *words, *CARD, "--json")
+    tried = {(each["model"], each["quant"]) for each in found.json["candidates"]}
+    assert tried == {(f"qwen1.5-{size}", quant) for size in ("0.5b", "1.8b") for quant in ("q8_0", "q4_k_m")}
+    assert found.json["pick"]["model"] == "qwen1.5-1.8b"
+
+
 def test_a_speed_that_is_not_known_can_be_measured(ggbench: Run) -> None:
     options = ("pick", "qwen1.5-0.5b", "q4_k_m", "-ctk", "f16", "-ctv", "f16", "--min-speed", "1", "--need-ctx", "5k")
     assert "--measure times it" in ggbench(*options, "--bandwidth", "30GB/s", "--no-measure").err
@@ -153,6 +161,7 @@ def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
         ("qwen1.5-7b", "--measure"),
         ("qwen1.5-7b", "--within", "1m"),
         ("--family", "qwen9"),
+        ("org/name", "qwen1.5-7b"),
         ("qwen1.5-7b", "-ctk", "q8_0", "-ctv", "q8_0", "--flash-attn", "off"),
         ("qwen1.5-7b", "-ctk", "q9_0"),
         ("qwen1.5-7b", "q4_0", "q4_k_m", "--draft", "gemma-3-1b:q2_k"),

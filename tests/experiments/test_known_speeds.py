@@ -112,6 +112,12 @@ def test_without_any_run_the_bound_is_known(store: Store) -> None:
     assert KnownSpeeds(store, BUDGET).of(None, LlamaConfig()) is None
 
 
+def test_a_bandwidth_measured_on_a_busy_machine_gives_an_unsteady_bound(store: Store) -> None:
+    busy = replace(BUDGET, bandwidth=Bandwidth(20e9, "measured, on a busy machine, so maybe too low"))
+    known = _one(store, _file(), budget=busy)
+    assert (known.basis, known.is_steady) == ("bound", False)
+
+
 def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
     file = _file()
     number = _add(store, file, _decode(file, 0.5))

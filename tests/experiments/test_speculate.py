@@ -47,7 +47,7 @@ from ggbench.show.figures import PlottedRun
 from ggbench.sizing import layer_sample
 from ggbench.sizing.layer_sample import StepCost, step_cost
 from ggbench.stats.intervals import Expected
-from ggbench.stats.speculation import StepTimes
+from ggbench.stats.speculation import StepParts, StepTimes
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 
 BASE_NS, NS_PER_BYTE, TOKEN_NS, DRAFT_NS, HOST_NS = 2e6, 0.05, 1e5, 3e5, 1e5
@@ -109,8 +109,10 @@ def test_files_that_are_here_are_measured_themselves(target: Target, tiny_twin: 
     assert run.is_complete and said[0].startswith("takes about ")
     assert [(each.n_depth, each.k) for each in found.cases] == [(0, 1), (0, 3), (64, 1), (64, 3)]
     times = found.cases[1].step.times
-    assert (times.t1_ms, times.verify_ms) == pytest.approx((single_ms, single_ms + 0.3), abs=1e-5)
-    assert (times.draft_ms, times.reread_ms, times.host_ms) == pytest.approx((0.3, 0.3, 0.1))
+    parts = times.parts
+    assert parts is not None
+    assert (times.t1_ms, parts.verify_ms) == pytest.approx((single_ms, single_ms + 0.3), abs=1e-5)
+    assert (parts.draft_ms, parts.reread_ms, parts.host_ms) == pytest.approx((0.3, 0.3, 0.1))
     length = (single_ms + 0.3 + 4 * 0.3 + 0.1) / single_ms
     assert found.cases[1].step.break_even.value == pytest.approx(length, rel=1e-5)
     assert found.cases[1].speedup_by_len["3"] == pytest.approx(3 / length, rel=1e-5)
@@ -135,8 +137,9 @@ def test_a_large_model_that_is_not_here_follows_from_twins_of_some_layers(absent
     assert found.pair.basis == "twins of 2 and 6 of 16 layers" and "of disk" in said[0]
     (_, case, *_) = found.cases
     assert case.step.times.t1_ms == pytest.approx(single_ms, rel=1e-4)
-    assert case.step.times.verify_ms == pytest.approx(single_ms + 0.3, rel=1e-4)
-    assert case.step.times.draft_ms == pytest.approx(0.3)
+    parts = case.step.times.parts
+    assert parts is not None
+    assert (parts.verify_ms, parts.draft_ms) == pytest.approx((single_ms + 0.3, 0.3), rel=1e-4)
     even = case.step.break_even
     assert (even.high / even.value, even.value / even.low) == pytest.approx((1.08, 1.08)), (
         "no spread, but the model's error"
@@ -194,8 +197,10 @@ def test_with_a_random_router_only_the_least_break_even_is_sure(target: Target) 
     found = _result(run)
 
     def routed(case: SpeculationCase) -> SpeculationCase:
-        times = case.step.times
-        return replace(case, step=replace(case.step, times=replace(times, repeated_ms=(times.verify_ms or 0) / 10)))
+        times, parts = case.step.times, case.step.times.parts
+        assert parts is not None
+        times = replace(times, parts=replace(parts, repeated_ms=parts.verify_ms / 10))
+        return replace(case, step=replace(case.step, times=times))
 
     assert verdict(found).startswith("slower even if every drafted token is accepted")
     cases = tuple(map(routed, found.cases))
@@ -208,7 +213,7 @@ def test_with_a_random_router_only_the_least_break_even_is_sure(target: Target) 
 
 def test_rounds_in_which_the_smaller_twin_took_as_long_are_dropped() -> None:
     layers = tuple(StepCost(n, n * 100, n * 100, 0, 0) for n in (2, 6, 16))
-    smaller, larger = StepTimes(3, 2.0, 3.0, 0.3, 0.3, 0.1, 0.0), StepTimes(3, 4.0, 5.0, 0.3, 0.3, 0.1, 0.0)
+    smaller, larger = (StepTimes.of_parts(3, t1_ms, StepParts(t1_ms + 1, 0.3, 0.3, 0.1, 0.0)) for t1_ms in (2.0, 4.0))
     rounds = [SpeculationRound(n, 0, (times,), twin) for n in range(3) for twin, times in enumerate((smaller, larger))]
     rounds[5] = SpeculationRound(2, 0, (replace(smaller, t1_ms=1.9),), 1)
     ((_, step),) = measured_steps(rounds, layers)

@@ -92,7 +92,7 @@ def test_a_step_with_a_twin_takes_what_rejected_drafts_take(
     (case,) = run.result.cases
     assert (case.n_depth, case.k, run.result.texts, run.result.pair.spec_type) == (0, 5, (), kind)
     assert (case.step.times.t1_ms, case.step.times.step_ms) == pytest.approx((10, 10 + 20 * 5 * 19 / 80))
-    assert case.step.break_even.value == pytest.approx(3.375) and case.step.times.verify_ms is None
+    assert case.step.break_even.value == pytest.approx(3.375) and case.step.times.parts is None
     assert PRESENTER.answer(run).startswith("slower below 3.3")
     line = server_line(run, run.result)
     assert f"--spec-type {kind} --spec-draft-n-max 5" in line and "synth" not in line

@@ -46,6 +46,13 @@ NO_MODEL = """\
 0.00.073.692 E gguf_init_from_reader: failed to read magic
 0.00.073.887 E llama_model_load: error loading model: llama_model_loader: failed to load model from x.gguf
 0.00.074.535 E srv  llama_server: exiting due to model loading error"""
+BAD_VALUE = """\
+error while handling argument "--top-k": stoi
+
+usage:
+--top-k N
+
+to show complete usage, run with -h"""
 NO_MEMORY = """\
 0.01.000.000 E alloc_tensor_range: failed to allocate CPU buffer of size 47185920000
 0.01.000.001 E srv  llama_server: exiting due to model loading error"""
@@ -109,7 +116,9 @@ def main(way: str, *flags: str) -> None:
         case "no memory":
             _say(NO_MEMORY, 1)
         case "unknown flag":
-            _say("error: invalid argument: -lm", 1)
+            _say(f"error: invalid argument: {'--fast' if '--fast' in flags else '-lm'}", 1)
+        case "bad value":
+            _say(BAD_VALUE, 1)
         case "aborts":
             _say("free(): invalid pointer")
             os.kill(os.getpid(), signal.SIGABRT)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from ggbench.engines.llama.ggml_devices import is_built_with_rpc
@@ -82,6 +83,9 @@ if is_built_with_rpc():
     ROWS["rpc"] = lambda t: rpc_kills.kills_of_rpc_servers(1 if t.is_quick else 10, t.draw, t.model)
 SLOW = ("servers", "memory", "drafts", "drivers", "disk", "together", "frontends", "growth", "month", "rpc")
 """Rows that start many processes, which a quick run leaves out."""
+LONGEST = "frontends"
+TIMED = ("growth", "month")
+"""Rows whose result is a time."""
 
 
 def run_rows(
@@ -97,6 +101,11 @@ def run_rows(
             began = time.monotonic()
             row = ROWS[name](Trial(random.Random(seed), Path(folder) / "work", model, tuple(real), is_quick, minutes))
             yield row, time.monotonic() - began
+
+
+def made_rows(chosen: Sequence[str], **options: Any) -> list[tuple[Trials, float]]:  # noqa: ANN401 - those of run_rows
+    """Return the rows, for another process."""
+    return list(run_rows(chosen, **options))
 
 
 def _know_bandwidth() -> None:

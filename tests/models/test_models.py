@@ -12,6 +12,7 @@ from ggbench.gguf_file.layout import build_model, build_tensors
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.models.reference import parse_model
+from ggbench.models.sources import usual_quants
 from ggbench.models.targets import resolve
 from ggbench.sizing.theory.weights import count_parameters as count_by_role
 
@@ -283,3 +284,11 @@ def test_text_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
     path.write_bytes(b'[[model]]\nid = "a"\ntitle = "\xe9"\n')
     with pytest.raises(UsageError, match="line 3: this is not UTF-8"):
         load_catalog(path)
+
+
+def test_types_that_few_publish_are_planned_only_if_the_repo_has_them() -> None:
+    known, some, none = (
+        {"q5_0", "q4_0"}.intersection(usual_quants(load_catalog().model(model_id)))
+        for model_id in ("qwen1.5-7b", "qwen3.6-27b", "qwen3.6-35b-a3b")
+    )
+    assert (known, some, none) == ({"q5_0", "q4_0"}, {"q4_0"}, set())

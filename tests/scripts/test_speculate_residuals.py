@@ -10,7 +10,7 @@ from scripts.speculate_residuals import Served, _expected
 
 def _case(k: int, step_ms: float) -> SpeculationCase:
     """A step of `step_ms`, known within 10 %, of a model that takes 10 ms for a token."""
-    times = StepTimes(k, t1_ms=10.0, verify_ms=step_ms, draft_ms=0.0, reread_ms=0.0, host_ms=0.0, sampler_ms=0.0)
+    times = StepTimes(k, t1_ms=10.0, step_ms=step_ms)
     even = step_ms / 10.0
     return SpeculationCase(0, MeasuredStep(times, Expected(even, even * 0.9, even * 1.1)))
 

@@ -129,6 +129,14 @@ def test_a_bound_is_not_called_faster_than_people_read() -> None:
     assert not any("is not known" in each for each in others)
 
 
+def test_a_bound_from_a_busy_machine_is_marked_and_rules_nothing_out(render: Callable[..., str]) -> None:
+    speed = replace(turn_of(20.0, basis="bound"), is_steady=False)
+    pick = recommend([candidate("q8_0", loss=0.001, tok_s=speed)], Needs(given_tok_s=40))
+    assert pick.recommended is not None and pick.recommended.meets is None
+    text = render(pick_report(pick, BUDGET, None, width=140), 140)
+    assert "! ≤ 20.0" in text and "measured on a busy machine, so this may be too low" in text
+
+
 def test_an_unknown_speed_is_not_called_another() -> None:
     quants = [candidate("q5_k_m", loss=0.01, tok_s=None, gib=5), candidate("q4_0", loss=0.035, tok_s=None, gib=4)]
     text = " ".join(reason(recommend(quants, Needs())))

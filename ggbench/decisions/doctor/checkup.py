@@ -1,4 +1,4 @@
-"""Examine this machine and ggbench's own files for `ggbench doctor`, without measuring or changing anything.
+"""Examine this machine for `ggbench doctor`, without measuring or changing anything.
 
 A finding is something that the user can act on.
 """
@@ -9,7 +9,7 @@ import contextlib
 import os
 import platform
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -21,8 +21,7 @@ from msgspec.structs import replace
 import ggbench
 from ggbench import paths
 from ggbench.engines.llama.build import KILLED, LlamaBuild, build_command, describe_llama_build
-from ggbench.engines.llama_server.config import SERVED_AT
-from ggbench.errors import BadFile, GgbenchError, UsageError
+from ggbench.errors import GgbenchError
 from ggbench.hub.access import HubLogin, describe_login, hub_cache_folder
 from ggbench.machine.bandwidth import is_from_busy_machine, known_bandwidth
 from ggbench.machine.condition import (
@@ -38,10 +37,7 @@ from ggbench.machine.condition import (
     describe_place,
 )
 from ggbench.machine.host import default_threads
-from ggbench.machine.profile import find_profile, profile_names
 from ggbench.machine.readings import BUSY_SHARE, OthersWatch, name_processes
-from ggbench.models.added_places import are_places_damaged
-from ggbench.models.catalog import load_catalog
 from ggbench.runs.store.health import StoreHealth, inspect_store
 from ggbench.show.anonymous import Paths
 from ggbench.stats.decode_timing import Bandwidth
@@ -72,8 +68,6 @@ class Checkup(msgspec.Struct, frozen=True):
     store: StoreHealth
     hub: HubLogin
     calibration: Calibration
-    own: tuple[Finding, ...] = ()
-    """Findings about ggbench's own files and processes, with whole paths."""
 
 
 def check_machine() -> Checkup:
@@ -95,55 +89,7 @@ def check_machine() -> Checkup:
         store=store,
         hub=describe_login(),
         calibration=calibration,
-        own=(*_damaged_files(), *_left_processes()),
     )
-
-
-def _damaged_files() -> Iterator[Finding]:
-    """Yield what cannot be read of the catalogs, the profiles, the user's lists and the caches."""
-    if any(file.exists() for file in (paths.user_models_file(), paths.updated_models_file())):
-        try:
-            load_catalog()
-        except UsageError as error:
-            yield _problem("catalog.damaged", error.message, error.hint)
-    for name in profile_names():
-        try:
-            find_profile(name)
-        except BadFile as error:
-            yield _problem("profile.damaged", error.message, "reinstall ggbench")
-    places = paths.added_places_file()
-    if are_places_damaged():
-        message = f"{places} is damaged, so none of the folders, files and servers that you added is listed"
-        yield _problem("places.damaged", message, "repair it, or add them again: it is then kept under another name")
-    for kept in sorted(places.parent.glob(f"{places.stem}.broken*")):
-        message = f"{kept} is a damaged list of folders, files and servers that you had added"
-        yield _advice("places.set_aside", message, "add again what is missing, then delete it")
-    for file in (paths.machine_cache_file(), paths.header_index_file(), paths.measure_choices_file()):
-        try:
-            msgspec.json.decode(file.read_bytes())
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, RecursionError):
-            yield _advice("cache.damaged", f"{file} is damaged and not used", "delete it; ggbench writes it again")
-
-
-def _left_processes() -> Iterator[Finding]:
-    """Yield workers and llama-servers of this user whose ggbench is gone."""
-    import psutil
-
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            words = process.cmdline()
-            is_worker = any(word.startswith("ggbench.engines.") for word in words)
-            is_server = " ".join(SERVED_AT) in " ".join(words)
-            if not (is_worker or is_server) or process.uids().real != os.getuid():
-                continue
-            parent = process.parent()
-            is_adopted = parent is None or parent.pid == 1 or parent.name() == "systemd"
-            if is_adopted and not (parent and "ggbench" in " ".join(parent.cmdline())):  # it may be a container's first
-                name, used = "a llama-server" if is_server else "a worker", format_bytes(process.memory_info().rss)
-                message = f"{name} of a ggbench that is gone still runs (pid {process.pid}, {used})"
-                yield _problem("process.left", message, f"kill {process.pid}")
 
 
 def _calibration(store: StoreHealth) -> Calibration:
@@ -219,8 +165,8 @@ _MUCH_GPU_BYTES, _MUCH_GPU_SHARE = GIB, 0.05
 _LITTLE_MEMORY_SHARE = 0.25
 
 
-def findings(checkup: Checkup, paths: Paths) -> tuple[Finding, ...]:
-    """Return the findings, problems first; `paths` decides how folders are shown."""
+def findings(checkup: Checkup, paths: Paths, own: Iterable[Finding] = ()) -> tuple[Finding, ...]:
+    """Return the findings, problems first; `paths` decides how folders are shown, also those in `own` findings."""
     found = [
         *_of_llama(checkup.llama, checkup.cpu),
         *_of_driver(checkup.driver, checkup.llama),
@@ -230,7 +176,7 @@ def findings(checkup: Checkup, paths: Paths) -> tuple[Finding, ...]:
         *_of_places(checkup.places, paths),
         *_of_store(checkup, paths),
         *_of_hub(checkup.hub, paths),
-        *(replace(each, message=paths.without(each.message), hint=paths.without(each.hint)) for each in checkup.own),
+        *(replace(each, message=paths.without(each.message), hint=paths.without(each.hint)) for each in own),
     ]
     if checkup.calibration.is_busy:
         message = "the memory bandwidth was measured on a busy machine, so limits are too low"
@@ -247,34 +193,34 @@ def missing_instructions(llama: LlamaBuild, cpu: CpuState) -> tuple[str, ...]:
     return tuple(name for name, flag in INSTRUCTIONS.items() if flag in cpu.instructions and name not in features)
 
 
-def _problem(code: str, message: str, hint: str) -> Finding:
+def problem(code: str, message: str, hint: str) -> Finding:
     return Finding(code, "problem", message, hint)
 
 
-def _advice(code: str, message: str, hint: str) -> Finding:
+def advice(code: str, message: str, hint: str) -> Finding:
     return Finding(code, "advice", message, hint)
 
 
 def _of_llama(llama: LlamaBuild, cpu: CpuState) -> Iterator[Finding]:
     if not llama.is_installed:
-        yield _problem("llama.missing", llama.problem, "run ./scripts/setup, or pip install llama-cpp-python")
+        yield problem("llama.missing", llama.problem, "run ./scripts/setup, or pip install llama-cpp-python")
         return
     if llama.problem:
         hint = "install NVIDIA's driver; for the CPU alone: " if "libcuda.so" in llama.problem else "build it again: "
         if llama.problem.startswith(KILLED):  # nearly always by a driver that was asked for its devices
             hint = "update the GPU's driver (VK_LOADER_DRIVERS_DISABLE='*' hides Vulkan's), or build it again: "
-        yield _problem("llama.broken", f"llama.cpp cannot be loaded: {llama.problem}", hint + build_command(_NATIVE))
+        yield problem("llama.broken", f"llama.cpp cannot be loaded: {llama.problem}", hint + build_command(_NATIVE))
         return
     version = tuple(int(part) for part in llama.llama_cpp_python.split(".")[:3] if part.isdecimal())
     if version < LEAST_VERSION:
         least = ".".join(map(str, LEAST_VERSION))
         hint = f'run ./scripts/setup, or pip install "llama-cpp-python>={least}"'
-        yield _problem("llama.old", f"llama-cpp-python {llama.llama_cpp_python} is older than {least}", hint)
+        yield problem("llama.old", f"llama-cpp-python {llama.llama_cpp_python} is older than {least}", hint)
     if missing := missing_instructions(llama, cpu):
         message = f"llama.cpp was compiled without {', '.join(missing)}, which this CPU has"
-        yield _advice("llama.instructions", message, f"compile it here: {build_command(_NATIVE)}")
+        yield advice("llama.instructions", message, f"compile it here: {build_command(_NATIVE)}")
     if AMX in llama.features_of("CPU"):
-        yield _advice(
+        yield advice(
             "llama.amx",
             "llama.cpp was compiled with AMX, whose code crashes on some CPUs (llama.cpp issue 20824)",
             "if a run ends in a segmentation fault, ./scripts/setup builds without it",
@@ -283,7 +229,7 @@ def _of_llama(llama: LlamaBuild, cpu: CpuState) -> Iterator[Finding]:
 
 def _of_driver(driver: GpuDriver, llama: LlamaBuild) -> Iterator[Finding]:
     if driver.problem:
-        yield _problem(
+        yield problem(
             "gpu.driver",
             f"this machine has an NVIDIA GPU, but its driver does not respond: {driver.problem}",
             "restart the machine if the driver was updated, else install NVIDIA's driver (in a container start it with "
@@ -292,22 +238,22 @@ def _of_driver(driver: GpuDriver, llama: LlamaBuild) -> Iterator[Finding]:
     if not driver.gpus or llama.problem:
         return
     if not driver.n_visible:
-        yield _advice("gpu.hidden", "CUDA_VISIBLE_DEVICES hides every GPU", "unset it to measure on a GPU")
+        yield advice("gpu.hidden", "CUDA_VISIBLE_DEVICES hides every GPU", "unset it to measure on a GPU")
         return
     sees_gpu, name = any(device.is_gpu for device in llama.devices), driver.gpus[0].gpu.name
     names = name if len(driver.gpus) == 1 else f"{name} and {len(driver.gpus) - 1} more"
     if "CUDA" not in llama.backends and not sees_gpu:
         message = f"llama.cpp was compiled without CUDA, so {names} is not used"
-        yield _advice("llama.cuda", message, f"compile it for CUDA: {build_command('-DGGML_CUDA=on', 'cuda')}")
+        yield advice("llama.cuda", message, f"compile it for CUDA: {build_command('-DGGML_CUDA=on', 'cuda')}")
     if llama.cuda_version and driver.cuda_version and llama.cuda_version[0] > driver.cuda_version[0]:
         built, runs = dotted(llama.cuda_version), dotted(driver.cuda_version)
-        yield _problem(
+        yield problem(
             "gpu.driver_old",
             f"llama.cpp was compiled with CUDA {built}, but driver {driver.version} supports at most CUDA {runs}",
             f"update NVIDIA's driver, or compile llama.cpp with CUDA {driver.cuda_version[0]}",
         )
     elif "CUDA" in llama.backends and not sees_gpu:
-        yield _problem(
+        yield problem(
             "gpu.unseen",
             f"llama.cpp was compiled with CUDA but sees no GPU, although the driver lists {names}",
             "restart the machine, or update NVIDIA's driver; `nvidia-smi` must work for this user",
@@ -333,7 +279,7 @@ def _of_gpu(state: GpuState, llama: LlamaBuild) -> Iterator[Finding]:
     used = (gpu.total_bytes or 0) - (gpu.free_bytes or 0)
     if gpu.free_bytes is not None and used > max(_MUCH_GPU_BYTES, _MUCH_GPU_SHARE * (gpu.total_bytes or 0)):
         by = f": {name_processes(state.processes)}" if state.processes else ""
-        yield _advice(
+        yield advice(
             "gpu.used",
             f"{format_bytes(used)} of {format_bytes(gpu.total_bytes)} of {gpu.name} are in use{by}",
             "close unneeded programs before measuring: they take memory and bandwidth",
@@ -341,27 +287,27 @@ def _of_gpu(state: GpuState, llama: LlamaBuild) -> Iterator[Finding]:
     held = [reason for reason in state.throttle or () if reason in _HELD_DOWN]
     if held:
         message = f"the clocks of {gpu.name} are throttled: {', '.join(held)}"
-        yield _advice("gpu.throttle", message, "check its cooling and power supply")
+        yield advice("gpu.throttle", message, "check its cooling and power supply")
 
 
 def _of_cpu(cpu: CpuState) -> Iterator[Finding]:
     slow = [each for each in cpu.governors if each in _SLOW_GOVERNORS]
     if slow and cpu.scaling_driver not in _SETTLED_DRIVERS:
         message = f"the CPU's frequency governor is {', '.join(slow)}, which keeps clocks low"
-        yield _advice("cpu.governor", message, "sudo cpupower frequency-set -g performance")
+        yield advice("cpu.governor", message, "sudo cpupower frequency-set -g performance")
     elif cpu.energy_preference in _SLOW_PREFERENCES:
         message = f"the CPU's energy preference is {cpu.energy_preference}, which keeps clocks low"
-        yield _advice("cpu.governor", message, "powerprofilesctl set performance, or the desktop's performance profile")
+        yield advice("cpu.governor", message, "powerprofilesctl set performance, or the desktop's performance profile")
     if cpu.is_on_battery:
-        yield _advice("cpu.battery", "the machine is running on battery, which lowers clocks", "plug it in to measure")
+        yield advice("cpu.battery", "the machine is running on battery, which lowers clocks", "plug it in to measure")
     if cpu.busy_share is not None and cpu.busy_share >= BUSY_SHARE:
-        yield _advice(
+        yield advice(
             "cpu.busy",
             f"other programs use {format_percent(cpu.busy_share)} of the CPU",
             "close them before measuring, or they will distort the results; `top` lists them",
         )
     if cpu.quota_cpus is not None and cpu.quota_cpus < cpu.n_cpus:
-        yield _advice(
+        yield advice(
             "cpu.quota",
             f"the container may use {format_number(cpu.quota_cpus)} of {counted(cpu.n_cpus, 'CPU')} and pauses above",
             "start it without a limit: docker run without --cpus, systemd-run without CPUQuota",
@@ -372,38 +318,38 @@ def _of_memory(memory: MemoryState) -> Iterator[Finding]:
     if memory.huge_pages == "never":
         message = "transparent huge pages are off, which lowers the bandwidth of main memory"
         hint = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
-        yield _advice("memory.huge_pages", message, hint)
+        yield advice("memory.huge_pages", message, hint)
     limit = memory.container_limit_bytes
     if limit is not None:
         message = f"the container is limited to {format_bytes(limit)} of {format_bytes(memory.total_bytes)}"
         hint = "raise its limit for larger models: docker run --memory, systemd-run -p MemoryMax"
-        yield _advice("memory.container", message, hint)
+        yield advice("memory.container", message, hint)
     if memory.address_space_limit_bytes is not None:
         limited = format_bytes(memory.address_space_limit_bytes)
         message = f"the address space is limited to {limited}, but whole models are mapped into it"
-        yield _problem("memory.address_space", message, "ulimit -v unlimited, in the shell that starts ggbench")
+        yield problem("memory.address_space", message, "ulimit -v unlimited, in the shell that starts ggbench")
     if memory.overcommit == 2:
         message = "vm.overcommit_memory is 2, so the kernel may refuse memory that would fit"
-        yield _advice("memory.overcommit", message, "sudo sysctl vm.overcommit_memory=0")
+        yield advice("memory.overcommit", message, "sudo sysctl vm.overcommit_memory=0")
     total = min(memory.total_bytes, limit or memory.total_bytes)
     if memory.available_bytes < _LITTLE_MEMORY_SHARE * total:
         message = f"{format_bytes(memory.available_bytes)} of {format_bytes(total)} of main memory are available"
         hint = "close programs before measuring; `ggbench plan` names the largest"
-        yield _advice("memory.used", message, hint)
+        yield advice("memory.used", message, hint)
 
 
 def _of_places(places: Sequence[DataFolder], paths: Paths) -> Iterator[Finding]:
     kept = [place for place in places if not place.is_disposable]
     for place in kept:
         if not place.is_writable:
-            yield _problem(
+            yield problem(
                 "disk.read_only",
                 f"the folder of {place.name} ({paths.shown(place.path)}) cannot be written",
                 f"change its permissions, or point {place.variable} at a folder that can",
             )
         if place.name == "results" and place.file_system in _NETWORK_FILE_SYSTEMS:
             message = f"the results are on a network file system ({place.file_system}), where locks may not work"
-            yield _advice("store.network", message, "point XDG_DATA_HOME at a folder on a local disk")
+            yield advice("store.network", message, "point XDG_DATA_HOME at a folder on a local disk")
     for disk in dict.fromkeys(place.disk for place in kept):
         on_disk = [place for place in kept if place.disk == disk]
         free_bytes = on_disk[0].free_bytes
@@ -429,29 +375,27 @@ def _of_store(checkup: Checkup, paths: Paths) -> Iterator[Finding]:
     name = paths.shown(store.path)
     if store.is_foreign:
         message = f"{name} is a database of another program"
-        yield _problem("store.foreign", message, "move it away; ggbench will create its own")
+        yield problem("store.foreign", message, "move it away; ggbench will create its own")
     elif store.problem:
-        yield _problem(
+        yield problem(
             "store.damaged",
             f"the results file {name} cannot be used as it is: {paths.without(store.problem)}",
             f"copy it first; `sqlite3 {paths.shell_word(store.path)} .recover` may recover its contents",
         )
     elif store.version is not None and store.version > store.newest_version:
         message = f"the results file has version {store.version}, and this ggbench knows {store.newest_version}"
-        yield _problem("store.newer", message, "upgrade ggbench; the file stays unchanged")
+        yield problem("store.newer", message, "upgrade ggbench; the file stays unchanged")
     if store.n_set_aside:
         message = f"{counted(store.n_set_aside, 'damaged results file')} moved aside and kept next to {name}"
-        yield _advice(
-            "store.set_aside", message, "`sqlite3 FILE .recover` may recover their contents; then delete them"
-        )
+        yield advice("store.set_aside", message, "`sqlite3 FILE .recover` may recover their contents; then delete them")
 
 
 def _of_hub(hub: HubLogin, paths: Paths) -> Iterator[Finding]:
     if hub.problem:
-        yield _problem("hub.settings", hub.problem, "unset HF_ENDPOINT, or set it to a URL with https://")
+        yield problem("hub.settings", hub.problem, "unset HF_ENDPOINT, or set it to a URL with https://")
     if hub.is_exposed and hub.token_from is not None:
         message = f"other users can read your Hub token in {paths.shown(hub.token_from)}"
-        yield _advice("hub.token", message, f"chmod 600 {paths.shell_word(hub.token_from)}")
+        yield advice("hub.token", message, f"chmod 600 {paths.shell_word(hub.token_from)}")
 
 
 def dotted(version: tuple[int, int]) -> str:

@@ -348,12 +348,13 @@ def of_family(name: str, quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
     ids = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
     if not ids:
         raise UnknownName("family", name, sorted({model.family for model in catalog}))
-    return tuple(
-        PickedModel(
-            model_id, resolve_headers(ModelRef("catalog", model_id, label=model_id).of_quants(*quants), catalog=catalog)
-        )
-        for model_id in ids
-    )
+    return of_catalog(ids, quants)
+
+
+def of_catalog(ids: Sequence[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
+    """Return models of the catalog, without files. Raises like `resolve_headers`."""
+    catalog, refs = load_catalog(), [ModelRef("catalog", each, label=each).of_quants(*quants) for each in ids]
+    return tuple(PickedModel(ref.name, resolve_headers(ref, catalog=catalog)) for ref in refs)
 
 
 def _of_local(model: LocalModel) -> Target:

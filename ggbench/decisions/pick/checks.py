@@ -45,7 +45,7 @@ def _speed(candidate: Candidate, wanted: float) -> NeedCheck:
     if speed is None:
         return NeedCheck("speed", wanted, None, None)
     value = speed.tok_s.value
-    if value < wanted:
+    if value < wanted and (speed.is_steady or not speed.is_bound):
         is_close = not speed.is_bound and speed.tok_s.high >= wanted
         return NeedCheck("speed", wanted, value, False, is_close, 1 - value / wanted, is_bound=speed.is_bound)
     is_close = speed.tok_s.low < wanted

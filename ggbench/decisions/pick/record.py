@@ -61,7 +61,7 @@ class TurnSpeed(msgspec.Struct, frozen=True):
 
     @property
     def is_bound(self) -> bool:
-        """Whether it can only prove that a need is missed."""
+        """Whether it can only prove that a need is missed; unless it is steady, not even that."""
         return self.basis == "bound"
 
 

@@ -19,6 +19,7 @@ from ggbench.decisions.pick.wording import candidate_name, loss_source, loss_tex
 from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.changes import changes_report
+from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import model_names
 from ggbench.show.plan import longest_text, training_legend
 from ggbench.show.plan_facts import draft_text
@@ -186,8 +187,11 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
         lines.append(f"~: typical of the types, published for {in_words(list(models))}{elsewhere}")
     if "?" in losses:
         lines.append("+ ?: plus the unknown loss of the KV cache")
-    if any(each.speed is not None and each.speed.is_bound for each in candidates):
+    bounds = [each.speed for each in candidates if each.speed is not None and each.speed.is_bound]
+    if bounds:
         lines.append("≤: upper bound from the memory bandwidth; it can only rule a candidate out")
+    if not all(each.is_steady for each in bounds):
+        lines.append(f"{UNSTEADY} ≤: the bandwidth was measured on a busy machine, so this may be too low")
     lines += training_legend([each.row for each in candidates], list(map(_longest, candidates)))
     if any(each.probed_by is not None for each in candidates):
         lines.append("†: found by real allocations")

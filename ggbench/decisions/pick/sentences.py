@@ -140,7 +140,8 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
     at = f"{'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
     whom = "" if pick.needs.n_slots == 1 else f" each of {pick.needs.n_slots} users"
     if not speed.is_steady:
-        at += f" ({speed.source}, unsteady: measure again when the machine is quiet)"
+        again = "" if speed.is_bound else ", unsteady: measure again when the machine is quiet"
+        at += f" ({speed.source}{again})"
     if speed.tok_s.value < floor:
         return f"{lost}; it answers{whom} at {at}, slower than {limit}."
     if pick.comfortable is False:

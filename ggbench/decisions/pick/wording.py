@@ -8,6 +8,7 @@ from ggbench.decisions.pick.record import (
     NeedCheck,
 )
 from ggbench.show import UNKNOWN
+from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import kv_name
 from ggbench.show.text import expected_text
 from ggbench.text import sanitize
@@ -38,8 +39,11 @@ def loss_text(candidate: Candidate) -> str:
 
 
 def tok_s_text(candidate: Candidate) -> str:
-    """Return e.g. `12.3 ±0.4`, `≤ 50.3` for a bound."""
-    return UNKNOWN if candidate.speed is None else expected_text(candidate.speed.tok_s)
+    """Return e.g. `12.3 ±0.4`, `≤ 50.3` for a bound, `! ≤ 50.3` for one that may be too low."""
+    speed = candidate.speed
+    if speed is None:
+        return UNKNOWN
+    return f"{'' if speed.is_steady or not speed.is_bound else f'{UNSTEADY} '}{expected_text(speed.tok_s)}"
 
 
 def turn_text(candidate: Candidate) -> str:

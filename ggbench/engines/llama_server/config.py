@@ -32,7 +32,6 @@ REJECTS_ALL = "--spec-synth-len", "1", "--spec-draft-p-min", "0"
 _FAILURE_HINTS = {
     "no output from": "use a longer --timeout",
     "out of memory": "a smaller context or quant needs less",
-    "invalid argument": "this build does not know the flag: omit the option, or update llama-server",
     "": "earlier measurements are kept; run the command of --engine by hand to see its whole log",
 }
 

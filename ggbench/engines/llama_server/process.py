@@ -69,8 +69,11 @@ _LOADS = "llama_model_loader: "
 _STACK_BYTES = 8 << 20
 """Stack of a thread without a limit of its own: Linux's default."""
 _SIGILL_HINT = "this build uses instructions that this CPU lacks: use a build for this CPU, or compile llama.cpp here"
+REFUSED_OPTION = re.compile(r'invalid argument: (?P<unknown>\S+)|error while handling argument "(?P<wrong>[^"]+)": .+')
+"""llama.cpp's words for an option that it does not know, and for a value that it does not take."""
 _FAULT = re.compile(
-    r"error loading model: .+|error while loading shared libraries: .+|error: .+|cannot run .+"
+    r"error loading model: .+|error while loading shared libraries: .+|error while handling argument .+|error: .+"
+    r"|cannot run .+"
     r"|couldn't bind .+|GGML_ASSERT.+|.*\w+Error: .+"
 )
 

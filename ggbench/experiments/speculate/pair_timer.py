@@ -44,7 +44,7 @@ from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.sizing.drafts import check_drafts, check_pair, check_rolls_back, check_stands_alone
 from ggbench.sizing.layer_sample import layer_placements, made_seconds, model_cost
-from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, StepTimes, best_step
+from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, StepParts, StepTimes, best_step
 from ggbench.text import sanitize
 from ggbench.units import format_count
 
@@ -191,7 +191,8 @@ def _medians(passes: Sequence[Speculated]) -> tuple[StepTimes, ...]:
         host_ms = max(0.0, whole - draft - verify - reread)
         repeated = [step.repeated_ns / 1e6 for step in steps if step.repeated_ns is not None]
         repeated_ms = statistics.median(repeated) if repeated else None
-        found.append(StepTimes(k, t1_ms, verify, draft / k, reread, host_ms, sampler_ms, repeated_ms))
+        parts = StepParts(verify, draft / k, reread, host_ms, sampler_ms, repeated_ms)
+        found.append(StepTimes.of_parts(k, t1_ms, parts))
     return tuple(found)
 
 

@@ -43,7 +43,7 @@ from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDo
 from ggbench.show.tables import AsWide, Cells, facts_table, fitted_table, names, right, twin_caption
 from ggbench.show.text import expected_text
 from ggbench.stats.intervals import Expected
-from ggbench.stats.speculation import MeasuredStep, StepTimes, best_step, mean_len
+from ggbench.stats.speculation import MeasuredStep, StepParts, StepTimes, best_step, mean_len
 from ggbench.text import in_words
 from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
 
@@ -62,7 +62,8 @@ _CASE = Shape(
     "SpeculationCase",
     "Steps of one k at one depth.",
     of(SpeculationCase, "n_depth k"),
-    of(StepTimes, without="k", at=lambda case: case.step.times),
+    of(StepTimes, "t1_ms step_ms", lambda case: case.step.times),
+    of(StepParts, at=lambda case: case.step.times.parts, maybe=True),
     expected("break_even_len", "", lambda case: case.step.break_even, "break_even_ci95"),
     field(
         "break_even_acceptance",
@@ -221,7 +222,7 @@ def _break_even(n_depth: int, k: int) -> Metric:
 
 
 def _captions(runs: Sequence[Run], cases: Sequence[SpeculationCase]) -> str:
-    of_server = [each.step.times.verify_ms is None for each in cases]
+    of_server = [each.step.times.parts is None for each in cases]
     parts = [*([] if all(of_server) else [_PARTS_NOTE]), *([_SERVED_NOTE] if any(of_server) else []), _CAPTION]
     lines = [" ".join(parts), twin_caption(run.subject for run in runs)]
     if any((found := result_of(run)) and found.pair.has_random_router for run in runs):
@@ -307,14 +308,15 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
         return right(f"x{length:g}", known, "", 1)
 
     parts = [right("step", (format_number(each.step_ms) for each in times), "ms", 3, stays=True)]
-    if any(each.verify_ms is not None for each in times):
+    timed = [each.parts for each in times]
+    if any(timed):
         parts = [
-            right("verify", (format_number(each.verify_ms) for each in times), "ms", 3),
-            right("draft", (format_number(each.draft_ms) for each in times), "ms", 4, stays=True),
-            right("reread", (format_number(each.reread_ms) for each in times), "ms", 5, stays=True),
+            right("verify", (format_number(each.verify_ms if each else None) for each in timed), "ms", 3),
+            right("draft", (format_number(each.draft_ms if each else None) for each in timed), "ms", 4, stays=True),
+            right("reread", (format_number(each.reread_ms if each else None) for each in timed), "ms", 5, stays=True),
         ]
     least = [right("least", (format_number(each.step.least_break_even_len) for each in cases), "tokens")]
-    least = least if any(each.repeated_ms is not None for each in times) else []
+    least = least if any(each and each.repeated_ms is not None for each in timed) else []
     return fitted_table(
         [
             *([names("quant", (name for name, _ in rows))] if any(name for name, _ in rows) else []),

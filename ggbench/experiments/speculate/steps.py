@@ -42,11 +42,17 @@ def _whole(twins: Sequence[StepTimes], layers: Sequence[StepCost]) -> StepTimes 
         return last
     (fewer, more, all_of_them), first = layers, twins[0]
     ratio = (all_of_them.layer_bytes - more.layer_bytes) / (more.layer_bytes - fewer.layer_bytes)
-    parts = {name: (getattr(last, name), getattr(first, name)) for name in ("t1_ms", "verify_ms", "repeated_ms")}
-    known = {name: pair for name, pair in parts.items() if None not in pair}
-    if any(larger <= smaller for name, (larger, smaller) in known.items() if name != "repeated_ms"):
+    large, small = last.parts, first.parts
+    if not (large and small) or last.t1_ms <= first.t1_ms or large.verify_ms <= small.verify_ms:
         return None
-    return replace(last, **{name: larger + ratio * (larger - smaller) for name, (larger, smaller) in known.items()})
+
+    def whole(larger: float, smaller: float) -> float:
+        return larger + ratio * (larger - smaller)
+
+    parts = replace(large, verify_ms=whole(large.verify_ms, small.verify_ms))
+    if large.repeated_ms is not None and small.repeated_ms is not None:
+        parts = replace(parts, repeated_ms=whole(large.repeated_ms, small.repeated_ms))
+    return StepTimes.of_parts(last.k, whole(last.t1_ms, first.t1_ms), parts)
 
 
 def answered_steps(answers: Sequence[AnsweredText]) -> Iterator[tuple[int, MeasuredStep]]:
@@ -59,7 +65,7 @@ def answered_steps(answers: Sequence[AnsweredText]) -> Iterator[tuple[int, Measu
         if plain_ms and drafted:
             t1_ms, k = statistics.median(plain_ms), max(_drafted_at_most(each) for each in drafted)
             step_ms = statistics.median(_step_ms(each, k, t1_ms) for each in drafted)
-            rounds.append(StepTimes(k, t1_ms, None, None, None, step_ms, 0.0))
+            rounds.append(StepTimes(k, t1_ms, step_ms))
     if len(rounds) > 1:
         yield 0, measured_step(rounds)
 
