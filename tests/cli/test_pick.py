@@ -1,14 +1,15 @@
 """`ggbench pick` with the real llama.cpp: what is recommended of a catalog model, why, and the exit codes."""
 
-import pytest
-from ggbench.errors import (ExitCode)
-from ggbench.machine.records import (Gpu)
-from ggbench.models.catalog import (load_catalog)
-from ggbench.units import (GIB)
-from pathlib import (Path)
-from tests.cli.conftest import (Run)
-from tests.fakes.hub import (TestHub)
+from pathlib import Path
 
+import pytest
+
+from ggbench.errors import ExitCode
+from ggbench.machine.records import Gpu
+from ggbench.models.catalog import load_catalog
+from ggbench.units import GIB
+from tests.cli.conftest import Run
+from tests.fakes.hub import TestHub
 
 pytestmark = pytest.mark.llama
 
