@@ -137,7 +137,7 @@ def test_needs_that_change_the_answer(ggbench: Run) -> None:
 
 
 def test_models_of_the_catalog_are_compared_by_their_ids(ggbench: Run) -> None:
-    """Of two that fit and are comfortable, the one with more parameters."""
+    """The one with more parameters wins if both fit and are comfortable."""
     words = ("qwen1.5-0.5b", "q8_0", "Qwen1.5-1.8B", "q4_k_m", "-ctk", "f16", "-ctv", "f16")
     found = ggbench("pick", *words, *CARD, "--json")
     tried = {(each["model"], each["quant"]) for each in found.json["candidates"]}

@@ -78,7 +78,7 @@ class Candidate(msgspec.Struct, frozen=True):
     max_n_ctx: int | None
     """The longest context that fits; 0 for none."""
     offered_n_ctx: int | None
-    """As much of `max_n_ctx` as llama-server uses, which is at most the training context in each slot; for a workload
+    """The part of `max_n_ctx` that llama-server uses, at most the training context in each slot; for a workload
     without a depth, the longest part of that with a fast enough answer.
     """
     probed_by: int | None = None
