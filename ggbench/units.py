@@ -181,8 +181,19 @@ def format_interval(value: float, low: float, high: float, digits: int = 3) -> s
 
 
 def format_ratio(ratio: float, low: float, high: float) -> str:
-    """Return a ratio with its interval, `1.32 ±0.04`; `> 3.20` without an upper end."""
-    return format_interval(ratio, low, high) if math.isfinite(high) else f"> {format_number(low)}"
+    """Return a ratio with its interval, `1.32 ±0.04`; `> 3.20` without an upper end.
+
+    `1.26 (1.04–1.65)` if the interval excludes 1 and the rounded one would include it.
+    """
+    if not math.isfinite(high):
+        return f"> {format_number(low)}"
+    text = format_interval(ratio, low, high)
+    value, *ends = (float(each) for each in re.findall(r"[\d.]+", text))
+    least, most = (value - ends[0], value + ends[0]) if len(ends) == 1 else ends or (low, high)
+    if low <= 1 <= high or not least <= 1 <= most:
+        return text
+    decimals = max(2, -math.floor(math.log10(min(abs(low - 1), abs(high - 1)))))
+    return f"{ratio:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
 
 
 def format_signed_percent(share: float, low: float, high: float) -> str:

@@ -16,6 +16,7 @@ from ggbench.units import (
     format_interval,
     format_number,
     format_params,
+    format_ratio,
     parse_bandwidth,
     parse_size,
     parse_tokens,
@@ -129,6 +130,19 @@ def test_numbers(value: float | None, digits: int, text: str) -> None:
 )  # fmt: skip
 def test_intervals(value: float, low: float, high: float, text: str) -> None:
     assert format_interval(value, low, high) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "text"),
+    [
+        (1.32, 1.28, 1.36, "1.32 ±0.04"), (1.31, 1.04, 1.65, "1.31 (1.04–1.65)"), (1.1, 0.9, 1.3, "1.10 ±0.20"),
+        (0.8, 0.54, 0.98, "0.80 (0.54–0.98)"), (1.5, 1.003, 2.4, "1.500 (1.003–2.400)"), (4.0, 3.2, math.inf, "> 3.20"),
+    ],
+)  # fmt: skip
+def test_a_ratio_that_differs_from_1_is_not_rounded_to_include_it(
+    ratio: float, low: float, high: float, text: str
+) -> None:
+    assert format_ratio(ratio, low, high) == text
 
 
 @pytest.mark.parametrize(

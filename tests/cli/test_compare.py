@@ -195,6 +195,14 @@ def test_an_average_of_repeats_is_known_better(ggbench: Run, store_file: Path) -
     assert next(metric for metric in six["metrics"] if metric["metric"] == "tok_s")["better"] == [1]
 
 
+def test_an_undecided_limit_counts_the_runs_needed_beyond_those_averaged(ggbench: Run, store_file: Path) -> None:
+    put_decodes(store_file, {"q4_k_m": STEADY, "q8_0": tuple(value * 1.05 for value in STEADY)})
+    arguments = ("compare", *range(1, 13), "--average", "--fail-if-slower", "4%")
+    (check,) = (each for each in ggbench(*arguments, "--json").json["checks"] if each["metric"] == "tok_s")
+    assert check["repeats_needed"] > 6
+    assert f"; about {check['repeats_needed'] - 6} more run" in ggbench(*arguments).err
+
+
 def test_a_file_is_read_without_storing_it(ggbench: Run, store_file: Path, tmp_path: Path) -> None:
     put_decodes(store_file, {"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
     exported = tmp_path / "base.json"

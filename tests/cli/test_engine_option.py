@@ -150,6 +150,7 @@ def test_bench_measures_several_engines_in_turns_and_names_the_faster(
     speed = next(each for each in ran.json["metrics"] if each["metric"] == "tok_s")
     assert speed["better"] == [2] and speed["versus"][0]["ratio"] == pytest.approx(2)
     assert f"llama-server: {first} in a, {second} in b" in ran.json["differences"]["configuration"][0]
+    assert "ggbench compare --average 1 2 3 4" in ran.err
 
 
 def test_several_engines_are_for_bench_alone(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:

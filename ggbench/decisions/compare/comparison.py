@@ -146,6 +146,8 @@ class Comparison(msgspec.Struct, frozen=True):
     """The names without run numbers, shared by runs of one quant. Printable."""
     run_ids: tuple[int | None, ...]
     """Number of each column's first run; None if not stored."""
+    n_runs: tuple[int, ...]
+    """Runs averaged in each column."""
     lines: tuple[ComparedLine, ...]
     depths: tuple[ComparedLine, ...]
     """Speed by tokens in the cache; empty if no run has it."""
@@ -155,6 +157,10 @@ class Comparison(msgspec.Struct, frozen=True):
     """Reasons not to trust or compare a number."""
     unsteady: tuple[int, ...]
     """The runs whose machine was not steady."""
+
+    def n_runs_of(self, run: int) -> int:
+        """Return how many runs were averaged of this one or of the first, whichever has more."""
+        return max(self.n_runs[0], self.n_runs[run])
 
     @property
     def is_empty(self) -> bool:
@@ -184,6 +190,7 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
         names=unambiguous_names(summaries),
         short_names=short_names(summaries),
         run_ids=tuple(summary.run.run_id for summary in summaries),
+        n_runs=tuple(map(len, columns)),
         lines=tuple(lines),
         depths=tuple(_compared(metric, columns, spreads) for metric in depth_metrics(summaries)),
         differences=differences_of(summaries),
@@ -338,7 +345,8 @@ class LimitCheck(msgspec.Struct, frozen=True):
             return f"{said}; even {_MOST_REPEATS} times the runs or chunks would not decide it"
         if concern == "quality":
             return f"{said}; about {needed} times as many chunks would decide it"
-        return f"{said}; about {counted(needed, 'run')} of each, compared with --average, would decide it"
+        more = counted(needed - comparison.n_runs_of(self.run), "more run")
+        return f"{said}; about {more} of each, compared with --average, would decide it"
 
 
 def check_limits(comparison: Comparison, limits: Mapping[str, float]) -> tuple[LimitCheck, ...]:
@@ -350,7 +358,7 @@ def check_limits(comparison: Comparison, limits: Mapping[str, float]) -> tuple[L
     for option, share in limits.items():
         concern, _, hint = LIMITS[option]
         lines = [line for line in comparison.stated if line.concern == concern]
-        found = [check for line in lines for check in _checked(option, share, line)]
+        found = [check for line in lines for check in _checked(option, share, line, comparison)]
         if not found:
             verdicts = dict.fromkeys(f"{line.topic}: {line.verdict}" for line in lines if line.verdict)
             why = in_words(list(verdicts)) if verdicts else f"the runs have no comparable {concern}"
@@ -359,7 +367,7 @@ def check_limits(comparison: Comparison, limits: Mapping[str, float]) -> tuple[L
     return tuple(checks)
 
 
-def _checked(option: str, share: float, line: ComparedLine) -> list[LimitCheck]:
+def _checked(option: str, share: float, line: ComparedLine, comparison: Comparison) -> list[LimitCheck]:
     checks = []
     for run, found in enumerate(line.versus):
         if found is None or found.ratio is None or found.ratio_ci95 is None:
@@ -369,17 +377,18 @@ def _checked(option: str, share: float, line: ComparedLine) -> list[LimitCheck]:
         if line.more_is_better:
             by, least, most = -by, -most, -least
         state: State = "exceeded" if least > share else "kept" if most <= share else "undecided"
-        needed = _repeats_needed(by, least, most, share) if state == "undecided" else None
+        present = 1 if line.concern == "quality" else comparison.n_runs_of(run)
+        needed = _repeats_needed(by, least, most, share, present) if state == "undecided" else None
         checks.append(LimitCheck(option, share, run, line.key, line.topic, state, by, (least, most), needed))
     return checks
 
 
-def _repeats_needed(by: float, least: float, most: float, share: float) -> int | None:
-    """Return the runs needed until the interval of the mean, which shrinks with their square root, excludes the
-    limit.
+def _repeats_needed(by: float, least: float, most: float, share: float, present: int) -> int | None:
+    """Return the runs needed, more than the present ones, until the interval of the mean, which shrinks with their
+    square root, excludes the limit.
     """
     distance, half = abs(by - share), by - least if by > share else most - by
     if not distance or not math.isfinite(half):
         return None
-    needed = math.ceil((half / distance) ** 2)
-    return needed if needed <= _MOST_REPEATS else None
+    factor = (half / distance) ** 2
+    return max(math.ceil(present * factor), present + 1) if factor <= _MOST_REPEATS else None
