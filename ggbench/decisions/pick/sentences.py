@@ -77,6 +77,8 @@ def reason(pick: Pick) -> tuple[str, ...]:
         sentences.append(_in_main_memory(own))
         if pick.assumes_main_memory:
             sentences.append("Its size is assumed.")
+        if own.row.draft_bytes:
+            sentences.append(f"Without drafting, {format_bytes(own.row.draft_bytes)} more of the GPU would be free.")
     if figures := _not_known(own, has_speed_sentence=pick.needs.prefer == "balanced"):
         sentences.append(f"Not known: {'; '.join(figures)}.")
     if chosen.unknown:
