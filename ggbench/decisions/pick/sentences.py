@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import (Iterator, Mapping)
-from ggbench.decisions.pick.needs import (READING_TOK_S, UNNOTICED_LOSS)
-from ggbench.decisions.pick.record import (BestIn, Candidate, Checked, NeedCheck, Pick, Reason)
-from ggbench.decisions.pick.wording import (candidate_name, loss_text, tok_s_text, turn_text, wanted_text)
-from ggbench.engines.endings import (Outcome)
-from ggbench.models.catalog import (load_catalog)
-from ggbench.show import (UNKNOWN)
-from ggbench.show.text import (slots_text)
-from ggbench.text import (in_words, sanitize)
-from ggbench.units import (format_bytes, format_count, format_number)
+from collections.abc import Iterator, Mapping
 
+from ggbench.decisions.pick.needs import READING_TOK_S, UNNOTICED_LOSS
+from ggbench.decisions.pick.record import BestIn, Candidate, Checked, NeedCheck, Pick, Reason
+from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text, turn_text, wanted_text
+from ggbench.engines.endings import Outcome
+from ggbench.models.catalog import load_catalog
+from ggbench.show import UNKNOWN
+from ggbench.show.text import slots_text
+from ggbench.text import in_words, sanitize
+from ggbench.units import format_bytes, format_count, format_number
 
 _BEST_IN: Mapping[BestIn, str] = {
     "balance": "is the fastest that nobody could tell from the original",
