@@ -135,7 +135,7 @@ def _balanced(candidates: Sequence[Candidate], needs: Needs) -> tuple[Candidate,
     return min(worth, key=lambda each: (loss_order(each), *last_order(each))), "least loss at this speed"
 
 
-def _clearly_faster(several: Sequence[Candidate], pool: Sequence[Candidate]) -> Sequence[Candidate]:
+def _clearly_faster(several: list[Candidate], pool: list[Candidate]) -> list[Candidate]:
     """Return several candidates if the fastest is over 1.2 times as fast as any of the pool, else the pool."""
     fastest, rival = min(several, key=last_order), min(pool, key=last_order)
     return several if is_unsure(fastest) == is_unsure(rival) and pace(fastest) > _WORTH * pace(rival) else pool
