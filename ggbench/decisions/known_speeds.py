@@ -97,7 +97,8 @@ class KnownSpeeds:
         with_steps.sort(key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
         if n_seqs > 1:
             alone = self.of(file, setup)
-            rest = None if alone is None else with_sequences(alone, n_seqs)
+            ratio = self._placement(file, setup).weights_ratio(place_bandwidths(self._budget), n_seqs)
+            rest = None if alone is None else with_sequences(alone, n_seqs, ratio)
             known = [replace(each, prefill_ms=() if rest is None else rest.prefill_ms) for each in with_steps]
             known += [] if rest is None else [rest]
             return replace(known[0], others=(*known[1:], *known[-1].others)) if known else None
@@ -155,6 +156,10 @@ class KnownSpeeds:
             return False
         return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
 
+    def _placement(self, file: ModelFile, setup: LlamaConfig) -> Placement:
+        budget = self._budget
+        return Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+
     def _without_runs(self, file: ModelFile, setup: LlamaConfig, own: SpeedEstimate | None) -> SpeedEstimate | None:
         """Return the speed at positions that no run of the file measured: by the machine's profile; if one memory is
         read, by the share of the bandwidth that a run of the file or, rather than an unsteady one, other models reach;
@@ -163,7 +168,7 @@ class KnownSpeeds:
         A token reads from one memory after the other. None if a bandwidth is unknown, or the bytes read.
         """
         budget = self._budget
-        placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+        placement = self._placement(file, setup)
         if budget.profile is not None and (found := profiled_speed(budget.profile, file, placement, setup)):
             return found
         window = None if placement.theory is None else placement.theory.window

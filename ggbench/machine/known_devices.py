@@ -96,9 +96,10 @@ def find_device(text: str) -> KnownDevice:
     found = _matching(text)
     if not found:
         name = _without_size(text.lower())
-        ids = [device.id for device in _matching(name)] or difflib.get_close_matches(
-            name, {_without_size(device.id) for device in known_devices()}, n=2, cutoff=0.75
-        )
+        known = {_without_size(device.id) for device in known_devices()}
+        near = difflib.get_close_matches(name, known, n=len(known), cutoff=0.75)
+        near.sort(key=lambda each: sorted(each) != sorted(name))  # swapped digits first
+        ids = [device.id for device in _matching(name)] or near[:2]
         hint = "describe the card: --gpu 24GiB@960GB/s"
         raise UsageError(
             f"{text!r} is not among the {len(known_devices())} known cards",

@@ -8,7 +8,7 @@ address space limits.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -332,6 +332,22 @@ class Placement:
             for tensor, place in zip(self._file.tensors, self._tensor_places, strict=True)
         ]
 
+    def weights_ratio(self, bandwidths: Mapping[int, Bandwidth], n_seqs: int) -> float:
+        """Return how much longer a step of `n_seqs` sequences reads the weights than one of a single sequence, at best.
+
+        It exceeds 1 for a mixture: of E experts with k per token, all sequences read E (1 - (1 - k / E)^n_seqs)
+        (`Weights.read_bytes`), as if routers chose evenly and independently; trained ones agree more often. If a
+        bandwidth is unknown, all memories count as equally fast. 1 if a tensor's size is unknown.
+        """
+        try:
+            read = self.weights_read
+        except Unsupported:
+            return 1.0
+        rates = {place: bandwidths[place].bytes_per_s for place in read if place in bandwidths}
+        rates = rates if len(rates) == len(read) else dict.fromkeys(read, 1.0)
+        one, many = (sum(each.read_bytes(n) / rates[place] for place, each in read.items()) for n in (1, n_seqs))
+        return many / one
+
     def read_bytes(self, n: float) -> dict[int, float]:
         """Return the bytes that decoding the token at position n reads from each memory.
 
@@ -376,7 +392,8 @@ def speed_together(
 ) -> PlannedSpeed | None:
     """Return the bandwidth bound of `n_seqs` sequences at position `n` each; None for one, or if it is unknown.
 
-    A step reads the weights once, as if all sequences used the same experts, and the cache of each.
+    A step reads the weights once, as if all sequences used the same experts, the least that they can read, and the
+    cache of each.
     """
     latency_ms = read_latencies_ms(budget, placement, (1, n)) if n_seqs > 1 else None
     if latency_ms is None:

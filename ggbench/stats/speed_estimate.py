@@ -78,22 +78,24 @@ _PROMPT = 512
 """Prompt length at which prefill is compute-bound."""
 
 
-def with_sequences(known: SpeedEstimate, n_seqs: int) -> SpeedEstimate:
+def with_sequences(known: SpeedEstimate, n_seqs: int, weights_ratio: float = 1.0) -> SpeedEstimate:
     """Return the latency of steps of `n_seqs` sequences and the time of their prompts together, from those of one.
 
     A step is at best one reading of the weights and one of every cache, t(1) + n_seqs (t(n) - t(1)), and at worst the
-    steps of the sequences one after the other. In between, reading the weights takes as long as computing `n_seqs`
-    tokens of a prompt if that is longer; without a known prompt, the geometric mean of both ends.
+    steps of the sequences one after the other. In between, reading the weights takes `weights_ratio` t(1), as the
+    sequences of a mixture use different experts (`Placement.weights_ratio`), or as long as computing `n_seqs` tokens of
+    a prompt if that is longer; without a known prompt, the step is the geometric mean of that and the worst. The low
+    end of a step, and a bound, let all sequences use the same experts, as no router is known to need more.
 
     t(1) is that of the most reliable estimate that begins there; without any, the caches count as the whole step.
     """
     every = (known, *known.others)
     first = next((each.step_ms[0][1] for each in every if each.step_ms[0][0] == 1), None)
-    best, *others = (_with_sequences(each, n_seqs, first) for each in every)
+    best, *others = (_with_sequences(each, n_seqs, weights_ratio, first) for each in every)
     return msgspec.structs.replace(best, others=tuple(others))
 
 
-def _with_sequences(known: SpeedEstimate, n_seqs: int, first: Expected | None) -> SpeedEstimate:
+def _with_sequences(known: SpeedEstimate, n_seqs: int, weights_ratio: float, first: Expected | None) -> SpeedEstimate:
     position, own = known.step_ms[0]
     begins_at_1 = position == 1
     first = own if begins_at_1 else first or Expected(0.0, 0.0, 0.0)
@@ -108,10 +110,12 @@ def _with_sequences(known: SpeedEstimate, n_seqs: int, first: Expected | None) -
         high, at_worst = n_seqs * step.high, n_seqs * step.value
         if known.basis == "bound":
             return Expected(at_best, low, high)
-        computed = math.sqrt(at_best * at_worst)
+        weights_ms = weights_ratio * first.value
+        read = at_best + weights_ms - first.value
+        computed = math.sqrt(read * at_worst)
         if prompt is not None:
-            computed = at_best + max(0.0, n_seqs * prompt.value / _PROMPT - first.value)
-        return Expected(min(max(computed, at_best), at_worst), low, high)
+            computed = read + max(0.0, n_seqs * prompt.value / _PROMPT - weights_ms)
+        return Expected(min(max(computed, read), at_worst), low, high)
 
     return SpeedEstimate(
         "bound" if known.basis == "bound" else "one user",

@@ -1,5 +1,6 @@
 """`ggbench pick` with the real llama.cpp: what is recommended of a catalog model, why, and the exit codes."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,17 @@ def test_four_users_need_four_contexts_and_are_each_answered(ggbench: Run) -> No
     assert "it answers each of 4 users at" in text
 
 
+def test_a_draft_needs_room_for_its_cache_too(ggbench: Run) -> None:
+    """0.66 GB of weights and 0.5 GB of cache; a draft that has too little room moves layers to main memory."""
+    words = ("pick", "qwen1.5-7b", "q4_k_m", "-ctk", "f16", "-ctv", "f16", "--need-ctx", "5120", "--gpu")
+    short, enough = (ggbench(*words, f"{size}GiB@360GB/s", "--json").json for size in (8.7, 9))
+    assert short["possible_draft"] is None
+    assert 658_657_280 < short["pick"]["left_bytes"] < enough["possible_draft"]["needed_bytes"]
+    assert "measure it on that machine: ggbench" in " ".join(ggbench(*words, "9GiB@360GB/s").out.split())
+    text = " ".join(ggbench(*words, "8GiB@360GB/s", "--draft", "qwen1.5-0.5b:q8_0").out.split())
+    assert re.search(r"-ngl \d+ with .*Without drafting, 978.0 MiB more of the GPU would be free\.", text)
+
+
 def test_needs_that_change_the_answer(ggbench: Run) -> None:
     options = ("pick", "qwen1.5-7b", *CARD, "-ctk", "f16", "-ctv", "f16", "--need-ctx", "5120", "--json")
     free = ggbench(*options).json
@@ -129,6 +141,8 @@ def test_needs_that_change_the_answer(ggbench: Run) -> None:
     assert 1 < draft["published_len"][0] < draft["published_len"][1] < 4, "of drafts of other lengths, at k 3"
     assert draft["command"] == "ggbench speculate qwen1.5-7b q5_k_m --draft qwen1.5-0.5b:q8_0"
     assert draft["left_bytes"] == free["pick"]["left_bytes"]
+    [small] = ggbench("plan", "qwen1.5-0.5b", "q8_0", *CARD, "-c", "5120", "--json").json["rows"]
+    assert small["needed_bytes"] <= draft["needed_bytes"] <= small["needed_bytes"] + (128 << 20)
     assert ggbench("pick", "qwen1.5-0.5b", "q8_0", *CARD, "--json").json["possible_draft"] is None, "it is the smallest"
     assert fast["pick"]["quant"] == "q4_k_m"
     assert fast["pick"]["meets"] is None

@@ -111,7 +111,8 @@ def test_a_device_is_found_in_any_spelling(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "near"),
     [
-        ("rtx-4091", "rtx-4090"), ("rtx-4090-48gb", "rtx-4090"), ("m4-max-512gb", "m4-max-128gb"),
+        ("rtx-4091", "rtx-4090"), ("rtx-3006", "mean rtx-3060 or"), ("rtx-4090-48gb", "rtx-4090"),
+        ("m4-max-512gb", "m4-max-128gb"),
         ("rx-7950-xtx", "rx-7900-xtx"), ("m7-ultra-64gb", "m3-ultra"), ("", ""), ("voodoo2", ""),
     ],
 )  # fmt: skip

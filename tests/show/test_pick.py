@@ -109,7 +109,7 @@ def test_the_reason_names_what_decided() -> None:
             )
         )
     )  # fmt: skip
-    assert f"q4_k_m has the lowest loss of those not clearly slower than the fastest, {AS_WITHOUT}" in between
+    assert f"q4_k_m is the best balance of those not clearly slower than the fastest, {AS_WITHOUT}" in between
     lossy = " ".join(reason(recommend(found[1:3], Needs(max_loss=0.003))))
     assert "The nearest, q6_k, misses a loss of 0.0030 nats by 0.0021 (0.0051)." in lossy
 

@@ -21,6 +21,7 @@ from ggbench.sizing.layer_sample import layer_placements
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget
+from ggbench.sizing.theory.offload import HOST
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
@@ -184,3 +185,16 @@ def test_experts_in_main_memory_are_a_placement_of_their_own() -> None:
     )
     all_kept, in_main_memory = layer_placements(EXPERTS, LlamaConfig(n_gpu_layers=3, cpu_moe=True))
     assert (all_kept.layers, in_main_memory.layers) == ((2, 3), (0, 1))
+
+
+def test_several_sequences_of_a_mixture_read_the_union_of_their_experts(moe: ModelFile) -> None:
+    """4 of 60 experts are read 1.93 times by two sequences, if all that is slow to read is experts."""
+    fast, slow = Bandwidth(1e15, "made up"), Bandwidth(50e9, "made up")
+    split = Placement(moe, LlamaConfig(cpu_moe=True), on_gpu=True)
+    assert split.weights_ratio({0: fast, HOST: slow}, 2) == pytest.approx(1 + 56 / 60, rel=1e-3)
+    assert split.weights_ratio({0: fast, HOST: slow}, 8) == pytest.approx((1 - (56 / 60) ** 8) * 15, rel=1e-2)
+    whole = Placement(moe, LlamaConfig(), on_gpu=True)
+    assert 1 < whole.weights_ratio({0: slow}, 2) < 1 + 56 / 60, "other weights are read once"
+    assert split.weights_ratio({0: fast}, 2) == pytest.approx(whole.weights_ratio({}, 2))
+    unknown = replace(moe, tensors=(*moe.tensors, replace(moe.tensors[0], name="blk.0.x.weight", n_bytes=None)))
+    assert Placement(unknown, LlamaConfig(), on_gpu=True).weights_ratio({0: slow}, 2) == 1

@@ -59,6 +59,18 @@ def test_several_sequences_read_the_weights_once_and_compute_for_each() -> None:
     assert (bound.basis, step_ms_at(bound, 11)) == ("bound", Expected(13.0, 13.0, math.inf))
 
 
+def test_several_sequences_of_a_mixture_read_more_experts_but_at_best_the_same() -> None:
+    plain, mixture = with_sequences(LINE, 4), with_sequences(LINE, 4, 3.5)
+    for n, expected in ((1, (90.0, 350.0, 440.0)), (1001, (90.0 + 4 * 80, 350.0 + 4 * 100, 4 * 240.0))):
+        step = step_ms_at(mixture, n)
+        assert (step.low, step.value, step.high) == pytest.approx(expected)
+    alone = step_ms_at(with_sequences(replace(LINE, prefill_ms=()), 4, 3.5), 1)
+    assert alone.value == pytest.approx(math.sqrt(350 * 400))
+    bound = replace(LINE, basis="bound", others=())
+    assert with_sequences(bound, 4, 3.5) == with_sequences(bound, 4)
+    assert mixture.prefill_ms == plain.prefill_ms
+
+
 def test_the_caches_of_several_sequences_count_after_a_run_at_one_depth() -> None:
     """Such a run has no first token; that of the next estimate shows how much of the step is the cache."""
     deep = replace(LINE, step_ms=((4097, Expected(300.0, 280.0, 320.0)), (4225, Expected(300.0, 280.0, 320.0))))

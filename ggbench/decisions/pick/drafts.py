@@ -11,7 +11,7 @@ import shlex
 
 import msgspec
 
-from ggbench.decisions.pick.record import Pick
+from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.llama.defaults import DRAFT_TOKENS
 from ggbench.gguf_file.layout import count_params
 from ggbench.gguf_file.model_file import ModelFile
@@ -19,6 +19,7 @@ from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.models.published.acceptance import Method, load_acceptance
 from ggbench.sizing.drafts import MOST_TOKENS_APART
+from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.speculation import acceptance_of, mean_len
 from ggbench.text import sanitize
@@ -41,6 +42,8 @@ class PossibleDraft(msgspec.Struct, frozen=True):
     quant: str = ""
     weight_bytes: int | None = None
     """None for MTP layers, which are part of the model."""
+    needed_bytes: int | None = None
+    """Weights, cache at the pick's n_ctx, and compute buffers as large as the pick's; None for MTP layers."""
     left_bytes: int | None = None
     """Bytes that the candidate leaves free; None if unknown."""
     least_len: float | None = None
@@ -69,7 +72,8 @@ def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
     small, whole = _planned(smallest), _planned(model)
     share = _read_bytes(small, small.weight_bytes) / _read_bytes(whole, row.weight_bytes)
     least_len = 1 + (DRAFT_TOKENS + 1) * share
-    has_room = row.left_bytes is None or (small.weight_bytes or 0) < row.left_bytes
+    needed_bytes = _needed_bytes(small, candidate, budget)
+    has_room = needed_bytes is not None and (row.left_bytes is None or needed_bytes <= row.left_bytes)
     if least_len > lens[-1] or not has_room:
         return None
     return PossibleDraft(
@@ -80,9 +84,23 @@ def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
         smallest.id,
         _QUANT,
         small.weight_bytes,
+        needed_bytes,
         row.left_bytes,
         least_len,
     )
+
+
+def _needed_bytes(small: ModelFile, candidate: Candidate, budget: Budget) -> int | None:
+    """Return at most what a draft takes of the planned memory beside a candidate; None if it cannot be counted.
+
+    Compute buffers grow with a model's width and vocabulary, so the draft's count as large as the candidate's.
+    """
+    setup = candidate.setup.for_draft()
+    placement = Placement(small, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+    row = candidate.row
+    if placement.theory is None or placement.weight_bytes is None or row.n_ctx is None or row.compute_bytes is None:
+        return None
+    return placement.weight_bytes + round(placement.theory.cached_bytes(row.n_ctx)) + row.compute_bytes
 
 
 def speculate_command(name: str, quant: str) -> str:
@@ -129,18 +147,22 @@ def _published_lens(method: Method) -> list[float]:
     return sorted(mean_len(each, DRAFT_TOKENS) for each in accepted if each is not None)
 
 
-def draft_remark(found: PossibleDraft | None) -> str:
-    """Return what could draft, from which length it can pay, and how to measure it; empty for nothing."""
+def draft_remark(found: PossibleDraft | None, *, is_here: bool) -> str:
+    """Return what could draft, from which length it can pay, and how to measure it; empty for nothing.
+
+    `is_here` is false for a described machine, which speculate does not measure.
+    """
     if found is None:
         return ""
     low, high = map(format_number, found.published_len)
     what = "the model's MTP layers"
     if found.model:
         least = format_number(found.least_len)
-        room = "" if found.left_bytes is None else f" of the {format_bytes(found.left_bytes)} left, without its cache"
+        room = "" if found.left_bytes is None else f" of the {format_bytes(found.left_bytes)} left"
         what = (
-            f"{found.model} {found.quant} ({format_bytes(found.weight_bytes)}{room}): with k {DRAFT_TOKENS}, pays above"
-            f" {least} tokens per step at best"
+            f"{found.model} {found.quant} ({format_bytes(found.needed_bytes)}{room}, with its cache): with k"
+            f" {DRAFT_TOKENS}, pays above {least} tokens per step at best"
         )
     others = f"others' acceptance gives {low} to {high} ({counted(found.n_published, 'figure')})"
-    return sanitize(f"{what}; {others}; measure it: {found.command}")
+    where = "" if is_here else " on that machine"
+    return sanitize(f"{what}; {others}; measure it{where}: {found.command}")

@@ -46,9 +46,11 @@ RULES = (
     "--prefer balanced avoids, in this order: a loss that people notice, an answer slower than comfortable, weights in"
     " main memory beside a GPU, and a quantized cache. Of what is left it takes the fastest that nobody can tell from"
     " the original, or else the least loss, unless something with little loss is over 1.2 times as fast; if nothing is"
-    " comfortable, the fastest. An unknown speed ranks after a known one that is comfortable.",
+    " comfortable, the fastest. With weights in main memory anyway, it takes a quantized cache that makes the fastest"
+    " over 1.2 times as fast. An unknown speed ranks after a known one that is comfortable.",
     "--prefer quality: the lowest loss (most bits per weight if unknown), then the fastest of those not clearly worse."
-    " speed: the fastest with little loss, then the lowest loss of those not clearly slower. context: the longest.",
+    " speed: what balanced would take of the fastest with little loss and those not clearly slower: up to 5 % by"
+    " estimates of one kind, by overlapping intervals if measured. context: the longest.",
     "Comfortable: an answer at reading speed, 5.3 tok/s (agent: 20), its prompt read in 10 s (agent, documents: 60 s)."
     " With -np N these apply to each user while N users are served at once.",
     "Ties: a known speed before a bound, then higher speed, longer context, smaller file.",

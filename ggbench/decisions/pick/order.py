@@ -14,6 +14,8 @@ _FEWEST_BITS = 4.5
 """Bits of all other cache types, q4_0 and iq4_nl."""
 _GOOD_CACHE_BITS = 8.0
 """Fewer may cost what people notice, if it is not known."""
+FASTER = 1.05
+"""Ratio of speeds up to which two candidates are about equally fast."""
 
 
 class Concessions(NamedTuple):
@@ -109,11 +111,14 @@ def pace(candidate: Candidate) -> float:
 
 
 def clearly_slower(one: Candidate, other: Candidate) -> bool:
-    """Return whether intervals are disjoint; two bounds compare by value, since both follow from bytes to read."""
+    """Return whether intervals are disjoint or, for two estimates of one kind, whether the ratio is above `FASTER`.
+
+    Such estimates share their error: both follow from the bytes to read, at a rate found elsewhere.
+    """
     if one.speed is None or other.speed is None:
         return other.speed is not None
-    if one.speed.is_bound and other.speed.is_bound:
-        return pace(one) < pace(other)
+    if one.speed.basis == other.speed.basis and one.speed.basis not in ("measured", "forecast"):
+        return FASTER * pace(one) < pace(other)
     if one.speed.turn_s is not None and other.speed.turn_s is not None:
         return one.speed.turn_s.low > other.speed.turn_s.high
     return one.speed.tok_s.high < other.speed.tok_s.low

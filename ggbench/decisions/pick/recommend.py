@@ -14,6 +14,7 @@ from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.dominance import pareto_front
 from ggbench.decisions.pick.needs import UNNOTICED_LOSS, Needs, Preference
 from ggbench.decisions.pick.order import (
+    FASTER,
     cache_bits,
     clearly_loses_more,
     clearly_slower,
@@ -30,8 +31,6 @@ from ggbench.decisions.pick.reasons import reasons_of
 from ggbench.decisions.pick.record import Alternative, BestIn, Candidate, Checked, Label, Pick
 from ggbench.engines.endings import Outcome
 
-_FASTER = 1.05
-"""Minimum ratio of speeds for an alternative to be called faster."""
 _MORE_CONTEXT = 1.5
 """Ratio of contexts above which the alternative with more context is chosen by quality."""
 _WORTH = 1.2
@@ -123,6 +122,8 @@ def _balanced(candidates: Sequence[Candidate], needs: Needs) -> tuple[Candidate,
         pool = [each for each in candidates if concessions(each, needs)[:2] == least[:2]]
         return min(pool, key=lambda each: (is_coarse(each), loss_order(each), *last_order(each))), "loss"
     pool = [each for each in candidates if concessions(each, needs) == least]
+    if least.split and not least.cache:
+        pool = _clearly_faster([each for each in candidates if concessions(each, needs)[:3] == least[:3]], pool)
     if least.slow:
         return min(pool, key=last_order), "fastest though slow"
     pool = [each for each in pool if is_comfortable(each, needs)] or pool
@@ -132,6 +133,12 @@ def _balanced(candidates: Sequence[Candidate], needs: Needs) -> tuple[Candidate,
     if alike:
         return min(alike, key=last_order), "balance"
     return min(worth, key=lambda each: (loss_order(each), *last_order(each))), "least loss at this speed"
+
+
+def _clearly_faster(several: list[Candidate], pool: list[Candidate]) -> list[Candidate]:
+    """Return several candidates if the fastest is over 1.2 times as fast as any of the pool, else the pool."""
+    fastest, rival = min(several, key=last_order), min(pool, key=last_order)
+    return several if is_unsure(fastest) == is_unsure(rival) and pace(fastest) > _WORTH * pace(rival) else pool
 
 
 def _best(checked: Sequence[Checked], needs: Needs, prefer: Preference) -> tuple[Checked, BestIn] | None:
@@ -189,9 +196,8 @@ def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Prefer
     if prefer == "speed":
         pool = [each for each in pool if not is_unsure(each)] or pool
         fastest = min(pool, key=last_order)
-        near = [each for each in pool if not clearly_slower(each, fastest)]
-        best = min(near, key=lambda each: (loss_order(each), *last_order(each)))
-        return best, "speed" if best is fastest else "loss among the fastest"
+        best, _ = _balanced([each for each in pool if not clearly_slower(each, fastest)], needs)
+        return best, "speed" if best is fastest else "balance among the fastest"
     known = [each for each in pool if each.least_loss is not None and each.weights_loss is not None]
     if not known:
         return min(pool, key=lambda each: (-(each.row.bpw or 0.0), *last_order(each))), "bits"
@@ -203,8 +209,10 @@ def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Prefer
 def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -> tuple[Alternative, ...]:
     """Return at most one candidate per label, none twice."""
     own = recommended.candidate
-    if needs.prefer == "balanced" and not concessions(own, needs).noticed:
-        pool = [each for each in pool if not concessions(each.candidate, needs).noticed]
+    is_lossy = concessions(own, needs).noticed
+    acceptable = [each for each in pool if is_lossy or not concessions(each.candidate, needs).noticed]
+    if needs.prefer == "balanced":
+        pool = acceptable
     balanced: Preference | None = "balanced" if needs.prefer == "balanced" else None
     same_model = [each for each in pool if each.candidate.model_key == own.model_key]
     other_kind = [
@@ -215,7 +223,7 @@ def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -
     wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
         ("dense" if own.is_mixture else "mixture", other_kind, needs.prefer),
         ("better", [each for each in same_model if _is_better(each.candidate, own)], balanced or "quality"),
-        ("faster", [each for each in pool if _is_faster(each.candidate, own)], balanced or "speed"),
+        ("faster", [each for each in acceptable if _is_faster(each.candidate, own)], "speed"),
         ("more context", _with_more_context(pool, own), balanced or "quality"),
     )
     found: list[Alternative] = []
@@ -234,13 +242,13 @@ def _is_better(one: Candidate, other: Candidate) -> bool:
 
 def _is_faster(one: Candidate, other: Candidate) -> bool:
     is_comparable = not is_unsure(one) or is_unsure(other)
-    return is_comparable and pace(one) > _FASTER * pace(other) > 0
+    return is_comparable and pace(one) > FASTER * pace(other) > 0
 
 
 def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]:
     """Return the candidates with at least 1.5 times the context or, if there are none, with over 5 % more."""
     gains = [(each, (each.candidate.offered_n_ctx or 0) / (own.offered_n_ctx or 1)) for each in pool]
-    return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > _FASTER]
+    return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > FASTER]
 
 
 def _miss_order(each: Checked, needs: Needs) -> tuple[object, ...]:

@@ -207,7 +207,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 BestIn = Literal[
     "balance", "least loss at this speed", "fastest though slow", "loss", "speed among the least loss", "bits", "speed",
-    "loss among the fastest", "context", "parameters", "dense", "faster of dense and mixture",
+    "balance among the fastest", "context", "parameters", "dense", "faster of dense and mixture",
 ]  # fmt: skip
 """`bits` per weight, if no loss is known; `dense` or `faster` of a dense model and a mixture of its size."""
 

@@ -83,7 +83,7 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
         ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
         ("main memory", _main_memory_text(pick)),
         ("draft", draft_text(budget, [each.candidate.row for each in pick.checked])),
-        ("could draft", draft_remark(possible_draft(pick, budget))),
+        ("could draft", draft_remark(possible_draft(pick, budget), is_here=budget.is_here)),
         ("candidates", f"{len(pick.checked)}: {met}{undominated}"),
         *(("left out", text) for text in _left_out(pick)),
     ]

@@ -22,7 +22,7 @@ _BEST_IN: Mapping[BestIn, str] = {
     "speed among the least loss": "is the fastest of those whose loss is not clearly above the lowest",
     "bits": "has the most bits per weight; no loss is known",
     "speed": "is the fastest of those with little loss",
-    "loss among the fastest": "has the lowest loss of those not clearly slower than the fastest",
+    "balance among the fastest": "is the best balance of those not clearly slower than the fastest",
     "context": "has the longest context of those with little loss",
     "parameters": "has the most parameters",
     "dense": "is dense: it uses all its parameters for each token, unlike the mixture of about the same size",
@@ -77,6 +77,8 @@ def reason(pick: Pick) -> tuple[str, ...]:
         sentences.append(_in_main_memory(own))
         if pick.assumes_main_memory:
             sentences.append("Its size is assumed.")
+        if own.row.draft_bytes:
+            sentences.append(f"Without drafting, {format_bytes(own.row.draft_bytes)} more of the GPU would be free.")
     if figures := _not_known(own, has_speed_sentence=pick.needs.prefer == "balanced"):
         sentences.append(f"Not known: {'; '.join(figures)}.")
     if chosen.unknown:

@@ -201,9 +201,10 @@ def decode_limit(
 ) -> DecodeLimit:
     """Return the bandwidth bound on decode latency: B [ms] reads the active weights and one position, 1/W one more.
 
-    A step of `n_seqs` sequences reads the weights once and the position of each. Source: the article, section 4.4, and
-    5.1 for a batch. Raises Unsupported if the state is not a KV cache or a tensor's size is unknown, and UsageError for
-    a bandwidth that is not above zero.
+    A step of `n_seqs` sequences reads the weights once and the position of each. Sequences of a mixture that agree on
+    experts more often than by chance read less than this. Source: the article, section 4.4, and 5.1 for a batch.
+    Raises Unsupported if the state is not a KV cache or a tensor's size is unknown, and UsageError for a bandwidth that
+    is not above zero.
     """
     weights = file_weights(model, model.name)
     w_tokens_per_ms, b_ms = decode_line(weights, kv_cache(model, type_k, type_v), bandwidth.bytes_per_s, n_seqs)

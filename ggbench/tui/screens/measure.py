@@ -110,6 +110,8 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
     @on(ChoiceField.Changed)
     def _show_cost(self) -> None:
         """Show what the run takes as filled in so far; nothing while a text cannot be parsed."""
+        if not all(self.query(f"#{field.name}") for field in self.fields):
+            return  # the lines are being replaced; this is called again after the last
         try:
             request = self._request(self.given())
             cost = request.cost(self._chosen, self._past)
