@@ -17,7 +17,7 @@ from speed_fit import SpeedFit
 
 from ggbench.machine.known_devices import KnownDevice, known_devices, recognize_device
 from ggbench.models.published.benches import BenchedRow, load_bench_sources, load_benches
-from ggbench.sizing.device_speed import known_kind, prompt_rate
+from ggbench.sizing.device_speed import FittedSpeeds, known_kind, prompt_rate
 from ggbench.stats.device_speed import (
     Cost,
     DeviceKind,
@@ -42,8 +42,15 @@ FIRST = {"CUDA": "2024-05", "Metal": "2023-11"}
 """Month before which a backend's rows are left out; `2025-01` if it is not named: its kernels were others."""
 FLASH = "2025-09"
 """Month from which flash attention is assumed on where a row does not say; llama.cpp chose it itself from then on."""
-HOSTS = {"homelab-llm-bench": 64e9}
-"""Bandwidth [bytes/s] of the main memory of places that state it: DDR5-4000, assumed to have two channels."""
+HOSTS = {
+    "homelab-llm-bench": 64e9,  # DDR5-4000, assumed to have two channels
+    "cicero-home-ai": 57.6e9,  # DDR4-3600 in two channels
+    "llmfit-755": 102e9,  # DDR4 in four channels, the rate as stated
+    "reddit-1rei65v": 77e9,  # DDR5-4800 in two channels, the rate as stated
+    "ollama-14579": 86.4e9,  # DDR5-5400, assumed to have two channels
+    "mudkipdev-flake": 96e9,  # DDR5-6000, assumed to have two channels
+}
+"""Bandwidth [bytes/s] of the main memory of places that state it, or its modules."""
 FORKS = ("ik_llama", "bonsai")
 """Places whose rows are of forks, or compare with them."""
 
@@ -74,6 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--validate", nargs="*", choices=list(KEYS), help="also fit without each device, model or year")
     parser.add_argument("--worst", type=int, default=0, help="print as many of the worst predictions")
+    parser.add_argument("--before", type=Path, help="predict what is in main memory by these coefficients as well")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     fits = {}
@@ -84,6 +92,8 @@ def main() -> None:
         print(f"{kind}: {len(rows)} rows of {len(devices)} devices, {len(fits[kind].terms)} terms; "
               f"residual {fits[kind].residual:.3f}")  # fmt: skip
         print(", ".join(f"{group} {spread:.2f}" for group, spread in sorted(fit.spreads.items())))
+        if options.before is not None and kind == "decode":
+            print_on_host(rows, fit, msgspec.json.decode(options.before.read_bytes(), type=FittedSpeeds).decode)
         if options.validate is not None:
             print_elsewhere(kind, rows)
             validate(kind, rows, fit, options.validate or list(KEYS), options.worst)
@@ -105,9 +115,10 @@ def decode_rows() -> list[Row]:
     """Return the rows of decoding on known devices, of those partly in main memory if its bandwidth is stated."""
     found = []
     for row, device, shape in _usable(lambda row: row.is_decode):
-        position = row.n_depth + int(row.test[2:]) / 2
-        on_host = _host_share(row, shape)
-        host_bytes = _experts_on_host(row, shape) + on_host * shape.read_bytes
+        position = row.n_depth + int(row.test[2:] or 128) / 2
+        on_host, n_crossed = _host_share(row, shape), _n_crossed(row, shape)
+        experts_bytes = (shape.expert_read_bytes or 0.0) * n_crossed / shape.n_layer
+        host_bytes = experts_bytes + on_host * shape.read_bytes
         read = DeviceRead(
             _kind(row, device),
             device.bandwidth_gb_s * 1e9,
@@ -119,7 +130,13 @@ def decode_rows() -> list[Row]:
         extra = _circumstances(row, device, shape)
         has_flash = bool(row.flash_attn) if row.flash_attn is not None else row.date >= FLASH
         costs = decode_costs(
-            [read] * row.count, _model(row, shape), host_ms=host_ms, has_flash_attn=has_flash, extra=extra
+            [read] * row.count,
+            _model(row, shape),
+            host_ms=host_ms,
+            n_crossed=n_crossed,
+            machine=row.source,
+            has_flash_attn=has_flash,
+            extra=extra,
         )
         found.append(Row(row, device, shape, tuple(_merged(costs)), 1e3 / row.tok_s))
     return found
@@ -207,8 +224,9 @@ def _host_share(row: BenchedRow, shape: Shape) -> float:
     return 1 - row.n_gpu_layers / (shape.n_layer + 1)
 
 
-def _experts_on_host(row: BenchedRow, shape: Shape) -> float:
-    return (shape.expert_read_bytes or 0.0) * min(row.n_cpu_moe or 0, shape.n_layer) / shape.n_layer
+def _n_crossed(row: BenchedRow, shape: Shape) -> int:
+    """Return the number of offloaded layers with experts in main memory; those that are not offloaded come first."""
+    return max(0, min(row.n_cpu_moe or 0, shape.n_layer) - round(_host_share(row, shape) * (shape.n_layer + 1)))
 
 
 def _kind(row: BenchedRow, device: KnownDevice) -> DeviceKind:
@@ -255,6 +273,25 @@ def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
     print(f"\n{kind}, from others' rows of the same device, model, quant and depth:")
     for label, is_of in CLASSES.items():
         _print_class(label, [each for each in tried if is_of(each[0])])
+
+
+def print_on_host(rows: Sequence[Row], whole: SpeedFit, before: SpeedModel) -> None:
+    """Print the rows partly in main memory with predictions: by other coefficients, and without their machine."""
+    split = [row for row in rows if _is_split(row)]
+    for source in sorted({row.published.source for row in split}):
+        seen = [row for row in rows if row.published.source != source]
+        model = fitted(seen).start_from(whole).run(ROUNDS_WITHOUT).model()
+        for row in (each for each in split if each.published.source == source):
+            told, costs = row.published, [_without_place(cost) for cost in row.costs]
+            old, new = before.predict([cost for cost in costs if before.knows(cost.terms[0])]), model.predict(costs)
+            part = f"-ncmoe {min(told.n_cpu_moe or 0, row.shape.n_layer)}"
+            part += f" -ngl {told.n_gpu_layers}" if _host_share(told, row.shape) else ""
+            speeds = [f"{1e3 / ms:.1f}" for ms in (row.ms, old.value, new.value)]
+            cells = [
+                row.device.id, f"{told.backend} x{told.count}", f"{HOSTS[source] / 1e9:g}", told.model, told.quant,
+                part, *speeds, f"{1e3 / new.high:.0f}–{1e3 / new.low:.0f}",
+            ]  # fmt: skip
+            print("|", " | ".join(map(str, cells)), "|")
 
 
 def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, names: Sequence[str], n_worst: int) -> None:

@@ -23,11 +23,13 @@ _LOOSE = 0.5
 _LEAST_SPREAD = 0.02
 _SAYS_NOTHING = 0.95
 """Share of its group's variance up to which a term was found."""
-EXPECTED = {"read": 0.35, "kv": 0.6, "host": 0.7, "layer": 2.0, "compute": 0.9, "link": 0.0}
+EXPECTED = {"read": 0.35, "kv": 0.6, "host": 0.4, "layer": 2.0, "compute": 0.9, "link": 0.0}
 """Means of the terms before any row is seen; their spread is `_LOOSE`, so that one row outweighs them."""
 ELSEWHERE = ("place", "run")
 """Groups that a prediction cannot know: another machine with the device, another run."""
-COUNTED = ("read:device", "read:family", "compute:device", "compute:family")
+MACHINES = "host:machine"
+"""Group of the CPUs and main memories of the rows; a prediction knows only their spread."""
+COUNTED = ("read:device", "read:family", "compute:device", "compute:family", "host", "host:quant", "crossing")
 OLDER = ("older place", "older run")
 """The same of rows from before llama.cpp's current kernels, which differ more."""
 
@@ -109,7 +111,7 @@ class SpeedFit:
 
     def model(self) -> SpeedModel:
         """Return what the program needs: without the terms of places, whose spread becomes part of the residual."""
-        kept = [index for index, group in enumerate(self._groups) if group not in (*ELSEWHERE, *OLDER)]
+        kept = [index for index, group in enumerate(self._groups) if group not in (*ELSEWHERE, *OLDER, MACHINES)]
         left = self._left()
         kept = [index for index in kept if self._is_found(index, left[index])]
         scaled = self._scaled[:, kept]

@@ -93,10 +93,18 @@ def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> S
         ]
         host_ms = by_place.get(HOST, 0.0) / bandwidths[HOST].bytes_per_s * 1e3 if HOST in by_place else 0.0
         return fitted_speeds().decode.predict(
-            decode_costs(reads, model, host_ms=host_ms, has_flash_attn=setup.flash_attn != "off")
+            decode_costs(
+                reads,
+                model,
+                host_ms=host_ms,
+                n_crossed=placement.n_crossed,
+                has_flash_attn=setup.flash_attn != "off",
+            )
         )
 
     basis, source = _source(list(kinds.values()))
+    if HOST in places:
+        source += _host_source(model, placement.n_crossed)
     steps = tuple((n, step_ms(by_place)) for n, by_place in read.items())
     copies = HOST in places
     if len(on_devices) > 1 or (copies and not placement.is_cache_on_devices):
@@ -150,6 +158,16 @@ def _source(kinds: list[DeviceKind]) -> tuple[SpeedBasis, str]:
         if own
         else ("relatives", f"others' llama-bench of relatives: {rows}")
     )
+
+
+def _host_source(model: ModelKind, n_crossed: int) -> str:
+    """Return how many rows have a part of the model in main memory, and whether any has these quants."""
+    n_rows, part = fitted_speeds().decode.n_rows, "experts" if n_crossed else "layers"
+    n = n_rows.get("crossing" if n_crossed else "host", 0)
+    if not n:
+        return f"; nobody's row has {part} in main memory"
+    other = "" if n_rows.get(f"host:quant={model.quant}") else f", none with {model.quant}"
+    return f"; {part} in main memory by {counted(n, 'row')}{other}"
 
 
 def _prefills(

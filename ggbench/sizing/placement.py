@@ -96,6 +96,13 @@ class Placement:
         except Unsupported as error:
             self.no_theory_reason = error.message
 
+    @property
+    def n_crossed(self) -> int:
+        """Number of layers of devices with tensors in main memory: each token crosses to the CPU and back in them."""
+        placed = zip(self._file.tensors, self._tensor_places, strict=True)
+        kept = {layer_of(tensor.name) for tensor, place in placed if place == HOST}
+        return sum(place != HOST and layer in kept for layer, place in enumerate(self.layers[:-1]))
+
     def _place_of(self, tensor: TensorInfo, buffer: str | None) -> int:
         """Return the location of a tensor in llama.cpp: given by an override, or else its layer's device."""
         if not self.on_gpu:

@@ -21,7 +21,7 @@ COVARIANCE_UNIT = 1e-5
 _LAYER_MS = 0.01
 """Unit of the cost of a layer, of the size that it has on a GPU."""
 _LINK_MS = 0.1
-"""Unit of the cost of each device after the first."""
+"""Unit of the cost of each device after the first, and of each layer whose experts the CPU computes."""
 
 
 class Cost(NamedTuple):
@@ -142,12 +142,16 @@ def decode_costs(
     model: ModelKind,
     *,
     host_ms: float = 0.0,
+    n_crossed: int = 0,
+    machine: str = "",
     has_flash_attn: bool = True,
     extra: tuple[str, ...] = (),
 ) -> list[Cost]:
     """Return the costs of decoding one token: one device computes after the other.
 
-    `host_ms` is the time to read what lies in main memory at its bandwidth; `extra` are terms of all costs.
+    `host_ms` is the time to read what lies in main memory at its bandwidth, `n_crossed` the number of layers of devices
+    with experts there: activations cross to the CPU and back in each. CPUs differ, so a `machine` without rows has a
+    wide interval. `extra` are terms of all costs.
     """
     costs = []
     for read in reads:
@@ -167,8 +171,11 @@ def decode_costs(
     if len(reads) > 1:
         link = ("link", f"link:backend={reads[0].device.backend}", *extra)
         costs.append(Cost((len(reads) - 1) * _LINK_MS, link))
+    here = f"host:machine={machine}"
     if host_ms:
-        costs.append(Cost(host_ms, ("host", *extra)))
+        costs.append(Cost(host_ms, ("host", f"host:quant={model.quant}", here, *extra)))
+    if n_crossed:
+        costs.append(Cost(n_crossed * _LINK_MS, ("crossing", here, *extra)))
     return costs
 
 

@@ -128,6 +128,20 @@ def test_a_draft_needs_room_for_its_cache_too(ggbench: Run) -> None:
     assert re.search(r"-ngl \d+ with .*Without drafting, 978.0 MiB more of the GPU would be free\.", text)
 
 
+def test_a_larger_batch_is_offered_for_experts_in_main_memory(ggbench: Run) -> None:
+    """A prompt of 8,192 tokens copies them four times instead of sixteen; plan confirms the memory."""
+    machine = (*CARD, "--ram", "64GiB@60GB/s", "-ctk", "f16", "-ctv", "f16")
+    words = ("qwen1.5-moe-a2.7b", "q8_0", *machine)
+    document = ggbench("pick", *words, "--json").json
+    found, picked = document["larger_batch"], document["pick"]
+    assert (found["n_ubatch"], found["n_batch"], found["n_prompt"]) == (2048, 2048, 8192)
+    assert found["prompt_s"] < 0.7 * found["usual_s"]
+    n_cpu_moe, n_ctx = picked["placement"]["n_cpu_moe"], picked["n_ctx"]
+    larger = ("-ncmoe", str(n_cpu_moe), "-ub", "2048", "-c", str(n_ctx), "--json")
+    [row] = ggbench("plan", *words, *larger).json["rows"]
+    assert 0 < found["more_bytes"] == picked["left_bytes"] - row["left_bytes"] < picked["left_bytes"]
+
+
 def test_needs_that_change_the_answer(ggbench: Run) -> None:
     options = ("pick", "qwen1.5-7b", *CARD, "-ctk", "f16", "-ctv", "f16", "--need-ctx", "5120", "--json")
     free = ggbench(*options).json

@@ -73,6 +73,39 @@ def test_experts_in_main_memory_take_its_time() -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "gpu", "ram", "n_cpu_moe"),
+    [
+        ("qwen3-30b-a3b:q4_k_m", "rtx-2080", "62GiB@102GB/s", 36),
+        ("qwen3-30b-a3b:q4_k_m", "quadro-rtx-5000", "64GiB@64GB/s", 24),
+        ("qwen3.5-35b-a3b:q4_k_m", "rtx-5080", "128GiB@77GB/s", 24),
+        ("qwen3.5-35b-a3b:q4_k_m", "rtx-5070-ti", "32GiB@86.4GB/s", 14),
+    ],
+)
+def test_decoding_with_experts_in_main_memory_is_as_others_timed_it(
+    model: str, gpu: str, ram: str, n_cpu_moe: int
+) -> None:
+    name, _, quant = model.partition(":")
+    [measured] = {
+        row.tok_s for row in load_benches()
+        if (row.device, row.n_cpu_moe, row.quant) == (gpu, n_cpu_moe, quant) and row.is_decode
+        and (row.model == "qwen3moe 30B.A3B") == (name == "qwen3-30b-a3b")
+    }  # fmt: skip
+    known = _speed(model, gpu, ram, LlamaConfig(n_cpu_moe=n_cpu_moe))
+    expected = tok_s_at(known, 128)
+    assert expected.low < measured < expected.high
+    assert expected.value == pytest.approx(measured, rel=0.35)
+    assert "experts in main memory by" in known.source and "none with" not in known.source
+
+
+def test_experts_whose_quant_nobody_timed_in_main_memory_are_named() -> None:
+    setup = LlamaConfig(n_cpu_moe=20)
+    known, rare = (_speed(f"qwen3-30b-a3b:{quant}", "rtx-3060", "64GiB@60GB/s", setup) for quant in ("q4_k_m", "q2_k"))
+    assert rare.source.startswith(known.source.partition("; experts")[0]) and "none with q2_k" in rare.source
+    widths = [step.high / step.value for step in (step_ms_at(each, 1024) for each in (known, rare))]
+    assert widths[0] < widths[1]
+
+
+@pytest.mark.parametrize(
     ("model", "gpu", "n_cpu_moe", "n_ubatch", "n_prompt"),
     [
         ("qwen3-30b-a3b:q4_k_m", "quadro-rtx-5000", 24, 512, 512),

@@ -183,6 +183,8 @@ def test_experts_in_main_memory_are_a_placement_of_their_own() -> None:
     assert kept.setup.tensor_overrides == (
         (r"\.(ffn_down_exps\.weight|ffn_gate_exps\.weight|ffn_up_exps\.weight)$", "CPU"),
     )
+    setups = (LlamaConfig(n_cpu_moe=3), LlamaConfig(n_gpu_layers=3, cpu_moe=True), LlamaConfig(n_gpu_layers=2))
+    assert [Placement(EXPERTS, each, on_gpu=True).n_crossed for each in setups] == [3, 2, 0]
     all_kept, in_main_memory = layer_placements(EXPERTS, LlamaConfig(n_gpu_layers=3, cpu_moe=True))
     assert (all_kept.layers, in_main_memory.layers) == ((2, 3), (0, 1))
 

@@ -51,6 +51,19 @@ def test_devices_compute_one_after_the_other() -> None:
     assert len(links) == 1
 
 
+def test_an_unknown_cpu_widens_the_interval_by_its_share() -> None:
+    """Its spread applies to reading experts and to crossing to them, which are half of this time."""
+    kind = ModelKind("qwen3moe", "q4_k", True, False)
+    model = SpeedModel(
+        terms=("read", "host", "crossing"), values=(0.0, 0.0, math.log(2)), covariance=((0,), (0, 0), (0, 0, 0)),
+        spreads={"host:machine": 0.4}, residual=0.0, n_rows={},
+    )  # fmt: skip
+    costs = decode_costs([DeviceRead(KNOWN, 1e9, 8e6, 0.0, 0)], kind, host_ms=2.0, n_crossed=30)
+    found = model.predict(costs)
+    assert found.value == pytest.approx(8 + 2 + 30 * 0.1 * 2)
+    assert math.log(found.high / found.value) / 1.96 == pytest.approx(0.4 * 8 / 16, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

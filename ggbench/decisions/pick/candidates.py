@@ -25,7 +25,7 @@ from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.neighbours import with_neighbours
 from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Candidate, Pick
+from ggbench.decisions.pick.record import Candidate, LargerBatch, Pick
 from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
@@ -60,6 +60,7 @@ _ASSUMED_RAM = DeviceMemory(
     bandwidth=Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels; --ram 64GiB@60GB/s names yours"),
 )
 """Main memory beside a described GPU of which nothing is said."""
+_LARGER_UBATCHES = (2048, 1024)
 _SAME_MEMORY = 0.9
 """Share of the memory planned for that a search for the largest context must have had to be shown as this machine's."""
 
@@ -140,6 +141,40 @@ def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickReque
     return found.with_recommended(check(exact, request.needs))
 
 
+def _with_larger_batch(
+    found: Pick, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, speeds: KnownSpeeds
+) -> Pick:
+    """Return the pick with the largest physical batch that fits and speeds up prompts, if experts are in main memory.
+
+    llama.cpp computes batches of 32 tokens or more on the GPU, and copies the experts used to it for each
+    (`ggml_backend_cuda_device_offload_op`, `ggml_backend_sched_compute_splits`).
+    """
+    own = None if found.recommended is None else found.recommended.candidate
+    variant = None if own is None else variant_of(own, models)
+    if own is None or variant is None or not (own.setup.n_cpu_moe or own.setup.cpu_moe):
+        return found
+    n_slots, workload = request.needs.n_slots, request.needs.workload
+    n_read = workload.depth_in(own.n_ctx // n_slots) + workload.n_prompt
+    usual, left_bytes = speeds.of(variant.file, own.setup, n_slots), own.row.left_bytes
+    if usual is None or left_bytes is None:
+        return found
+    for n_ubatch in (each for each in _LARGER_UBATCHES if own.setup.n_ubatch < min(each, n_read)):
+        setup = replace(own.setup, n_ubatch=n_ubatch, n_batch=max(own.setup.n_batch, n_ubatch))
+        known = speeds.of(variant.file, setup, n_slots)
+        if known is None or known.basis != usual.basis:
+            continue
+        asked, cache = PlanRequest(request.budget, setup, request.options), KvCacheTypes(*own.cache, setup.flash_attn)
+        row = next(iter(plan_variant(variant, asked, allocator, (cache,))))
+        before, after = dict(usual.prefill_ms), dict(known.prefill_ms)
+        n_prompt = max(before.keys() & after.keys(), default=0)
+        if row.fits and row.left_bytes is not None and n_prompt and after[n_prompt].value < before[n_prompt].value:
+            prompt_s, usual_s = after[n_prompt].value / 1e3, before[n_prompt].value / 1e3
+            more_bytes = left_bytes - row.left_bytes
+            larger = LargerBatch(n_ubatch, setup.n_batch, n_prompt, prompt_s, usual_s, more_bytes)
+            return replace(found, larger_batch=larger)
+    return found
+
+
 class _Finder:
     """Data shared by all candidates."""
 
@@ -148,7 +183,7 @@ class _Finder:
         self.errors: list[GgbenchError] = []
         """Why variants cannot be planned."""
         self._store = store
-        self._speeds = KnownSpeeds(store, request.budget)
+        self.speeds = KnownSpeeds(store, request.budget)
 
     def of_variant(self, model: PickedModel, variant: Target, losses: MeasuredLosses) -> tuple[Candidate, ...]:
         """Return a quant's candidates, by cache."""
@@ -178,7 +213,7 @@ class _Finder:
         needs, file, n_slots = self._request.needs, variant.file, self._request.needs.n_slots
         header, architecture = ("", "") if file is None else (file.header_sha256, file.architecture)
         probe, types = self._probe(variant, setup), (row.type_k, row.type_v)
-        known = self._speeds.of(variant.file, setup, n_slots) if row.outcome is Outcome.COMPLETED else None
+        known = self.speeds.of(variant.file, setup, n_slots) if row.outcome is Outcome.COMPLETED else None
         longest = 0 if row.fits is False and not row.planned_n_ctx else row.planned_n_ctx
         if probe is not None:
             longest = probe[1]
@@ -222,13 +257,13 @@ class _Finder:
         if variant.file is None or self._request.budget.draft is not None or setup.mtp:
             return None
         header, usable = variant.file.header_sha256, self._request.budget.usable_bytes
-        wanted = self._speeds.decisive(setup, variant.file.n_layer)
-        for run in self._speeds.runs_of(variant.file):
+        wanted = self.speeds.decisive(setup, variant.file.n_layer)
+        for run in self.speeds.runs_of(variant.file):
             found, ran = run.result, run.head.setup
             if (
                 run.memory.draft_buffers
                 or run.subject.header_sha256 != header
-                or self._speeds.decisive(ran, run.subject.n_layer) != wanted
+                or self.speeds.decisive(ran, run.subject.n_layer) != wanted
             ):
                 continue
             if not isinstance(found, LargestContext) or found.max_n_ctx is None or run.run_id is None:
@@ -262,6 +297,7 @@ def decide(
     if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
         raise finder.errors[0]
     best = _with_longest(recommend(found, request.needs), models, request, allocator)
+    best = _with_larger_batch(best, models, request, allocator, finder.speeds)
     best = replace(best, main_memory=request.budget.host, assumes_main_memory=assumed)
     if best.comfortable is False or best.misses_speed_alone:
         best = replace(best, instead=what_instead(best, request.budget))

@@ -249,6 +249,20 @@ class Instead(msgspec.Struct, frozen=True):
     is_bound: bool
 
 
+class LargerBatch(msgspec.Struct, frozen=True):
+    """A physical batch that reads prompts faster with experts in main memory: each batch copies those it uses."""
+
+    n_ubatch: int
+    n_batch: int
+    n_prompt: int
+    """Tokens of the prompt that the times are of."""
+    prompt_s: float
+    usual_s: float
+    """The same with the candidate's own physical batch."""
+    more_bytes: int
+    """GPU memory that it takes beyond the candidate's."""
+
+
 class Pick(msgspec.Struct, frozen=True):
     """The recommendation, and the candidates."""
 
@@ -276,6 +290,8 @@ class Pick(msgspec.Struct, frozen=True):
     """Main memory beside the GPUs that it is planned for; None without GPUs."""
     assumes_main_memory: bool = False
     """Whether nothing is known of it."""
+    larger_batch: LargerBatch | None = None
+    """For a recommendation with experts in main memory; None if none fits or is faster."""
     changes: tuple[Change, ...] = ()
     """Changes that would make the nearest miss fit, best first; empty if it fits."""
 

@@ -83,6 +83,7 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
         ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
         ("main memory", _main_memory_text(pick)),
         ("draft", draft_text(budget, [each.candidate.row for each in pick.checked])),
+        ("prompts", _batch_remark(pick)),
         ("could draft", draft_remark(possible_draft(pick, budget), is_here=budget.is_here)),
         ("candidates", f"{len(pick.checked)}: {met}{undominated}"),
         *(("left out", text) for text in _left_out(pick)),
@@ -93,6 +94,20 @@ def _left_out(pick: Pick) -> dict[str, None]:
     """Return what could not be sized, with the reason, in order."""
     rows = [each.candidate.row for each in pick.checked]
     return dict.fromkeys(f"{row.quant}: {row.reason}" for row in rows if row.outcome is Outcome.FAILED)
+
+
+def _batch_remark(pick: Pick) -> str:
+    """Return the option of a larger physical batch, its gain and its price; empty for none."""
+    found = pick.larger_batch
+    if found is None or pick.recommended is None:
+        return ""
+    options = f"-b {found.n_batch} -ub {found.n_ubatch}"
+    left = format_bytes(pick.recommended.candidate.row.left_bytes)
+    return (
+        f"{options} reads {format_count(found.n_prompt)} tokens in about {format_number(found.prompt_s)} s rather than"
+        f" {format_number(found.usual_s)}, as each batch copies experts from main memory; it takes"
+        f" {format_bytes(found.more_bytes)} of the {left} left"
+    )
 
 
 def _main_memory_text(pick: Pick) -> str:

@@ -14,6 +14,7 @@ from ggbench.decisions.pick.record import (
     Candidate,
     Checked,
     Instead,
+    LargerBatch,
     Loss,
     NeedCheck,
     Pick,
@@ -156,6 +157,7 @@ PICK = Document(
     field("candidates", many(_CHECKED), get=lambda pick: pick.checked),
     field("commands", RunCommands | None),
     field("possible_draft", PossibleDraft | None, "What could draft for the pick, by a bound; it is not part of it."),
+    field("larger_batch", LargerBatch | None, "For a pick with experts in main memory: reads prompts faster."),
     of(Pick, "changes"),
     field(
         "nearest_miss",

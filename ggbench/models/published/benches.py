@@ -49,7 +49,7 @@ class BenchedRow(msgspec.Struct, frozen=True, kw_only=True):
     """-1 auto, 0 off, 1 on."""
     split_mode: str | None = None
     test: str
-    """`pp512` or `tg128`."""
+    """`pp512` or `tg128`; `tg` for a server's own timing of an answer of unknown length."""
     n_depth: int = 0
     """Tokens in the KV cache before the test."""
     tok_s: float
