@@ -258,7 +258,7 @@ def _merged(costs: Sequence[Cost]) -> Iterator[Cost]:
 def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
     """Print how far rows are from the median of other places' with the same device, model, quant and depth."""
     alike: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
+    for row in (each for each in rows if not _is_split(each)):
         each = row.published
         test = "decode" if each.is_decode else each.test
         same = (row.device.name, each.count, each.backend, each.model, each.quant, each.n_depth, test, row.is_current)

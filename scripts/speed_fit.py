@@ -27,8 +27,8 @@ EXPECTED = {"read": 0.35, "kv": 0.6, "host": 0.4, "layer": 2.0, "compute": 0.9, 
 """Means of the terms before any row is seen; their spread is `_LOOSE`, so that one row outweighs them."""
 ELSEWHERE = ("place", "run")
 """Groups that a prediction cannot know: another machine with the device, another run."""
-MACHINES = "host:machine"
-"""Group of the CPUs and main memories of the rows; a prediction knows only their spread."""
+SPREAD_ONLY = ("host:machine", "host:quant")
+"""Groups of which a prediction knows only the spread: the rows' CPUs, and quants, most of which one machine has."""
 COUNTED = ("read:device", "read:family", "compute:device", "compute:family", "host", "host:quant", "crossing")
 OLDER = ("older place", "older run")
 """The same of rows from before llama.cpp's current kernels, which differ more."""
@@ -111,7 +111,7 @@ class SpeedFit:
 
     def model(self) -> SpeedModel:
         """Return what the program needs: without the terms of places, whose spread becomes part of the residual."""
-        kept = [index for index, group in enumerate(self._groups) if group not in (*ELSEWHERE, *OLDER, MACHINES)]
+        kept = [index for index, group in enumerate(self._groups) if group not in (*ELSEWHERE, *OLDER, *SPREAD_ONLY)]
         left = self._left()
         kept = [index for index in kept if self._is_found(index, left[index])]
         scaled = self._scaled[:, kept]

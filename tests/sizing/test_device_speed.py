@@ -101,8 +101,6 @@ def test_experts_whose_quant_nobody_timed_in_main_memory_are_named() -> None:
     setup = LlamaConfig(n_cpu_moe=20)
     known, rare = (_speed(f"qwen3-30b-a3b:{quant}", "rtx-3060", "64GiB@60GB/s", setup) for quant in ("q4_k_m", "q2_k"))
     assert rare.source.startswith(known.source.partition("; experts")[0]) and "none with q2_k" in rare.source
-    widths = [step.high / step.value for step in (step_ms_at(each, 1024) for each in (known, rare))]
-    assert widths[0] < widths[1]
 
 
 @pytest.mark.parametrize(
