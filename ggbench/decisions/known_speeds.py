@@ -86,17 +86,19 @@ class KnownSpeeds:
             self._by_file[key] = [run for run in found if self._here.made(run.head.environment)]
         return self._by_file[key]
 
-    def of(self, file: ModelFile | None, setup: LlamaConfig, n_seqs: int = 1) -> SpeedEstimate | None:
+    def of(
+        self, file: ModelFile | None, setup: LlamaConfig, n_seqs: int = 1, *, only_steady: bool = False
+    ) -> SpeedEstimate | None:
         """Return the best estimate of a file under a setup for `n_seqs` sequences at once; None if not even the bound
-        is known.
+        is known. `only_steady` leaves out runs of the file that were disturbed.
         """
         if file is None:
             return None
-        found = self._measured(file, setup, n_seqs)
+        found = [each for each in self._measured(file, setup, n_seqs) if each.is_steady or not only_steady]
         with_steps = [each for each in found if each.step_ms]
         with_steps.sort(key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
         if n_seqs > 1:
-            alone = self.of(file, setup)
+            alone = self.of(file, setup, only_steady=only_steady)
             ratio = self._placement(file, setup).weights_ratio(place_bandwidths(self._budget), n_seqs)
             rest = None if alone is None else with_sequences(alone, n_seqs, ratio)
             known = [replace(each, prefill_ms=() if rest is None else rest.prefill_ms) for each in with_steps]
@@ -112,6 +114,12 @@ class KnownSpeeds:
             known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms or bound.prefill_ms)]
         known.sort(key=lambda each: not each.has_line)
         return replace(known[0], others=tuple(known[1:])) if known else None
+
+    def of_disturbed(self, file: ModelFile | None, setup: LlamaConfig, n_seqs: int = 1) -> SpeedEstimate | None:
+        """Return the best estimate of a file if a run of it was disturbed, else None."""
+        if file is None or all(each.is_steady for each in self._measured(file, setup, n_seqs)):
+            return None
+        return self.of(file, setup, n_seqs)
 
     def shares(self, setup: LlamaConfig) -> BandwidthShares | None:
         """Return the share of the budget's bandwidth that models reach whose weights are all in the planned memory.
