@@ -83,7 +83,17 @@ def _add(
 ) -> int:
     head = RunHead(
         kind=kind,
-        subject=Subject(model="tiny", quant="f32", source="twin", shape_key=file.shape_key, weight_bytes=1000),
+        subject=Subject(
+            model="tiny",
+            quant="f32",
+            source="twin",
+            shape_key=file.shape_key,
+            weight_bytes=1000,
+            architecture=file.architecture,
+            n_layer=file.n_layer,
+            n_embd=file.n_embd,
+            n_params=file.n_params,
+        ),
         setup=setup or LlamaConfig(n_ctx=1280),
         settings=settings or DecodeSettings(1000),
         environment=environment,
@@ -213,6 +223,24 @@ def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None
     assert (found.low, found.high) == pytest.approx((found.value / factor, found.value * factor))
     faster = replace(BUDGET, bandwidth=Bandwidth(40e9, "given"))
     assert step_ms_at(_one(store, file, budget=faster), 1).value == pytest.approx(found.value)
+
+
+def test_the_quants_of_a_model_are_on_one_scale(store: Store) -> None:
+    """A run of another quant says more of a file than those of other models, and needs no second one."""
+    file = _file()
+    tensors = tuple(replace(each, type_name="F32") for each in file.tensors)
+    quant, limit = replace(file, tensors=tensors), decode_limit(file, BANDWIDTH)
+    assert quant.shape_key != file.shape_key
+    for n_layer in (3, 4):
+        _add(store, _file(n_layer), _decode(_file(n_layer), 0.9))
+    _add(store, quant, _decode(quant, 0.25))
+    known = _one(store, file)
+    assert (known.basis, known.source) == ("other runs", "runs of its other quants reached 25 % of the bound")
+    found = step_ms_at(known, 1)
+    assert found.value == pytest.approx(limit.b_ms / 0.25)
+    assert found.low < found.value < found.high
+    _add(store, quant, _decode(quant, 0.01, unsteady="busy"))
+    assert step_ms_at(_one(store, file), 1) == found
 
 
 def test_an_unsteady_run_says_nothing_about_other_models(store: Store) -> None:
