@@ -127,9 +127,7 @@ class DryAllocator:
             return None
 
     def _copied_types(self, setup: LlamaConfig) -> tuple[str, ...]:
-        """Return the types of the weights if some stay in main memory: llama.cpp copies these into a GPU's compute buffer
-        for batches of many tokens.
-        """
+        """Return the types of the weights if some stay in main memory, since a GPU copies these for large batches."""
         is_whole = setup.n_gpu_layers < 0 and not setup.tensor_overrides
         if self._file is None or not self._devices or is_whole:
             return ()
