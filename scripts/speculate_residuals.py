@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import statistics
@@ -149,8 +150,8 @@ def _served(
 ) -> dict[_Case, Served]:
     """Answer each case with drafts and without in turn, by two servers that both keep the prompt in their caches.
 
-    The time of a step is the median of its ratios to the answers without drafts before and after it, so that what slows
-    the machine for a moment is not in it.
+    The time of a step is the median of an answer's, in units of those of the answers without drafts before and after
+    it, so that what slows the machine for a moment is not in it.
     """
     found = {}
     n_ctx = whole_steps(max(depths) + max(round(N_STEPS * max(lengths)), WARM) + SPARE)
@@ -172,37 +173,51 @@ def _in_turn(off_url: str, on_url: str, n_depth: int, n_gen: int) -> Served:
     for url in (off_url, on_url):
         _answer(url, prompt, 1)
     ratios, n_steps, n_tokens = [], 0, 0
-    off_ms = [_answer(off_url, prompt, N_OFF)["predicted_ms"] / N_OFF]
+    off_ms = [_answer(off_url, prompt, N_OFF).step_ms]
     for _ in range(ROUNDS):
-        timings = _answer(on_url, prompt, n_gen)
-        off_ms.append(_answer(off_url, prompt, N_OFF)["predicted_ms"] / N_OFF)
-        n_new = timings["predicted_n"] - 1
-        step_ms = timings["predicted_ms"] / (n_new - timings["draft_n_accepted"])
-        ratios.append(step_ms / statistics.fmean(off_ms[-2:]))
-        n_tokens += n_new
-        n_steps += n_new - timings["draft_n_accepted"]
+        answer = _answer(on_url, prompt, n_gen)
+        off_ms.append(_answer(off_url, prompt, N_OFF).step_ms)
+        ratios.append(answer.step_ms / statistics.fmean(off_ms[-2:]))
+        n_tokens += answer.n_tokens
+        n_steps += answer.n_tokens - answer.n_accepted
     mean_len, ms = n_tokens / n_steps, statistics.median(off_ms)
     return Served(statistics.median(ratios) * ms / mean_len, ms, mean_len)
 
 
-def _answer(url: str, prompt: Sequence[int], n_gen: int) -> dict[str, Any]:
-    """Return the timings after the step with which at least `n_gen` tokens follow the one that comes with the prompt.
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The tokens of an answer after the one that comes with its prompt."""
 
-    The answer is abandoned then, since the steps at the end of one draft fewer tokens.
+    n_tokens: int
+    n_accepted: int
+    """Those that were drafted."""
+    step_ms: float
+    """Of its steps, the median."""
+
+
+def _answer(url: str, prompt: Sequence[int], n_gen: int) -> _Answer:
+    """Read an answer to the step that gives at least `n_gen` tokens after the one that came with the prompt.
+
+    It is abandoned then, since the steps at the end of an answer draft fewer tokens.
     """
     asked = {"prompt": prompt, "n_predict": n_gen + SPARE, "temperature": 0, "ignore_eos": True, "cache_prompt": True}
     asked |= {"stream": True, "timings_per_token": True}
     request = urllib.request.Request(f"{url}/completion", json.dumps(asked).encode())
-    last = {"predicted_n": 0, "predicted_ms": 0.0}
+    last: dict[str, Any] = {"predicted_n": 0, "predicted_ms": 0.0}
+    ends_ms: list[float] = []
     with urllib.request.urlopen(request) as response:
         for line in response:
             found = json.loads(line[6:])["timings"] if line.startswith(b"data: ") else last
-            if last["predicted_n"] > n_gen and found["predicted_ms"] != last["predicted_ms"]:
-                break  # the tokens of a step come one by one, with the time of the whole step
+            if found["predicted_ms"] != last["predicted_ms"]:  # the tokens of a step come one by one, with its time
+                if last["predicted_n"]:
+                    ends_ms.append(last["predicted_ms"])
+                if last["predicted_n"] > n_gen:
+                    break
             last = found
     while any(slot["is_processing"] for slot in _get(f"{url}/slots")):
         time.sleep(0.05)
-    return last
+    steps_ms = [after - before for before, after in itertools.pairwise(ends_ms)]
+    return _Answer(last["predicted_n"] - 1, last.get("draft_n_accepted", 0), statistics.median(steps_ms))
 
 
 def _get(url: str) -> list[dict[str, Any]]:

@@ -141,8 +141,8 @@ def test_a_large_model_that_is_not_here_follows_from_twins_of_some_layers(absent
     assert parts is not None
     assert (parts.verify_ms, parts.draft_ms) == pytest.approx((single_ms + 0.3, 0.3), rel=1e-4)
     even = case.step.break_even
-    assert (even.high / even.value, even.value / even.low) == pytest.approx((1.08, 1.08)), (
-        "no spread, but the model's error"
+    assert (even.high / even.value, even.value / even.low) == pytest.approx((1.113, 1.113), rel=1e-3), (
+        "no spread, but the errors of the server and of the model"
     )
     loads = [request for worker in workers for request in worker.requests if isinstance(request, LoadModel)]
     assert sum(not each.dry for each in loads) == 2
@@ -193,7 +193,7 @@ def test_the_most_that_can_be_gained_has_an_interval(target: Target) -> None:
 
 def test_with_a_random_router_only_the_least_break_even_is_sure(target: Target) -> None:
     """Verifying takes a tenth with the experts of one token."""
-    run, *_ = _run(target, target, _Costly(0.8 * BASE_NS))
+    run, *_ = _run(target, target, _Costly(0.9 * BASE_NS))
     found = _result(run)
 
     def routed(case: SpeculationCase) -> SpeculationCase:

@@ -57,7 +57,7 @@ class TurnSpeed(msgspec.Struct, frozen=True):
     basis: SpeedBasis
     source: str
     is_steady: bool = True
-    """Whether the machine was steady during the runs that it comes from."""
+    """Whether the machine was steady during the measurements that it comes from."""
 
     @property
     def is_bound(self) -> bool:
@@ -84,6 +84,9 @@ class Candidate(msgspec.Struct, frozen=True):
     probed_by: int | None = None
     """The run that found `max_n_ctx` by real allocations; None if planned."""
     speed: TurnSpeed | None = None
+    """Not from disturbed runs."""
+    disturbed: TurnSpeed | None = None
+    """What a disturbed run says instead, for people to see: it decides nothing."""
     weights_loss: Loss | None = None
     cache_loss: Loss | None = None
     joint_loss: Loss | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 
@@ -10,6 +11,9 @@ from msgspec.structs import replace
 from ggbench.experiments.speculate.record import AnsweredText, SpeculationRound
 from ggbench.sizing.layer_sample import MODEL_ERROR, StepCost
 from ggbench.stats.speculation import MeasuredStep, StepTimes, measured_step
+
+SERVER_ERROR = 0.08
+"""The share by which a server's step may differ from a measured one: nearly all of scripts/EVIDENCE.md do less."""
 
 
 def measured_steps(
@@ -20,6 +24,7 @@ def measured_steps(
     `layers` are those of `DraftedPair`. `MODEL_ERROR` was not measured for these ratios: the pairs of
     scripts/EVIDENCE.md are on the disk.
     """
+    error = math.hypot(SERVER_ERROR, MODEL_ERROR if len(layers) > 1 else 0.0)
     n_twins = max(1, len(layers) - 1)
     timed = {(each.round, each.n_depth, each.twin, step.k): step for each in rounds for step in each.steps}
     numbers = sorted({each.round for each in rounds})
@@ -28,7 +33,7 @@ def measured_steps(
             found = [[timed.get((number, n_depth, twin, k)) for twin in range(n_twins)] for number in numbers]
             whole = [_whole([each for each in twins if each], layers) for twins in found if all(twins)]
             if len(likely := [each for each in whole if each]) > 1:
-                yield n_depth, measured_step(likely, MODEL_ERROR if len(layers) > 1 else 0.0)
+                yield n_depth, measured_step(likely, error)
 
 
 def _whole(twins: Sequence[StepTimes], layers: Sequence[StepCost]) -> StepTimes | None:
