@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -148,8 +148,7 @@ class RunRequest(msgspec.Struct, frozen=True):
         """
         n_gen, over, is_capped = getattr(options, "n_gen", 0), _of_one(options) - (trained or math.inf), False
         if 0 < over < n_gen and not is_n_gen_given:
-            changes: dict[str, Any] = {"n_gen": n_gen - int(over)}
-            options, is_capped = replace(options, **changes), True
+            options, is_capped = replace(cast("Any", options), n_gen=n_gen - int(over)), True
         needed = whole_steps(options.n_ctx_needed or 0)
         if trained is not None and experiment.keeps_n_ctx and (setup.n_ctx or 0) > trained * setup.n_seq_max:
             setup, is_capped = replace(setup, n_ctx=trained * setup.n_seq_max), True
