@@ -198,6 +198,22 @@ def test_a_depth_that_was_measured_is_expected_there_and_nowhere_else(store: Sto
     assert [expected_at(lined, n) == found for n in (1, 4100, 4300)] == [False, True, False]
 
 
+def test_a_run_at_one_depth_says_what_share_is_reached_beyond_it(store: Store) -> None:
+    """A turn ends after the window of `decode -d 4096`, which the run yet says more of than the bound; so do others."""
+    file, limit = _file(), decode_limit(_file(), BANDWIDTH)
+    assert limit.w_tokens_per_ms is not None
+    tok_s = 1e3 / (4 * (limit.b_ms + (4096 + 64) / limit.w_tokens_per_ms))
+    window = DepthSpeed(4096, 128, tok_s, 3, (0.99 * tok_s, 1.01 * tok_s))
+    at = DecodeResult(4096, 384, limit=limit, depths=(window,))
+    number = _add(store, file, at, settings=DecodeSettings(128, depths=(4096,)))
+    found = expected_at(_one(store, file), 4908)
+    assert found is not None and found.basis == f"run {number} reached 25 % of the bound"
+    assert found.tok_s == pytest.approx(1e3 / (4 * (limit.b_ms + 4907 / limit.w_tokens_per_ms)), rel=0.01)
+    assert found.tok_s_ci95[0] < found.tok_s < found.tok_s_ci95[1]
+    quant = replace(file, tensors=tuple(replace(each, type_name="F32") for each in file.tensors))
+    assert _one(store, quant).source == "runs of its other quants reached 25 % of the bound"
+
+
 def test_a_forecast_comes_before_other_runs(store: Store) -> None:
     file = _file()
     for n_layer in (3, 4):
@@ -257,7 +273,9 @@ def test_an_unsteady_run_says_nothing_about_other_models(store: Store) -> None:
 def test_a_run_without_a_line_says_what_share_its_own_file_reaches(store: Store) -> None:
     """An unsteady one only if no other models say it."""
     file, limit = _file(), decode_limit(_file(), BANDWIDTH)
-    lineless = replace(_decode(file), fit=None, latency=_latency(100 * limit.b_ms), unsteady="busy")
+    assert limit.w_tokens_per_ms is not None
+    middle_ms = limit.b_ms + 525 / limit.w_tokens_per_ms
+    lineless = replace(_decode(file), fit=None, latency=_latency(100 * middle_ms), unsteady="busy")
     number = _add(store, file, lineless)
     known = _one(store, file)
     assert (known.basis, known.is_steady) == ("other runs", False)

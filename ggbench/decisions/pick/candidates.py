@@ -235,7 +235,7 @@ class _Finder:
             row=with_estimates(row, known),
             model_key=key,
             selector=variant.selector,
-            n_ctx=n_ctx,
+            n_ctx=row.used_of(n_ctx),
             max_n_ctx=longest,
             offered_n_ctx=offered,
             probed_by=None if probe is None else probe[0],
