@@ -70,7 +70,7 @@ class DryAllocator:
         )
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._source: Source | None = None
-        self._known: dict[tuple[object, LlamaConfig], DryContext] = {}
+        self._known: dict[tuple[object, tuple[str, ...], LlamaConfig], DryContext] = {}
         self._shape: object = None
         self._file: ModelFile | None = None
         self.versions: Mapping[str, str] | None = None
