@@ -1,8 +1,8 @@
 """Known speeds of quants on this machine, without new measurements.
 
 They come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers, a
-profile of the machine, the share of the bandwidth that a run of the file or those of other models reach here, others'
-rows of llama-bench, or the bandwidth alone.
+profile of the machine, the share of the bandwidth that a run of the file, of the model's other quants or those of other
+models reach here, others' rows of llama-bench, or the bandwidth alone.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ggbench.errors import StoreError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.bandwidth import is_from_busy_machine
 from ggbench.machine.host import describe_cpu
+from ggbench.models.subject import Subject
 from ggbench.runs.comparable import ThisMachine, runs_of_file, runs_with_rates
 from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run
@@ -57,7 +58,7 @@ class KnownSpeeds:
         self._here = ThisMachine.describe() if self._store is not None else None
         self._cache_bytes = 0 if budget.on_gpu else describe_cpu().last_level_cache_bytes or 0
         self._by_file: dict[tuple[str, str], list[Run]] = {}
-        self._shares: dict[EngineConfig | None, BandwidthShares | None] = {}
+        self._alike: dict[EngineConfig | None, list[Run]] = {}
 
     @classmethod
     @contextlib.contextmanager
@@ -86,17 +87,19 @@ class KnownSpeeds:
             self._by_file[key] = [run for run in found if self._here.made(run.head.environment)]
         return self._by_file[key]
 
-    def of(self, file: ModelFile | None, setup: LlamaConfig, n_seqs: int = 1) -> SpeedEstimate | None:
+    def of(
+        self, file: ModelFile | None, setup: LlamaConfig, n_seqs: int = 1, *, only_steady: bool = False
+    ) -> SpeedEstimate | None:
         """Return the best estimate of a file under a setup for `n_seqs` sequences at once; None if not even the bound
-        is known.
+        is known. `only_steady` leaves out runs of the file that were disturbed.
         """
         if file is None:
             return None
-        found = self._measured(file, setup, n_seqs)
+        found = [each for each in self._measured(file, setup, n_seqs) if each.is_steady or not only_steady]
         with_steps = [each for each in found if each.step_ms]
         with_steps.sort(key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
         if n_seqs > 1:
-            alone = self.of(file, setup)
+            alone = self.of(file, setup, only_steady=only_steady)
             ratio = self._placement(file, setup).weights_ratio(place_bandwidths(self._budget), n_seqs)
             rest = None if alone is None else with_sequences(alone, n_seqs, ratio)
             known = [replace(each, prefill_ms=() if rest is None else rest.prefill_ms) for each in with_steps]
@@ -113,19 +116,39 @@ class KnownSpeeds:
         known.sort(key=lambda each: not each.has_line)
         return replace(known[0], others=tuple(known[1:])) if known else None
 
+    def of_disturbed(self, file: ModelFile | None, setup: LlamaConfig, n_seqs: int = 1) -> SpeedEstimate | None:
+        """Return the best estimate of a file if a run of it was disturbed, else None."""
+        if file is None or all(each.is_steady for each in self._measured(file, setup, n_seqs)):
+            return None
+        return self.of(file, setup, n_seqs)
+
     def shares(self, setup: LlamaConfig) -> BandwidthShares | None:
         """Return the share of the budget's bandwidth that models reach whose weights are all in the planned memory.
 
         None for fewer than two models.
         """
-        if self._here is None or self._budget.bandwidth is None:
-            return None
+        bandwidth = self._budget.bandwidth
+        return None if bandwidth is None else bandwidth_shares(self._runs_alike(setup), bandwidth.bytes_per_s)
+
+    def _shares_for(self, file: ModelFile, setup: LlamaConfig) -> BandwidthShares | None:
+        """Return the share that the model's other quants reach, so that all its speeds are on one scale, or else other
+        models.
+        """
+        bandwidth = self._budget.bandwidth
+        quants = [run for run in self._runs_alike(setup) if _is_quant_of(run.subject, file)]
+        if bandwidth is None or not quants:
+            return self.shares(setup)
+        return bandwidth_shares(quants, bandwidth.bytes_per_s, whose="runs of its other quants")
+
+    def _runs_alike(self, setup: LlamaConfig) -> list[Run]:
+        """Return the runs with rates under a setup whose weights were all in the planned memory."""
+        if self._here is None:
+            return []
         asked = self._here.decisive(setup, None)
         asked = None if asked is None else asked.without_placement()
-        if asked not in self._shares:
-            alike = [run for run in self._with_rates if self._is_alike(run, asked)]
-            self._shares[asked] = bandwidth_shares(alike, self._budget.bandwidth.bytes_per_s)
-        return self._shares[asked]
+        if asked not in self._alike:
+            self._alike[asked] = [run for run in self._with_rates if self._is_alike(run, asked)]
+        return self._alike[asked]
 
     @functools.cached_property
     def _with_rates(self) -> list[Run]:
@@ -162,8 +185,8 @@ class KnownSpeeds:
 
     def _without_runs(self, file: ModelFile, setup: LlamaConfig, own: SpeedEstimate | None) -> SpeedEstimate | None:
         """Return the speed at positions that no run of the file measured: by the machine's profile; if one memory is
-        read, by the share of the bandwidth that a run of the file or, rather than an unsteady one, other models reach;
-        by others' rows; or at the bandwidths.
+        read, by the share of the bandwidth that a run of the file or, rather than an unsteady one, its other quants or
+        other models reach; by others' rows; or at the bandwidths.
 
         A token reads from one memory after the other. None if a bandwidth is unknown, or the bytes read.
         """
@@ -179,7 +202,7 @@ class KnownSpeeds:
         shares = None
         if places == ({0} if budget.on_gpu else {HOST}):
             mine = None if own is None or budget.bandwidth is None else _own_shares(own, budget.bandwidth.bytes_per_s)
-            shares = mine if own is not None and own.is_steady else self.shares(setup) or mine
+            shares = mine if own is not None and own.is_steady else self._shares_for(file, setup) or mine
         published = None if shares is not None else published_estimate(file, setup, budget)
         if published is not None:
             return published
@@ -263,8 +286,8 @@ class BandwidthShares(msgspec.Struct, frozen=True):
     """Share reached when reading the cache."""
     seen: tuple[float, ...]
     """Share for the weights, by model."""
-    run: str = ""
-    """The only run, of the file itself: `run 12`; empty for other models."""
+    whose: str = ""
+    """The only run, of the file itself: `run 12`; or `runs of its other quants`; empty for other models."""
     is_steady: bool = True
 
     @property
@@ -272,24 +295,32 @@ class BandwidthShares(msgspec.Struct, frozen=True):
         """Source of the shares: `this machine's other runs reach 41 to 52 % of the bound (5 models)`."""
         low, high = (format_number(100 * each, 2) for each in (min(self.seen), max(self.seen)))
         share = low if low == high else f"{low} to {high}"
-        if self.run:
-            return f"{self.run} reached {share} % of the bound"
+        if self.whose:
+            return f"{self.whose} reached {share} % of the bound"
         return f"this machine's other runs reach {share} % of the bound ({counted(len(self.seen), 'model')})"
 
 
-def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> BandwidthShares | None:
-    """Return the shares reached by the newest run of each model; None for fewer than two models."""
+def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float, *, whose: str = "") -> BandwidthShares | None:
+    """Return the shares reached by the newest run of each model; None for fewer than two, or none of the quants of
+    one model.
+    """
     found: dict[str, tuple[float, float]] = {}
     for run in runs:
         key, speed = run.subject.shape_key or run.subject.header_sha256, experiment_of(run.head.kind).speed_of(run)
         if key and speed is not None and speed.rates is not None:
             found.setdefault(key, speed.rates)
-    if len(found) < _FEWEST:
+    if len(found) < (1 if whose else _FEWEST):
         return None
     weights, kv_cache = (
         [rate / bandwidth_bytes_per_s for rate in rates] for rates in zip(*found.values(), strict=True)
     )
-    return BandwidthShares(_next_of(weights), _next_of(kv_cache), tuple(weights))
+    return BandwidthShares(_next_of(weights), _next_of(kv_cache), tuple(weights), whose)
+
+
+def _is_quant_of(subject: Subject, file: ModelFile) -> bool:
+    """Return whether a run is of the model of a file, whatever the types of its tensors."""
+    shape = subject.architecture, subject.n_layer, subject.n_embd, subject.n_params
+    return shape == (file.architecture, file.n_layer, file.n_embd, file.n_params)
 
 
 def _own_shares(own: SpeedEstimate, bandwidth_bytes_per_s: float) -> BandwidthShares | None:

@@ -175,6 +175,8 @@ def speed_at_depths(
     rates = None
     if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
         rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
+    elif limit is not None:
+        rates = rates_of_window(limit, max(depths, key=lambda each: each.n_depth))
     return SpeedEstimate(
         "measured",
         f"run {run_id}",
@@ -284,6 +286,13 @@ def rates_of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None
     if w_tokens_per_ms is None or limit.w_tokens_per_ms is None:
         return weights, weights
     return weights, limit.bandwidth_bytes_per_s * w_tokens_per_ms / limit.w_tokens_per_ms
+
+
+def rates_of_window(limit: DecodeLimit, window: DepthSpeed) -> tuple[float, float]:
+    """Return the bytes/s at which a window reads weights and KV cache, without a line that separates them: equal."""
+    n_before = window.n_depth + window.n_gen // 2
+    kv_ms = n_before / limit.w_tokens_per_ms if limit.w_tokens_per_ms else 0.0
+    return (limit.bandwidth_bytes_per_s * (limit.b_ms + kv_ms) * window.tok_s / 1e3,) * 2
 
 
 def measured_speed(

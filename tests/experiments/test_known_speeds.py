@@ -83,7 +83,17 @@ def _add(
 ) -> int:
     head = RunHead(
         kind=kind,
-        subject=Subject(model="tiny", quant="f32", source="twin", shape_key=file.shape_key, weight_bytes=1000),
+        subject=Subject(
+            model="tiny",
+            quant="f32",
+            source="twin",
+            shape_key=file.shape_key,
+            weight_bytes=1000,
+            architecture=file.architecture,
+            n_layer=file.n_layer,
+            n_embd=file.n_embd,
+            n_params=file.n_params,
+        ),
         setup=setup or LlamaConfig(n_ctx=1280),
         settings=settings or DecodeSettings(1000),
         environment=environment,
@@ -158,6 +168,21 @@ def test_a_speed_that_only_an_unsteady_run_has_is_marked_so(store: Store) -> Non
     assert _one(store, file).is_steady
 
 
+def test_an_unsteady_run_can_be_left_out_and_shown(store: Store) -> None:
+    """A pick then sees what it would without the run."""
+    file, speeds = _file(), KnownSpeeds(store, BUDGET)
+    before = speeds.of(file, LlamaConfig(), only_steady=True)
+    assert speeds.of_disturbed(file, LlamaConfig()) is None
+    number, speeds = _add(store, file, _decode(file, 0.1, unsteady="busy")), KnownSpeeds(store, BUDGET)
+    for n_seqs in (1, 4):
+        assert speeds.of(file, LlamaConfig(), n_seqs, only_steady=True) == KnownSpeeds(None, BUDGET).of(
+            file, LlamaConfig(), n_seqs
+        )
+    assert speeds.of(file, LlamaConfig(), only_steady=True) == before
+    disturbed = speeds.of_disturbed(file, LlamaConfig())
+    assert disturbed is not None and (disturbed.source, disturbed.is_steady) == (f"run {number}", False)
+
+
 def test_a_depth_that_was_measured_is_expected_there_and_nowhere_else(store: Store) -> None:
     file = _file()
     at = DecodeResult(4096, 384, depths=(DepthSpeed(4096, 128, 50.0, 3, (49.0, 51.0)),))
@@ -171,6 +196,22 @@ def test_a_depth_that_was_measured_is_expected_there_and_nowhere_else(store: Sto
     _add(store, file, _decode(file))
     lined = _one(store, file)
     assert [expected_at(lined, n) == found for n in (1, 4100, 4300)] == [False, True, False]
+
+
+def test_a_run_at_one_depth_says_what_share_is_reached_beyond_it(store: Store) -> None:
+    """A turn ends after the window of `decode -d 4096`, which the run yet says more of than the bound; so do others."""
+    file, limit = _file(), decode_limit(_file(), BANDWIDTH)
+    assert limit.w_tokens_per_ms is not None
+    tok_s = 1e3 / (4 * (limit.b_ms + (4096 + 64) / limit.w_tokens_per_ms))
+    window = DepthSpeed(4096, 128, tok_s, 3, (0.99 * tok_s, 1.01 * tok_s))
+    at = DecodeResult(4096, 384, limit=limit, depths=(window,))
+    number = _add(store, file, at, settings=DecodeSettings(128, depths=(4096,)))
+    found = expected_at(_one(store, file), 4908)
+    assert found is not None and found.basis == f"run {number} reached 25 % of the bound"
+    assert found.tok_s == pytest.approx(1e3 / (4 * (limit.b_ms + 4907 / limit.w_tokens_per_ms)), rel=0.01)
+    assert found.tok_s_ci95[0] < found.tok_s < found.tok_s_ci95[1]
+    quant = replace(file, tensors=tuple(replace(each, type_name="F32") for each in file.tensors))
+    assert _one(store, quant).source == "runs of its other quants reached 25 % of the bound"
 
 
 def test_a_forecast_comes_before_other_runs(store: Store) -> None:
@@ -200,6 +241,24 @@ def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None
     assert step_ms_at(_one(store, file, budget=faster), 1).value == pytest.approx(found.value)
 
 
+def test_the_quants_of_a_model_are_on_one_scale(store: Store) -> None:
+    """A run of another quant says more of a file than those of other models, and needs no second one."""
+    file = _file()
+    tensors = tuple(replace(each, type_name="F32") for each in file.tensors)
+    quant, limit = replace(file, tensors=tensors), decode_limit(file, BANDWIDTH)
+    assert quant.shape_key != file.shape_key
+    for n_layer in (3, 4):
+        _add(store, _file(n_layer), _decode(_file(n_layer), 0.9))
+    _add(store, quant, _decode(quant, 0.25))
+    known = _one(store, file)
+    assert (known.basis, known.source) == ("other runs", "runs of its other quants reached 25 % of the bound")
+    found = step_ms_at(known, 1)
+    assert found.value == pytest.approx(limit.b_ms / 0.25)
+    assert found.low < found.value < found.high
+    _add(store, quant, _decode(quant, 0.01, unsteady="busy"))
+    assert step_ms_at(_one(store, file), 1) == found
+
+
 def test_an_unsteady_run_says_nothing_about_other_models(store: Store) -> None:
     """Not even if it hides an older steady run of the same setting."""
     file = _file()
@@ -214,7 +273,9 @@ def test_an_unsteady_run_says_nothing_about_other_models(store: Store) -> None:
 def test_a_run_without_a_line_says_what_share_its_own_file_reaches(store: Store) -> None:
     """An unsteady one only if no other models say it."""
     file, limit = _file(), decode_limit(_file(), BANDWIDTH)
-    lineless = replace(_decode(file), fit=None, latency=_latency(100 * limit.b_ms), unsteady="busy")
+    assert limit.w_tokens_per_ms is not None
+    middle_ms = limit.b_ms + 525 / limit.w_tokens_per_ms
+    lineless = replace(_decode(file), fit=None, latency=_latency(100 * middle_ms), unsteady="busy")
     number = _add(store, file, lineless)
     known = _one(store, file)
     assert (known.basis, known.is_steady) == ("other runs", False)

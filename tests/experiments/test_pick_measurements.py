@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.candidates import next_to_measure
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.neighbours import with_neighbours
-from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.recommend import ranked, recommend
 from ggbench.decisions.pick.record import Candidate
 from ggbench.decisions.pick.sentences import reason
 from ggbench.sizing.plan_record import PlannedSpeed
@@ -58,18 +58,30 @@ def test_a_setting_that_nobody_tried_is_no_better_than_its_neighbours() -> None:
 
 
 def test_a_setting_that_nobody_tried_does_not_beat_its_estimated_twin_by_a_bound() -> None:
-    """The default was measured at another depth, by an unsteady run; -fa off and other quants are not above it."""
+    """The default was measured at another depth; -fa off and other quants are not above it."""
     default = _bounded("q8_0", "f16", 119, 0.634)
     assert default.speed is not None
-    speed = replace(default.speed, basis="other runs", source="run 1 reached 0.5 % of the bound", is_steady=False)
-    default = replace(default, speed=speed)
+    default = replace(default, speed=replace(default.speed, basis="other runs"))
     untried = _bounded("q8_0", "f16", 119)
     untried = replace(untried, setup=replace(untried.setup, flash_attn="off"))
     found = with_neighbours([default, untried, _bounded("q6_k", "f16", 150)])
-    assert all(each.speed is not None and not each.speed.is_bound and not each.speed.is_steady for each in found)
+    assert all(each.speed is not None and not each.speed.is_bound for each in found)
     pick = recommend(found[:2], Needs())
     assert pick.recommended is not None and pick.recommended.candidate is default
-    assert "0.634 tok/s (run 1 reached 0.5 % of the bound, unsteady: measure again" in reason(pick)[0]
+
+
+def test_a_disturbed_measurement_is_shown_and_changes_no_order() -> None:
+    found = [_bounded("q8_0", "f16", 119), _bounded("q6_k", "f16", 150), _bounded("q4_k_m", "f16", 170)]
+    disturbed = replace(turn_of(0.634), is_steady=False)
+    needs = Needs(given_tok_s=5)
+    before = [each.candidate.quant for each in ranked(recommend(found, needs))]
+    for number, each in enumerate(found):
+        marked = with_neighbours([*found[:number], replace(each, disturbed=disturbed), *found[number + 1 :]])
+        pick = recommend(marked, needs)
+        assert [each.candidate.quant for each in ranked(pick)] == before
+        assert pick.recommended is not None and pick.recommended.meets is None
+        said = "A disturbed run says 0.634 tok/s (run 2)" in " ".join(reason(pick))
+        assert said is (pick.recommended.candidate.quant == each.quant)
 
 
 def _bounded(quant: str, cache: str, bound: float, tok_s: float | None = None) -> Candidate:

@@ -213,7 +213,10 @@ class _Finder:
         needs, file, n_slots = self._request.needs, variant.file, self._request.needs.n_slots
         header, architecture = ("", "") if file is None else (file.header_sha256, file.architecture)
         probe, types = self._probe(variant, setup), (row.type_k, row.type_v)
-        known = self.speeds.of(variant.file, setup, n_slots) if row.outcome is Outcome.COMPLETED else None
+        known = disturbed = None
+        if row.outcome is Outcome.COMPLETED:
+            known = self.speeds.of(variant.file, setup, n_slots, only_steady=True)
+            disturbed = self.speeds.of_disturbed(variant.file, setup, n_slots)
         longest = 0 if row.fits is False and not row.planned_n_ctx else row.planned_n_ctx
         if probe is not None:
             longest = probe[1]
@@ -225,17 +228,19 @@ class _Finder:
             if n_ctx != row.n_ctx and row.fits:
                 cache = KvCacheTypes(*types, setup.flash_attn)
                 row = next(iter(self._rows(variant, n_ctx, (cache,))))
+        marked = None if disturbed is None else known_turn(disturbed, needs.workload, n_ctx // n_slots)
         host = next((each for each in row.devices if each.device == HOST_DEVICE), None)
         is_split = setup.n_cpu_moe > 0 or setup.cpu_moe or (row.n_gpu_layers or 0) < self._n_slots(variant, row)
         return Candidate(
             row=with_estimates(row, known),
             model_key=key,
             selector=variant.selector,
-            n_ctx=n_ctx,
+            n_ctx=row.used_of(n_ctx),
             max_n_ctx=longest,
             offered_n_ctx=offered,
             probed_by=None if probe is None else probe[0],
             speed=None if known is None else known_turn(known, needs.workload, n_ctx // n_slots),
+            disturbed=None if marked is None or marked.is_steady or marked.is_bound else marked,
             weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params, architecture),
             cache_loss=losses.of_cache(header, types) or typical_cache_loss(types),
             joint_loss=losses.of_both(header, types),
@@ -377,14 +382,16 @@ def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
     return _grouped((f"{each.store} {name_without_quant(each.name)}", _of_local(each)) for each in models)
 
 
-def of_family(name: str, quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
-    """Return the models of a family of the catalog, e.g. `qwen3.6`, without files. Raises UnknownName."""
-    catalog = load_catalog()
-    wanted = name.strip().lower()
-    ids = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
-    if not ids:
-        raise UnknownName("family", name, sorted({model.family for model in catalog}))
-    return of_catalog(ids, quants)
+def of_families(names: Iterable[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
+    """Return the models of families of the catalog, e.g. `qwen3.6`, without files. Raises UnknownName."""
+    catalog, ids = load_catalog(), list[str]()
+    for name in names:
+        wanted = name.strip().lower()
+        found = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
+        if not found:
+            raise UnknownName("family", name, sorted({model.family for model in catalog}))
+        ids += found
+    return of_catalog(tuple(dict.fromkeys(ids)), quants)
 
 
 def of_catalog(ids: Sequence[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:

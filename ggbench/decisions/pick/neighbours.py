@@ -42,8 +42,7 @@ def _estimated(candidate: Candidate, known: Sequence[Candidate]) -> Candidate:
             tok_s = Expected(share * bound, share * bound / factor, min(1.0, share * factor) * bound)
             what = "quants with these settings" if neighbours is alike else "settings of this quant"
             source = f"other {what} reach {100 * share:.2g} % of the bound"
-            is_steady = all(each.speed is None or each.speed.is_steady for each in neighbours)
-            return replace(candidate, speed=TurnSpeed(tok_s, None, "other runs", source, is_steady))
+            return replace(candidate, speed=TurnSpeed(tok_s, None, "other runs", source))
     return candidate
 
 

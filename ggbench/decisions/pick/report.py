@@ -15,7 +15,15 @@ from ggbench.decisions.pick.recommend import ranked
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
 from ggbench.decisions.pick.sentences import headline, reason
-from ggbench.decisions.pick.wording import candidate_name, loss_source, loss_text, speed_source, tok_s_text, turn_text
+from ggbench.decisions.pick.wording import (
+    candidate_name,
+    disturbed_text,
+    loss_source,
+    loss_text,
+    speed_source,
+    tok_s_text,
+    turn_text,
+)
 from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.changes import changes_report
@@ -181,7 +189,7 @@ def _note(checked: Checked) -> str:
         return candidate.row.reason
     parts = [f"{FITS_NOT} {check.need}" for check in checked.missed if check.need != "memory"]
     parts += [f"{FITS_NOT} main memory" for check in checked.missed if check.of_main_memory]
-    parts += [text for text in (loss_source(candidate), speed_source(candidate)) if text]
+    parts += filter(None, (loss_source(candidate), speed_source(candidate), disturbed_text(candidate)))
     if candidate.is_split and candidate.speed is not None and candidate.speed.turn_s is None:
         parts.append("turn unknown: nobody timed prompts with this part in main memory")
     if candidate.probed_by is not None:

@@ -73,6 +73,11 @@ def reason(pick: Pick) -> tuple[str, ...]:
     named = [first.candidate.name] if first is not None and first.missed else []
     if against := [_why_not(each, own, pick) for each in pick.reasons if each.other.candidate.name not in named]:
         sentences.append(f"{'; '.join(against)}.")
+    if own.disturbed is not None:
+        sentences.append(
+            f"A disturbed run says {format_number(own.disturbed.tok_s.value)} tok/s ({own.disturbed.source}), which"
+            " decides nothing: measure again when the machine is quiet."
+        )
     if own.host_bytes is not None:
         sentences.append(_in_main_memory(own))
         if pick.assumes_main_memory:
@@ -142,8 +147,7 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
     at = f"{'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
     whom = "" if pick.needs.n_slots == 1 else f" each of {pick.needs.n_slots} users"
     if not speed.is_steady:
-        again = "" if speed.is_bound else ", unsteady: measure again when the machine is quiet"
-        at += f" ({speed.source}{again})"
+        at += f" ({speed.source})"
     if speed.tok_s.value < floor:
         return f"{lost}; it answers{whom} at {at}, slower than {limit}."
     if pick.comfortable is False:
@@ -240,10 +244,11 @@ def _why_nothing(pick: Pick) -> Iterator[str]:
 
 
 def _beyond_training(candidate: Candidate) -> list[str]:
-    trained = candidate.row.n_ctx_train
-    if not trained or candidate.n_ctx // candidate.setup.n_seq_max <= trained:
+    trained, n_slots = candidate.row.n_ctx_train, candidate.setup.n_seq_max
+    needed = (candidate.row.n_ctx or candidate.n_ctx) // n_slots
+    if not trained or needed <= trained:
         return []
-    most = f"contexts of up to {format_count(trained)} tokens"
+    most = f"contexts of up to {format_count(trained)} tokens, fewer than {format_count(needed)}"
     return [f"The model was trained with {most}; llama-server gives a slot no more."]
 
 

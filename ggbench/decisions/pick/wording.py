@@ -43,7 +43,7 @@ def tok_s_text(candidate: Candidate) -> str:
     speed = candidate.speed
     if speed is None:
         return UNKNOWN
-    return f"{'' if speed.is_steady or not speed.is_bound else f'{UNSTEADY} '}{expected_text(speed.tok_s)}"
+    return f"{'' if speed.is_steady else f'{UNSTEADY} '}{expected_text(speed.tok_s)}"
 
 
 def turn_text(candidate: Candidate) -> str:
@@ -68,6 +68,12 @@ def speed_source(candidate: Candidate) -> str:
         if speed.basis not in ("measured", "forecast")
         else f"speed {speed.basis}: {speed.source}"
     )
+
+
+def disturbed_text(candidate: Candidate) -> str:
+    """Return e.g. `! 12.3 ±0.4 tok/s (run 12), disturbed`; empty without a disturbed run."""
+    found = candidate.disturbed
+    return "" if found is None else f"{UNSTEADY} {expected_text(found.tok_s)} tok/s ({found.source}), disturbed"
 
 
 def _loss(loss: Loss) -> str:

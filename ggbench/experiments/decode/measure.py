@@ -88,7 +88,13 @@ class DecodeExperiment(Experiment):
         )
 
     def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
-        from ggbench.stats.speed_estimate import measured_speed, measured_steps, rates_of_line, speed_at_depths
+        from ggbench.stats.speed_estimate import (
+            measured_speed,
+            measured_steps,
+            rates_of_line,
+            rates_of_window,
+            speed_at_depths,
+        )
 
         found, settings = run.result, run.head.settings
         if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings) or found.n_seqs != n_seqs:
@@ -104,8 +110,8 @@ class DecodeExperiment(Experiment):
         rates = None
         if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
             rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
-        elif limit is not None:  # no line separates weights from KV
-            rates = (limit.bandwidth_bytes_per_s * limit.b_ms * latency.tok_s / 1e3,) * 2
+        elif limit is not None:
+            rates = rates_of_window(limit, window)
         is_steady, reach = not run.unsteady, found.n_prompt + n_gen
         return measured_speed(run.run_id, steps, reach, is_steady=is_steady, rates=rates)
 

@@ -21,7 +21,7 @@ _COLUMNS = (
     "run_id INTEGER PRIMARY KEY, machine TEXT, setting TEXT, header TEXT, shape TEXT, has_rates INTEGER, loss TEXT,"
     " origin TEXT, content TEXT"
 )
-_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 3 */)"
+_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 4 */)"
 _INDEXES = (
     "CREATE INDEX facts_by_setting ON facts (setting)",
     "CREATE INDEX facts_by_machine ON facts (machine, setting, has_rates)",
