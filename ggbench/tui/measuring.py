@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -99,6 +99,11 @@ class Chosen(msgspec.Struct, frozen=True):
         return sum(len(names) for _, names in self.selection)
 
     @property
+    def n_ctx_train(self) -> int | None:
+        """The least training context; None if unknown."""
+        return min((row.plan.n_ctx_train for row in self.rows if row.plan.n_ctx_train), default=None)
+
+    @property
     def download_bytes(self) -> int:
         """Bytes of the planned quants that are not on this disk."""
         return sum(row.plan.file_bytes or 0 for row in self.rows if not (row.is_here or row.is_twin))
@@ -122,20 +127,38 @@ class RunRequest(msgspec.Struct, frozen=True):
     """Whether to measure twins in place of files that are not on this disk."""
     download_bytes: int = 0
     """The download to which the user agreed."""
+    is_capped: bool = False
+    """Whether its n_ctx or its number of tokens was reduced to the training context."""
     notice: str = ""
     """How it differs from the plan; empty if it does not."""
 
     @classmethod
-    def planned(cls, experiment: Experiment, options: Settings, setup: LlamaConfig) -> RunRequest:
-        """Return a request with the planned n_ctx if the experiment keeps it and its tokens fit; else without one."""
+    def planned(
+        cls,
+        experiment: Experiment,
+        options: Settings,
+        setup: LlamaConfig,
+        trained: int | None = None,
+        *,
+        is_n_gen_given: bool = True,
+    ) -> RunRequest:
+        """Return a request with the planned n_ctx if the experiment keeps it and its tokens fit; else without one.
+
+        The n_ctx and, unless given, the number of decoded tokens are at most what the training context holds.
+        """
+        n_gen, over, is_capped = getattr(options, "n_gen", 0), _of_one(options) - (trained or math.inf), False
+        if 0 < over < n_gen and not is_n_gen_given:
+            options, is_capped = replace(cast("Any", options), n_gen=n_gen - int(over)), True
         needed = whole_steps(options.n_ctx_needed or 0)
+        if trained is not None and experiment.keeps_n_ctx and (setup.n_ctx or 0) > trained * setup.n_seq_max:
+            setup, is_capped = replace(setup, n_ctx=trained * setup.n_seq_max), True
         own, notice = replace(setup, n_ctx=None), ""
         if experiment.keeps_n_ctx and setup.n_ctx is not None:
             if setup.n_ctx >= needed:
                 own = setup
             else:
                 notice = f"this needs n_ctx {format_count(needed)}; {format_count(setup.n_ctx)} was planned"
-        return cls(experiment, options, own, notice=notice)
+        return cls(experiment, options, own, is_capped=is_capped, notice=notice)
 
     @property
     def config(self) -> LlamaConfig:
@@ -168,7 +191,13 @@ class RunRequest(msgspec.Struct, frozen=True):
         what = " ".join(filter(None, (n_runs, here)))
         # an experiment that needs only headers loads something else than the file
         memory = f" {self._memory(chosen)}." if self.experiment.needs_download else ""
-        return f"{what}{': ' if what else ''}{self._time(chosen)}{self._latest(past)}.{memory}"
+        return f"{what}{': ' if what else ''}{self._time(chosen)}{self._latest(past)}.{memory}{self._training(chosen)}"
+
+    def _training(self, chosen: Chosen) -> str:
+        trained = chosen.n_ctx_train
+        if trained is not None and _of_one(self.options) > trained:
+            return f" ! The model was trained for {format_count(trained)} tokens."
+        return f" Capped at the training context of {format_count(trained)}." if self.is_capped else ""
 
     def _time(self, chosen: Chosen) -> str:
         decodes, within_s = self.options.decodes, self.options.within_s
@@ -206,6 +235,11 @@ class RunRequest(msgspec.Struct, frozen=True):
             return text
         usable_bytes = chosen.budget.usable_bytes
         return f"{'' if n_bytes <= usable_bytes else f'{FITS_NOT} '}{text}, of {format_bytes(usable_bytes)} free"
+
+
+def _of_one(options: Settings) -> int:
+    """Return the tokens that each sequence needs; 0 if unknown."""
+    return (options.n_ctx_needed or 0) // getattr(options, "n_seqs", 1)
 
 
 def past_runs(store: Store, chosen: Chosen) -> PastRuns:

@@ -69,7 +69,10 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
         assert app.screen.query_one("#what", ChoiceField).value == kinds[kinds.index("decode") + 1]
         words = in_dialog(await press(app, pilot, "left"))
         assert "--n-gen 200 Number of tokens to decode --repeat 1 Measure N times" in words
+        assert "⏎ starts from any field" in words
+        assert "⏎ Start " in words
         words = in_dialog(await press(app, pilot, "down"))
+        assert "⏎ Start " in words
         assert "Number of tokens to decode, e.g. 1k" in words
         assert "fewer than 247 are too few for W and B" in words
 

@@ -89,6 +89,38 @@ def test_the_whole_decision_is_a_key_away(app: App, drive: Drive) -> None:
     drive(app, steps)
 
 
+def test_the_decision_opens_at_the_pick_and_enter_at_the_quant(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "tab", "j")
+        assert "llama-server -m /cache/small-q4_k_m.gguf" in await press(app, pilot, "P")
+        words = await press(app, pilot, "escape", "enter")
+        assert "llama-server -m /cache/small-q8_0.gguf" in words
+
+    drive(app, steps)
+
+
+def test_a_context_beyond_training_is_capped_in_the_commands_and_the_dialog(
+    app: App, drive: Drive, planner: FakePlanner
+) -> None:
+    own = planner.rows_of["small-0.6b"][0]
+    row = replace(own.row, n_ctx_train=2048, setup=own.setup)
+    planner.rows_of["small-0.6b"] = [replace(own, row=row, n_ctx=row.used_of(own.n_ctx))]
+
+    async def steps(app: App, pilot: Page) -> None:
+        words = " ".join((await press(app, pilot, "P")).split())
+        assert "-c 2048 " in words
+        assert "trained with contexts of up to 2,048 tokens, fewer than 8,192" in words
+        await press(app, pilot, "escape")
+        assert "Capped" not in await press(app, pilot, "b")
+        words = " ".join((await press(app, pilot, "ctrl+r")).replace("│", " ").split())
+        assert "--n-gen 2,023" in words
+        assert "Capped at the training context of 2,048." in words
+        words = " ".join((await press(app, pilot, "down", *"4k")).replace("│", " ").split())
+        assert "! The model was trained for 2,048 tokens." in words
+
+    drive(app, steps)
+
+
 def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: FakePlanner) -> None:
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "e", "down", "down", *"fast")

@@ -74,7 +74,7 @@ class Candidate(msgspec.Struct, frozen=True):
     selector: str
     """The QUANT argument that selects it; empty if MODEL alone does."""
     n_ctx: int
-    """Context to run it with, in tokens."""
+    """Context to run it with, in tokens: at most the training context in each slot."""
     max_n_ctx: int | None
     """The longest context that fits; 0 for none."""
     offered_n_ctx: int | None
@@ -94,7 +94,7 @@ class Candidate(msgspec.Struct, frozen=True):
     to_run: FileToRun | None = None
     """File to run; None if its header cannot be read."""
     setup: LlamaConfig = LlamaConfig()
-    """The setup to run it with, its n_ctx, cache and placement included."""
+    """The setup that was planned: the required n_ctx, its cache and its placement."""
     is_mixture: bool = False
     """Whether each token uses only some of its experts."""
     host_bytes: int | None = None

@@ -244,10 +244,11 @@ def _why_nothing(pick: Pick) -> Iterator[str]:
 
 
 def _beyond_training(candidate: Candidate) -> list[str]:
-    trained = candidate.row.n_ctx_train
-    if not trained or candidate.n_ctx // candidate.setup.n_seq_max <= trained:
+    trained, n_slots = candidate.row.n_ctx_train, candidate.setup.n_seq_max
+    needed = (candidate.row.n_ctx or candidate.n_ctx) // n_slots
+    if not trained or needed <= trained:
         return []
-    most = f"contexts of up to {format_count(trained)} tokens"
+    most = f"contexts of up to {format_count(trained)} tokens, fewer than {format_count(needed)}"
     return [f"The model was trained with {most}; llama-server gives a slot no more."]
 
 

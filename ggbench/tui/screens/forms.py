@@ -24,6 +24,7 @@ from textual.events import DescendantFocus
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Button, Input, Label, Static
+from textual.widgets.button import ButtonVariant
 
 from ggbench.decisions.pick.needs import NOTICED_LOSS, WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import LlamaConfig
@@ -77,8 +78,6 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
     default: Record
     check: Callable[[Record], None] = lambda _record: None
     """Raise UsageError if values conflict."""
-    verb: str = "Start"
-    """What enter does."""
     marks_changes: bool = False
     """Whether to mark lines that differ from the default."""
 
@@ -162,7 +161,7 @@ _OPTIONS = (
 def options_form() -> Form[LlamaConfig]:
     """Return the form of the options; made on first use, as reading the docstrings of its fields takes a while."""
     fields = option_fields(LlamaConfig, _OPTIONS)
-    return Form("Options of plans and runs", "", fields, LlamaConfig(), LlamaConfig.check, "Apply", marks_changes=True)
+    return Form("Options of plans and runs", "", fields, LlamaConfig(), LlamaConfig.check, marks_changes=True)
 
 
 # fmt: off
@@ -177,7 +176,7 @@ PICK = Form(
         FormField("given_prefer", "prefer", "← → what decides",
               choices={"by workload": None, **_same(get_args(Preference))}),
     ),
-    Needs(), verb="Apply",
+    Needs(),
 )
 # fmt: on
 
@@ -188,7 +187,6 @@ class ChoiceField(Static, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,l,space", "change(1)", "Next"),
         Binding("left,h", "change(-1)", "Previous"),
-        Binding("enter", "screen.apply", "Apply"),
     ]
     value: reactive[str] = reactive("")
 
@@ -220,6 +218,14 @@ class ChoiceField(Static, can_focus=True):
         self.value = self._choices[(self._choices.index(self.value) + steps) % len(self._choices)]
 
 
+class _TextField(Input):
+    """Shows in the footer what enter does, unlike Textual's own."""
+
+    def __init__(self, text: str, field: FormField, verb: str) -> None:
+        super().__init__(text, placeholder=field.placeholder, id=field.name, compact=True)
+        self._bindings.key_to_bindings["enter"] = [Binding("enter", "submit", verb)]
+
+
 class FormDialog(Dialog[Answer]):
     """Lines of fields with an explanation below; enter answers, or shows the first invalid field."""
 
@@ -232,6 +238,8 @@ class FormDialog(Dialog[Answer]):
         Binding("up", "move(-1)", show=False),
     ]
     fields: Sequence[FormField] = ()
+    verb: ClassVar[str] = "Apply"
+    """What enter does."""
     note = ""
     """Shown below the fields if the focused one has no text of its own."""
     _invalid: FormField | None = None
@@ -248,19 +256,20 @@ class FormDialog(Dialog[Answer]):
         if field.choices:
             editor = ChoiceField(tuple(field.choices), text, id=field.name)
         else:
-            editor = Input(text, placeholder=field.placeholder, id=field.name, compact=True)
+            editor = _TextField(text, field, self.verb)
         name = Label(label or field.label, classes="label", markup=False)
         unset = Static(field.unset, classes="unset", markup=False)
         return Horizontal(name, editor, unset, id=f"line_{field.name}", classes="" if field.choices else "-text")
 
-    def buttons(self, verb: str) -> Horizontal:
+    def buttons(self) -> Horizontal:
         """Return the keys that end the dialog, for the mouse."""
         made = []
         for binding in Binding.make_bindings(FormDialog.BINDINGS):
             if binding.show:
-                name = verb if binding.action == "apply" else binding.description
-                text = f"{name} ({self.app.get_key_display(binding)})"
-                made.append(Button(text, action=f"screen.{binding.action}", compact=True))
+                is_verb = binding.action == "apply"
+                text = f"{self.verb if is_verb else binding.description} ({self.app.get_key_display(binding)})"
+                variant: ButtonVariant = "primary" if is_verb else "default"
+                made.append(Button(text, variant, action=f"screen.{binding.action}", compact=True))
                 made[-1].can_focus = False
         return Horizontal(*made, classes="buttons")
 
@@ -332,7 +341,7 @@ class SettingsDialog(FormDialog[Record | None]):
                 label = f"  {field.label}" if form.marks_changes else field.label
                 yield self.line(field, field.text_of(self._record, form.default), label)
             yield Static(form.about, id="about", markup=False)
-            yield self.buttons(form.verb)
+            yield self.buttons()
 
     def on_mount(self) -> None:
         self._mark()

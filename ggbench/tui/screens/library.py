@@ -209,7 +209,7 @@ class LibraryScreen(StartScreen):
 
     @on(DataTable.RowSelected, "#quants")
     def _open_pick(self) -> None:
-        self.action_pick()
+        self.action_pick(self.chosen)
 
     def action_mark(self) -> None:
         if (chosen := self.chosen) is not None:

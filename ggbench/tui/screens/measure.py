@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
@@ -45,6 +46,9 @@ _ENGINE = FormField(
 class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
     """Returns the request with the choices to remember, or None if closed."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "apply", "Start")]
+    verb = "Start"
+
     def __init__(self, chosen: Chosen, choices: Choices) -> None:
         super().__init__()
         self._chosen, self._choices = chosen, choices
@@ -57,13 +61,16 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
-            sheet.border_title = f"Measure {sanitize(self._chosen.title)}"
+            sheet.border_title, sheet.border_subtitle = (
+                f"Measure {sanitize(self._chosen.title)}",
+                "⏎ starts from any field",
+            )
             yield self.line(self.fields[0], self._texts[_WHAT])
             with Vertical(id="lines"):
                 yield from (self.line(field, self._texts[field.name]) for field in self.fields[1:])
             yield Static(id="cost", markup=False)
             yield Static(id="about", markup=False)
-            yield self.buttons("Start")
+            yield self.buttons()
 
     def on_mount(self) -> None:
         self._show_cost()
@@ -183,7 +190,8 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         options = {name: value for name, value in given.items() if name in options_of(record_type)}
         config = {name: given.get(name, getattr(LlamaConfig(), name)) for name in experiment.asked_config}
         record = given_record(record_type, **options)
-        request = RunRequest.planned(experiment, record, replace(chosen.setup, **config))
+        setup, has_n_gen = replace(chosen.setup, **config), "n_gen" in given
+        request = RunRequest.planned(experiment, record, setup, chosen.n_ctx_train, is_n_gen_given=has_n_gen)
         is_twin = bool(given.get(_FILE)) or not experiment.needs_download
         download_bytes = 0 if is_twin else chosen.download_bytes
         return replace(request, engine=given.get(_ENGINE.name, ""), is_twin=is_twin, download_bytes=download_bytes)

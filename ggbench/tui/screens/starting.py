@@ -109,8 +109,8 @@ class StartScreen(PlanScreen):
         if selection := self.selection:
             self.find_targets(None, selection)
 
-    def action_pick(self) -> None:
-        """Show the whole decision, at the chosen quant if it is among the candidates listed."""
+    def action_pick(self, at: QuantRow | None = None) -> None:
+        """Show the whole decision, with the cursor on the pick or on another quant that is listed."""
         from ggbench.tui.screens.pick import PickScreen, PickTask
 
         library, budget = self.library, self.budget
@@ -127,7 +127,7 @@ class StartScreen(PlanScreen):
                 self.find_targets(None, [(file.model, (file.quant,))])
 
         task = PickTask(entry.title, budget, self.action_edit_needs, measure, pull)
-        self.pick_screen = PickScreen(task, made, None if self.chosen is None else self.chosen.candidate.name)
+        self.pick_screen = PickScreen(task, made, None if at is None else at.candidate.name)
         self.app.push_screen(self.pick_screen)
 
     def find_targets(self, request: RunRequest | None, selection: Selection) -> None:
