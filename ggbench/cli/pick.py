@@ -107,7 +107,10 @@ note then replaces the Modelfile.
 @click.argument("quants", nargs=-1)
 @_need_options
 @option(
-    "--family", "Choose among the models of a family in the catalog, dense and mixtures, e.g. qwen3.6.", metavar="NAME"
+    "--family families",
+    "Choose among the models of a family in the catalog, dense and mixtures, e.g. qwen3.6; may be repeated.",
+    metavar="NAME",
+    multiple=True,
 )
 @option(
     "--measure measures",
@@ -127,7 +130,7 @@ def command(
     model: str | None,
     quants: tuple[str, ...],
     needs: Needs,
-    family: str | None,
+    families: tuple[str, ...],
     measures: bool,
     within: str | None,
     show_all: bool,
@@ -140,7 +143,7 @@ def command(
     output: Output,
 ) -> None:
     """Recommend a quant and a KV cache."""
-    if model is not None and family is not None:
+    if model is not None and families:
         raise UsageError("MODEL and --family exclude each other", "omit one of them")
     if measures and memory.is_described:
         raise UsageError("--measure works only on this machine", "omit --gpu, --vram and --ram")
@@ -159,11 +162,11 @@ def command(
         budget = msgspec.structs.replace(budget, draft=draft.to_run)
     planned: tuple[Target, ...] = ()
     with _allocator(setup, budget, draft) as allocator:  # started first, as its worker takes a while
-        from ggbench.decisions.pick.candidates import PickRequest, caches_of, of_catalog, of_family, of_model, on_disk
+        from ggbench.decisions.pick.candidates import PickRequest, caches_of, of_catalog, of_families, of_model, on_disk
         from ggbench.models.targets import repo_read
 
-        if family is not None:
-            models = of_family(family, quants)
+        if families:
+            models = of_families(families, quants)
         elif several:
             models = of_catalog(several, quants)
         elif ref is None:

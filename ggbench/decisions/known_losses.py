@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from ggbench.decisions.pick.needs import UNNOTICED_LOSS
 from ggbench.decisions.pick.record import Loss, PublishedLoss
 from ggbench.gguf_file.hyperparameters import FAMILIES
 from ggbench.gguf_file.quants import MIXTURE, plain_quant
@@ -21,7 +22,7 @@ from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.store.database import Store
 from ggbench.stats.intervals import Expected
 from ggbench.text import in_words
-from ggbench.units import counted
+from ggbench.units import counted, format_number
 
 _F16 = ("f16", "f16")
 
@@ -30,6 +31,8 @@ class _Scored(msgspec.Struct, frozen=True):
     run_id: int | None
     header: str
     loss: MeasuredLoss
+    base_own: Loss
+    """What is typical of the base against 16 bits."""
 
 
 class MeasuredLosses(msgspec.Struct, frozen=True):
@@ -38,17 +41,18 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
     scores: tuple[_Scored, ...] = ()
 
     def of_weights(self, header: str) -> Loss | None:
-        """Return the loss of the weights with an f16 cache against the most common base.
+        """Return the loss of the weights with an f16 cache against 16 bits, by the most common base.
 
-        The base itself loses nothing.
+        A base in 16 bits loses nothing. Of others, those that lose what nobody can tell count, with what is typical of
+        them added: divergences from a coarser base say little of the loss against 16 bits.
         """
         group = self._group()
         own = next((each for each in group if each.header == header and each.loss.cache == _F16), None)
         if own is not None:
-            return _loss(own, f"from {own.loss.base_quant}")
+            return _from_base(own)
         based = next((each for each in group if each.loss.base_header == header), None)
-        if based is not None:
-            return Loss(Expected(0.0, 0.0, 0.0), "measured", f"the base of run {based.run_id}")
+        if based is not None and based.base_own.basis == "unquantized":
+            return Loss(_NOTHING, "measured", f"the base of run {based.run_id}")
         return None
 
     def of_cache(self, header: str, cache: tuple[str, str]) -> Loss | None:
@@ -62,13 +66,14 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
     def of_both(self, header: str, cache: tuple[str, str]) -> Loss | None:
         """Return the combined loss of weights and quantized cache, if both were measured together."""
         own = next((each for each in self._group() if each.header == header and each.loss.cache == cache != _F16), None)
-        return None if own is None else _loss(own, f"from {own.loss.base_quant}")
+        return None if own is None else _from_base(own)
 
     def _group(self) -> list[_Scored]:
         """Return the scores that share the text and base (with an f16 cache) covering most files."""
         groups: dict[object, list[_Scored]] = {}
         for each in self.scores:
-            if each.header != each.loss.base_header and each.loss.base_cache == _F16:
+            is_fine = each.base_own.nats.high <= UNNOTICED_LOSS
+            if is_fine and each.header != each.loss.base_header and each.loss.base_cache == _F16:
                 groups.setdefault((each.loss.base_header, each.loss.text), []).append(each)
         return max(groups.values(), key=lambda group: len({each.header for each in group}), default=[])
 
@@ -79,13 +84,28 @@ def measured_losses(store: Store | None, headers: Collection[str]) -> MeasuredLo
     for run in runs_with_loss(store, headers) if store is not None else ():
         loss = experiment_of(run.head.kind).loss_of(run)
         if loss is not None:
-            scores.append(_Scored(run.run_id, run.subject.header_sha256, loss))
+            of = run.subject
+            base_own = typical_loss(loss.base_quant, of.n_params, of.architecture or "") or _UNKNOWN_LOSS
+            scores.append(_Scored(run.run_id, of.header_sha256, loss, base_own))
     return MeasuredLosses(tuple(scores))
 
 
-def _loss(each: _Scored, base: str) -> Loss:
+_NOTHING = Expected(0.0, 0.0, 0.0)
+_UNKNOWN_LOSS = Loss(Expected(math.inf, 0.0, math.inf), "published typical", "")
+
+
+def _loss(each: _Scored, base: str, added: Expected = _NOTHING) -> Loss:
     low, high = each.loss.kld.ci95
-    return Loss(Expected(each.loss.kld.mean, max(0.0, low), high), "measured", f"run {each.run_id}, {base}")
+    nats = Expected(each.loss.kld.mean + added.value, max(0.0, low) + added.low, high + added.high)
+    return Loss(nats, "measured", f"run {each.run_id}, {base}")
+
+
+def _from_base(each: _Scored) -> Loss:
+    """Return the loss against 16 bits: divergences of independent changes about add up."""
+    base, own = f"from {each.loss.base_quant}", each.base_own
+    if own.basis == "unquantized":
+        return _loss(each, base)
+    return _loss(each, f"{base}, with the {format_number(own.nats.value, 2)} nats typical of it added", own.nats)
 
 
 UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
@@ -108,7 +128,7 @@ def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
     Its interval reaches to the worst that others report.
     """
     if UNQUANTIZED.issuperset(cache):
-        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "f16 is the base of comparison")
+        return Loss(_NOTHING, "unquantized", "f16 is the base of comparison")
     nats = max((_CACHE_NATS.get(each, math.inf) for each in cache if each not in UNQUANTIZED), default=math.inf)
     if not math.isfinite(nats):
         return None
@@ -122,6 +142,11 @@ _TELLING_NATS = 0.02
 _OVER_ANOTHER = ", over another text or n_ctx"
 _LARGEST_STEP = 4.0
 """Largest ratio, about that of one bit, by which a relative's loss in another quant is scaled."""
+
+
+def is_original(quant: str, architecture: str = "") -> bool:
+    """Return whether models of the architecture are published in this type."""
+    return quant in UNQUANTIZED or (architecture in FAMILIES and quant == FAMILIES[architecture].experts_type)
 
 
 def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
@@ -138,10 +163,11 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     type in models where nobody scored it. `published` has the divergences of every table, the nearest model's first.
     """
     name = fold_quant(quant)
-    if name in UNQUANTIZED:
-        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", "16 bits are the base of comparison")
-    if architecture in FAMILIES and name == FAMILIES[architecture].experts_type:
-        return Loss(Expected(0.0, 0.0, 0.0), "unquantized", f"{architecture} is published in {name}")
+    if is_original(name, architecture):
+        source = (
+            "16 bits are the base of comparison" if name in UNQUANTIZED else f"{architecture} is published in {name}"
+        )
+        return Loss(_NOTHING, "unquantized", source)
     rows = _rows().get(name, ())
     if name.startswith(MIXTURE):
         exact = {row.model for row in rows}

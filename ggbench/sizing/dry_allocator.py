@@ -1,7 +1,8 @@
 """Run llama.cpp's own allocator dry: size a context of any length in milliseconds, without allocating memory.
 
-The cache and the compute buffers depend on a model's graph, not on the types of its weights, so quants of one shape
-share the results. Each header is still loaded, since llama.cpp may refuse one and accept another.
+The cache and the compute buffers depend on a model's graph, so quants of one shape share the results; the types of the
+weights count only if a GPU reads some from main memory. Each header is still loaded, since llama.cpp may refuse one and
+accept another.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class DryAllocator:
         )
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._source: Source | None = None
-        self._known: dict[tuple[object, LlamaConfig], DryContext] = {}
+        self._known: dict[tuple[object, tuple[str, ...], LlamaConfig], DryContext] = {}
         self._shape: object = None
         self._file: ModelFile | None = None
         self.versions: Mapping[str, str] | None = None
@@ -111,7 +112,7 @@ class DryAllocator:
             split = setup.tensor_split if len(self._devices) > 1 else self._setup.tensor_split
             wanted = replace(setup, n_gpu_layers=n_gpu_layers, memory_limit_bytes=None, tensor_split=split, **kept)
         wanted = replace(wanted, n_ctx=n_ctx)
-        key = self._shape, wanted
+        key = self._shape, self._copied_types(wanted), wanted
         if key not in self._known:
             self._known[key] = self._make(wanted)
         return self._known[key]
@@ -124,6 +125,13 @@ class DryAllocator:
             if not isinstance(end.ending, Failed | OutOfMemory):
                 raise
             return None
+
+    def _copied_types(self, setup: LlamaConfig) -> tuple[str, ...]:
+        """Return the types of the weights if some stay in main memory, since a GPU copies these for large batches."""
+        is_whole = setup.n_gpu_layers < 0 and not setup.tensor_overrides
+        if self._file is None or not self._devices or is_whole:
+            return ()
+        return tuple(tensor.type_name for tensor in self._file.tensors)
 
     def _make(self, setup: LlamaConfig) -> DryContext:
         allocated, _, opened = self._open(setup)

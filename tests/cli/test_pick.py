@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.decisions.pick.candidates import of_families
 from ggbench.errors import ExitCode
 from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
@@ -204,6 +205,12 @@ def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
     assert "--need-ctx: '0'" in ggbench("pick", "qwen1.5-7b", "--need-ctx", "0", *CARD).err
     (tmp_path / "a-q8_0.gguf").write_bytes(b"junk")
     assert ggbench("pick", tmp_path, *CARD).code == ExitCode.BAD_FILE
+
+
+def test_several_families_are_compared_each_model_once() -> None:
+    found = [model.key for model in of_families(["gemma-3", "Phi-4", "gemma-3-1b"], ["q4_k_m"])]
+    assert {"gemma-3-1b", "gemma-3-27b"} < set(found) and "phi-4-mini" in found
+    assert len(found) == len(set(found))
 
 
 def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:

@@ -255,6 +255,16 @@ def test_experts_in_main_memory_are_proposed_as_they_fit(ggbench: Run) -> None:
     assert ggbench(*asked, option, str(int(number) - 1)).code == 3
 
 
+def test_weights_copied_from_main_memory_count_by_their_own_types(ggbench: Run) -> None:
+    """A GPU's compute buffer holds copies of the experts it reads for prompts, larger ones of a larger quant."""
+    asked = ("plan", "qwen1.5-moe-a2.7b", "--vram", "16GiB", "-ncmoe", "12", "--json")
+    compute = {row["quant"]: row["compute_bytes"] for row in ggbench(*asked, "q8_0", "q2_k").json["rows"]}
+    for quant in ("q8_0", "q2_k"):
+        [alone] = ggbench(*asked, quant).json["rows"]
+        assert alone["compute_bytes"] == compute[quant]
+    assert compute["q2_k"] < compute["q8_0"]
+
+
 @pytest.mark.parametrize(("options", "clamped"), [(("-c", "256"), 256), (("-b", "64"), 64), ((), 512)])
 def test_the_physical_batch_is_shown_as_llama_cpp_clamps_it(
     ggbench: Run, tiny_twin: Path, options: tuple[str, ...], clamped: int

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.decisions.known_losses import measured_losses
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request, Score
 from ggbench.engines.endings import Ending, Failed
 from ggbench.experiments.quality.texts import ARCHIVE, REPO
+from ggbench.gguf_file.header import read_model_file
+from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import FakeWorker
 from tests.fakes.hub import TestHub
@@ -52,6 +55,28 @@ def test_every_quant_is_compared_with_the_largest(
     assert (row["quant"], row["base"]["quant"], row["n_chunks"], row["n_scored"]) == ("q4_0", "q8_0", 10, 150)
     assert row["kld_mean"] == 0.25
     assert row["base_ppl"] == pytest.approx(4.4817, rel=1e-4)
+
+
+def test_a_quantized_base_is_not_the_original(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    """A pick adds what a q8_0 base typically loses itself, and takes no loss from a q4_0 one, as if that lost none."""
+    machine.answers |= dict.fromkeys(range(4), scores())
+    said = "is not the original: KLD from it is not the loss against 16 bits, which is usually larger"
+    assert f"q8_0 {said}" in " ".join(ggbench("quality", folder, "q4_0", *asked).out.split())
+    q8_0, q4_0 = (read_model_file(folder / f"tiny-{quant}.gguf").header_sha256 for quant in ("q8_0", "q4_0"))
+    with Store.open() as store:
+        losses = measured_losses(store, {q8_0, q4_0})
+    loss = losses.of_weights(q4_0)
+    assert loss is not None and loss.nats.value == pytest.approx(0.25 + 0.000862, rel=1e-3)
+    assert loss.source == "run 1, from q8_0, with the 0.00086 nats typical of it added"
+    assert losses.of_weights(q8_0) is None
+    ggbench("results", "rm", "1", "--yes")
+    assert f"q4_0 {said}" in " ".join(ggbench("quality", folder, "q8_0", "--base", "q4_0", *asked).out.split())
+    with Store.open() as store:
+        losses = measured_losses(store, {q8_0, q4_0})
+    assert losses.of_weights(q8_0) is None
+    assert losses.of_weights(q4_0) is None
 
 
 def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]) -> None:

@@ -82,7 +82,8 @@ AS_WITHOUT = "and would be the pick without these needs too."
 def test_the_reason_names_what_decided() -> None:
     found = _candidates()
     needs = {
-        "It loses little (0.0310 ±0.0006 nats), and it answers at 30.0 tok/s, faster than people read. "
+        "It loses little (0.0310 ±0.0006 nats), and it answers at 30.0 tok/s, "
+        "faster than reading speed (5.29 tok/s). "
         "q6_k has 70 % of the speed and loses 0.00510 ±0.00010 nats; "
         "q2_k loses what people notice (~0.22 nats).": Needs(),
         "q8_0 would come first, but misses a context of 8,192 tokens by 1.40 GiB (4,096 fit).": Needs(

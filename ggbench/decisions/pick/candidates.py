@@ -382,14 +382,16 @@ def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
     return _grouped((f"{each.store} {name_without_quant(each.name)}", _of_local(each)) for each in models)
 
 
-def of_family(name: str, quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
-    """Return the models of a family of the catalog, e.g. `qwen3.6`, without files. Raises UnknownName."""
-    catalog = load_catalog()
-    wanted = name.strip().lower()
-    ids = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
-    if not ids:
-        raise UnknownName("family", name, sorted({model.family for model in catalog}))
-    return of_catalog(ids, quants)
+def of_families(names: Iterable[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
+    """Return the models of families of the catalog, e.g. `qwen3.6`, without files. Raises UnknownName."""
+    catalog, ids = load_catalog(), list[str]()
+    for name in names:
+        wanted = name.strip().lower()
+        found = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
+        if not found:
+            raise UnknownName("family", name, sorted({model.family for model in catalog}))
+        ids += found
+    return of_catalog(tuple(dict.fromkeys(ids)), quants)
 
 
 def of_catalog(ids: Sequence[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:

@@ -51,7 +51,8 @@ RULES = (
     "--prefer quality: the lowest loss (most bits per weight if unknown), then the fastest of those not clearly worse."
     " speed: what balanced would take of the fastest with little loss and those not clearly slower: up to 5 % by"
     " estimates of one kind, by overlapping intervals if measured. context: the longest.",
-    "Comfortable: an answer at reading speed, 5.3 tok/s (agent: 20), its prompt read in 10 s (agent, documents: 60 s)."
+    f"Comfortable: an answer at reading speed, {format_number(READING_TOK_S)} tok/s (agent: 20), its prompt read"
+    " in 10 s (agent, documents: 60 s)."
     " With -np N these apply to each user while N users are served at once.",
     "Ties: a known speed before a bound, then higher speed, longer context, smaller file.",
     "Quality is not comparable across models: of those that are comfortable with little loss, the one with the most"

@@ -141,9 +141,9 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
     if speed is None:
         return f"{lost}; how fast it answers is not known."
     number = format_number(floor)
-    reading, limit = "people read", f"people read ({number})"
+    limit = f"reading speed ({number} tok/s)"
     if floor != READING_TOK_S:
-        reading = limit = f"the {number} that are comfortable"
+        limit = f"the {number} that are comfortable"
     at = f"{'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
     whom = "" if pick.needs.n_slots == 1 else f" each of {pick.needs.n_slots} users"
     if not speed.is_steady:
@@ -156,7 +156,7 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
     if speed.is_bound:
         wanted = floor if pick.needs.tok_s is None else pick.needs.tok_s
         return f"{lost}; it answers{whom} at {at}: whether it reaches {format_number(wanted)} is known once measured."
-    return f"{lost}, and it answers{whom} at {at}, faster than {reading}."
+    return f"{lost}, and it answers{whom} at {at}, faster than {limit}."
 
 
 def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:

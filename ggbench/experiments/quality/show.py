@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from rich.console import RenderableType
 
+from ggbench.decisions.known_losses import is_original
 from ggbench.experiments.quality import compared
 from ggbench.experiments.quality.record import (
     ChunkScores,
@@ -245,8 +246,10 @@ class QualityPresenter(Presenter):
                 percentiles = ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in apart.kld_percentiles)
                 through = "a file of 16-bit logits, as both did not fit in memory" if base and base.through_file else ""
                 change = f"mean {apart.p_diff.mean * 100:+.2g} %, RMS {format_percent(apart.rms_p_diff.mean)}"
+                is_coarser = base is not None and not _is_from_original(run.subject, base.subject)
                 facts = [
                     ("base", _base_name(run, base)),
+                    ("note", f"{base.subject.quant} {_NOT_ORIGINAL}" if is_coarser and base else ""),
                     ("through", through),
                     ("PPL of it", estimate_text(apart.base_ppl)),
                     ("KLD", f"{estimate_text(apart.kld)} nats"),
@@ -287,7 +290,7 @@ class QualityPresenter(Presenter):
                 notes(run.reason for run in runs),
             ],
             width=width,
-            caption="\n".join(map(sanitize, [*_base_line(found), *compared.verdicts(runs)])),
+            caption="\n".join(map(sanitize, [*_base_line(runs), *compared.verdicts(runs)])),
         )
 
 
@@ -311,13 +314,25 @@ def _running_distance(scores: _Scores) -> tuple[Floats, Floats]:
     return np.expm1(mean) * 100, np.exp(mean) * error * 100
 
 
-def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
-    bases = dict.fromkeys(
-        (each.base, each.divergence.base_ppl) for each in found if each and each.base and each.divergence
-    )
+_NOT_ORIGINAL = "is not the original: KLD from it is not the loss against 16 bits, which is usually larger"
+
+
+def _base_line(runs: Sequence[Run]) -> list[str]:
+    found = [(run.subject, each) for run in runs if (each := result_of(run)) is not None]
+    scored = [
+        (subject, each.base, each.divergence.base_ppl) for subject, each in found if each.base and each.divergence
+    ]
+    bases = dict.fromkeys((base, ppl) for _, base, ppl in scored)
     lines = [f"base: {model_name(base.subject)} {base.subject.quant}, PPL {estimate_text(ppl)}" for base, ppl in bases]
-    texts = dict.fromkeys(each.text for each in found if each)
+    coarser = (base.subject.quant for subject, base, _ in scored if not _is_from_original(subject, base.subject))
+    lines += [f"{quant} {_NOT_ORIGINAL}" for quant in dict.fromkeys(coarser)]
+    texts = dict.fromkeys(each.text for _, each in found)
     return [*lines, *(f"text: {text.name}, sha256 {text.sha256[:12]}" for text in texts)]
+
+
+def _is_from_original(subject: Subject, base: Subject) -> bool:
+    """Return whether a divergence is the loss against the original, or else the cache's with the same weights."""
+    return subject.header_sha256 == base.header_sha256 or is_original(base.quant, base.architecture or "")
 
 
 def _base_logits(run: Run) -> str:
