@@ -91,15 +91,24 @@ class Catalog(msgspec.Struct, frozen=True):
     def __iter__(self) -> Iterator[CatalogModel]:
         return iter(self.models)
 
-    def model(self, model_id: str) -> CatalogModel:
-        """Return the model with this id, in any case; UnknownName has the nearest ids and how to search the Hub."""
-        found = next((model for model in self.models if model.id == model_id.lower()), None)
+    def find(self, model_id: str) -> CatalogModel | None:
+        """Return the model with this id, in any case."""
+        return next((model for model in self.models if model.id == model_id.lower()), None)
+
+    def model(self, model_id: str, *tags: str) -> CatalogModel:
+        """Return the model with this id, in any case; UnknownName has the nearest ids and how to search the Hub.
+
+        Of `qwen3:14b`, as Ollama names it, the tag may be a part of the id.
+        """
+        found = self.find(model_id)
         if found is None:
             ids = (model.id for model in self.models)
             error = UnknownName("model", model_id, ids, listed_by="ggbench models")
             if model_id.lower().startswith(_WITHOUT_SHAPE):
                 error.hint = "ggbench cannot make a twin of this model, but plans its GGUF files: ggbench plan ORG/NAME"
             error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(sanitize(model_id))}"
+            if len(tags) == 1 and (named := self.find(f"{model_id}-{tags[0]}")) is not None:
+                error.hint = f"in the catalog it is {named.id}"
             raise error
         return found
 

@@ -196,7 +196,7 @@ def resolve(
         return _local_targets(ref)
     catalog = catalog or load_catalog()
     if ref.kind == "twin" or (headers_only and ref.kind == "catalog"):
-        found = catalog.model(ref.name)
+        found = catalog.model(ref.name, *ref.quants)
         quants = tuple(dict.fromkeys(map(known_spelling, ref.quants))) or usual_quants(found)
         twins = {quant: CatalogTwin(found, quant) for quant in quants}
         if headers_only:
@@ -291,7 +291,7 @@ def find_published(
     """
     known: CatalogModel | None
     if ref.kind == "catalog":
-        known = catalog.model(ref.name)
+        known = catalog.model(ref.name, *ref.quants)
         if known.repo is None:
             raise UsageError(
                 f"{known.id} has no Hub repo to download and is not on this disk",
@@ -303,8 +303,11 @@ def find_published(
         request = RepoRequest(ref.name, ref.revision, ref.quants)
     try:
         return find_variants(access, request, refresh=refresh, local_only=local_only)
-    except NetworkError as error:
-        if known is None:
+    except GgbenchError as error:
+        named = None if known is not None else catalog.find(ref.name.rpartition("/")[2])
+        if named is not None:
+            error.hint = f"in the catalog it is {named.id}; {error.hint}".removesuffix("; ")
+        if known is None or not isinstance(error, NetworkError):
             raise
         hint = f"{error.hint}; its twin needs no network: twin:{known.id}"
         raise NetworkError(error.message, hint.removeprefix("; ")) from error

@@ -175,6 +175,15 @@ def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, ...]) -> No
     assert "qwen1.5-7b" in caught.value.hint or "q4_k_m" in caught.value.hint.lower()
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", ["qwen3:14b", "qwen/qwen3-14b"])
+def test_names_of_ollama_and_lm_studio_hint_at_the_catalog(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(GgbenchError) as caught:
+        resolve(parse_model(name), headers_only=True)
+    assert caught.value.hint.startswith("in the catalog it is qwen3-14b")
+
+
 def test_a_quant_needs_no_separators(make_file: MakeFile) -> None:
     """The file of a folder and the twin are those of the name as llama.cpp spells it."""
     make_file("models/m-q4_k_m.gguf", 40)
