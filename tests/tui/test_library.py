@@ -269,6 +269,19 @@ def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) ->
     drive(app, steps)
 
 
+def test_the_footer_names_the_filter_and_the_choice_of_a_gpu_beside_a_download(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        words = await press(app, pilot, "enter")
+        assert "←→ ctx P Pick e Need ␣ Mark b Measure p Pull / Filter g GPU ? Help q Quit ^p All" in words
+        await press(app, pilot, "slash", *"q8", "enter")
+        assert [row.name for row in app.screen.query_one(QuantsTable)._shown] == ["q8_0"]
+        assert app.focused is app.screen.query_one(QuantsTable)
+        await press(app, pilot, "escape")
+        assert len(app.screen.query_one(QuantsTable)._shown) > 1
+
+    drive(app, steps)
+
+
 def test_quants_are_filtered_and_those_that_fit_kept(app: App, drive: Drive) -> None:
     """Quants hidden because they do not fit are counted; escape ends the filter."""
 

@@ -56,12 +56,13 @@ class LibraryScreen(StartScreen):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("P", "pick", "Pick", tooltip="The whole decision: all reasons, alternatives, a plot and the commands"),
-        Binding("e", "edit_needs", "Needs", tooltip="What the model is for: context, speed, quality"),
+        Binding("e", "edit_needs", "Need", tooltip="What the model is for: context, speed, quality"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant"),
         Binding("b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one: speed, quality, …"),
         Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Set the options to those found by a tune (b)"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
-        Binding("slash", "filter", "Filter", show=False, key_display="/", tooltip="Filter the models or the quants"),
+        Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter the models or the quants"),
+        Binding("g", "choose_card", "GPU", tooltip="Plan for another GPU, or for a size of memory"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
         Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
         Binding("greater_than_sign", "change_n_ctx(2, 0)", "Context×2", show=False, tooltip="Need twice the context"),
@@ -70,7 +71,6 @@ class LibraryScreen(StartScreen):
         Binding("s", "sort", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
         Binding("tab,shift+tab", "other_part", show=False),
-        Binding("g", "choose_card", "Other card", show=False, tooltip="Plan for another GPU, or for a size of memory"),
         Binding("r", "reload", "Reload", show=False, tooltip="Read disk, free memory and headers again"),
         Binding("escape", "leave", "Back", show=False, tooltip="Clear the filter, or go back to the models"),
     ]

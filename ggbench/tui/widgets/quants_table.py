@@ -83,7 +83,7 @@ class QuantsTable(ColumnTable):
         Binding(
             "right",
             "screen.change_n_ctx(2, 0)",
-            "context",
+            "ctx",
             key_display="←→",
             tooltip="Halve or double the needed context",
         ),
