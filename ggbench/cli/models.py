@@ -72,7 +72,7 @@ def command(
 ) -> None:
     """List the models of the catalog, then the GGUF files on this disk.
 
-    With WORDs, list only names that contain all of them.
+    With WORDs, list only names that contain all of them; a path, e.g. ~/models, is as --dir.
 
     The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is listed with
     the MODEL and QUANT that select it. To add models to the catalog, or override some, write a models.toml in the
@@ -80,6 +80,10 @@ def command(
     catalog of --update, which overrides the shipped one, model by model and key by key; to undo an update, delete the
     file named in this list.
     """
+    from ggbench.models.reference import looks_like_path
+
+    if len(filters) == 1 and folder is None and looks_like_path(filters[0]):
+        folder, filters = expand_path(filters[0]), ()
     asked = {"--dir": folder, "--verify": blob, "--repo": repo, "--search": words, "--update": update}
     questions = [name for name, value in asked.items() if value is not None]
     if len(questions) > 1:

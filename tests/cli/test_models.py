@@ -200,3 +200,11 @@ def test_an_update_from_the_hub_is_verified(ggbench: Run, hub: TestHub) -> None:
     hub.heal()
     ran = ggbench("models", "--update", "org/catalog")
     assert ran.out.splitlines()[0] == f"1 new model, 1 changed, from org/catalog@{commit[:12]} models.toml"
+
+
+def test_a_path_is_a_folder_to_list(ggbench: Run, tmp_path: Path) -> None:
+    (tmp_path / "broken-q4_0.gguf").write_bytes(b"GGUF")
+    ran = ggbench("models", tmp_path, "--json")
+    assert ran.code == 0
+    assert ran.json == ggbench("models", "--dir", tmp_path, "--json").json
+    assert "broken-q4_0" in ran.out
