@@ -144,6 +144,13 @@ _LARGEST_STEP = 4.0
 """Largest ratio, about that of one bit, by which a relative's loss in another quant is scaled."""
 
 
+_SMALL_BILLIONS = 2.0
+_SMALL_FACTOR = 5.5
+"""Largest divergence of a model below 2B over the largest of others in the same quant: Qwen3 0.6B's q2_k, 2.455, beside
+0.445 of Llama 3 8B (`quantgap.csv` and `llama.cpp-perplexity.csv`); its q3_k_m, 3.9 times.
+"""
+
+
 def is_original(quant: str, architecture: str = "") -> bool:
     """Return whether models of the architecture are published in this type."""
     return quant in UNQUANTIZED or (architecture in FAMILIES and quant == FAMILIES[architecture].experts_type)
@@ -159,7 +166,8 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     base), both from 0.02 nats on; above that, they agree within a fifth where tables have both. Else their loss in the
     nearest quant is scaled by the ratio of both in other models, as most models lose in every quant a similar multiple
     of what Llama 3 8B does. Without relatives the value is the median over all models. Few models have one, so the
-    interval covers both, and ln(PPL / PPL of the base) of models of similar size. A `ud-` mixture counts as its plain
+    interval covers both, and ln(PPL / PPL of the base) of models of similar size. Of a model below 2B that none below
+    2B stands for, it reaches to 5.5 times the largest. A `ud-` mixture counts as its plain
     type in models where nobody scored it. `published` has the divergences of every table, the nearest model's first.
     """
     name = fold_quant(quant)
@@ -198,6 +206,9 @@ def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Lo
     n_near = max(_FEWEST_NEAR, sum(octaves[model] <= _NEAR_OCTAVES for model in ratios))
     near = by_distance[:n_near]
     known = [*losses.values(), *klds.values(), *(ratios[model] for model in near)]
+    small = {row.model for row in rows if float(row.size.partition("B")[0]) < _SMALL_BILLIONS}
+    if n_params and n_params < _SMALL_BILLIONS * 1e9 and small.isdisjoint(nearest):
+        known += [_SMALL_FACTOR * loss for row, loss in usable if row.model not in small]
     quants = dict.fromkeys(row.quant or "" for row, _ in usable if row.model in nearest)
     others = [model for model in {**klds, **dict.fromkeys(near)} if model not in nearest]
     source = f"{' and '.join(quants)} of {in_words(nearest)}{how}"

@@ -264,6 +264,18 @@ def test_estimates_of_one_kind_share_their_error_and_compare_by_their_ratio() ->
     assert [each.checked.candidate for each in by_quality.alternatives if each.label == "faster"] == [whole]
 
 
+def test_what_is_listed_as_faster_is_not_outdone_by_what_is_listed_as_better() -> None:
+    """Whatever their intervals: what loses more and is slower than another listed one is no alternative."""
+    own = candidate("q4_k_m", loss=0.03, tok_s=20, n_ctx=65536)
+    better = candidate("q6_k", "q8_0", loss=0.005, cache_loss=0.001, tok_s=turn_of(30, 0.5))
+    outdone = candidate("q5_k_m", "q8_0", loss=0.011, cache_loss=0.001, tok_s=turn_of(28, 0.05), gib=5)
+    faster = candidate("q3_k_m", "q8_0", loss=0.04, cache_loss=0.001, tok_s=40)
+    for found, others in (([own, better, outdone], ["q6_k"]), ([own, better, outdone, faster], ["q6_k", "q3_k_m"])):
+        pick = recommend(found, Needs())
+        assert _chosen(pick) is own
+        assert [each.checked.candidate.quant for each in pick.alternatives] == others
+
+
 def test_with_weights_in_main_memory_a_cache_is_quantized_where_that_is_clearly_faster() -> None:
     """A qwen3-14b for two users on an RTX 3060: 40 layers on the GPU instead of 33."""
     f16 = replace(candidate("q4_k_m", loss=0.026, tok_s=turn_of(9, 0.5, "one user")), host_bytes=3 * 2**30)

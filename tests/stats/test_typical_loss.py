@@ -3,6 +3,7 @@
 import pytest
 
 from ggbench.decisions.known_losses import typical_loss
+from ggbench.models.published import is_base, load_published
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,23 @@ def test_the_divergences_of_the_nearest_model_come_first() -> None:
         "qwen3.5-27b, imatrix bartowski", "qwen3.5-27b, imatrix unsloth", "qwen3.5-27b, imatrix mradermacher i1",
     ]  # fmt: skip
     assert (mixture.published[0].of, mixture.published[0].nats) == ("qwen3.6-35b-a3b, imatrix unsloth", 0.0138)
+
+
+def test_small_models_may_lose_more_than_any_large_one() -> None:
+    """By the factor of the tables: the largest score of a model below 2B over the largest of others in that quant."""
+    found: dict[tuple[str, bool], float] = {}
+    for row in load_published():
+        if row.kld and row.kld.value and row.quant and not is_base(row):
+            key = row.quant, float(row.size.partition("B")[0]) < 2
+            found[key] = max(found.get(key, 0.0), row.kld.value)
+    factor = max(kld / found[quant, False] for (quant, is_small), kld in found.items() if is_small)
+    small, large = typical_loss("q4_k_m", 135 * 10**6, "llama"), typical_loss("q4_k_m", 8 * 10**9, "llama")
+    own = typical_loss("q3_k_m", 600 * 10**6, "qwen3")
+    assert small is not None and large is not None and own is not None
+    assert small.nats.value == large.nats.value
+    assert small.nats.high == pytest.approx(factor * 0.031273, rel=0.01)
+    assert large.nats.high < 0.0313
+    assert own.nats.high == 0.39525
 
 
 def test_a_type_that_nobody_measured_has_no_typical_loss() -> None:

@@ -228,11 +228,27 @@ def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -
     )
     found: list[Alternative] = []
     for label, among, prefer in wanted:
-        taken = {own.name, *(each.checked.candidate.name for each in found)}
-        best = _best([each for each in among if each.candidate.name not in taken], needs, prefer)
+        listed = [own, *(each.checked.candidate for each in found)]
+        left = [each for each in among if not any(_is_outdone(each.candidate, one) for one in listed)]
+        best = _best(left, needs, prefer)
         if best is not None:
             found.append(Alternative(label, best[0]))
     return tuple(found)
+
+
+def _is_outdone(one: Candidate, by: Candidate) -> bool:
+    """Return whether another candidate of the model is at least as good by the values of loss, speed and context."""
+    if one.name == by.name:
+        return True
+    return (
+        one.model_key == by.model_key
+        and is_unsure(one) >= is_unsure(by)
+        and (by.offered_n_ctx or 0) >= (one.offered_n_ctx or 0)
+        and by.loss is not None
+        and one.least_loss is not None
+        and by.loss.value <= one.least_loss.value
+        and pace(by) >= pace(one) > 0
+    )
 
 
 def _is_better(one: Candidate, other: Candidate) -> bool:
