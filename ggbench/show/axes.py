@@ -13,6 +13,8 @@ import numpy.typing as npt
 from ggbench.show.figures import Curve, Figure, Floats, Integers
 
 _QUANTILE, _ROOM_ABOVE = 0.995, 1.1
+_USUAL, _OUTLIER = 0.9, 3.0
+"""Steps over 3 times the 90th percentile are outliers, even if they are more than 0.5 % of a short run."""
 _UNSETTLED = 0.1
 """Share of the values with an error that the range ignores, counted from the first."""
 _ROUNDING = 1e-9
@@ -83,7 +85,7 @@ def x_axis(curves: Sequence[Curve], end: int | None = None) -> Axis:
 
 def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tuple[float, float]:
     """Return the range of y to draw, 0 to 1 without values: from the least value or limit to the largest value, or to a
-    tenth above the 99.5th percentile if that is lower.
+    tenth above the 99.5th percentile, or above three times the 90th, if that is lower.
 
     A single step of a second among thousands of 20 ms would flatten all others: it is marked at the top instead. Of
     values with an error, the first scatter most and are ignored. `y_low` is always included.
@@ -96,7 +98,8 @@ def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tup
             lows.append(float((one.y[settled] - error).min()))
             highs.append(float((one.y[settled] + error).max()))
         elif len(one.y):
-            most = float(np.quantile(one.y, _QUANTILE, method="lower")) * _ROOM_ABOVE
+            most, usual = (float(np.quantile(one.y, each, method="lower")) for each in (_QUANTILE, _USUAL))
+            most = min(most, _OUTLIER * usual) * _ROOM_ABOVE
             highs.append(min(float(one.y.max()), most))
             lows.append(float(one.y.min()))
         if one.limit is not None:

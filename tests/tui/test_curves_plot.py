@@ -102,6 +102,18 @@ def test_a_spike_is_marked_at_the_top() -> None:
     drive(steps)
 
 
+def test_several_outliers_of_a_short_run_flatten_nothing_and_are_counted() -> None:
+    async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
+        one = series("q8_0", 20, n=60)
+        one.y[[3, 20, 41]] = 3000
+        app.plot.show([latencies([one])])
+        await pilot.pause()
+        assert "▲ 3 slower steps" in str(app.plot.render())
+        assert app.plot._ends()[1][1] < 100
+
+    drive(steps)
+
+
 def test_a_zoom_stays_while_more_samples_come() -> None:
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([latencies([series("q8_0", 20, n=2000)])])

@@ -16,6 +16,7 @@ from ggbench.show.axes import from_a_tick, x_axis, y_axis
 from ggbench.show.figures import Figure
 from ggbench.show.plot import Frame, Ink, draw
 from ggbench.text import sanitize
+from ggbench.units import format_count
 
 _ON_DARK = ("#5fd7ff", "#ffd75f", "#ff87ff", "#87ff87", "#ff8787", "#afafff")
 _ON_LIGHT = ("#005f87", "#875f00", "#870087", "#005f00", "#af0000", "#3a3aaf")
@@ -110,6 +111,9 @@ class CurvesPlot(Widget, can_focus=True):
         figure, height = replace(self.figure, ends=self._ends()), self.size.height - len(legend)
         rows, self._frame = draw(figure, self.size.width, height)
         self._top = len(legend) + 1  # below the title of the y axis
+        high = self._frame.y.high
+        if n_slower := sum(int((one.y > high).sum()) for one in figure.curves if one.error is None):
+            rows[0].append((f"   ▲ {format_count(n_slower)} slower {'step' if n_slower == 1 else 'steps'}", Ink()))
         text = Text("\n", no_wrap=True, end="").join(legend)
         for number, row in enumerate(rows, len(legend)):
             text.append("\n" * bool(number))
