@@ -57,7 +57,7 @@ def test_the_divergences_of_the_nearest_model_come_first() -> None:
 
 
 def test_small_models_may_lose_more_than_any_large_one() -> None:
-    """By the factor of the tables: the largest score of a model below 2B over the largest of others in that quant."""
+    """The factor is the tables': the largest score of a model below 2B over that of others in the same quant."""
     found: dict[tuple[str, bool], float] = {}
     for row in load_published():
         if row.kld and row.kld.value and row.quant and not is_base(row):
