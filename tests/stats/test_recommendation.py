@@ -264,6 +264,16 @@ def test_estimates_of_one_kind_share_their_error_and_compare_by_their_ratio() ->
     assert [each.checked.candidate for each in by_quality.alternatives if each.label == "faster"] == [whole]
 
 
+def test_quality_does_not_take_a_coarser_quant_for_its_better_cache_or_wide_typical_loss() -> None:
+    """In each published model a q4_k_m loses more than a q6_k, however widely the models differ."""
+    coarse, fine = (typical_loss(quant, 30_000_000_000) for quant in ("q4_k_m", "q6_k"))
+    found = [
+        candidate("q6_k", loss=fine, tok_s=20, gib=6),
+        candidate("q4_k_m", "q8_0", loss=coarse, cache_loss=0.001, tok_s=30),
+    ]
+    assert _chosen(recommend(found, Needs(given_prefer="quality"))) is found[0]
+
+
 def test_what_is_listed_as_faster_is_not_outdone_by_what_is_listed_as_better() -> None:
     """Whatever their intervals: what loses more and is slower than another listed one is no alternative."""
     own = candidate("q4_k_m", loss=0.03, tok_s=20, n_ctx=65536)

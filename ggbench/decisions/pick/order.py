@@ -61,10 +61,10 @@ def is_comfortable(candidate: Candidate, needs: Needs) -> bool | None:
 def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
     """Return whether the first certainly loses more than the second.
 
-    Typical losses are paired by published model: in each the difference must exceed its error. Other losses must have
-    disjoint intervals.
+    Typical losses are paired by published model where the first has no better cache: each difference must exceed
+    its error. Other losses must have disjoint intervals.
     """
-    if one.joint_loss is None and other.joint_loss is None and one.cache == other.cache:
+    if one.joint_loss is None and other.joint_loss is None and cache_bits(one) <= cache_bits(other):
         mine, theirs = one.weights_loss, other.weights_loss
         if mine is not None and theirs is not None and mine.published and theirs.published:
             known = {each.of: each for each in theirs.published}
