@@ -245,7 +245,7 @@ _OWN = (
     ),
     Column(
         "tok_s", "speed", "tok/s", "Decoded tokens per second, with the 95 % interval; `!` marks an unsteady run.",
-        reader("latency.tok_s"), speed_text, priority=1,
+        reader("latency.tok_s"), speed_text, priority=ESSENTIAL,
     ),
     *interval_columns("tok_s_ci95", "speed", "tok/s", "latency.tok_s_ci95", format_number),
     column("n_seqs", "users", "", "Users that decoded at once; each had this speed.", "decode.n_seqs", format_count, 1),
