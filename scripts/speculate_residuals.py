@@ -95,15 +95,16 @@ def main() -> int:
     for name in asked.pairs:
         pair = PAIRS[name]
         with _files(pair, remove=asked.remove) as (target, draft):
-            before = _predicted(target, draft, asked.k, asked.depths)
-            served = _served(peers, target, draft, asked.k, asked.lengths, asked.depths)
-            after = _predicted(target, draft, asked.k, asked.depths)
-            for (k, depth, length), answer in served.items():
-                case_name = f"k {k}, L {length:g}, depth {depth:,}"
-                expected = _expected([run[k, depth] for run in (before, after)], answer)
-                residual = Residual(case_name, expected, answer.ms_per_token)
-                residual.show(name, f"{answer.mean_len:.2f}")
-                found.append(residual)
+            for depth in asked.depths:
+                before = _predicted(target, draft, asked.k, depth)
+                served = _served(peers, target, draft, asked.k, asked.lengths, depth)
+                after = _predicted(target, draft, asked.k, depth)
+                for (k, length), answer in served.items():
+                    case_name = f"k {k}, L {length:g}, depth {depth:,}"
+                    expected = _expected([before[k], after[k]], answer)
+                    residual = Residual(case_name, expected, answer.ms_per_token)
+                    residual.show(name, f"{answer.mean_len:.2f}")
+                    found.append(residual)
     n_near = sum(abs(each.error) <= AIM for each in found)
     n_within = sum(each.is_within for each in found)
     worst = max(abs(each.error) for each in found)
@@ -141,12 +142,12 @@ def _files(pair: Pair, *, remove: bool) -> Iterator[tuple[Path, Path]]:
             path.unlink()
 
 
-_Case = tuple[int, int, float]
-"""k, depth and the length that was asked for."""
+_Case = tuple[int, float]
+"""k and the length that was asked for."""
 
 
 def _served(
-    peers: Peers, target: Path, draft: Path, ks: Sequence[int], lengths: Sequence[float], depths: Sequence[int]
+    peers: Peers, target: Path, draft: Path, ks: Sequence[int], lengths: Sequence[float], depth: int
 ) -> dict[_Case, Served]:
     """Answer each case with drafts and without in turn, by two servers that both keep the prompt in their caches.
 
@@ -154,17 +155,17 @@ def _served(
     it, so that what slows the machine for a moment is not in it.
     """
     found = {}
-    n_ctx = whole_steps(max(depths) + max(round(N_STEPS * max(lengths)), WARM) + SPARE)
+    n_ctx = whole_steps(depth + max(round(N_STEPS * max(lengths)), WARM) + SPARE)
     files = [with_vocabulary(read_model_file(each), paths.twins_dir()) for each in (target, draft)]
     setup = ("-np", 1, "-ngl", 0, "-t", N_THREADS, "-lv", 4)
     with serving(peers, files[0], n_ctx, setup) as off:
-        cases = ((depth, k, length) for depth in depths for k in ks for length in lengths if length <= k + 1)
+        cases = ((k, length) for k in ks for length in lengths if length <= k + 1)
         _answer(off.url, [0], WARM)
-        for depth, k, length in cases:
+        for k, length in cases:
             drafting = ("-md", files[1], "--spec-type", "draft-simple", "-ngld", 0, "--spec-draft-n-max", k)
             synthetic = ("--spec-draft-p-min", 0, "--spec-synth-len", f"{length:g}")
             with serving(peers, files[0], n_ctx, (*setup, *drafting, *synthetic)) as on:
-                found[k, depth, length] = _in_turn(off.url, on.url, depth, round(N_STEPS * length))
+                found[k, length] = _in_turn(off.url, on.url, depth, round(N_STEPS * length))
     return found
 
 
@@ -225,23 +226,21 @@ def _get(url: str) -> list[dict[str, Any]]:
         return json.load(response)
 
 
-_Cases = dict[tuple[int, int], SpeculationCase]
-"""Cases by k and depth."""
 _SWAPPED = ("value", "high", "low")
 """A time is low for a high speed."""
 
 
-def _predicted(target: Path, draft: Path, ks: Sequence[int], depths: Sequence[int]) -> _Cases:
-    """Return what ggbench measures of the pair with its own engine."""
+def _predicted(target: Path, draft: Path, ks: Sequence[int], depth: int) -> dict[int, SpeculationCase]:
+    """Return what ggbench measures of the pair with its own engine, by k."""
     model, drafting = (resolve_one(parse_model(str(path))) for path in (target, draft))
-    settings = SpeculateSettings(n_drafted=tuple(ks), depths=tuple(depths))
+    settings = SpeculateSettings(n_drafted=tuple(ks), depths=(depth,))
     job = Job(EXPERIMENT, model, LlamaConfig(n_gpu_layers=0, threads=N_THREADS), settings, draft=drafting)
     *_, end = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)
     if end.error is not None:
         raise end.error
     assert end.run.is_complete and isinstance(end.run.result, SpeculateResult), end.run.reason
-    return {(case.k, case.n_depth): case for case in end.run.result.cases}
+    return {case.k: case for case in end.run.result.cases}
 
 
 def _expected(cases: Sequence[SpeculationCase], answer: Served) -> Expected:
