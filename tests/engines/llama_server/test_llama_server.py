@@ -175,13 +175,13 @@ def test_a_server_that_sleeps_at_its_memory_limit_is_out_of_memory(
     started: Started, monkeypatch: pytest.MonkeyPatch, way: str, stage: str
 ) -> None:
     """A thread of it failed to allocate, and another waits for it forever. Between requests it may sleep."""
-    monkeypatch.setattr("ggbench.engines.llama_server.process._STUCK_S", 0.2)
+    monkeypatch.setattr("ggbench.engines.llama_server.process._STUCK_S", 1.0)
     opened = started.open(way, setup=replace(LLAMA, memory_limit_bytes=1 << 30))
     if way == "hangs":
-        time.sleep(0.4)
+        time.sleep(1.5)
         assert opened[-1] == Completed()
     ending = opened[-1] if way == "stuck" else [*started.engine.run(Decode(25, 100))][-1]
-    reason = "llama-server neither logged nor computed for 0.2 s at its memory limit"
+    reason = "llama-server neither logged nor computed for 1 s at its memory limit"
     assert ending == OutOfMemory(stage, reason, alive=False)
 
 
