@@ -185,6 +185,13 @@ def test_a_rival_of_the_other_kind_is_named_with_what_decided() -> None:
     assert "of about the same size" not in " ".join(reason(recommend([mixture], Needs())))
 
 
+def test_the_largest_comfortable_model_is_said_to_be_that() -> None:
+    large, small = (candidate(model=f"{b}b", tok_s=30, n_params=b * 10**9) for b in (27, 9))
+    said = "It has the most parameters of the models that are comfortable and lose little."
+    assert said in reason(recommend([small, large], Needs()))
+    assert said not in reason(recommend([large], Needs()))
+
+
 def test_what_would_help_is_said_where_speed_alone_is_missed() -> None:
     bounded = candidate("q2_k", tok_s=turn_of(60.0, basis="bound"), gib=3)
     assert reason(recommend([bounded], Needs(given_tok_s=90.0)))[1:] == (

@@ -102,9 +102,13 @@ def reason(pick: Pick) -> tuple[str, ...]:
 
 
 def _than_its_rival(pick: Pick) -> Iterator[str]:
-    """Yield why it is the pick and not a model of the other kind, which no sentence about the pick alone says."""
+    """Yield why it is the pick and not another model, which no sentence about the pick alone says."""
     is_decisive = pick.best_in == "faster of dense and mixture" and pick.comfortable is not False
     rival = next((each for each in pick.alternatives if each.label in ("dense", "mixture")), None)
+    least = pick.recommended.candidate.least_loss if pick.recommended is not None else None
+    loses_little = least is not None and not pick.needs.notices(least.value)
+    if pick.needs.prefer == "balanced" and pick.best_in == "parameters" and pick.comfortable and loses_little:
+        yield "It has the most parameters of the models that are comfortable and lose little."
     if pick.needs.prefer == "balanced" and is_decisive and rival is not None:
         kind = "a dense model" if rival.label == "dense" else "a mixture of experts"
         yield f"It is faster than {_named(pick, rival.checked.candidate)}, {kind} of about the same size."
