@@ -56,7 +56,8 @@ def command(settings: DecodeSettings, maxctx: bool, plot: bool, against: str | N
 
     Several --engine measure one quant in turns, a run for each of --repeat, and end in the verdict of ggbench compare
     over their means, or from -r 4 on over the ratios within each turn: builds, forks, or the same program with other
-    flags (-dev, -fa). With --json it is compare's document.
+    flags (-dev, -fa). With --json it is compare's document. If a run fails, the others go on, and the exit code is that
+    of the failure.
     """
     from ggbench.commands.load_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
@@ -102,7 +103,7 @@ def command(settings: DecodeSettings, maxctx: bool, plot: bool, against: str | N
 def _compare_engines(settings: DecodeSettings, asked: MeasureRequest) -> NoReturn:
     """Measure one quant by every engine in turns, and print the comparison of their means."""
     from ggbench.commands.load_options import with_tuned
-    from ggbench.commands.measuring import make_jobs, measure
+    from ggbench.commands.measuring import exit_code_of, make_jobs, measure
     from ggbench.commands.run_output import show_run_ids
     from ggbench.decisions.compare.comparison import compare
     from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
@@ -122,10 +123,12 @@ def _compare_engines(settings: DecodeSettings, asked: MeasureRequest) -> NoRetur
         if summary.run.is_complete:
             columns[index].append(summary)
     found = [column for column in columns if column]
-    for setup, column in zip(engines, columns, strict=True):
+    failed = [(at, each) for at, each in zip(order, measured.finished, strict=False) if not each.run.is_complete]
+    for index, (setup, column) in enumerate(zip(engines, columns, strict=True)):
         text = setup.engine_option or f"{setup.engine}, ggbench's own"
         runs = f"{letter(found.index(column))}, {counted(len(column), 'run')}" if column else "no run was completed"
-        output.notice(f"{text}: {runs}")
+        reasons = [each.run.reason for at, each in failed if at == index]
+        output.notice(f"{text}: {runs}" + (f", {len(reasons)} failed: {reasons[0]}" if reasons else ""))
     if len(found) > 1:
         with Store.open() as store:
             found = [[_as_stored(store, each) for each in column] for column in found]
@@ -134,7 +137,9 @@ def _compare_engines(settings: DecodeSettings, asked: MeasureRequest) -> NoRetur
             output.document(COMPARE, **comparison_fields(comparison, [column[0] for column in found], ()))
         else:
             output.show(ComparisonReport(comparison))
-    show_run_ids(measured)
+        show_run_ids(measured)
+    if failed and measured.store_error is None and not measured.is_cancelled:
+        raise click.exceptions.Exit(exit_code_of(failed[0][1]))
     measured.leave()
 
 

@@ -82,8 +82,7 @@ class MeasureResult(msgspec.Struct, frozen=True):
             return ExitCode.INTERRUPTED
         if any(record.run.is_complete for record in self.finished):
             return ExitCode.DONE
-        first = self.finished[0]
-        return first.error.exit_code if first.error else _EXIT_CODES.get(first.run.outcome, ExitCode.ENGINE_FAILED)
+        return exit_code_of(self.finished[0])
 
     def leave(self) -> NoReturn:
         """End the command with the single job's error, the store's error, or the exit code."""
@@ -94,6 +93,12 @@ class MeasureResult(msgspec.Struct, frozen=True):
         if self.store_error is not None:
             raise self.store_error
         raise click.exceptions.Exit(self.exit_code)
+
+
+def exit_code_of(finished: Finished) -> ExitCode:
+    """Return the exit code of a command that ends with this run."""
+    error, run = finished.error, finished.run
+    return error.exit_code if error else _EXIT_CODES.get(run.outcome, ExitCode.ENGINE_FAILED)
 
 
 def make_jobs(experiment: Experiment, settings: Settings, asked: MeasureRequest, *, every: bool = False) -> list[Job]:

@@ -153,6 +153,21 @@ def test_bench_measures_several_engines_in_turns_and_names_the_faster(
     assert "ggbench compare --average 1 2 3 4" in ran.err
 
 
+def test_an_engine_that_fails_among_several_decides_the_exit_code(
+    tiny_twin: Path, tmp_path: Path, ggbench: Run
+) -> None:
+    for name in ("sound", "broken"):
+        (tmp_path / name).mkdir()
+    sound, broken = install(tmp_path / "sound"), install(tmp_path / "broken", "no memory")
+    engines = ["--engine", f"llama-server={sound}", "--engine", f"llama-server={broken}"]
+    ran = ggbench("bench", tiny_twin, "-n", "300", "-r", "2", "-t", "1", *engines)
+    said = " ".join(ran.err.split())
+    assert ran.code == 3, ran.err
+    assert f"llama-server={sound}: a, 2 runs" in said
+    assert f"llama-server={broken}: no run was completed, 2 failed: " in said and "out of memory" in said
+    assert "ggbench compare" not in said and "faster" not in ran.out
+
+
 def test_several_engines_are_for_bench_alone(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
     engines = ["--engine", "llama", "--engine", f"llama-server={install(tmp_path)}"]
     assert "ggbench bench alone" in ggbench("decode", tiny_twin, *engines).err
