@@ -20,6 +20,7 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.entry_point import command
 from ggbench.tui.host import Services
 from ggbench.tui.model_list import Section, list_models
+from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
 from tests.fakes.driving import press, settle, table, words_of
 from tests.fakes.endpoint import TestEndpoint
@@ -141,7 +142,11 @@ def test_the_app_opens_on_a_model(places: Services, models: Path, planner: FakeP
     for opens, model in wanted.items():
 
         async def steps(app: App, pilot: Page, model: str = model) -> None:
-            assert planner.asked[-1][0] == model
+            library = app.screen
+            assert isinstance(library, LibraryScreen)
+            assert library.library.entry is not None
+            assert library.library.entry.model == model
+            assert model in {each[0] for each in planner.asked}  # a dropped plan of another may ask after it
             assert table(app).has_focus
 
         drive(App(places, opens=opens), steps)
