@@ -132,7 +132,12 @@ class GgbenchApp(App[None]):
             queue.close()
 
     def on_load(self) -> None:
-        """Take the theme of the last start."""
+        """Take the theme of the last start, and let no task begin before the code that creates it goes on.
+
+        Since Python 3.12 Textual (8.2.8) starts tasks eagerly: a mode's first screen is then composed before it is on
+        the stack, where an Input looks for it.
+        """
+        asyncio.get_running_loop().set_task_factory(None)
         with contextlib.suppress(OSError, ValueError, UsageError, InvalidThemeError):
             self.theme = paths.theme_file().read_text(encoding="utf-8")
 

@@ -77,7 +77,10 @@ class FactsTable:
         """Derive the facts of the ended runs that have none."""
         if not self._is_current:
             self._create()
-        while missing := self._missing():  # again, if the file could no longer be written and all are in memory
+        before: tuple[int, ...] = ()
+        # Again, if the file could no longer be written and all are in memory; a damaged file may keep none.
+        while (missing := self._missing()) and missing != before:
+            before = missing
             for start in range(0, len(missing), _BATCH):
                 self._derive(missing[start : start + _BATCH], derive)
 

@@ -131,3 +131,11 @@ def test_other_processes_may_delete_runs_while_facts_are_derived(store: Store, p
 
         store.facts.update(derive)
     assert store.facts.repeats() == ((kept,),)
+
+
+def test_a_damaged_file_that_keeps_no_fact_holds_no_question_up(store: Store, path: Path, run: Run) -> None:
+    assert _found(store, run) == []
+    store.add(run)
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("CREATE TRIGGER gone AFTER INSERT ON facts BEGIN DELETE FROM facts; END")
+    assert _found(store, run) == []
