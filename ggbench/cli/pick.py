@@ -26,7 +26,7 @@ from ggbench.commands.output import Output, plan_exit_code
 from ggbench.decisions.pick.needs import RULES, Needs, Preference, parse_workload
 from ggbench.errors import UsageError
 from ggbench.show.glossary import PICK
-from ggbench.units import parse_duration
+from ggbench.units import counted, parse_duration
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickedModel, PickRequest
@@ -174,6 +174,8 @@ def command(
         else:
             with reading_headers(output) as on_progress:
                 planned, models = of_model(ref, hub.access(), on_progress)
+            if n_twins := len(planned) - sum(len(each.variants) for each in models):
+                output.notice(f"{counted(n_twins, 'twin')} left out: random weights; name the file to plan it")
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup, on_gpu=budget.on_gpu), memory.given)
         pick = _pick(models, request, allocator)
     if measures:

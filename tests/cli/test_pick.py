@@ -221,6 +221,16 @@ def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -
     assert len({(each["selector"], each["type_k"]) for each in ran.json["candidates"]}) == 6
 
 
+def test_a_twin_beside_other_files_is_left_out(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
+    (tmp_path / "twin-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
+    alone = ggbench("pick", str(tmp_path), "--no-measure", "--json")
+    assert (Path(alone.json["pick"]["file"]).name, alone.err) == ("twin-q8_0.gguf", "")
+    (tmp_path / "own-q8_0.gguf").write_bytes(tiny_twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none"))
+    ran = ggbench("pick", str(tmp_path), "--no-measure", "--json")
+    assert {Path(each["file"]).name for each in ran.json["candidates"]} == {"own-q8_0.gguf"}
+    assert "1 twin left out: random weights" in ran.err
+
+
 def test_an_incomplete_file_is_not_recommended(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
     begun = tmp_path / "begun" / "tiny.Q8_0.gguf"
     begun.parent.mkdir()

@@ -366,8 +366,9 @@ def of_model(
 
 
 def of_planned(planned: Sequence[Target]) -> tuple[PickedModel, ...]:
-    """Return the models of the targets of a plan."""
-    return _grouped((_model_name(variant), variant) for variant in planned)
+    """Return the models of the targets of a plan, without the twins among files: their weights are random."""
+    trained = [variant for variant in planned if variant.provenance != "twin"]
+    return _grouped((_model_name(variant), variant) for variant in trained or planned)
 
 
 def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
