@@ -31,7 +31,7 @@ from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import measuring_elsewhere
-from ggbench.show.names import distinct_by_kv, quant_names
+from ggbench.show.names import distinct_by_engine, distinct_by_kv, quant_names
 from ggbench.text import sanitize
 from ggbench.units import KV_CELLS, format_percent
 
@@ -168,8 +168,9 @@ def measure(
 def _follow(
     progress: Generator[Progress], context: RunContext, jobs: tuple[Job, ...], asked: MeasureRequest, *, is_sweep: bool
 ) -> MeasureResult:
-    names = quant_names([job.target.subject for job in jobs])
-    view = view_of(asked.output, distinct_by_kv(names, [job.setup for job in jobs]))
+    setups = [job.setup for job in jobs]
+    names = distinct_by_kv(quant_names([job.target.subject for job in jobs]), setups)
+    view = view_of(asked.output, distinct_by_engine(names, setups))
     ignored = IgnoredGpuOptions(asked.output)
     groups: list[list[Finished]] = []
     job, is_started, is_stopping = jobs[0], False, False

@@ -102,6 +102,13 @@ def distinct_by_kv(names: Sequence[str], setups: Sequence[EngineConfig]) -> tupl
     )
 
 
+def distinct_by_engine(names: Sequence[str], setups: Sequence[EngineConfig]) -> tuple[str, ...]:
+    """Return the names, with the engine as `--engine` takes it if there are several. Printable."""
+    engines = [sanitize(setup.engine_option or setup.engine) for setup in setups]
+    is_one = len(set(engines)) < 2
+    return tuple(name if is_one else f"{name}, {engine}" for name, engine in zip(names, engines, strict=True))
+
+
 def row_labels(subjects: Sequence[Subject]) -> tuple[str, ...]:
     """Return labels of rows below a table: only the quant if the model is the same. Printable."""
     is_one = len(set(model_names(subjects))) == 1
