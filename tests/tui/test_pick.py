@@ -97,6 +97,10 @@ def test_the_decision_opens_at_the_pick_and_enter_at_the_quant(app: App, drive: 
         assert "llama-server -m /cache/small-q4_k_m.gguf" in await press(app, pilot, "P")
         words = await press(app, pilot, "escape", "enter")
         assert "llama-server -m /cache/small-q8_0.gguf" in words
+        await press(app, pilot, "escape", "P", "y")
+        assert "small-q4_k_m.gguf" in app.clipboard
+        await press(app, pilot, "j", "y")
+        assert "small-q8_0.gguf" in app.clipboard
 
     drive(app, steps)
 
