@@ -53,6 +53,8 @@ class Presenter(abc.ABC):
     """Differences between runs besides file, config and environment, by topic."""
     no_answer: ClassVar[str] = "done"
     """Shown for a run that completed without an answer."""
+    measures: ClassVar[str] = "measure"
+    """What it does once the model is loaded, in at most 22 characters."""
 
     @property
     def has_figures(self) -> bool:

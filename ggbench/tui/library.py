@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
+from ggbench.decisions.pick.wording import candidate_name, disturbed_text
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.catalog import Catalog
@@ -25,6 +26,7 @@ from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import kv_name
 from ggbench.show.plan import WHOLE_TRAINING
 from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.stats.speed_estimate import SpeedBasis
 from ggbench.text import sanitize, shorten_middle
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
@@ -44,15 +46,19 @@ _MOST_TITLE = 32
 """Characters of a model's name above its quants, which leave room for the state of its plan at 80 columns."""
 Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
 """Models, each with the QUANT arguments to use."""
-BASES = {
-    "measured": "from runs",
-    "forecast": "from a forecast",
-    "profile": "from a profile",
-    "other runs": "from other models' runs",
-    "published": "from others' runs",
-    "relatives": "from others' runs on similar devices",
+_BASES: Mapping[SpeedBasis, str] = {
+    "forecast": "a forecast",
+    "profile": "a profile",
+    "published": "others' runs",
+    "relatives": "others' runs on similar devices",
+    "one user": "the speed of one user",
     "bound": "the bandwidth limit",
 }
+
+
+def speed_from(basis: SpeedBasis, source: str) -> str:
+    """Return what a speed is from: `run 12`, `runs of its other quants`, `a profile`. Printable."""
+    return _BASES.get(basis) or sanitize(source.partition(" reach")[0])  # without the share of the bandwidth
 
 
 class QuantRow(msgspec.Struct, frozen=True):
@@ -81,6 +87,15 @@ class QuantRow(msgspec.Struct, frozen=True):
     def title(self) -> str:
         """Name in the table; printable."""
         return self.label or sanitize(self.plan.quant)
+
+    @property
+    def speed_note(self) -> str:
+        """What the speed is from, or what a disturbed run says instead; empty for a bound. Printable."""
+        speed, disturbed = self.candidate.speed, disturbed_text(self.candidate)
+        if disturbed or speed is None or speed.is_bound:
+            return disturbed
+        how = "measured by" if speed.basis == "measured" else "estimated from"
+        return f"tok/s {how} {speed_from(speed.basis, speed.source)}"
 
     def is_called(self, name: str) -> bool:
         """Return whether the name, in any case, is its QUANT argument, its quant or its file's name."""
@@ -194,7 +209,7 @@ def _file(row: QuantRow) -> str:
 
 def _basis(row: QuantRow) -> str:
     speed = row.candidate.speed
-    return UNKNOWN if speed is None else BASES[speed.basis].removeprefix("from ")
+    return UNKNOWN if speed is None else speed_from(speed.basis, speed.source)
 
 
 def _bytes(name: str, header: str, width: int = 9) -> QuantColumn:
@@ -222,7 +237,7 @@ _BY_WORTH = (
     QuantColumn("turn", "turn s", _turn, _turn_value, width=6, style=_speed_style),
     QuantColumn("bpw", "BPW", lambda row: format_number(row.plan.bpw), lambda row: row.plan.bpw, width=5),
     QuantColumn("interval", "95 % tok/s", _speed_interval, _speed_value, width=11),
-    QuantColumn("basis", "speed from", _basis, _basis, width=20),
+    QuantColumn("basis", "speed from", _basis, _basis, width=25),
     _bytes("device_weight_bytes", "weights"),
     _bytes("device_kv_bytes", "KV"),
     _bytes("compute_bytes", "compute"),
@@ -398,7 +413,6 @@ class Library:
     def reason(self) -> str:
         """Return the pick and its reason in a sentence; empty until it is made."""
         from ggbench.decisions.pick.sentences import headline, reason
-        from ggbench.decisions.pick.wording import candidate_name
 
         if self.pick is None:
             return ""

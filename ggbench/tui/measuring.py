@@ -20,7 +20,8 @@ from ggbench.files import replace_file
 from ggbench.models.reference import parse_model
 from ggbench.plugins import plugin_names
 from ggbench.show import FITS_NOT
-from ggbench.tui.library import BASES, QuantRow, Selection
+from ggbench.text import in_words
+from ggbench.tui.library import QuantRow, Selection, speed_from
 from ggbench.units import counted, format_bytes, format_count, format_duration, format_duration_range
 
 if TYPE_CHECKING:
@@ -206,13 +207,13 @@ class RunRequest(msgspec.Struct, frozen=True):
             if within_s is None:
                 return "time unknown"
             return f"about {format_duration(within_s * chosen.n_runs)} to measure"
-        bases = ", ".join(dict.fromkeys(BASES.get(basis, "the bandwidth limit") for *_, basis in known))
+        bases = in_words(list(dict.fromkeys(basis or "the bandwidth limit" for *_, basis in known)))
         least_s, most_s = (sum(each) for each in list(zip(*known, strict=True))[:2])
         is_least = len(known) < chosen.n_runs or not all(basis for *_, basis in known) or not math.isfinite(most_s)
         prompts = ", and the prompts" if max(start for start, _ in decodes) > 512 else ""
         if is_least:
-            return f"at least {format_duration(least_s)} ({bases}){prompts}"
-        return f"about {format_duration_range(least_s, most_s)} ({bases}){prompts}"
+            return f"at least {format_duration(least_s)} (from {bases}){prompts}"
+        return f"about {format_duration_range(least_s, most_s)} (from {bases}){prompts}"
 
     def _latest(self, past: PastRuns) -> str:
         runs = past.get(self.experiment.kind, ())
@@ -277,4 +278,5 @@ def _known_times(chosen: Chosen, decodes: Sequence[tuple[int, int]]) -> Iterator
             continue
         slow, fast = expected.tok_s_ci95
         bound = 1e3 / float(line.ms(row.plan.n_ctx))
-        yield seconds * bound / fast, seconds * bound / slow if slow > 0 else math.inf, expected.speed_basis
+        basis = speed_from(expected.speed_basis, expected.basis)
+        yield seconds * bound / fast, seconds * bound / slow if slow > 0 else math.inf, basis

@@ -27,6 +27,8 @@ from ggbench.show.presenter import presenter_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.work_queue import WorkItem, WorkQueue, WorkState
 
+_MOST_PLOTTED = 12
+"""Jobs whose samples are kept for the plot: more curves cannot be told apart."""
 _NOTIFY_EVERY_S = 1.0
 """Minimum time between notices of only more tokens, or of progress in the same work."""
 
@@ -66,6 +68,7 @@ class RunQueue(WorkQueue[QueueItem]):
         self._show_download, self._is_downloading = show_download, False
         self._open_store, self._run_context = open_store, run_context
         self._jobs: dict[int, Job] = {}
+        """Those that have not started."""
         self._cancel = threading.Event()
         """Cancels the running job; each job has its own."""
         self._left_as = WorkState.CANCELLED
@@ -77,7 +80,7 @@ class RunQueue(WorkQueue[QueueItem]):
         self.live: LiveJob | None = None
         """The running job, or else the last one."""
         self.plotted: tuple[LiveJob, ...] = ()
-        """All jobs with something to plot, in running order, including the current one."""
+        """The latest jobs with something to plot, in running order, including the current one."""
         self.store_error: StoreError | None = None
         """Why the last run is not stored, or only in part; None if it is stored."""
         self.revision = 0
@@ -112,6 +115,7 @@ class RunQueue(WorkQueue[QueueItem]):
             item = self._items[item_id]
             if item.state is WorkState.WAITING:
                 self._items[item_id] = replace(item, state=WorkState.CANCELLED, reason="removed from the queue")
+                del self._jobs[item_id]
         self._report()
 
     def cancel(self) -> None:
@@ -122,6 +126,7 @@ class RunQueue(WorkQueue[QueueItem]):
                     self._items[item.id] = replace(
                         item, state=WorkState.CANCELLED, reason="cancelled before it started"
                     )
+                    del self._jobs[item.id]
         self._leave(WorkState.CANCELLED)
         self._report()
 
@@ -163,7 +168,7 @@ class RunQueue(WorkQueue[QueueItem]):
                 self._context = None
 
     def _run(self, item: QueueItem, store: Store | None) -> None:
-        job = self._jobs[item.id]
+        job = self._jobs.pop(item.id)  # with the headers of its files, which take several MB
         live = self.live = LiveJob(item.id, is_twin=job.target.provenance == "twin", settings=job.settings)
         self._report()
         context = replace(self._run_context(store, job.experiment), cancel=self._cancel)
@@ -205,7 +210,7 @@ class RunQueue(WorkQueue[QueueItem]):
 
     def _plot(self, live: LiveJob) -> None:
         if live not in self.plotted:
-            self.plotted = (*self.plotted, live)
+            self.plotted = (*self.plotted, live)[-_MOST_PLOTTED:]
 
     def _set_state(self, item_id: int, state: WorkState) -> None:
         """Report a new state at once, and progress in the same state at most once a second."""

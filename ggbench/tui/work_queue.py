@@ -33,16 +33,16 @@ _RATE_OVER_S = 5.0
 
 
 class WorkState(enum.StrEnum):
-    """An item's state; the last five are final."""
+    """An item's state, in words for people; the last five are final."""
 
     WAITING = "waiting"
     DOWNLOADING = "downloading"
     PREPARING = "preparing"
-    LOADING = "loading"
-    PROMPT = "prompt"
+    LOADING = "loading the model"
+    PROMPT = "reading a prompt"
     DECODING = "decoding"
-    SEARCHING = "searching"
-    SCORING = "scoring"
+    SEARCHING = "measuring"
+    SCORING = "scoring the text"
     DONE = "done"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -292,6 +292,7 @@ class PullQueue(WorkQueue[PullItem]):
             self._completed.append(f"{item.model} {item.quant}")
             total_bytes = self._items[item.id].total_bytes
             self._update(item.id, state=WorkState.DONE, reason="", path=path, done_bytes=total_bytes)
+            del self._targets[item.id]  # it has a header, which may take several MB
 
     def _follow(self, item_id: int) -> Callable[[int, int], None]:
         """Return the progress callback of one download; it raises CancelledError once the download is stopped."""

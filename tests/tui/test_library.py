@@ -197,6 +197,26 @@ def test_how_a_number_is_known_is_seen(app: App, planner: FakePlanner, drive: Dr
     drive(app, steps)
 
 
+def test_the_quant_at_the_cursor_says_what_its_speed_is_from(app: App, planner: FakePlanner, drive: Drive) -> None:
+    """A run elsewhere in the context gives an estimate that names it; a disturbed run is shown beside what decides."""
+    row = plan_row("x", "q8_0", BUDGET)
+    elsewhere = msgspec.structs.replace(
+        turn_of(12.3), basis="other runs", source="run 3 reached 41 % of the bound (1 model)"
+    )
+    planner.rows_of["small-0.6b"] = [
+        planned("elsewhere", row, speed=elsewhere),
+        planned("there", row, speed=turn_of(9.0), disturbed=turn_of(7.0)),
+    ]
+
+    async def steps(app: App, pilot: Page) -> None:
+        words = await press(app, pilot, "enter", "ctrl+home")
+        words += await press(app, pilot, "ctrl+end")
+        assert "GiB left; tok/s estimated from run 3" in words
+        assert "GiB left; ! 7.0 ±0.4 tok/s (run 2), disturbed" in words
+
+    drive(app, steps, WIDE)
+
+
 @pytest.mark.parametrize(("width", "last"), [(80, "file"), (120, "size"), (200, "KV")])
 def test_a_wider_table_has_more_columns(app: App, drive: Drive, width: int, last: str) -> None:
     async def steps(app: App, pilot: Page) -> None:
@@ -557,10 +577,10 @@ def test_what_a_decode_takes_is_said_before_it_starts(
         assert "Measure q8_0" in words
         took = re.search(r"about (\d+:\d+)–(\d+:\d+:\d+) \((.*?)\)", words)
         assert took is not None
-        assert took[3] == "from other models' runs"
+        assert took[3] == "from run 1"
         assert "MiB of memory at n_ctx 256, of 21.0 GiB" in words
         words = in_dialog(await press(app, pilot, *["down"] * 3, *"0,4k"))
-        assert "(from other models' runs), and the prompts" in words
+        assert "(from run 1), and the prompts" in words
         assert "n_ctx 4,352" in words
         await press(app, pilot, "escape", "b")
         assert asked == []

@@ -1,5 +1,6 @@
 """A pick in the TUI: what is needed, what to run and why, and what becomes of the choice."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ggbench.tui.screens.library import LibraryScreen
 from tests.fakes.candidates import candidate
 from tests.fakes.driving import check_snapshot, press, settle, words_of
 from tests.fakes.library import FakePlanner, local
+from tests.fakes.watched import WAIT_S
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -95,6 +97,54 @@ def test_the_decision_opens_at_the_pick_and_enter_at_the_quant(app: App, drive: 
         assert "llama-server -m /cache/small-q4_k_m.gguf" in await press(app, pilot, "P")
         words = await press(app, pilot, "escape", "enter")
         assert "llama-server -m /cache/small-q8_0.gguf" in words
+        await press(app, pilot, "escape", "P", "y")
+        assert "small-q4_k_m.gguf" in app.clipboard
+        await press(app, pilot, "j", "y")
+        assert "small-q8_0.gguf" in app.clipboard
+
+    drive(app, steps)
+
+
+def test_a_quant_that_another_outdoes_opens_at_itself(app: App, drive: Drive, planner: FakePlanner) -> None:
+    outdone = published("q3_k_s", loss=0.3, tok_s=29.0, gib=3.0, n_ctx=32768)
+    planner.rows_of["small-0.6b"] = (*CANDIDATES, outdone)
+
+    async def steps(app: App, pilot: Page) -> None:
+        words = await press(app, pilot, "tab", "ctrl+end", "enter")
+        assert "llama-server -m /cache/small-q3_k_s.gguf" in words
+        assert "dominated" in words
+        assert "dominated" not in await press(app, pilot, "escape", "P")
+
+    drive(app, steps)
+
+
+def test_a_decision_asked_for_too_early_opens_when_it_is_made(app: App, drive: Drive, planner: FakePlanner) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        planner.held = {"small-0.6b"}
+        await pilot.press("greater_than_sign")
+        await asyncio.to_thread(planner.reached.wait, WAIT_S)
+        await pilot.press("P")
+        assert shown(app) == "LibraryScreen"
+        assert "the decision opens when it is made" in words_of(app)
+        planner.opened.set()
+        await settle(app, pilot)
+        assert shown(app) == "PickScreen"
+        assert "small-0.6b for chat, 16,384 tokens" in words_of(app)
+        assert "the decision opens" not in await press(app, pilot, "escape")
+
+    drive(app, steps)
+
+
+def test_a_decision_asked_for_is_not_opened_for_another_model(app: App, drive: Drive, planner: FakePlanner) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        planner.held = {"small-0.6b"}
+        await pilot.press("greater_than_sign")
+        await asyncio.to_thread(planner.reached.wait, WAIT_S)
+        await pilot.press("P", "j")
+        planner.opened.set()
+        await settle(app, pilot)
+        assert shown(app) == "LibraryScreen"
+        assert "unpublished-1b · 8 quants" in words_of(app)
 
     drive(app, steps)
 
@@ -111,6 +161,7 @@ def test_a_context_beyond_training_is_capped_in_the_commands_and_the_dialog(
         assert "-c 2048 " in words
         assert "trained with contexts of up to 2,048 tokens, fewer than 8,192" in words
         await press(app, pilot, "escape")
+        assert "q8_0 at n_ctx 2,048* of 8,192: " in words_of(app)
         assert "Capped" not in await press(app, pilot, "b")
         words = " ".join((await press(app, pilot, "ctrl+r")).replace("│", " ").split())
         assert "--n-gen 2,023" in words
@@ -180,6 +231,8 @@ def test_a_downloaded_file_and_a_run_renew_an_open_pick(
         app._screens["library"].post_message(ModelsChanged())
         await settle(app, pilot)
         assert planner.n_forgotten == 1
+        assert app.screen.query_one(DataTable).cursor_row == cursor
+        assert " here " in words_of(app)
         await press(app, pilot, "y")
         assert app.clipboard.startswith("llama-server -m /cache/")
         await press(app, pilot, "2")

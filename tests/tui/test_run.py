@@ -16,6 +16,7 @@ from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target
+from ggbench.runs.progress import Working
 from ggbench.runs.store.database import Store
 from ggbench.show.figures import LatencyLine, latency_figure
 from ggbench.stats.decode_timing import DecodeLimit
@@ -23,7 +24,7 @@ from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, queue_lines
+from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, number_lines, queue_lines
 from ggbench.tui.work_queue import WorkState
 from tests.fakes.driving import settle
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
@@ -102,6 +103,9 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         (series,) = host.screen.query_one(CurvesPlot).figures[0].curves
         assert len(series.x) == 200
         assert series.limit is not None
+        numbers = host.screen.query_one("#numbers", Lines)
+        assert numbers.lines[0] == "decoding"
+        assert numbers.lines[1].startswith("then: decode of ")
         gate.opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
         first, second, third = lines_of(host)
@@ -201,6 +205,38 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
         assert "Text" not in keys_of(host)
 
     drive(FakeServices(tmp_path, [small_context]), steps)
+
+
+def test_a_line_that_the_window_cuts_is_shown_below_the_queue(target: Target, tmp_path: Path) -> None:
+    async def steps(host: Host, pilot: Pilot[None]) -> None:
+        host.run_queue.add(searches([target], LlamaConfig(n_ctx=4096)))
+        await reach(host, pilot, lambda queue: not queue.is_busy)
+        assert len(lines_of(host)[0]) > 60
+        assert str(host.screen.query_one("#reason", Static).content) == lines_of(host)[0]
+
+    drive(FakeServices(tmp_path, [small_context]), steps, (60, 30))
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "working", "lines"),
+    [
+        ("decode", WorkState.PREPARING, Working("download", 1e6, 2e6), ["downloading the file", "then: load the model"]),
+        ("quality", WorkState.LOADING, Working("load", 0.5, 1.0), ["loading the model", "then: score the text"]),
+        ("decode", WorkState.PROMPT, None, ["reading a prompt", "then: decode token by token"]),
+        ("tune", WorkState.SEARCHING, Working("probe", text="calibrating"), ["measuring", "then: maxctx of q8_0"]),
+    ],
+)
+def test_a_run_says_what_it_does_and_what_comes_next(
+    kind: str, state: WorkState, working: Working | None, lines: list[str]
+) -> None:
+    live, subject = LiveJob(0), Subject(model="small", quant="q8_0", source="file")
+    if working is not None:
+        live.take(working)
+    item, following = QueueItem(subject, kind, id=0, state=state), QueueItem(subject, "maxctx", id=1)
+    shown = number_lines(live, item, following, paused=False)
+    assert shown[:2] == lines
+    assert ("calibrating" in shown) is (kind == "tune")
+    assert number_lines(live, item, paused=True)[0] == f"paused, {lines[0]}"
 
 
 def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_the_grid_fills_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServic
         shown = await press(app, pilot, "2")
         assert "input 512, batch 4" in shown
         assert "   input    b1    b4" in shown
-        assert " 512  13.1     …" in shown
+        assert " 512  13.1   now" in shown
         assert "W, B" not in shown
         figures = app.screen.query_one(CurvesPlot).figures
         assert [figure.key for figure in figures] == ["speed-b1", "speed-b4", "latency"]
@@ -113,7 +113,7 @@ def test_what_did_not_run_is_marked() -> None:
     failed = CaseEnded(Case(1, 512, 8), Outcome.OUT_OF_MEMORY, "no room")
     lines = PRESENTER.live_lines(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
     assert lines == (
-        "input 1, batch 1", "   input    b1    b4", "       1     …     ·", "     512     ✗  ~2.0",
+        "input 1, batch 1", "   input    b1    b4", "       1   now     ·", "     512     ✗  ~2.0",
         "~ forecast, and skipped", "tok/s as Qwen2.5 counts",
     )  # fmt: skip
     assert figures_of(["speed"], [plotted(SpeedCase(skipped))]) == ()

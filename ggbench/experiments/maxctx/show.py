@@ -88,6 +88,7 @@ class MaxctxPresenter(Presenter):
     kind: ClassVar[str] = "maxctx"
     title: ClassVar[str] = "largest context"
     documents: ClassVar[RunDocuments] = DOCUMENTS
+    measures: ClassVar[str] = "try contexts"
     live_view: ClassVar[LiveView] = "bracket"
     has_samples: ClassVar[bool] = False
 

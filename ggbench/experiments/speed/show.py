@@ -55,7 +55,7 @@ _INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
 _SLOW = 0.1
 """Tokens/s below which a forecast has one digit, to fit its cell."""
 
-_WAITING, _RUNNING, _FAILED, _FORECAST = "·", "…", "✗", "~"
+_WAITING, _RUNNING, _FAILED, _FORECAST = "·", "now", "✗", "~"
 
 _FEW_STEPS = "A dash: too few timed steps for W and B; use a larger -n."
 
@@ -69,6 +69,7 @@ class SpeedPresenter(Presenter):
     kind: ClassVar[str] = "speed"
     title: ClassVar[str] = "speed"
     documents: ClassVar[RunDocuments] = DOCUMENTS
+    measures: ClassVar[str] = "time each case"
     has_line: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (SpeedCase,)
     no_answer: ClassVar[str] = "no case was measured"

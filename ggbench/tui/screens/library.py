@@ -83,7 +83,7 @@ class LibraryScreen(StartScreen):
         """Outcome of the last key; cleared after a few seconds."""
         self._notice_timer: Timer | None = None
         self._offered = False, False, False
-        """Whether there are quants, any to download, and a pick: redrawing the footer is expensive."""
+        """Whether there are quants, any to download, and a model: redrawing the footer is expensive."""
 
     def compose(self) -> ComposeResult:
         yield NeedsBar(id="needs")
@@ -116,7 +116,7 @@ class LibraryScreen(StartScreen):
         if isinstance(self.focused, Input):
             return action in ("leave", "other_part")
         if action == "pick":
-            return library.pick is not None
+            return library.entry is not None
         if action == "pull":
             return library.can_pull
         if action == "reset_options":
@@ -180,7 +180,7 @@ class LibraryScreen(StartScreen):
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         if task in ("plan", "machine"):
-            self.is_planning = False
+            self.is_planning, self.when_planned = False, None
             if self.decision is not None:
                 self.decision.show_failure(error)
         if task == "search" and not self._left.show_failure():
@@ -195,6 +195,7 @@ class LibraryScreen(StartScreen):
         """Plan a model when it is highlighted or, if it needs the network, when it is entered."""
         is_wanted = message.entered or not message.entry.needs_network
         if is_wanted and self.library.choose(message.entry):
+            self.when_planned = None
             self._table.start_over()
             self.replan()
         if message.entered:
@@ -205,7 +206,8 @@ class LibraryScreen(StartScreen):
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
         chosen = self.chosen
-        self.query_one(MemoryBar).shown = None if chosen is None else (chosen.title, chosen.plan)
+        shown = None if chosen is None else (chosen.title, chosen.plan, chosen.speed_note)
+        self.query_one(MemoryBar).shown = shown
 
     @on(DataTable.RowSelected, "#quants")
     def _open_pick(self) -> None:
@@ -311,7 +313,7 @@ class LibraryScreen(StartScreen):
         self._show_memory()
         self.show_status()
         library = self.library
-        offered = bool(library.rows), library.can_pull, library.pick is not None
+        offered = bool(library.rows), library.can_pull, library.entry is not None
         if offered != self._offered:
             self._offered = offered
             self.refresh_bindings()

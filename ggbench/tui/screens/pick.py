@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ggbench.decisions.pick.run_commands import RunCommands
 
 
-_COLUMNS = ("quant", "fits", "tok_s", "n_ctx", "kld", "turn", "left_bytes", "file", "interval", "needed_bytes")
+_COLUMNS = ("quant", "fits", "tok_s", "n_ctx", "kld", "file", "turn", "left_bytes", "interval", "needed_bytes")
 """Keys of the columns beside the label."""
 _MAX_CHANGES = 3
 _TALL = 14
@@ -54,6 +54,8 @@ class PickTask(msgspec.Struct, frozen=True):
     budget: Budget
     edit_needs: Callable[[], object]
     """Ask for other needs, which leads to another pick."""
+    row_of: Callable[[Candidate, bool | None], QuantRow]
+    """Return the Library's row of a candidate that meets the needs, misses one, or is unknown to."""
     measure: Callable[[Candidate], None]
     pull: Callable[[Candidate], None]
 
@@ -81,8 +83,8 @@ class PickScreen(Screen[None]):
     AUTO_FOCUS = "#candidates"
     HELP = (
         "What to run, and why. The table has the pick, the alternatives, and all others that no candidate"
-        " dominates, with the marks of the Library. The plot has those that miss no need: ★ is the pick, • is not"
-        " dominated, · is, and ↑ loses at least that."
+        " dominates, with the marks of the Library; the commands are of the row at the cursor. The plot has those that"
+        " miss no need: ★ is the pick, • is not dominated, · is, and ↑ loses at least that."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "show_all", "All commands", show=False, tooltip="Show every way to run the row at the cursor"),
@@ -159,7 +161,11 @@ class PickScreen(Screen[None]):
         self._leave_with(self._asked.measure)
 
     def show_progress(self) -> None:
-        self.query_one("#headline", Static).update("picking…")
+        """Say that another pick is being made; until then there are no commands to copy."""
+        self._keep_cursor()
+        self._rows = []
+        self.query_one("#headline", Static).update("picking again: the quants are being planned")
+        self._show_commands()
 
     def show_failure(self, error: GgbenchError) -> None:
         self.query_one("#headline", Static).update("")
@@ -192,11 +198,24 @@ class PickScreen(Screen[None]):
             self.app.pop_screen()
             start(candidate)
 
+    def _keep_cursor(self) -> None:
+        """Keep the candidate at the cursor for the next pick; a cursor at the pick goes to the next one."""
+        candidate, best = self._candidate, self._pick.recommended
+        if candidate is not None:
+            is_pick = best is not None and candidate.name == best.candidate.name
+            self._cursor = None if is_pick else candidate.name
+
     def show(self, pick: Pick) -> None:
+        self._keep_cursor()
         self._pick = pick
         where = sanitize(short_device(self._asked.budget.device))
         self.query_one("#title", Static).update(f"{self._asked.title} for {needs_in_brief(pick.needs)} on {where}")
-        rest = [("", each) for label, each in pick.unlisted if pick.recommended is None or not label]
+        is_short = pick.recommended is not None
+        rest = [
+            (label if is_short else "", each)
+            for label, each in pick.unlisted
+            if not (label and is_short) or each.candidate.name == self._cursor
+        ]
         self._rows = [*pick.listed, *rest]
         self.query_one(StatusMessage).show()
         self.query_one("#headline", Static).update(headline(pick))
@@ -209,7 +228,7 @@ class PickScreen(Screen[None]):
         table.clear(columns=True)
         table.add_columns("", *(Text(column.header, justify=side_of(column)) for column in columns))
         for label, checked in self._rows:
-            row = QuantRow(checked.candidate, meets=checked.meets)
+            row = self._asked.row_of(checked.candidate, checked.meets)
             cells = (Text(column.text(row), style_of(column, row), justify=side_of(column)) for column in columns)
             table.add_row(Text(label, "dim" if checked.meets is False else ""), *cells)
             if checked.candidate.name == self._cursor:

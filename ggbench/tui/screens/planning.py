@@ -7,7 +7,7 @@ earlier ones are dropped.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -55,6 +55,8 @@ class PlanScreen(TaskScreen):
         self.is_planning = False
         self.pick_screen: PickScreen | None = None
         """The last screen that showed the whole pick."""
+        self.when_planned: Callable[[], None] | None = None
+        """What a key asked for before the pick was made; called once it is, if this screen is still shown."""
         self._is_draw_due = False
         self._is_stale = False
         """Whether a run was stored or a file downloaded since the plan, while another mode was shown."""
@@ -201,6 +203,9 @@ class PlanScreen(TaskScreen):
         def take(step: Checked | tuple[Pick, Sequence[Checked]] | None) -> None:
             if step is None:  # the end
                 self.is_planning = False
+                wanted, self.when_planned = self.when_planned, None
+                if wanted is not None and self.is_current:
+                    self.call_later(wanted)
             elif isinstance(step, Checked):
                 library.add(step)
             else:

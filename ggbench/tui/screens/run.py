@@ -222,22 +222,25 @@ class RunScreen(Screen[None]):
             runs = [job.plotted(name, dimmed=job is not live) for job, name in zip(plotted, names, strict=True)]
             view.show(figures_of([item.kind], runs))
             view.visible = not view.figure.is_empty  # which has no scale
-        self.query_one("#numbers", Lines).lines = tuple(number_lines(live, item, paused=paused))
+        following = next((each for each in items if each.state is WorkState.WAITING), None)
+        self.query_one("#numbers", Lines).lines = tuple(number_lines(live, item, following, paused=paused))
         if self.has_class("-text"):
             self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)
 
     @on(OptionList.OptionHighlighted, "#queue")
     def _show_reason(self) -> None:
-        """Show why the run is not stored or, if it is, the full reason of the chosen job."""
+        """Show why the run is not stored or, if it is, the reason of the chosen job, or its line if that is cut."""
         reason, error, chosen = self.query_one("#reason", Static), self._queue.store_error, self._chosen
-        text = ""
+        text, is_problem = self.query_one(QueueList).cut_line, True
         if error is not None:
             text = f"! not stored: {error.message}; {error.hint}"
         elif chosen is not None and chosen.state is WorkState.FAILED:
             text = f"✗ {chosen.reason}"
+        else:
+            is_problem = False
         if text != self._reason:
             self._reason = text
-            reason.set_class(bool(text), "-shown")
+            reason.set_class(bool(text), "-shown").set_class(is_problem, "-problem")
             reason.update(Text(sanitize(text)))
         self._show_keys()
 

@@ -6,6 +6,7 @@ Downloads above 1 GB, and searches that may fill the memory, ask first; nothing 
 from __future__ import annotations
 
 import contextlib
+import functools
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from ggbench.text import sanitize
 from ggbench.tui.host import host_of
 from ggbench.tui.library import QuantRow, Selection
 from ggbench.tui.measuring import RunRequest
+from ggbench.tui.model_list import Section
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.planning import PlanScreen
 from ggbench.units import counted, format_bytes
@@ -110,12 +112,19 @@ class StartScreen(PlanScreen):
             self.find_targets(None, selection)
 
     def action_pick(self, at: QuantRow | None = None) -> None:
-        """Show the whole decision, with the cursor on the pick or on another quant that is listed."""
+        """Show the whole decision, with the cursor on the pick or on another quant; if it is being made, when it is."""
         from ggbench.tui.screens.pick import PickScreen, PickTask
 
         library, budget = self.library, self.budget
         entry, made = library.entry, library.pick
-        if entry is None or made is None or budget is None:
+        if entry is None:
+            return
+        if made is None or budget is None or self.is_planning:
+            if entry.section is Section.SERVERS:
+                self.show_notice("a server chooses how its models run, so there is no decision; b measures one")
+            elif not entry.reason:  # which is shown above the quants
+                self.when_planned = functools.partial(self.action_pick, at)
+                self.show_notice("the quants are being planned; the decision opens when it is made")
             return
 
         def measure(candidate: Candidate) -> None:
@@ -126,7 +135,8 @@ class StartScreen(PlanScreen):
             if (file := candidate.to_run) is not None:  # for a twin, its published file
                 self.find_targets(None, [(file.model, (file.quant,))])
 
-        task = PickTask(entry.title, budget, self.action_edit_needs, measure, pull)
+        self.show_notice("")
+        task = PickTask(entry.title, budget, self.action_edit_needs, library.row_of, measure, pull)
         self.pick_screen = PickScreen(task, made, None if at is None else at.candidate.name)
         self.app.push_screen(self.pick_screen)
 

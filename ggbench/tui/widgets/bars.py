@@ -21,7 +21,7 @@ from textual.widgets import Input, Static
 from ggbench.errors import GgbenchError
 from ggbench.machine.records import MachineReading
 from ggbench.show.names import short_device
-from ggbench.show.plan import PART_LABELS, fit_text
+from ggbench.show.plan import PART_LABELS, WHOLE_TRAINING, fit_text, longest_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
 from ggbench.text import sanitize, shorten
 from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
@@ -250,26 +250,33 @@ class BarPart(msgspec.Struct, frozen=True):
 class MemoryBar(Widget):
     """Three lines: the plan, the bar and its legend. Each part has its own character, so colour is not needed."""
 
-    shown: reactive[tuple[str, PlanRow] | None] = reactive(None)
-    """A quant with its plan; None if none is chosen."""
+    shown: reactive[tuple[str, PlanRow, str] | None] = reactive(None)
+    """A quant with its plan, and what its speed is from if there is room; None if none is chosen."""
 
     def render(self) -> RenderResult:
         if self.shown is None or not self.size.width:
             return ""
-        name, row = self.shown
+        name, row, note = self.shown
         width = self.size.width
         if row.n_ctx is None or row.weight_bytes is None:
             return Text(sanitize(row.reason) or "its size is unknown", overflow="fold")
         parts = memory_parts(row)
-        title = Text(
-            f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}{_remedy(row)}",
-            no_wrap=True,
-            overflow="ellipsis",
-        )
+        plan = f"{sanitize(name)} at n_ctx {_n_ctx_text(row, row.n_ctx)}: {fit_text(row)}{_remedy(row)}"
+        plan += f"; {note}" if note and len(plan) + len(note) + 2 <= width else ""
+        title = Text(plan, no_wrap=True, overflow="ellipsis")
         bar = Text(no_wrap=True)
         for part, cells in zip(parts, stack_widths(parts, width), strict=True):
             bar.append(part.glyph * cells, style=part.colour)
         return Group(title, bar, _legend(parts, width))
+
+
+def _n_ctx_text(row: PlanRow, n_ctx: int) -> str:
+    """Return `8,192`; `2,048* of 8,192` if it fits and the model was trained for less, of which llama-server uses no
+    more.
+    """
+    used = row.used_of(n_ctx)
+    is_more = used < n_ctx and row.fits is not False
+    return f"{format_count(used)}{WHOLE_TRAINING} of {format_count(n_ctx)}" if is_more else format_count(n_ctx)
 
 
 def _remedy(row: PlanRow) -> str:
@@ -277,7 +284,7 @@ def _remedy(row: PlanRow) -> str:
     if row.fits is not False:
         return ""
     cache = f"KV {row.fits_with.type_k}" if row.fits_with else ""
-    n_ctx = f"n_ctx {format_count(row.planned_n_ctx)}" if row.planned_n_ctx else ""
+    n_ctx = f"n_ctx {longest_text(row)}" if row.planned_n_ctx else ""
     remedies = " or ".join(filter(None, (cache, n_ctx)))
     return f"; fits with {remedies}" if remedies else ""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.reactive import reactive
@@ -14,7 +16,7 @@ from textual.widgets import OptionList
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.maxctx.record import BracketEnds, MaxctxResult, Probe, Question
-from ggbench.runs.progress import Stage
+from ggbench.runs.progress import Stage, Working
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
@@ -62,6 +64,13 @@ class QueueList(OptionList):
         self._shown: list[str] = []
         self._followed: int | None = None
         """Index of the followed job."""
+
+    @property
+    def cut_line(self) -> str:
+        """The whole line at the cursor if the window is too narrow for it, else empty."""
+        row = self.highlighted
+        line = self._shown[row] if row is not None and row < len(self._shown) else ""
+        return line if cell_len(line) > self.size.width - 2 else ""
 
     def show(self, items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> None:
         """Update the lines; `letters` are the plot's, by item id."""
@@ -136,10 +145,46 @@ class Lines(Widget):
         return Text("\n".join(self.lines), no_wrap=True)
 
 
-def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
-    """Return the state of the job, in lines of up to 28 characters: progress, speed, W and B, and buffers by device."""
+_NOW: Mapping[Stage, str] = {"download": "downloading the file", "write": "writing the twin"}
+_LAST_OF_QUEUE = "the end of the queue"
+_DETAILED: Collection[Stage] = ("probe", "decode")
+"""Stages whose text says more than the state does."""
+_MOST_DETAILS = 3
+
+
+def _phase_lines(live: LiveJob, item: QueueItem, following: QueueItem | None, *, paused: bool) -> list[str]:
+    """Return what the job does and what comes next: `loading the model`, `then: decode token by token`."""
+    state, presenter, question, now = item.state, presenter_of(item.kind), live.question, item.state.value
+    if state.is_over:
+        return [now]
+    if live.working is not None:
+        now = _NOW.get(live.working.stage, now)
+    if question is not None:
+        now = f"{'decoding at' if question.is_proof else 'allocating'} {format_count(question.n_ctx)}"
+    if state is WorkState.PREPARING:
+        then = "load the model"
+    elif state is WorkState.LOADING or (state is WorkState.PROMPT and presenter.has_line and presenter.has_samples):
+        then = presenter.measures
+    elif following is not None:
+        then = f"{following.kind} of {following.subject.quant}"
+    else:
+        then = _LAST_OF_QUEUE
+    return [f"paused, {now}" if paused else now, shorten(f"then: {then}", _WIDTH)]
+
+
+def _detail_lines(working: Working | None) -> list[str]:
+    """Return what the work in progress says of itself, unless a live view shows it."""
+    if working is None or working.stage not in _DETAILED or working.subject is not None:
+        return []
+    return textwrap.wrap(sanitize(working.text), _WIDTH)[:_MOST_DETAILS]
+
+
+def number_lines(live: LiveJob, item: QueueItem, following: QueueItem | None = None, *, paused: bool) -> list[str]:
+    """Return the state of the job, in lines of up to 28 characters: its phase and what comes next (`following` is the
+    next in the queue), progress, speed, W and B, and buffers by device.
+    """
     numbers, state, working, presenter = live.numbers(), item.state, live.working, presenter_of(item.kind)
-    lines = [f"paused ({state.value})" if paused and not state.is_over else state.value]
+    lines = _phase_lines(live, item, following, paused=paused)
     share = live.share
     if share is None and live.n_total:
         share = numbers.n_done / live.n_total
@@ -158,6 +203,7 @@ def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
             is_known = math.isfinite(most_s)
             left = format_duration_range(least_s, most_s) if is_known else f"at least {format_duration(least_s)}"
             lines.append(f"{left} left")
+    lines += _detail_lines(working)
     found = None if item.run is None else QuantSummary.of([item.run])
     if numbers.latency is not None and presenter.has_line:
         lines += _latency_lines(numbers, numbers.latency, live.limit)

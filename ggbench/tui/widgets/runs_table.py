@@ -132,6 +132,8 @@ class RunsTable(ScrollView, can_focus=True):
         if the run is gone.
         """
         self._all, self._words, self._n_stored = runs, words, n_stored
+        if len(self._texts) > len(runs):
+            self._texts = {run.run_id: self._texts[run.run_id] for run in runs if run.run_id in self._texts}
         self._marks &= {run.run_id for run in runs}
         chosen = self.cursor_run
         self.runs = by_model(self.order.sorted(matching(runs, words)))
