@@ -86,7 +86,7 @@ def test_readings_beside_a_run_are_stored_and_reported(target: Target, store: St
     assert "sw_power_cap" in decoded(run).unsteady
     assert run.run_id is not None
     stored = store.load_run(run.run_id)
-    readings = read_recording(store, stored).of(MachineReading)
+    readings = read_recording(store, stored).readings
     assert len(readings) >= use.n_readings
     assert [reading.at_ns for reading in readings] == sorted(reading.at_ns for reading in readings)
     assert read_run(store, stored).gpu_use == use
@@ -113,7 +113,7 @@ def test_a_machine_that_cannot_be_read_costs_no_measurement(target: Target, stor
     (run,) = runs_of(replace(fake_rig(store)[0], read_machine=fail), decode_job(target, 300))
     assert (run.outcome, run.gpu_use) == (Outcome.COMPLETED, None)
     assert run.run_id is not None
-    assert read_recording(store, store.load_run(run.run_id)).of(MachineReading) == ()
+    assert not read_recording(store, store.load_run(run.run_id)).readings
 
 
 @dataclass
@@ -164,7 +164,7 @@ def test_setting_the_clock_moves_no_step(target: Target, store: Store, monkeypat
     assert run.run_id is not None
     stored = store.load_run(run.run_id)
     observed = [each.at_ns for each in store.load_observations(run.run_id) if each.kind != "machine_reading"]
-    readings = [each.at_ns for each in read_recording(store, stored).of(MachineReading)]
+    readings = read_recording(store, stored).readings.column("at_ns").tolist()
     chunks = [each.at_ns for each in store.load_chunks(run.run_id)]
     for moments in (observed, readings, chunks):
         assert moments == sorted(moments)

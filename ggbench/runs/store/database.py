@@ -11,6 +11,7 @@ import contextlib
 import os
 import sqlite3
 import struct
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +32,7 @@ from ggbench.runs.store.runs import (
     StoredObservation,
     StoredRun,
     StoredSamples,
+    StoredSeries,
     encode,
     storable_text,
     stored_run_of,
@@ -47,6 +49,17 @@ _SEARCHED = " || ' ' || ".join(
     ("id", "model", "quant", "source", "kind", "replace(state, '_', ' ')", "replace(started_at, 'T', ' ')")
 )
 """What `run_states` searches, all in the index `runs_by_model`."""
+_CHUNKS = (
+    "SELECT first_position, at_ns, substr(step_ns, 1, length(step_ns) / 8 * 8),"
+    " coalesce(CASE typeof(sampler_ns) WHEN 'blob' THEN substr(sampler_ns, 1, length(sampler_ns) / 8 * 8) END, x'')"
+    " FROM samples WHERE run_id = ? AND series = (SELECT series FROM samples WHERE rowid = ?)"
+    " AND typeof(first_position) = 'integer' AND typeof(at_ns) = 'integer' AND typeof(step_ns) = 'blob'"
+    " AND length(step_ns) >= 8 ORDER BY first_position"
+)
+"""Whole integers of 8 bytes, which damage may have cut."""
+_INT64_BYTES = 8
+_MANY = 1000
+"""Number of observations in one piece."""
 
 
 class Store:
@@ -221,6 +234,10 @@ class Store:
         n_runs, n_running, newest = found
         return n_runs, n_running, newest
 
+    def count_of(self, model: str) -> int:
+        """Return the number of runs of a MODEL, in every state, by an index."""
+        return int(self._select("SELECT count(*) FROM runs WHERE model = ?", (storable_text(model),))[0][0])
+
     def runs_elsewhere(self) -> tuple[tuple[StoredRun, int], ...]:
         """Return the runs that other processes of this machine are measuring, each with the pid."""
         records = self._select("SELECT * FROM runs WHERE state = ? ORDER BY id", (RUNNING,))
@@ -248,40 +265,63 @@ class Store:
         """Return raw samples of a run, empty if it has none; warm-up only if requested. Raises UnknownName."""
         import numpy as np
 
-        chunks = [chunk for chunk in self.load_chunks(run_id) if warmup or not chunk.series.startswith(WARMUP)]
-        lengths = [len(chunk.step_ns) for chunk in chunks]
-        starts = np.array([chunk.first_position for chunk in chunks], np.int64) - np.cumsum([0, *lengths])[:-1]
-        untimed = any(not chunk.sampler_ns for chunk in chunks)
+        found = [each for each in self.load_series(run_id) if warmup or not each.name.startswith(WARMUP)]
+        none = np.empty(0, np.int64)
+        untimed = any(len(each.sampler_ns) != len(each.step_ns) for each in found)
         return StoredSamples(
-            series=np.repeat(np.array([chunk.series for chunk in chunks], np.str_), lengths),
-            position=np.repeat(starts, lengths) + np.arange(sum(lengths)),
-            step_ns=np.fromiter((step for chunk in chunks for step in chunk.step_ns), np.int64),
-            sampler_ns=None
-            if untimed
-            else np.fromiter((step for chunk in chunks for step in chunk.sampler_ns), np.int64),
+            lengths={each.name: len(each.step_ns) for each in found},
+            position=np.concatenate([none, *(each.position for each in found)]),
+            step_ns=np.concatenate([none, *(each.step_ns for each in found)]),
+            sampler_ns=None if untimed else np.concatenate([none, *(each.sampler_ns for each in found)]),
         )
 
-    def load_chunks(self, run_id: int) -> tuple[SampleChunk, ...]:
-        """Return the samples of a run as stored, series in order of their start. Raises UnknownName."""
-        self._require(run_id)
-        records = self._select(
-            "SELECT series, first_position, at_ns, step_ns, coalesce(sampler_ns, x'') FROM samples WHERE run_id = ?"
-            " ORDER BY min(rowid) OVER (PARTITION BY series), first_position",
-            (run_id,),
-        )
-        return tuple(
-            SampleChunk(series, first_position, at_ns, _int64s(step_ns), _int64s(sampler_ns))
-            for series, first_position, at_ns, step_ns, sampler_ns in records
-        )
+    def load_series(self, run_id: int) -> Iterator[StoredSeries]:
+        """Yield the raw samples of a run by series, in order of their start, warm-up too. Raises UnknownName."""
+        import numpy as np
 
-    def load_observations(self, run_id: int) -> Iterator[StoredObservation]:
-        """Yield the observations of a run, in order: a month has millions. Raises UnknownName."""
+        for name, row_id in self._series(run_id):
+            first, at_ns, n_steps, n_sampled = array("q"), array("q"), array("q"), array("q")
+            steps, samples = bytearray(), bytearray()
+            for first_position, stored_at_ns, step_bytes, sampler_bytes in self._chunks(run_id, row_id):
+                first.append(first_position)
+                at_ns.append(stored_at_ns)
+                n_steps.append(len(step_bytes) // _INT64_BYTES)
+                n_sampled.append(len(sampler_bytes) // _INT64_BYTES)
+                steps += step_bytes
+                samples += sampler_bytes
+            step_ns, sampler_ns = (np.frombuffer(each, "<i8").astype(np.int64) for each in (steps, samples))
+            if len(step_ns):
+                lengths, ends_ns = np.array(n_steps), np.array(at_ns)
+                begins_ns = ends_ns - _sums(step_ns, lengths) - _sums(sampler_ns, np.array(n_sampled))
+                starts = np.array(first) - (np.cumsum(lengths) - lengths)
+                position = np.repeat(starts, lengths) + np.arange(len(step_ns))
+                known = ends_ns != 0
+                yield StoredSeries(name, position, step_ns, sampler_ns, begins_ns[known], ends_ns[known])
+
+    def load_chunks(self, run_id: int) -> Iterator[SampleChunk]:
+        """Yield the samples of a run as stored, series in order of their start. Raises UnknownName."""
+        for name, row_id in self._series(run_id):
+            for first_position, at_ns, step_bytes, sampler_bytes in self._chunks(run_id, row_id):
+                yield SampleChunk(name, first_position, at_ns, _int64s(step_bytes), _int64s(sampler_bytes))
+
+    def load_observations(self, run_id: int, *, but: str = "") -> Iterator[StoredObservation]:
+        """Yield the observations of a run, in order, without those of the kind `but`. Raises UnknownName."""
         self._require(run_id)
         with as_store_errors(self.path):
             for record in self._connection.execute(
-                "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? ORDER BY number", (run_id,)
+                "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? AND kind <> ? ORDER BY number",
+                (run_id, but),
             ):
                 yield StoredObservation(*record)
+
+    def load_bodies(self, run_id: int, kind: str) -> Iterator[list[bytes]]:
+        """Yield the JSON of a run's observations of one kind, in order, many at a time. Raises UnknownName."""
+        self._require(run_id)
+        sql = "SELECT CAST(body AS BLOB) FROM observations WHERE run_id = ? AND kind = ? ORDER BY number"
+        with as_store_errors(self.path):
+            found = self._connection.execute(sql, (run_id, kind))
+            while records := found.fetchmany(_MANY):
+                yield [record[0] or b"" for record in records]
 
     def delete_run(self, run_id: int) -> DeletedRun:
         """Delete a run with its samples and observations, and return them for `restore_run`.
@@ -357,6 +397,17 @@ class Store:
             with writing(self._connection, self.path):
                 self._connection.executemany("UPDATE runs SET state = ? WHERE id = ? AND state = ?", changes)
 
+    def _series(self, run_id: int) -> list[tuple[str, int]]:
+        """Return the name of each series and its first row, in order of their start."""
+        self._require(run_id)
+        sql = "SELECT series, min(rowid) FROM samples WHERE run_id = ? AND typeof(series) = 'text' GROUP BY series"
+        return [(name, row_id) for name, row_id in self._select(f"{sql} ORDER BY 2", (run_id,))]
+
+    def _chunks(self, run_id: int, row_id: int) -> Iterator[sqlite3.Row]:
+        """Yield first position, time and the bytes of both blobs of each undamaged chunk of the series of a row."""
+        with as_store_errors(self.path):
+            yield from self._connection.execute(_CHUNKS, (run_id, row_id))
+
     def _require(self, run_id: int) -> sqlite3.Row:
         holds_id = abs(run_id) <= _LARGEST_ID
         records = self._select("SELECT * FROM runs WHERE id = ?", (run_id,)) if holds_id else []
@@ -408,12 +459,17 @@ def _int64_bytes(values: Sequence[int] | NDArray[np.int64]) -> bytes:
     return np.asarray(values, dtype="<i8").tobytes()
 
 
-def _int64s(blob: object) -> tuple[int, ...]:
-    """Return the numbers of a blob; none if it is damaged."""
-    if not isinstance(blob, bytes):
-        return ()
-    blob = blob[: len(blob) // 8 * 8]
-    return struct.unpack(f"<{len(blob) // 8}q", blob)
+def _int64s(blob: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(blob) // _INT64_BYTES}q", blob)
+
+
+def _sums(values: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum of each of consecutive parts, which may be empty."""
+    import numpy as np
+
+    sums, ends = np.concatenate([[0], np.cumsum(values)]), np.cumsum(lengths)
+    found: NDArray[np.int64] = sums[ends] - sums[ends - lengths]
+    return found
 
 
 _START_TOLERANCE_S = 1.5

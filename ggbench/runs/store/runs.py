@@ -66,24 +66,31 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.finished_at is not None
 
 
-class StoredSamples(msgspec.Struct, frozen=True):
-    """Raw samples of one run, in the order of their series; four arrays of equal length."""
+class StoredSeries(msgspec.Struct, frozen=True):
+    """Raw samples of one series, at least one."""
 
-    series: NDArray[np.str_]
-    """Series name of each sample, such as `decode/p25/b1/r0`."""
+    name: str
+    """Such as `decode/p25/b1/r0`."""
+    position: NDArray[np.int64]
+    """Tokens in the KV cache including the one being decoded."""
+    step_ns: NDArray[np.int64]
+    sampler_ns: NDArray[np.int64]
+    """Time of the sampler; shorter than `step_ns` unless it was timed for every step."""
+    begins_ns: NDArray[np.int64]
+    """Start of each stored chunk since the epoch; chunks of unknown time are left out."""
+    ends_ns: NDArray[np.int64]
+
+
+class StoredSamples(msgspec.Struct, frozen=True):
+    """Raw samples of one run, one series after the other; three arrays of equal length."""
+
+    lengths: dict[str, int]
+    """Number of samples of each series, such as `decode/p25/b1/r0`, in order of their start."""
     position: NDArray[np.int64]
     """Tokens in the KV cache including the one being decoded."""
     step_ns: NDArray[np.int64]
     sampler_ns: NDArray[np.int64] | None
     """Time of the sampler; None unless it was timed for every step."""
-
-    @property
-    def repeat(self) -> NDArray[np.int64]:
-        """Series number of each sample, in order of their start."""
-        import numpy as np
-
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(self.series.tolist()))}
-        return np.array([numbers[name] for name in self.series.tolist()], dtype=np.int64)
 
 
 class SampleChunk(msgspec.Struct, frozen=True):
