@@ -323,20 +323,23 @@ class Store:
             while records := found.fetchmany(_MANY):
                 yield [record[0] or b"" for record in records]
 
-    def delete_run(self, run_id: int) -> DeletedRun:
-        """Delete a run with its samples and observations, and return them for `restore_run`.
+    def remove_run(self, run_id: int) -> None:
+        """Delete a run with its samples and observations.
 
         Raises UnknownName, and StoreError while it is still running.
         """
         with writing(self._connection, self.path):
+            self._remove(self._require(run_id))
+
+    def delete_run(self, run_id: int) -> DeletedRun:
+        """Remove a run, and return all that was stored of it for `restore_run`. Raises like `remove_run`."""
+        with writing(self._connection, self.path):
             record = self._require(run_id)
-            if record["state"] == RUNNING and _is_owned(record):
-                raise StoreError(f"run {run_id} is still running in process {record['owner_pid']}", "stop it first")
             rows: dict[str, list[tuple[object, ...]]] = {"runs": [tuple(record)]}
             for table in ("samples", "observations"):  # in rowid order, which shows which series started first
                 found = self._select(f"SELECT * FROM {table} WHERE run_id = ? ORDER BY rowid", (run_id,))
                 rows[table] = [tuple(each) for each in found]
-            self._connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+            self._remove(record)
         return DeletedRun(run_id, rows)
 
     def restore_run(self, deleted: DeletedRun) -> None:
@@ -351,6 +354,12 @@ class Store:
             for table, rows in deleted.rows.items():
                 for row in rows:
                     self._connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+
+    def _remove(self, record: sqlite3.Row) -> None:
+        if record["state"] == RUNNING and _is_owned(record):
+            what = f"run {record['id']} is still running in process {record['owner_pid']}"
+            raise StoreError(what, "stop it first")
+        self._connection.execute("DELETE FROM runs WHERE id = ?", (record["id"],))
 
     def _append_chunk(self, run_id: int, chunk: SampleChunk) -> None:
         n_steps = len(chunk.step_ns)
