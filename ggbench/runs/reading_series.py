@@ -21,7 +21,7 @@ _CODES: dict[object, str] = {int: "q", int | None: "d", float | None: "d"}
 
 
 class _Columns(Generic[_T]):
-    """Records of one type by field: numbers as arrays, other values as lists in which equal ones are the same object."""
+    """Records of one type by field: numbers as arrays, other values as lists, in which equal ones are one object."""
 
     def __init__(self, record_type: type[_T], records: Sequence[_T] = (), *, without: str = "") -> None:
         """Raises OverflowError for an integer of more than 64 bits."""
@@ -38,7 +38,9 @@ class _Columns(Generic[_T]):
     def extend(self, other: _Columns[_T]) -> None:
         for name, column in self._columns.items():
             added = other._columns[name]
-            column.extend(added if isinstance(added, array) else [self._shared.setdefault(each, each) for each in added])
+            if not isinstance(added, array):
+                added = [self._shared.setdefault(each, each) for each in added]
+            column.extend(added)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return the values of a record's fields."""
