@@ -115,6 +115,23 @@ def test_chunks_join_by_series_and_position_with_the_warm_up_apart(store: Store,
     assert store.load_run(run_id).n_samples == 6
 
 
+def test_samples_are_little_endian_on_the_disk_and_without_a_sampler_where_one_chunk_lacks_it(
+    store: Store, head: RunHead
+) -> None:
+    """As documented, for whoever reads the file with another program."""
+    run_id = store.begin(head)
+    store.append_samples(run_id, SERIES, 26, [], [])
+    assert (store.load_samples(run_id).lengths, len(store.load_samples(run_id).step_ns)) == ({}, 0)
+    store.append_samples(run_id, SERIES, 26, [1, 1 << 40], [2, 3])
+    store.append_samples(run_id, SERIES, 28, [4])
+    with contextlib.closing(sqlite3.connect(store.path)) as raw:
+        first, second = raw.execute("SELECT step_ns, sampler_ns FROM samples").fetchall()
+    assert first[0] == bytes.fromhex("01000000000000000000000000010000")
+    assert second == (bytes.fromhex("0400000000000000"), None)
+    samples = store.load_samples(run_id)
+    assert (samples.step_ns.tolist(), samples.sampler_ns) == ([1, 1 << 40, 4], None)
+
+
 def test_steps_and_sampler_timings_have_to_pair_up(store: Store, head: RunHead) -> None:
     run_id = store.begin(head)
     with pytest.raises(ValueError, match="2 steps but 1"):
