@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench import __version__
-from ggbench.errors import BadFile
+from ggbench.errors import BadFile, UsageError
+from ggbench.experiments.quality.record import ChunkScores
 from ggbench.formats import run_document
 from ggbench.formats.imported_run import Named
 from ggbench.formats.importing import Kept, keep, read_runs
@@ -18,6 +19,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.show.anonymous import anonymous
 from tests.fakes import machines, measured
+from tests.formats.conftest import ReadRuns
 
 Document = dict[str, Any]
 
@@ -115,6 +117,45 @@ def test_a_file_names_no_folder_user_and_serial_number(store: Store, other: Stor
     assert (away.environment.imported.tool, away.environment.imported.file) == ("ggbench 0.1.0", "x.json")
     whole = moved(store, run_ids, other, tmp_path / "y.json", with_paths=True)
     assert not whole[0].is_new
+
+
+def test_a_model_named_by_its_folder_is_called_by_its_file(store: Store, other: Store, tmp_path: Path) -> None:
+    """It is the same run with its paths and without; without a file the folder's own name is all that there is."""
+    head = measured.start()
+    subject = replace(head.subject, model="/home/alice/best", file="/home/alice/best/Tiny-1B.Q4_K_M.gguf")
+    run_id = measured.put_run(store, replace(head, subject=replace(subject, source="file")))
+    unnamed = measured.put_run(store, replace(head, subject=replace(subject, file="", model="/home/me/smol")))
+    kept = moved(store, [run_id, unnamed], other, tmp_path / "x.json")
+    assert [other.load_run(each.run_id).subject.model for each in kept] == ["Tiny-1B", "smol"]
+    for with_paths in (False, True):
+        (again,) = moved(store, [run_id], other, tmp_path / f"{with_paths}.json", with_paths=with_paths)
+        assert not again.is_new
+
+
+def test_numbers_in_base64_are_no_paths(store: Store, other: Store, tmp_path: Path) -> None:
+    """It has slashes: what each position of a text scored arrives as it was, whatever its bytes."""
+    scores = [bytes([255, 255, 254, first]) * 300 for first in range(64)]
+    assert any(msgspec.to_builtins(each).startswith("/") for each in scores)
+    run_id = put_runs(store)[0]
+    store.append_observations(run_id, [(7, "chunk_scores", ChunkScores(0, 1, 1.0, nll)) for nll in scores])
+    (kept,) = moved(store, [run_id], other, tmp_path / "x.json")
+    found = [each.body_json for each in other.load_observations(kept.run_id) if each.kind == "chunk_scores"]
+    assert [msgspec.json.decode(each, type=ChunkScores).nll for each in found] == scores
+
+
+def test_an_imported_run_keeps_its_first_mark(store: Store, other: Store, tmp_path: Path, read: ReadRuns) -> None:
+    """Rows of llama-bench that came by a file of runs are still llama-bench's, and the same as those of its own."""
+    passed_on = moved(
+        store, [each.run_id for each in keep(store, read("llama-bench.json"))], other, tmp_path / "x.json"
+    )
+    assert {each.imported.mark.tool for each in passed_on} == {"llama-bench"}
+    assert not any(each.is_new for each in keep(other, read("llama-bench.json")))
+
+
+def test_a_run_that_goes_on_is_refused_before_anything_is_written(store: Store) -> None:
+    ended, running = (store.load_run(each) for each in put_runs(store))
+    with pytest.raises(UsageError, match="still running"):
+        as_json(store, [ended, running])
 
 
 def test_paths_are_kept_when_asked_for(store: Store, other: Store, tmp_path: Path) -> None:
