@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.endings import Outcome
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.experiments.quality.record import QualityResult, QualitySettings, ScoredText, TextSource
 from ggbench.runs.run import Run as RunRecord
@@ -321,3 +322,10 @@ def test_files_that_are_no_results_are_refused(ggbench: Run, store_file: Path, t
         assert message in ran.err
     nameless = ggbench("compare", "1", PEERS / "llama-perplexity.txt")
     assert (nameless.code, "import it: ggbench import" in nameless.err) == (2, True)
+
+
+def test_what_differs_is_said_of_the_settings_too(ggbench: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        put_run(store, start())
+        put_run(store, replace(start(), settings=DecodeSettings(3000, n_warmup=0)))
+    assert "n_warmup: 8 in a, 0 in b" in ggbench("compare", "1", "2").out
