@@ -177,7 +177,6 @@ PARENT = """
 import sys
 from ggbench.engines.llama.config import LlamaConfig, LoadModel
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.llama.config import LlamaConfig, LoadModel
 worker = WorkerProcess(command=sys.argv[1:] or (sys.executable, "-P", "-m", "ggbench.engines.llama.worker"))
 events = worker.call(LoadModel("/nowhere.gguf", LlamaConfig()))
 print(next(events).pid, flush=True)
