@@ -120,4 +120,4 @@ def remove(run_ids: tuple[int, ...], yes: bool) -> None:
                 click.echo("nothing was removed", err=True)
                 raise click.exceptions.Exit(ExitCode.INTERRUPTED)
         for run_id in run_ids:
-            store.remove_run(run_id)
+            store.delete_run(run_id, to_restore=False)

@@ -160,7 +160,7 @@ class Recording:
     def add_span(self, series: str, span: Span) -> None:
         """Add the time span of the latest steps of a series."""
         if not series.startswith(WARMUP):
-            self.spans[-1:] = join_spans([*self.spans[-1:], span])
+            self.spans[-1:] = _join_spans([*self.spans[-1:], span])
 
     @property
     def prompt_ns(self) -> dict[int, list[int]]:
@@ -191,7 +191,7 @@ class Recording:
             for each in self.observations
             if isinstance(each.body, PromptTiming)
         ]
-        return self.spans or join_spans(prompts)
+        return self.spans or _join_spans(prompts)
 
     @property
     def gpu_use(self) -> GpuUse | None:
@@ -203,7 +203,7 @@ class Recording:
         return summarize_gpus(self.readings, in_use.indices, self.timed_spans, self.n_tokens, pid)
 
 
-def join_spans(spans: Iterable[Span]) -> list[Span]:
+def _join_spans(spans: Iterable[Span]) -> list[Span]:
     """Return the spans in order of time, joining those that follow each other closely."""
     joined: list[Span] = []
     for begin, end in spans:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
@@ -16,10 +14,8 @@ from ggbench.engines.events import Memory
 from ggbench.errors import StoreError
 from ggbench.machine.records import ImportedRow, MachineReading
 from ggbench.runs.experiment import Concluded, experiment_of
-from ggbench.runs.machine_use import Span
 from ggbench.runs.reading_series import Readings
 from ggbench.runs.recording import (
-    PAUSE_NS,
     GpusInUse,
     ModelDescribed,
     Observation,
@@ -32,7 +28,7 @@ from ggbench.runs.recording import (
 )
 from ggbench.runs.run import Result, Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING, StoredRun, StoredSeries, decode
+from ggbench.runs.store.runs import RUNNING, StoredRun, decode
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, RequestTiming, ServerFound, TokenChunks
 
 _T = TypeVar("_T")
@@ -105,11 +101,13 @@ def read_run(store: Store, stored: StoredRun) -> Run:
 def read_recording(store: Store, stored: StoredRun) -> Recording:
     """Return the recording of a run, as while in progress. Raises StoreError and UnknownName."""
     recording = read_observations(store, stored)
-    for each in store.load_series(stored.run_id):
-        columns = (array("q", values.tobytes()) for values in (each.position, each.step_ns, each.sampler_ns))
-        recording.series[each.name] = Series(*columns)
-        for span in _spans(each):
-            recording.add_span(each.name, span)
+    for chunk in store.load_chunks(stored.run_id):
+        recording.series.setdefault(chunk.series, Series()).extend(
+            chunk.first_position, chunk.step_ns, chunk.sampler_ns
+        )
+        if chunk.at_ns:
+            elapsed_ns = sum(chunk.step_ns) + sum(chunk.sampler_ns)
+            recording.add_span(chunk.series, (chunk.at_ns - elapsed_ns, chunk.at_ns))
     return recording
 
 
@@ -127,17 +125,6 @@ def read_observations(store: Store, stored: StoredRun) -> Recording:
     for bodies in store.load_bodies(stored.run_id, _READING):
         _add_readings(recording.readings, bodies)
     return recording
-
-
-def _spans(series: StoredSeries) -> Iterator[Span]:
-    """Yield the time spans of a series, separated by pauses."""
-    import numpy as np
-
-    begins_ns, ends_ns = series.begins_ns, series.ends_ns
-    edges = (np.flatnonzero(begins_ns[1:] - ends_ns[:-1] >= PAUSE_NS) + 1).tolist()
-    for first, after in pairwise([0, *edges, len(begins_ns)]):
-        if first < after:
-            yield int(begins_ns[first]), int(ends_ns[after - 1])
 
 
 def _add_readings(readings: Readings, bodies: Sequence[bytes]) -> None:

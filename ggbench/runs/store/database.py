@@ -32,7 +32,6 @@ from ggbench.runs.store.runs import (
     StoredObservation,
     StoredRun,
     StoredSamples,
-    StoredSeries,
     encode,
     storable_text,
     stored_run_of,
@@ -265,38 +264,21 @@ class Store:
         """Return raw samples of a run, empty if it has none; warm-up only if requested. Raises UnknownName."""
         import numpy as np
 
-        found = [each for each in self.load_series(run_id) if warmup or not each.name.startswith(WARMUP)]
-        none = np.empty(0, np.int64)
-        untimed = any(len(each.sampler_ns) != len(each.step_ns) for each in found)
-        return StoredSamples(
-            lengths={each.name: len(each.step_ns) for each in found},
-            position=np.concatenate([none, *(each.position for each in found)]),
-            step_ns=np.concatenate([none, *(each.step_ns for each in found)]),
-            sampler_ns=None if untimed else np.concatenate([none, *(each.sampler_ns for each in found)]),
-        )
-
-    def load_series(self, run_id: int) -> Iterator[StoredSeries]:
-        """Yield the raw samples of a run by series, in order of their start, warm-up too. Raises UnknownName."""
-        import numpy as np
-
+        lengths: dict[str, int] = {}
+        offsets, n_steps, steps, sampled = array("q"), array("q"), bytearray(), bytearray()
         for name, row_id in self._series(run_id):
-            first, at_ns, n_steps, n_sampled = array("q"), array("q"), array("q"), array("q")
-            steps, samples = bytearray(), bytearray()
-            for first_position, stored_at_ns, step_bytes, sampler_bytes in self._chunks(run_id, row_id):
-                first.append(first_position)
-                at_ns.append(stored_at_ns)
-                n_steps.append(len(step_bytes) // _INT64_BYTES)
-                n_sampled.append(len(sampler_bytes) // _INT64_BYTES)
-                steps += step_bytes
-                samples += sampler_bytes
-            step_ns, sampler_ns = (np.frombuffer(each, "<i8").astype(np.int64) for each in (steps, samples))
-            if len(step_ns):
-                lengths, ends_ns = np.array(n_steps), np.array(at_ns)
-                begins_ns = ends_ns - _sums(step_ns, lengths) - _sums(sampler_ns, np.array(n_sampled))
-                starts = np.array(first) - (np.cumsum(lengths) - lengths)
-                position = np.repeat(starts, lengths) + np.arange(len(step_ns))
-                known = ends_ns != 0
-                yield StoredSeries(name, position, step_ns, sampler_ns, begins_ns[known], ends_ns[known])
+            if warmup or not name.startswith(WARMUP):
+                n_before = len(n_steps)
+                for first_position, _, step_bytes, sampler_bytes in self._chunks(run_id, row_id):
+                    offsets.append(first_position - len(steps) // _INT64_BYTES)
+                    n_steps.append(len(step_bytes) // _INT64_BYTES)
+                    steps += step_bytes
+                    sampled += sampler_bytes
+                if n := sum(n_steps[n_before:]):
+                    lengths[name] = n
+        step_ns, sampler_ns = (np.frombuffer(each, "<i8").astype(np.int64) for each in (steps, sampled))
+        position = np.repeat(np.array(offsets), np.array(n_steps)) + np.arange(len(step_ns))
+        return StoredSamples(lengths, position, step_ns, sampler_ns if len(sampler_ns) == len(step_ns) else None)
 
     def load_chunks(self, run_id: int) -> Iterator[SampleChunk]:
         """Yield the samples of a run as stored, series in order of their start. Raises UnknownName."""
@@ -323,23 +305,21 @@ class Store:
             while records := found.fetchmany(_MANY):
                 yield [record[0] or b"" for record in records]
 
-    def remove_run(self, run_id: int) -> None:
-        """Delete a run with its samples and observations.
+    def delete_run(self, run_id: int, *, to_restore: bool = True) -> DeletedRun:
+        """Delete a run with its samples and observations, and return them for `restore_run` unless it is final.
 
         Raises UnknownName, and StoreError while it is still running.
         """
         with writing(self._connection, self.path):
-            self._remove(self._require(run_id))
-
-    def delete_run(self, run_id: int) -> DeletedRun:
-        """Remove a run, and return all that was stored of it for `restore_run`. Raises like `remove_run`."""
-        with writing(self._connection, self.path):
             record = self._require(run_id)
+            if record["state"] == RUNNING and _is_owned(record):
+                raise StoreError(f"run {run_id} is still running in process {record['owner_pid']}", "stop it first")
             rows: dict[str, list[tuple[object, ...]]] = {"runs": [tuple(record)]}
-            for table in ("samples", "observations"):  # in rowid order, which shows which series started first
+            # in rowid order, which shows which series started first
+            for table in ("samples", "observations") if to_restore else ():
                 found = self._select(f"SELECT * FROM {table} WHERE run_id = ? ORDER BY rowid", (run_id,))
                 rows[table] = [tuple(each) for each in found]
-            self._remove(record)
+            self._connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
         return DeletedRun(run_id, rows)
 
     def restore_run(self, deleted: DeletedRun) -> None:
@@ -354,12 +334,6 @@ class Store:
             for table, rows in deleted.rows.items():
                 for row in rows:
                     self._connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
-
-    def _remove(self, record: sqlite3.Row) -> None:
-        if record["state"] == RUNNING and _is_owned(record):
-            what = f"run {record['id']} is still running in process {record['owner_pid']}"
-            raise StoreError(what, "stop it first")
-        self._connection.execute("DELETE FROM runs WHERE id = ?", (record["id"],))
 
     def _append_chunk(self, run_id: int, chunk: SampleChunk) -> None:
         n_steps = len(chunk.step_ns)
@@ -470,15 +444,6 @@ def _int64_bytes(values: Sequence[int] | NDArray[np.int64]) -> bytes:
 
 def _int64s(blob: bytes) -> tuple[int, ...]:
     return struct.unpack(f"<{len(blob) // _INT64_BYTES}q", blob)
-
-
-def _sums(values: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sum of each of consecutive parts, which may be empty."""
-    import numpy as np
-
-    sums, ends = np.concatenate([[0], np.cumsum(values)]), np.cumsum(lengths)
-    found: NDArray[np.int64] = sums[ends] - sums[ends - lengths]
-    return found
 
 
 _START_TOLERANCE_S = 1.5

@@ -66,21 +66,6 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.finished_at is not None
 
 
-class StoredSeries(msgspec.Struct, frozen=True):
-    """Raw samples of one series, at least one."""
-
-    name: str
-    """Such as `decode/p25/b1/r0`."""
-    position: NDArray[np.int64]
-    """Tokens in the KV cache including the one being decoded."""
-    step_ns: NDArray[np.int64]
-    sampler_ns: NDArray[np.int64]
-    """Time of the sampler; shorter than `step_ns` unless it was timed for every step."""
-    begins_ns: NDArray[np.int64]
-    """Start of each stored chunk since the epoch; chunks of unknown time are left out."""
-    ends_ns: NDArray[np.int64]
-
-
 class StoredSamples(msgspec.Struct, frozen=True):
     """Raw samples of one run, one series after the other; three arrays of equal length."""
 

@@ -212,7 +212,7 @@ def test_deleting_a_run_takes_what_it_has_and_leaves_the_others(path: Path, head
             store.append_samples(run_id, SERIES, 26, [10, 11])
             store.append_observations(run_id, [(1, "prompt_timing", PromptTiming(25, 5))])
             store.finish(run_id, run)
-        store.remove_run(deleted)
+        store.delete_run(deleted, to_restore=False)
         assert [stored.run_id for stored in store.list_runs()] == [kept]
         assert store.load_samples(kept).step_ns.tolist() == [10, 11]
         assert store.begin(head) > deleted
@@ -229,10 +229,8 @@ def test_a_run_that_is_not_there_is_an_unknown_name(store: Store, run: Run, run_
     calls: tuple[Callable[[], object], ...] = (
         lambda: store.load_samples(run_id),
         lambda: next(store.load_chunks(run_id)),
-        lambda: next(store.load_series(run_id)),
         lambda: next(store.load_observations(run_id)),
         lambda: store.delete_run(run_id),
-        lambda: store.remove_run(run_id),
         lambda: store.append_samples(run_id, SERIES, 26, [10]),
         lambda: store.append_observations(run_id, [(1, "prompt_timing", PromptTiming(25, 5))]),
         lambda: store.finish(run_id, run),
