@@ -40,7 +40,9 @@ def test_experts_count_whole_in_memory_and_by_share_when_active(model_id: str, t
     assert parameters.layers_active < parameters.layers + parameters.experts
 
 
-@pytest.mark.parametrize(("model_id", "tied"), [("qwen1.5-7b", False), ("qwen2-57b-a14b", False), ("qwen2.5-0.5b", True)])
+@pytest.mark.parametrize(
+    ("model_id", "tied"), [("qwen1.5-7b", False), ("qwen2-57b-a14b", False), ("qwen2.5-0.5b", True)]
+)
 def test_nothing_but_norms_is_left_out(model_id: str, tied: bool) -> None:
     file = drawn(model_id, tied=tied)
     norms = sum(tensor.n_elements for tensor in file.tensors if "norm" in tensor.name)
