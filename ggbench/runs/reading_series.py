@@ -105,4 +105,5 @@ class Readings(Sequence[MachineReading]):
 
     def gpu_column(self, index: int, name: str) -> NDArray[Any]:
         """Return all values of a GPU's field of numbers, NaN for None."""
-        return self._gpus.numbers(name)[self._gpus.numbers("index") == index]
+        found: NDArray[Any] = self._gpus.numbers(name)[self._gpus.numbers("index") == index]
+        return found

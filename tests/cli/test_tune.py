@@ -248,9 +248,7 @@ def test_what_could_draft_is_measured_by_one_command(model: str, drafts: list[st
     assert speculate_command(model, "q4_k_m") == ("" if drafts is None else " ".join(words))
 
 
-def test_too_little_time_is_refused_with_the_least_that_is_enough(
-    ggbench: Run, plant: Plant, tiny_twin: Path
-) -> None:
+def test_too_little_time_is_refused_with_the_least_that_is_enough(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
     plant()
     ran = ggbench("tune", tiny_twin, "--depth", "0,4096", "--within", "10s")
     assert (ran.code, ran.out) == (2, "")

@@ -224,7 +224,7 @@ def test_a_search_finds_repos_with_gguf(access: HubAccess, hub: TestHub) -> None
 
 def test_shards_without_end_and_files_of_one_quant_are_listed_apart(access: HubAccess, hub: TestHub) -> None:
     names = ("a/m-q8_0.gguf", "b/m-q8_0.gguf", "b/m-q8_0.GGUF", "b/m-q8_0-00001-of-00001.gguf")
-    hub.add_repo(REPO, {"n-00001-of-99999.gguf": b"1"} | {name: b"12" for name in names})
+    hub.add_repo(REPO, {"n-00001-of-99999.gguf": b"1"} | dict.fromkeys(names, b"12"))
     *found, split = list_repo(access, REPO).variants
     assert len({variant.name for variant in found}) == 4
     assert {variant.quant for variant in found} == {"q8_0"}

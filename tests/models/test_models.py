@@ -295,7 +295,9 @@ def test_types_that_few_publish_are_planned_only_if_the_repo_has_them() -> None:
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 5000, None], ids=["nested without end", "a folder"])
-def test_a_user_file_that_cannot_be_read_is_one_line(text: str | None, write_models: WriteModels, tmp_path: Path) -> None:
+def test_a_user_file_that_cannot_be_read_is_one_line(
+    text: str | None, write_models: WriteModels, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=r"models\.toml|cannot be read"):
         load_catalog(tmp_path if text is None else write_models(text))
 

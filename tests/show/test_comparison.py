@@ -314,7 +314,7 @@ def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
     compared = compare_quants([row(), less])
     assert [line(compared, header).verdict for header in ("memory", "p50", "p99", "speed", "W")] == [
         "b is better: 1 B less", "b is 50 % lower; no interval", "the same", "b is 100 % higher; no interval",
-        "b without an interval",
+        "without an interval (b)",
     ]  # fmt: skip
     assert [line(compared, header).better for header in ("memory", "p50", "W")] == [(False, True)] + [(False,) * 2] * 2
 
@@ -323,7 +323,7 @@ def test_a_run_that_ended_early_is_no_better() -> None:
     """It may not have taken all of its memory; where it measured nothing, its reason is a warning."""
     early = row(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 900, 0, 0, 0),), outcome=Outcome.CANCELLED)
     memory = line(compare_quants([row(), early]), "memory")
-    assert (memory.better, memory.verdict) == ((False, False), "b not completed")
+    assert (memory.better, memory.verdict) == ((False, False), "not completed (b)")
     gone: dict[str, Any] = dict.fromkeys(("fit", "latency", "limit"))
     nothing = row(outcome=Outcome.OUT_OF_MEMORY, reason="no \x1b[31mroom", buffers=(), **gone)
     compared = compare_quants([row(), nothing])

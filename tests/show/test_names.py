@@ -45,7 +45,6 @@ def of_file(file: str, quant: str = "q4_1", **facts: object) -> Subject:
     ("subjects", "expected"),
     [
         ([of_file("/m/a/model.gguf"), of_file("/m/b/model.gguf")], ("a/model.gguf", "b/model.gguf")),
-        ([of_file("/m/x-Q4_1.gguf"), of_file("/m/x.q4_1.gguf")], ("x-Q4_1.gguf", "x.q4_1.gguf")),
         ([of_file("/m/x-Q4_1.gguf"), of_file("/n/x-Q8_0.gguf", "q8_0")], ("x", "x")),
         ([of_file("/m/p/x-Q4_1.gguf"), of_file("/m/q/x-Q4_1.gguf")], ("p/x", "q/x")),
         ([of_file("/1/2/3/4/x.gguf"), of_file("/5/2/3/4/x.gguf")], ("/1/2/3/4/x.gguf", "/5/2/3/4/x.gguf")),

@@ -249,13 +249,13 @@ def test_a_cache_that_the_theory_counts_otherwise_is_noted() -> None:
 
 
 def test_speeds_are_the_bandwidth_over_what_a_token_reads() -> None:
-    """100 GB\/s read the weights and the cache of position n once."""
+    """100 GB/s read the weights and the cache of position n once."""
     [row] = plan_tiny(dry_answer(2), budget_of(1))
     weights = build_model(TINY, "tiny").active_weight_bytes
     assert weights is not None and row.at_n_ctx is not None
     assert [speed.n for speed in row.decode] == [1024, 8192, 32768]
     for speed in (*row.decode, row.at_n_ctx):
-        assert speed.tok_s == pytest.approx(100e9 \/ (weights + 2048 * speed.n), rel=1e-6)
+        assert speed.tok_s == pytest.approx(100e9 / (weights + 2048 * speed.n), rel=1e-6)
     assert (row.at_n_ctx.n, row.at_n_ctx.fits) == (row.n_ctx, True)
     [unknown] = plan_tiny(dry_answer(2), replace(budget_of(1), bandwidth=None))
     assert (unknown.limit, unknown.decode, unknown.at_n_ctx) == (None, (), None)
@@ -280,8 +280,8 @@ def test_a_worker_that_dies_is_a_row_and_the_next_quant_gets_another() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_a_row_and_one_cut_short_is_planned(tiny_twin: Path, tmp_path: Path) -> None:
-    (tmp_path \/ "m-q4_0.gguf").write_bytes(b"junk")
-    (tmp_path \/ "m-q8_0.gguf").write_bytes(tiny_twin.read_bytes()[: 64 << 10])
+    (tmp_path / "m-q4_0.gguf").write_bytes(b"junk")
+    (tmp_path / "m-q8_0.gguf").write_bytes(tiny_twin.read_bytes()[: 64 << 10])
     variants = resolve_headers(parse_model(str(tmp_path)))
     with DryAllocator(fake(dry_answer(2)), LlamaConfig()) as allocator:
         rows = {row.quant: row for row in plan(variants, PlanRequest(budget_of(1)), allocator)}
