@@ -149,7 +149,7 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
         if not kept.any():
             run = replace(run, fit=None, limit=None)
     windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
-    if run.series and getattr(run.settings, "depths", ()):  # nothing was timed between the depths
+    if getattr(run.settings, "depths", ()) and run.series:  # nothing was timed between the depths
         starts = np.cumsum(list(run.series.values()))[:-1]
         timed = zip(np.split(run.positions, starts), np.split(run.step_ns, starts), strict=True)
         windows = [DecodeWindow(int(n[0]) - 1, len(n), float(step_ns.sum())) for n, step_ns in timed]

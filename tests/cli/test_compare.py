@@ -189,7 +189,7 @@ def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run, store
 
 
 def test_a_model_is_averaged_over_its_newest_runs(ggbench: Run, store_file: Path) -> None:
-    """As many as for estimates; what did not complete is counted."""
+    """Their number is that of estimates; what did not complete is counted."""
     put_decodes(store_file, {"q4_k_m": (30.0, *STEADY, *STEADY), "q8_0": (30.0, *STEADY, *STEADY)})
     with Store.open(store_file) as store:
         put_failed(store, start(), Outcome.OUT_OF_MEMORY, "no room")

@@ -246,14 +246,3 @@ def test_what_could_draft_is_measured_by_one_command(model: str, drafts: list[st
     """`tune` ends with it, since the gain of a draft depends on the text."""
     words = ["ggbench", "speculate", model, "q4_k_m", *(drafts or [])]
     assert speculate_command(model, "q4_k_m") == ("" if drafts is None else " ".join(words))
-
-
-def test_too_little_time_is_refused_with_the_least_that_is_enough(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
-    plant()
-    ran = ggbench("tune", tiny_twin, "--depth", "0,4096", "--within", "10s")
-    assert (ran.code, ran.out) == (2, "")
-    assert "too short to compare two settings" in ran.err
-    assert "--within " in ran.err
-    shown = ggbench("results", "show", "1").out
-    assert "too short" in shown
-    assert not any(claim in shown for claim in ("Commands", "the gain above", "Candidates"))

@@ -131,7 +131,7 @@ def test_hostile_names_harm_no_format(store: Store, read: ReadRuns) -> None:
 
 
 def test_a_table_has_the_cells_and_figures_of_llama_bench(store: Store, read: ReadRuns) -> None:
-    """Of its own samples; its deviation of ns comes from integers and differs in the third digit."""
+    """They are of its own samples; its deviation of ns comes from integers and differs in the third digit."""
     kept = keep(store, read("llama-bench.json"))
     rows = [row for each in kept for row in exported(store, each.run_id).rows]
     lines = LLAMA_BENCH["llama-bench-md"](rows).splitlines()

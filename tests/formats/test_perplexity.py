@@ -86,7 +86,7 @@ def test_what_is_incomplete_is_refused(name: str, old: str, new: str, expected: 
 
 
 def test_the_same_output_is_stored_once_and_two_are_not_mixed(store: Store, read: ReadRuns) -> None:
-    """By its figures, as the clock in the log differs from run to run; it does not say which model it was."""
+    """Its figures decide, as the clock in the log differs from run to run; it does not say which model it was."""
     text = (PEERS / "llama-perplexity.txt").read_text()
     kept = keep(store, read("llama-perplexity.txt", model="a", quant="b"))
     kept += keep(store, read("copy.txt", text.replace("0.18.", "0.19."), model="a", quant="b"))

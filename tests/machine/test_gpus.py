@@ -131,7 +131,7 @@ def test_llama_cpps_device_is_found_among_nvmls(
 
 
 def test_a_name_that_cannot_be_decoded_loses_only_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As under WSL, where some drivers mix names up: https://github.com/gpuopenanalytics/pynvml/issues/53."""
+    """Under WSL some drivers mix names up: https://github.com/gpuopenanalytics/pynvml/issues/53."""
     nvml = replay("rtx-5090")
     nvml.cards[0]["Name"] = b"\xf8\x95\xa0\x81\x8e"
     install(monkeypatch, nvml)

@@ -185,7 +185,7 @@ def test_a_worker_that_misbehaves_is_a_run(
 
 
 def test_a_run_that_is_deleted_meanwhile_goes_on(target: Target, store: Store) -> None:
-    """As from another container, which takes it for dead: nothing more is kept, and nothing is wrong."""
+    """Another container may do it, which takes it for dead: nothing more is kept, and nothing is wrong."""
     rig, _ = fake_rig(store)
     with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
         records = []

@@ -351,11 +351,3 @@ def test_a_program_that_was_not_used_and_options_of_another_engine_are_told_apar
     assert "engine: llama in a, transformers in b" in found["configuration"]
     assert "threads: one per core in a, 1 in b" in found["configuration"]
     assert not any(each.startswith(("mlock", "attention", "cache")) for each in found["configuration"])
-
-
-def test_a_metric_that_not_all_have_names_those_that_do() -> None:
-    runs = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
-    search = QuantSummary.of([search_of(row(quant="q2_k").run, 4096)])
-    assert sentence_of(compare_quants([*runs, search])) == (
-        "q4_k_m and q8_0 show no difference in speed, W and B; q4_k_m and q8_0 are equal in memory."
-    )

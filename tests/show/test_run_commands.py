@@ -100,7 +100,9 @@ def test_all_layers_are_stated_for_a_gpu_and_all_shards_for_ollama() -> None:
 
 def test_a_context_beyond_training_is_not_one_users() -> None:
     """llama-server caps a slot at the training context, whatever -c says."""
-    assert any("at most the training context, 4,096 tokens" in note for note in commands(n_ctx_train=4096).notes)
+    assert any(
+        "limits a request to the training context of 4,096 tokens" in note for note in commands(n_ctx_train=4096).notes
+    )
     assert not any("training" in note for note in commands(n_ctx_train=8192).notes)
 
 

@@ -162,7 +162,7 @@ def test_more_runs_narrow_the_mean() -> None:
 
 
 def test_one_disturbed_run_does_not_widen_all_intervals() -> None:
-    """Of two that are as far apart, neither can be left out."""
+    """Neither of two that are as far apart can be left out."""
     usual, disturbed = loads(np.random.default_rng(6), 6, 0.01, 0.002), Repeat(17.0, (16.9, 17.1))
     assert load_spread([[*usual, disturbed]]) == load_spread([usual])
     assert load_spread([[usual[0], disturbed]]).sigma > 0.5

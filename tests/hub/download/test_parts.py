@@ -122,7 +122,7 @@ def test_a_full_disk_keeps_the_part(
 def test_a_complete_part_needs_no_request(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """As a kill between the last byte and the rename leaves it."""
+    """A kill between the last byte and the rename leaves it."""
     put_part(access, one, CONTENT)
     (path,) = download(access, listing, one)
     assert (path.read_bytes(), hub.requests) == (CONTENT, [])

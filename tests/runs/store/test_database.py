@@ -118,7 +118,7 @@ def test_chunks_join_by_series_and_position_with_the_warm_up_apart(store: Store,
 def test_samples_are_little_endian_on_the_disk_and_without_a_sampler_where_one_chunk_lacks_it(
     store: Store, head: RunHead
 ) -> None:
-    """As documented, for whoever reads the file with another program."""
+    """The format is documented, for whoever reads the file with another program."""
     run_id = store.begin(head)
     store.append_samples(run_id, SERIES, 26, [], [])
     assert (store.load_samples(run_id).lengths, len(store.load_samples(run_id).step_ns)) == ({}, 0)

@@ -96,7 +96,7 @@ def test_lfm2s_output_norm_is_on_the_device_despite_its_name() -> None:
 
 
 def test_the_first_layer_offloaded_is_the_output() -> None:
-    """As llama.cpp's `i_gpu_start` has it: one layer is the output, none is nothing, and too many are all."""
+    """One layer is the output, none is nothing, and too many are all."""
     file = drawn(TINY)
     found = [on_gpu(file, n).weight_bytes for n in (0, 1, 99)]
     assert found == [0, output_bytes(file), on_gpu(file, -1).weight_bytes]
