@@ -41,7 +41,7 @@ def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None
     "--against", "Compare with this run or file, or show the nearest published rows.",
     metavar="RUN|FILE|published",
 )  # fmt: skip
-@option("--average", "Average repeated runs.", is_flag=True)
+@option("--average", "Average repeated runs; of a --model, at most the 12 newest of each setting.", is_flag=True)
 @option(
     "--fail-if-slower", "Exit with 1 if a run is more than PERCENT slower than the first.",
     callback=_parse_percent, metavar="PERCENT",

@@ -21,7 +21,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
 
 
-def csv_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+def csv_text(header: Sequence[object], rows: Iterable[Iterable[object]]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(header)

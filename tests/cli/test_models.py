@@ -208,3 +208,10 @@ def test_a_path_is_a_folder_to_list(ggbench: Run, tmp_path: Path) -> None:
     assert ran.code == 0
     assert ran.json == ggbench("models", "--dir", tmp_path, "--json").json
     assert "broken-q4_0" in ran.out
+
+
+def test_a_folder_that_has_none_or_is_not_there(ggbench: Run, tmp_path: Path) -> None:
+    ran = ggbench("models", "--dir", tmp_path)
+    assert (ran.code, ran.out) == (0, "")
+    assert ggbench("models", "--dir", tmp_path, "--json").json["rows"] == []
+    assert ggbench("models", "--dir", tmp_path / "nowhere").code == 5

@@ -1,10 +1,12 @@
 """`ggbench plan` with the real llama.cpp: what is printed, the exit codes, and nothing left behind."""
 
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from ggbench import paths
 from ggbench.models.catalog import load_catalog
 from ggbench.models.sources import planned_files
 from tests.cli.conftest import Run
@@ -281,3 +283,11 @@ def test_gpu_options_without_a_gpu_are_reported(ggbench: Run, tiny_twin: Path, m
     assert ignored in ggbench(*memory, "-ngl", "5").err
     assert "ignored" not in ggbench(*memory, "-ngl", "0").err
     assert "ignored" not in ggbench(*memory, "--vram", "4GiB", "-ngl", "5").err
+
+
+def test_nothing_is_left_behind(ggbench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No twin, no run and no temporary file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD).code == 0
+    assert list(tmp_path.iterdir()) == []
+    assert not paths.twins_dir().exists() and not paths.results_file().exists()

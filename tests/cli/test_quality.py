@@ -235,3 +235,15 @@ def test_scores_of_two_cpus_are_said_to_differ_a_little(
     what = "perplexity and KLD of one file differ a little between them, as llama-perplexity's do, e.g. 12.3565"
     assert what in " ".join(ggbench("compare", "1", "--against", files["Another CPU"]).out.split())
     assert "differ a little" not in ggbench("compare", "1", "--against", files[""]).out
+
+
+def test_without_a_base_there_is_a_perplexity_alone(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    """Rather than five columns of dashes; a file alone is compared with nothing either."""
+    machine.answers |= {number: scores() for number in range(4)}
+    row = ggbench("quality", folder, "q4_0", *asked, "--base", "none", "--json").json
+    assert (row["base"], row["kld_mean"]) == (None, None)
+    assert ggbench("quality", folder / "tiny-q8_0.gguf", *asked, "--json").json["base"] is None
+    out = ggbench("quality", folder, "--base", "none", *asked).out
+    assert "PPL" in out and "KLD" not in out and "ln PPL ratio" not in out

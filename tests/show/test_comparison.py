@@ -12,6 +12,7 @@ from ggbench.decisions.compare.show import sentence_of, unstated_verdicts
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.models.subject import Subject
@@ -302,3 +303,51 @@ def test_verdicts_that_no_sentence_states_are_grouped() -> None:
     assert unstated_verdicts(compared) == [
         "speed: the same", "W and B: only a bound (a and b)", "memory: different n_ctx"
     ]  # fmt: skip
+
+
+def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
+    """A byte less is better; a lower p50 of one run is named and not called better."""
+    less = row(
+        buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 900, 50, 25, 24),),
+        latency=LatencySummary(5.5, 12.0, 13.0, 180.0, None), w=(900.0, None),
+    )  # fmt: skip
+    compared = compare_quants([row(), less])
+    assert [line(compared, header).verdict for header in ("memory", "p50", "p99", "speed", "W")] == [
+        "b is better: 1 B less", "b is 50 % lower; no interval", "the same", "b is 100 % higher; no interval",
+        "without an interval (b)",
+    ]  # fmt: skip
+    assert [line(compared, header).better for header in ("memory", "p50", "W")] == [(False, True)] + [(False,) * 2] * 2
+
+
+def test_a_run_that_ended_early_is_no_better() -> None:
+    """It may not have taken all of its memory; where it measured nothing, its reason is a warning."""
+    early = row(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 900, 0, 0, 0),), outcome=Outcome.CANCELLED)
+    memory = line(compare_quants([row(), early]), "memory")
+    assert (memory.better, memory.verdict) == ((False, False), "not completed (b)")
+    gone: dict[str, Any] = dict.fromkeys(("fit", "latency", "limit"))
+    nothing = row(outcome=Outcome.OUT_OF_MEMORY, reason="no \x1b[31mroom", buffers=(), **gone)
+    compared = compare_quants([row(), nothing])
+    assert {each.texts[1] for each in compared.lines} == {"—"}
+    assert {each.verdict for each in compared.lines} == {""}
+    assert compared.warnings[0] == "b did not complete: no [31mroom"
+
+
+def test_nothing_differs_between_a_run_and_its_repetition() -> None:
+    """Free memory of a GPU and the run's number are no differences; an unknown environment is."""
+    again = replace(ENVIRONMENT, gpus=(replace(ENVIRONMENT.gpus[0], free_bytes=1),))
+    compared = compare_quants([row(run_id=1), row(run_id=2, environment=again)])
+    assert not any(compared.differences.values())
+    assert compared.warnings == ()
+    assert compare_quants([row(), row(environment=None)]).differences["environment"] == ("unknown for b",)
+
+
+def test_a_program_that_was_not_used_and_options_of_another_engine_are_told_apart() -> None:
+    llama = replace(ENVIRONMENT, llama_cpp="build 7000")
+    torch = replace(ENVIRONMENT, llama_cpp="", transformers="5.23.0, torch 2.13.0")
+    checkpoint = row(quant="bf16", environment=torch, setup=TransformersConfig(threads=1, attention="eager"))
+    found = compare_quants([row(environment=llama, setup=LlamaConfig(mlock=True)), checkpoint]).differences
+    assert "llama.cpp: build 7000 in a, not used in b" in found["environment"]
+    assert "Transformers: not used in a, 5.23.0, torch 2.13.0 in b" in found["environment"]
+    assert "engine: llama in a, transformers in b" in found["configuration"]
+    assert "threads: one per core in a, 1 in b" in found["configuration"]
+    assert not any(each.startswith(("mlock", "attention", "cache")) for each in found["configuration"])

@@ -377,3 +377,51 @@ def _picked(candidates: list[Candidate], needs: Needs) -> str:
     found = recommend(candidates, needs).recommended
     assert found is not None
     return found.candidate.model_key
+
+
+def test_what_is_unknown_or_overlaps_decides_nothing() -> None:
+    """Neither a loss that is unknown, nor a bound against a measurement, nor intervals that overlap."""
+    close = candidate("a", loss=measured_loss(0.010, 0.2)), candidate("b", loss=measured_loss(0.012, 0.2))
+    apart = candidate("a", loss=measured_loss(0.010, 0.01)), candidate("b", loss=measured_loss(0.012, 0.01))
+    assert (dominates(*close), dominates(*apart)) == (False, True)
+    known, unknown = candidate("a", tok_s=50, n_ctx=65536), candidate("b", loss=None, tok_s=5, n_ctx=8192)
+    assert not dominates(known, unknown)
+    assert not dominates(replace(unknown, max_n_ctx=65536), known)
+    measured, bound = candidate("a", tok_s=20.0), candidate("b", tok_s=turn_of(30.0, basis="bound"), loss=0.5)
+    assert not dominates(replace(bound, weights_loss=measured_loss(0.001)), measured)
+    assert not dominates(measured, bound)
+
+
+def test_one_unknown_cache_compares_with_itself_and_proves_no_less_loss_than_the_weights() -> None:
+    better = candidate("a", "q8_0", loss=0.01, cache_loss=None)
+    worse = candidate("b", "q8_0", loss=0.03, cache_loss=None)
+    assert dominates(better, worse)
+    assert not dominates(candidate("a", loss=0.01), worse)
+    assert check(worse, Needs(max_loss=0.02)).meets is False
+    assert check(worse, Needs(max_loss=0.04)).meets is None
+
+
+def test_what_cannot_be_sized_or_is_too_short_leaves_what_may_fit() -> None:
+    refused = candidate("q8_0", loss=0.001, n_ctx=None)
+    refused = replace(refused, row=replace(refused.row, outcome=Outcome.FAILED, reason="no"))
+    unknown, short = candidate("q4_k_m", loss=0.5, n_ctx=None), candidate("q4_k_m", loss=0.5, n_ctx=4096)
+    assert _chosen(recommend([refused, unknown], Needs())) is unknown
+    assert _chosen(recommend([unknown, short], Needs())) is unknown
+
+
+def test_without_published_losses_the_more_bits_win() -> None:
+    found = [candidate("ud-q2_k_xl", loss=None, gib=3), candidate("ud-q4_k_xl", loss=None, gib=5)]
+    chosen = _chosen(recommend(found, Needs()))
+    assert chosen is found[1]
+    assert chosen.loss is None
+
+
+def test_a_bound_is_not_taken_for_speed() -> None:
+    """Whatever is preferred, what is known comes before a bound of any height, which is no faster alternative."""
+    measured = candidate("q4_1", loss=measured_loss(0.010, 0.5), tok_s=54.0)
+    bound = candidate("q4_1", "q8_0", loss=measured_loss(0.008, 0.5), tok_s=turn_of(332.0, basis="bound"), n_ctx=40000)
+    for known in (measured, replace(measured, speed=replace(turn_of(54.0), turn_s=None))):
+        for needs in (Needs(given_prefer="quality"), Needs(given_prefer="speed")):
+            pick = recommend([bound, known], needs)
+            assert _chosen(pick) is known
+            assert [each.label for each in pick.alternatives] == ["more context"]
