@@ -38,6 +38,9 @@ from ggbench.units import format_interval, format_ratio, format_signed_percent
 
 _DISTURBED = "far from its repeats: measure again"
 
+FEWEST_TURNS = 4
+"""Fewest runs of a setting whose own differences give an interval: of their mean, or of ratios within turns."""
+
 Column = Sequence[QuantSummary]
 """One run, or the mean of several repeats; the first represents them."""
 
@@ -84,6 +87,10 @@ def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
     values = [each.value for each in alone if each.value is not None and each.value > 0]
     intervals = [_with_spread_alone(each, spread) for each in alone]
     known = [each for each in intervals if each is not None]
+    if len(known) < count == len(values) >= FEWEST_TURNS and {each.left_out for each in alone} <= {"", NO_INTERVAL}:
+        mean_of = geometric_mean(values)
+        ends = mean_of.low, mean_of.high
+        return Estimated(format_interval(mean_of.value, *ends), mean_of.value, ends, "", spread)
     if len(values) < count or len(known) < count:
         reasons = [each.left_out for each, found in zip(alone, intervals, strict=True) if found is None]
         left_out = next(filter(None, reasons), "")
@@ -162,9 +169,6 @@ def versus(
     return Versus(mine.value / its.value, (low, high), difference, ends)
 
 
-_FEWEST_TURNS = 4
-
-
 def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: int) -> Expected | None:
     """Return the mean ratio of two settings that were measured in turns; None if they were not, or in fewer than four.
 
@@ -172,7 +176,7 @@ def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: i
     a run of each other column and the loading of every model, which is shorter than the timeout.
     """
     n_turns = len(columns[one])
-    if not metric.is_timed or n_turns < _FEWEST_TURNS or n_turns != len(columns[other]):
+    if not metric.is_timed or n_turns < FEWEST_TURNS or n_turns != len(columns[other]):
         return None
     spans = [span for column in columns for each in column for span in _span(each.run)]
     longest = max((end - start for start, end in spans), default=timedelta(0))
