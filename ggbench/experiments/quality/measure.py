@@ -171,13 +171,14 @@ def _require_same_model(base: Target, target: Target) -> None:
 
     if base.file is None or target.file is None:
         return
-    own, its, what = target.file.architecture, base.file.architecture, "architecture"
-    if own == its:
-        own, its, what = format_count(target.file.n_vocab), format_count(base.file.n_vocab), "vocabulary"
-    if own != its:
+    own, its, reason = target.file, base.file, ""
+    if own.architecture != its.architecture:
+        reason = f"its architecture is {sanitize(its.architecture)}, not {sanitize(own.architecture)}"
+    elif own.n_vocab != its.n_vocab:
+        reason = f"its vocabulary has {format_count(its.n_vocab)} tokens, not {format_count(own.n_vocab)}"
+    if reason:
         raise UsageError(
-            f"{quant_name(base.subject)} cannot be the base of {quant_name(target.subject)}: its {what} is "
-            f"{sanitize(its)}, not {sanitize(own)}",
+            f"{quant_name(base.subject)} cannot be the base of {quant_name(target.subject)}: {reason}",
             "--base needs a quant of the same model; without it, each model's largest file here is its base",
         )
 
