@@ -84,7 +84,7 @@ def _depths(comparison: Comparison, width: int) -> Iterator[Table | Text]:
     others = range(1, len(comparison.names)) if comparison.asked_depths else ()
     ratios = {index: [_ratio(line.versus[index]) for line in lines] for index in others}
     widths = [_width([*line.texts, *texts]) for line, *texts in zip(lines, *ratios.values(), strict=True)]
-    for part in _parts(widths, width - GAP - len("b / a")):
+    for part in _parts(widths, width - GAP - (len("b / a") if ratios else 1)):
         table = new_table("tok/s by n_depth")
         add_column(table, "")
         for number in part:
