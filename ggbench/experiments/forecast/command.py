@@ -69,8 +69,8 @@ def _show_known(targets: Sequence[Target], asked: MeasureRequest, machine: str |
     from ggbench.commands.run_output import run_document, show_runs
     from ggbench.experiments.forecast.measure import EXPERIMENT
     from ggbench.experiments.forecast.step_forecast import known_forecasts
-    from ggbench.show.names import quant_name
     from ggbench.runs.store.database import Store
+    from ggbench.show.names import quant_name
     from ggbench.sizing.budget import machine_budget
 
     setup, option = asked.setup, "--no-measure"
