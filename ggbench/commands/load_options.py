@@ -25,7 +25,7 @@ from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import config_options, long_flag, options_of
 from ggbench.plugins import load_plugin
-from ggbench.text import in_words, sanitize
+from ggbench.text import in_words
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output

@@ -245,7 +245,11 @@ def _hub_source(store_name: str, name: str, variant: LocalVariant, quant: str | 
     if repo.count("/") == 1 and ":" not in repo:
         return repo, quant
     for model in load_catalog():
-        if model.repo and model.file_pattern and RepoRequest(model.repo, file_pattern=model.file_pattern).takes(variant):
+        if (
+            model.repo
+            and model.file_pattern
+            and RepoRequest(model.repo, file_pattern=model.file_pattern).takes(variant)
+        ):
             return model.id, quant
     return ()
 

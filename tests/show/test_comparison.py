@@ -254,7 +254,7 @@ def test_speeds_at_depths_are_compared_there_and_nowhere_else() -> None:
         "speed at n_depth 0", "speed at n_depth 2,048", "W",
     ]  # fmt: skip
     said = sentence_of(compare_quants([one, other]))
-    assert said.startswith("m q4_k_m is faster at n_depth 2,048: 40.0 tok/s against 20.0, 2.00 ±0.19 times.")
+    assert said.startswith("m q4_k_m is faster at n_depth 2,048: 40.0 tok/s against 20.0, 2.00 ±0.20 times.")
     printed = Console(width=100)
     with printed.capture() as text:
         printed.print(ComparisonReport(compare_quants([one, other])))
@@ -317,7 +317,7 @@ def test_runs_of_a_quant_are_named_once_and_without_numbers_where_all_are_on_one
 def test_a_path_is_no_difference_where_the_quant_says_it() -> None:
     quants = [row(file="/m/q4.gguf"), row(quant="q8_0", file="/m/q8.gguf", header_sha256="cd" * 32)]
     assert not [line for line in compare_quants(quants).differences["file"] if line.startswith(("path", "header"))]
-    same = [row(file="/m/q4.gguf"), row(file="/other/q4.gguf", header_sha256="cd" * 32)]
+    same = [row(file="/one/q4.gguf"), row(file="/other/q4.gguf", header_sha256="cd" * 32)]
     assert [line.split(":")[0] for line in compare_quants(same).differences["file"]] == ["path", "header SHA-256"]
 
 

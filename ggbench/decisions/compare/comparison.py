@@ -298,7 +298,7 @@ def _decided(
 def _is_alike(apart: Versus) -> bool:
     """Return whether the whole interval of the ratio lies within 10 %, or there is no ratio."""
     low, high = apart.ratio_ci95 or (1.0, 1.0)
-    return 1 / _ALIKE <= low and high <= _ALIKE
+    return low >= 1 / _ALIKE and high <= _ALIKE
 
 
 def _runs_needed(metric: Metric, columns: Sequence[Column], pair: tuple[int, int], apart: Versus) -> int | None:

@@ -181,7 +181,7 @@ def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: i
     spans = [span for column in columns for each in column for span in _span(each.run)]
     longest = max((end - start for start, end in spans), default=timedelta(0))
     runs = sorted(
-        (start, end, index, value)
+        (start, each.run.run_id or 0, end, index, value)
         for index, column in enumerate((columns[one], columns[other]))
         for each in column
         for start, end in _span(each.run)
@@ -192,7 +192,7 @@ def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: i
     most_between = len(columns) * (longest + timedelta(seconds=DEFAULT_TIMEOUT_S))
     pairs = list(zip(runs[::2], runs[1::2], strict=True))
     turns = [{index: value for *_, index, value in pair} for pair in pairs]
-    if any(len(turn) < 2 for turn in turns) or any(later[0] - first[1] > most_between for first, later in pairs):
+    if any(len(turn) < 2 for turn in turns) or any(later[0] - first[2] > most_between for first, later in pairs):
         return None
     return geometric_mean([turn[0] / turn[1] for turn in turns])
 

@@ -194,8 +194,8 @@ def quality_jobs(
 ) -> list[Job]:
     """Return a job for each quant and pair of KV cache types.
 
-    A base is a job only if no other is compared with it, as those include its results. Unless a base was given, a quantized
-    cache is compared with the f16 cache of the same quant, to separate its loss from the quant's.
+    A base is a job only if no other is compared with it, as those include its results. Unless a base was given, a
+    quantized cache is compared with the f16 cache of the same quant, to separate its loss from the quant's.
     """
     rows = []
     for target, base in zip(targets, bases, strict=True):
