@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _LARGEST_CATALOG_BYTES = 4 << 20
 _PARTIAL = (".gguf.part", ".gguf.crdownload", ".gguf.download", ".gguf.incomplete", ".gguf.tmp")
-"""Endings of files that browsers, curl, aria2 and others rename when they are complete."""
+"""Endings of files that browsers and other programs rename when they are complete."""
 _MOST_SIDECARS = 8
 """Files beside models that a listing names."""
 

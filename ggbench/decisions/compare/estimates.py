@@ -81,16 +81,19 @@ def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
 
 
 def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
-    """Return the mean of runs; noise within runs and spread between them add in squares."""
+    """Return the mean of runs; noise within runs and spread between them add in squares.
+
+    If some run has no interval, the differences of four or more give one.
+    """
     alone = [each for each in alone if each.text != UNKNOWN] or alone[:1]
     first, count = alone[0], len(alone)
     values = [each.value for each in alone if each.value is not None and each.value > 0]
     intervals = [_with_spread_alone(each, spread) for each in alone]
     known = [each for each in intervals if each is not None]
-    if len(known) < count == len(values) >= FEWEST_TURNS and {each.left_out for each in alone} <= {"", NO_INTERVAL}:
-        mean_of = geometric_mean(values)
-        ends = mean_of.low, mean_of.high
-        return Estimated(format_interval(mean_of.value, *ends), mean_of.value, ends, "", spread)
+    if len(known) < count == len(values) >= FEWEST_TURNS and all(each.left_out != _DISTURBED for each in alone):
+        of_all = geometric_mean(values)
+        ends = of_all.low, of_all.high
+        return Estimated(format_interval(of_all.value, *ends), of_all.value, ends, "", spread)
     if len(values) < count or len(known) < count:
         reasons = [each.left_out for each, found in zip(alone, intervals, strict=True) if found is None]
         left_out = next(filter(None, reasons), "")
