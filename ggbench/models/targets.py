@@ -19,7 +19,14 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.errors import BadFile, GgbenchError, NetworkError, Unsupported, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile
-from ggbench.gguf_file.quants import ftype_by_name, known_spelling, name_without_quant, plain_quant, quant_label
+from ggbench.gguf_file.quants import (
+    ftype_by_name,
+    known_spelling,
+    model_name,
+    name_without_quant,
+    plain_quant,
+    quant_label,
+)
 from ggbench.gguf_file.twin import plan_twin, twin_of
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoListing, repo_folder
@@ -344,10 +351,15 @@ def single(targets: Sequence[Target]) -> Target:
         offered = ", ".join(each.served.setup.model for each in targets if each.served is not None)
         raise UsageError(f"the server has {len(targets)} models; name one after its URL", f"it offers: {offered}")
     sizes = targets[0].source.sizes() if targets[0].source is not None else {}
-    candidates = ", ".join(
-        f"{each.selector or each.quant} ({format_bytes(each.file_bytes or sizes.get(each.quant))})" for each in targets
-    )
-    raise UsageError(f"{targets[0].model} has {len(targets)} quants; select one", f"candidates: {candidates}")
+    models = {name_without_quant(each.path.name) for each in targets if each.path and each.published is None}
+    candidates = []
+    for each in targets:
+        name = each.selector or each.quant
+        if each.path is not None and len(models) > 1 and name == each.quant:
+            name = sanitize(model_name(each.path.name))
+        candidates.append(f"{name} ({format_bytes(each.file_bytes or sizes.get(each.quant))})")
+    what = f"{len(models)} models" if len(models) > 1 else f"{len(targets)} quants"
+    raise UsageError(f"{targets[0].model} has {what}; select one", f"candidates: {', '.join(candidates)}")
 
 
 def materialize(target: Target, on_progress: OnProgress | None = None) -> ModelFile:

@@ -21,7 +21,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import ANSWERS, column_of, note
 from ggbench.show.figures import Figure, PlottedRun
-from ggbench.show.names import model_names, unambiguous_names
+from ggbench.show.names import model_names, quant_name, unambiguous_names
 from ggbench.show.presenter import figures_of, presenter_of
 from ggbench.text import sanitize
 
@@ -32,7 +32,7 @@ def measuring_elsewhere(store: Store) -> str:
     if not found:
         return ""
     run, pid = found[0]
-    what = f"run {run.run_id}, {sanitize(f'{run.kind} of {run.subject.model} {run.subject.quant}')}"
+    what = f"run {run.run_id}, {sanitize(run.kind)} of {quant_name(run.subject)}"
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return f"another ggbench (process {pid}) is measuring {what}{more}; simultaneous runs slow each other down"
 

@@ -10,6 +10,7 @@ from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text
 from ggbench.engines.endings import Outcome
 from ggbench.models.catalog import load_catalog
 from ggbench.show import UNKNOWN
+from ggbench.show.names import model_name
 from ggbench.show.text import slots_text
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes, format_count, format_number
@@ -36,7 +37,7 @@ def headline(pick: Pick) -> str:
         return _nothing(pick)
     candidate = pick.recommended.candidate
     cache = "/".join(dict.fromkeys(candidate.cache))
-    model = f" of {candidate.row.model}" if pick.n_models > 1 else ""
+    model = f" of {model_name(candidate.row.subject)}" if pick.n_models > 1 else ""
     article = "an" if cache.startswith("f") else "a"
     name, turn = " ".join([candidate.quant, *candidate.options]), turn_text(candidate)
     seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
