@@ -111,6 +111,15 @@ def _lack(name: str, row: PlanRow) -> str:
     return f"{name} is unknown" if row.fits is None else f"{name} is too small"
 
 
+def _main_memory(plan: EnginePlan) -> str | None:
+    """Return the main memory that its speeds are for; None if nothing that could be on a GPU is in it."""
+    host = plan.budget.host
+    if host is None or host.bandwidth is None or not any(map(_placed, plan.rows)):
+        return None
+    rate = f"{format_bandwidth(host.bandwidth.bytes_per_s)} ({host.bandwidth.source})"
+    return f"{format_bytes(host.free_bytes)} at {rate}"
+
+
 PLAN_MACHINES = Document(
     "plan.machines",
     "plan MODEL [QUANT...] --or GPU",
@@ -123,6 +132,7 @@ PLAN_MACHINES = Document(
                 "PlannedMachine",
                 "The plan for one machine.",
                 field("machine", MEMORY, get=lambda plan: plan.budget),
+                field("main_memory", str | None, "For the part that lies there; null without one.", _main_memory),
                 field("rows", many(PLAN_ROW)),
             )
         ),
@@ -193,14 +203,9 @@ def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
 
 
 def _split_legend(plans: Sequence[EnginePlan], placed: Set[str]) -> str:
-    """Return what the options keep where, and the main memory that the speeds are for."""
-    hosts = (plan.budget.host for plan in plans if any(row.is_split for row in plan.rows))
-    texts = [
-        f"{format_bytes(each.free_bytes)} at {format_bandwidth(each.bandwidth.bytes_per_s)} ({each.bandwidth.source})"
-        for each in hosts
-        if each is not None and each.bandwidth is not None
-    ]
-    memory = f"; main memory: {in_words(list(dict.fromkeys(texts)))}" if texts else ""
+    """Return what the options mean, and the main memory that the speeds are for."""
+    texts = [text for text in dict.fromkeys(map(_main_memory, plans)) if text is not None]
+    memory = f"; main memory: {in_words(texts)}" if texts else ""
     if len(placed) == 1:
         return f"{next(iter(placed))} on each{memory}"
     return f"options: the least that has to stay in main memory for it to fit{memory}"
