@@ -42,9 +42,7 @@ from ggbench.errors import UsageError
     "--csv as_csv", "Write CSV with every column to stdout; of llama-bench with --source llama-bench.", is_flag=True
 )
 @output_options
-def command(
-    behind: tuple[str, ...], sort: str | None, as_csv: bool, output: Output, **filters: str | None
-) -> None:
+def command(behind: tuple[str, ...], sort: str | None, as_csv: bool, output: Output, **filters: str | None) -> None:
     """Show what others published: speed and memory of Qwen models, quality of quants, and rows of llama-bench.
 
     Rows of documents cover HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on A100, 4090, H100 and

@@ -214,7 +214,7 @@ def test_a_mixture_of_which_nothing_fits_whole_says_by_how_much() -> None:
     setup = LlamaConfig(n_ctx=8192, n_cpu_moe=20)
     split = replace(candidate("q4_k_m", loss=0.03, tok_s=40), setup=setup, host_bytes=8 * GIB, is_mixture=True)
     large, small = (candidate(quant, n_ctx=0, missing_gib=gib) for quant, gib in (("q4_k_m", 9.0), ("q2_k", 1.5)))
-    said = "None fits on the GPU whole: the nearest, q2_k, lacks 1.50 GiB."
+    said = "No quant fits whole on the GPU: the nearest, q2_k, lacks 1.50 GiB."
     assert said in reason(recommend([split, large, small], Needs()))
     fitting = candidate("q2_k", loss=0.3, tok_s=80)
     assert not any("whole" in each for each in reason(recommend([split, large, fitting], Needs())))

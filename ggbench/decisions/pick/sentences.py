@@ -212,7 +212,7 @@ def _none_whole(pick: Pick, own: Candidate) -> Iterator[str]:
     if own.keeps_experts and whole and not any(each.row.fits for each in whole):
         nearest = max(whole, key=lambda each: each.row.left_bytes or 0)
         lacks = format_bytes(-(nearest.row.left_bytes or 0))
-        yield f"None fits on the GPU whole: the nearest, {_named(pick, nearest)}, lacks {lacks}."
+        yield f"No quant fits whole on the GPU: the nearest, {_named(pick, nearest)}, lacks {lacks}."
 
 
 def _little_left(candidate: Candidate) -> Iterator[str]:

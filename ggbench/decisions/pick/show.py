@@ -98,7 +98,12 @@ _CANDIDATE = Shape(
         "By a disturbed run, which decides nothing.",
         lambda candidate: candidate.disturbed and candidate.disturbed.tok_s,
     ),
-    of(TurnSpeed, "speed_basis=basis speed_source=source speed_rows=rows", lambda candidate: candidate.speed, maybe=True),
+    of(
+        TurnSpeed,
+        "speed_basis=basis speed_source=source speed_rows=rows",
+        lambda candidate: candidate.speed,
+        maybe=True,
+    ),
     field("quality", _QUALITY, get=lambda candidate: candidate),
     _row("outcome problem=reason? notes"),
 )
