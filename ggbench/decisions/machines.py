@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ggbench.decisions.pick.order import FASTER
 from ggbench.decisions.pick.record import placement_options
 from ggbench.engines.endings import Outcome
 from ggbench.machine.description import GIVEN_GPU
@@ -88,9 +89,9 @@ def _verdict(choice: MachineChoice, row_of: Mapping[str, PlanRow]) -> str:
     if row.expected is not None:
         parts[0] += f", {planned_speed_text(row.expected)} tok/s"
     if choice.lead is not None and choice.lead_ci95 is not None:
-        lead = format_ratio(choice.lead, *choice.lead_ci95)
         overlap = "" if choice.is_clear else ", though the intervals overlap"
-        parts.append(f"the fastest, {lead} times as fast as {choice.second}{overlap}")
+        lead = f"the fastest, {format_ratio(choice.lead, *choice.lead_ci95)} times as fast as {choice.second}{overlap}"
+        parts.append(lead if choice.lead > FASTER else f"about as fast as {choice.second}")
     elif choice.fastest is None and len(choice.fitting) > 1:
         parts.append("not every speed is known")
     if choice.longest is not None and len(choice.fitting) > 1:

@@ -82,7 +82,8 @@ def rows_behind(names: Sequence[str]) -> tuple[BenchedRow, ...]:
     by_name = {name.lower(): numbers for name, numbers in _rows_by_name().items()}
     for name in names:
         if name.strip().lower() not in by_name:
-            raise UnknownName("rows behind an estimate", name, _rows_by_name())
+            hint = "use a name that plan and pick print, such as 'GeForce RTX 30/CUDA' or experts"
+            raise UnknownName("rows behind an estimate", name, (), hint)
     numbers = {number for name in names for number in by_name[name.strip().lower()]}
     return tuple(row for number, row in enumerate(load_benches()) if number in numbers)
 
