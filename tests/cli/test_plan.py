@@ -36,7 +36,7 @@ def test_machines_side_by_side(ggbench: Run, tiny_twin: Path) -> None:
 
 
 def test_each_machine_keeps_as_few_experts_in_main_memory_as_it_needs(ggbench: Run) -> None:
-    """As a plan of it alone confirms; a number that the user gives is that of all."""
+    """A plan of each alone confirms it; a number that the user gives is that of all."""
     words, cards = ("plan", "qwen3-30b-a3b", "q4_k_m", "-c", "16k"), ("rtx-3060", "rtx-4060-ti-16gb")
     compared = ggbench(*words, "--gpu", cards[0], "--or", cards[1], "--json").json
     rows = [row for each in compared["machines"] for row in each["rows"]]

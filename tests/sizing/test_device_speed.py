@@ -145,7 +145,7 @@ def test_prompts_take_longer_on_a_slower_card_and_are_unknown_without_its_rate()
     ],
 )
 def test_the_rows_behind_an_estimate_can_be_listed_as_it_counts_them(gpu: str, n_cpu_moe: int, devices: str) -> None:
-    """By the names that it has: of the device, its family or all, and of experts in main memory."""
+    """Its names are those of the device, its family or all devices, and of experts in main memory."""
     known = _speed("qwen3-30b-a3b:q4_k_m", gpu, "64GiB@60GB/s", LlamaConfig(n_cpu_moe=n_cpu_moe))
     for name in known.rows:
         rows = rows_behind([name])
