@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 
 import msgspec
@@ -39,7 +40,7 @@ class MachineChoice(msgspec.Struct, frozen=True):
     lead: float | None = None
     """Speed of the fastest over the second."""
     lead_ci95: tuple[float, float] | None = None
-    """95 % interval of the lead; both speeds count as independent, though estimates share a part of their error."""
+    """Its 95 % interval, with both speeds independent; None without an upper end."""
     is_clear: bool | None = None
     """Whether the intervals of both do not overlap."""
     longest: str | None = None
@@ -67,10 +68,14 @@ def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineCho
             choice = replace(choice, fastest=speeds[0][1])
             if len(speeds) > 1:
                 (first, _), (next_best, second) = speeds[:2]
-                is_clear = first.tok_s_ci95[0] > next_best.tok_s_ci95[1]
-                lead_ci95 = ratio_interval(first.tok_s, first.tok_s_ci95, next_best.tok_s, next_best.tok_s_ci95)
-                lead = first.tok_s / next_best.tok_s
-                choice = replace(choice, second=second, lead=lead, lead_ci95=lead_ci95, is_clear=is_clear)
+                ends = ratio_interval(first.tok_s, first.tok_s_ci95, next_best.tok_s, next_best.tok_s_ci95)
+                choice = replace(
+                    choice,
+                    second=second,
+                    lead=first.tok_s / next_best.tok_s,
+                    lead_ci95=ends if math.isfinite(ends[1]) else None,
+                    is_clear=first.tok_s_ci95[0] > next_best.tok_s_ci95[1],
+                )
     return replace(choice, verdict=_verdict(choice, row_of))
 
 
@@ -88,9 +93,10 @@ def _verdict(choice: MachineChoice, row_of: Mapping[str, PlanRow]) -> str:
         parts[0] += f" with {placed}"
     if row.expected is not None:
         parts[0] += f", {planned_speed_text(row.expected)} tok/s"
-    if choice.lead is not None and choice.lead_ci95 is not None:
+    if choice.lead is not None:
+        ends = choice.lead_ci95 or (choice.lead, choice.lead)
         overlap = "" if choice.is_clear else ", though the intervals overlap"
-        lead = f"the fastest, {format_ratio(choice.lead, *choice.lead_ci95)} times as fast as {choice.second}{overlap}"
+        lead = f"the fastest, {format_ratio(choice.lead, *ends)} times as fast as {choice.second}{overlap}"
         parts.append(lead if choice.lead > FASTER else f"about as fast as {choice.second}")
     elif choice.fastest is None and len(choice.fitting) > 1:
         parts.append("not every speed is known")
