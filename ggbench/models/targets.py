@@ -44,9 +44,11 @@ from ggbench.models.sources import (
     RepoRequest,
     choose_by_quant,
     find_variants,
+    is_published,
     planned_files,
     selector_in,
     usual_quants,
+    with_listed_quants,
 )
 from ggbench.models.subject import Subject
 from ggbench.text import sanitize
@@ -69,6 +71,8 @@ class FileToRun(msgspec.Struct, frozen=True):
     """Repo of the Hub, `org/name`; empty if no published file is known."""
     lacking_repo: str = ""
     """The model's repo if it is not known to have this quant, else empty."""
+    is_known: bool = True
+    """Whether the catalog or a listing says that the repo has this quant."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -163,11 +167,10 @@ class Target(msgspec.Struct, frozen=True):
             return None
         if isinstance(self.source, CatalogTwin):
             model = self.source.model
-            is_published = self.quant in model.quants or not model.quants
-            repo = model.repo or ""
-            return FileToRun(
-                model.id, self.quant, repo=repo if is_published else "", lacking_repo="" if is_published else repo
-            )
+            repo, is_known = model.repo or "", is_published(model, self.quant)
+            if model.quants and not is_known:
+                return FileToRun(model.id, self.quant, lacking_repo=repo)
+            return FileToRun(model.id, self.quant, repo=repo, is_known=is_known)
         if self.published is None:
             return FileToRun(self.file.name, self.quant, self.file.paths, is_here=True)
         found = self.published
@@ -204,6 +207,8 @@ def resolve(
     catalog = catalog or load_catalog()
     if ref.kind == "twin" or (headers_only and ref.kind == "catalog"):
         found = catalog.model(ref.name, *ref.quants)
+        if ref.kind == "catalog":
+            found = with_listed_quants(found, hub or HubAccess.from_environment())
         quants = tuple(dict.fromkeys(map(known_spelling, ref.quants))) or usual_quants(found)
         twins = {quant: CatalogTwin(found, quant) for quant in quants}
         if headers_only:

@@ -19,7 +19,7 @@ from ggbench.show.document import Document, Shape, field, many, of
 from ggbench.show.names import models_title, row_labels, short_device
 from ggbench.show.plan_facts import plan_facts, together_text, users_text
 from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, notes, right, row_names
-from ggbench.show.text import planned_speed_text
+from ggbench.show.text import planned_speed_text, rows_behind_text
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
     Budget,
@@ -232,6 +232,8 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         more = [f"{len(found) - _MOST_SOURCES} more"] if len(found) > _MOST_SOURCES else []
         name = f"expected, {basis}" if basis in ("measured", "forecast") else "expected"
         lines.append(f"{name}: {', '.join([*list(found)[:_MOST_SOURCES], *more])}")
+    if behind := rows_behind_text(name for row in rows if row.expected is not None for name in row.expected.rows):
+        lines.append(behind)
     if any(speed.fits is False for row in rows for speed in (*row.decode, *filter(None, [row.at_n_ctx]))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
     return "\n".join(lines)

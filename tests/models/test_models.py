@@ -287,11 +287,9 @@ def test_text_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
 
 
 def test_types_that_few_publish_are_planned_only_if_the_repo_has_them() -> None:
-    known, some, none = (
-        {"q5_0", "q4_0"}.intersection(usual_quants(load_catalog().model(model_id)))
-        for model_id in ("qwen1.5-7b", "qwen3.6-27b", "qwen3.6-35b-a3b")
-    )
-    assert (known, some, none) == ({"q5_0", "q4_0"}, {"q4_0"}, set())
+    ids = ("qwen1.5-7b", "qwen3.6-27b", "qwen3.6-35b-a3b", "qwen3-8b")
+    known = [{"q5_0", "q4_0", "q4_k_s", "iq4_xs"} & set(usual_quants(load_catalog().model(each))) for each in ids]
+    assert known == [{"q5_0", "q4_0"}, {"q4_0", "iq4_xs"}, {"iq4_xs"}, set()]
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 5000, None], ids=["nested without end", "a folder"])

@@ -177,3 +177,17 @@ def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
     assert (tmp_path / "Modelfile").read_text() == made.modelfile
     assert commands_lines(made)[:2] == [made.llama_server, made.llama_cli]
     assert modelfile_lines(commands(setup=replace(DEFAULT, n_cpu_moe=1))) == []
+
+
+def test_a_larger_physical_batch_is_a_second_command() -> None:
+    setup = replace(DEFAULT, n_cpu_moe=12)
+    made = commands(setup=setup, larger=replace(setup, n_ubatch=2048))
+    assert made.faster_prompts == made.llama_server.replace(" -ncmoe 12", " -ub 2048 -ncmoe 12")
+    lines = commands_lines(made)
+    assert lines[0] == made.llama_server and lines[1].startswith("# ") and lines[2] == made.faster_prompts
+
+
+def test_what_nobody_checked_is_said_once() -> None:
+    file = FileToRun("qwen3-30b-a3b", "q5_k_m", repo="Qwen/Q-GGUF", is_known=False)
+    assert commands(file).notes[0] == "Not checked: whether Qwen/Q-GGUF has q5_k_m; ggbench pull asks the Hub."
+    assert not any("Not checked" in note for note in commands(replace(file, is_known=True)).notes)

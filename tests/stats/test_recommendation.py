@@ -13,6 +13,7 @@ from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedBasis
@@ -425,3 +426,25 @@ def test_a_bound_is_not_taken_for_speed() -> None:
             pick = recommend([bound, known], needs)
             assert _chosen(pick) is known
             assert [each.label for each in pick.alternatives] == ["more context"]
+
+
+def test_a_loss_that_is_only_partly_known_does_not_win_by_that_part() -> None:
+    """q4_0 with a q4_0 cache loses at least 0.072; how much more, nobody says."""
+    partly = candidate("q4_0", "q4_0", loss=0.072, cache_loss=None, tok_s=34)
+    whole = candidate("q3_k_m", "q8_0", loss=0.1, cache_loss=0.001, tok_s=30)
+    finer = candidate("q4_0", "q5_1", loss=0.072, cache_loss=None, tok_s=20)
+    needs = Needs(given_prefer="quality")
+    assert _chosen(recommend([partly, whole], needs)) is whole
+    assert _chosen(recommend([partly, finer], needs)) is finer
+
+
+def test_beside_experts_in_main_memory_the_best_that_is_whole_on_the_gpu_is_an_alternative() -> None:
+    setup = LlamaConfig(n_ctx=8192, n_cpu_moe=20)
+    split = replace(candidate("q4_k_m", loss=0.03, tok_s=40), setup=setup, host_bytes=2**33, is_mixture=True)
+    whole = replace(candidate("q2_k", loss=0.3, tok_s=90), is_mixture=True)
+    coarser = replace(candidate("iq1_m", loss=0.9, tok_s=100), is_mixture=True)
+    pick = recommend([split, whole, coarser], Needs())
+    assert _chosen(pick) is split
+    assert [(each.label, each.checked.candidate) for each in pick.alternatives] == [("all on GPU", whole)]
+    dense = replace(split, setup=LlamaConfig(n_gpu_layers=20), is_mixture=False)
+    assert not recommend([dense, replace(whole, is_mixture=False)], Needs()).alternatives
