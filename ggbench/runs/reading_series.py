@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from array import array
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T", bound=msgspec.Struct)
 _CODES: dict[object, str] = {int: "q", int | None: "d", float | None: "d"}
 """Type codes of `array` for the types of fields; None is NaN. Integers that may be None are exact up to 2^53."""
+_fields = functools.cache(msgspec.structs.fields)
 
 
 class _Columns(Generic[_T]):
@@ -26,14 +28,16 @@ class _Columns(Generic[_T]):
     def __init__(self, record_type: type[_T], records: Sequence[_T] = (), *, without: str = "") -> None:
         """Raises OverflowError for an integer of more than 64 bits."""
         self._shared: dict[object, object] = {}
-        fields = msgspec.structs.fields(record_type)
+        fields = _fields(record_type)
         self._kinds: dict[str, object] = {each.name: each.type for each in fields if each.name != without}
         self._columns: dict[str, array[Any] | list[Any]] = {}
-        for name, kind in self._kinds.items():
-            values, code = [getattr(each, name) for each in records], _CODES.get(kind)
+        columns = list(map(list, zip(*map(msgspec.structs.astuple, records), strict=True)))
+        for each, values in zip(fields, columns or [[] for _ in fields], strict=True):
+            code = _CODES.get(each.type)
             if code == "d":
                 values = [math.nan if value is None else value for value in values]
-            self._columns[name] = array(code, values) if code else values
+            if each.name != without:
+                self._columns[each.name] = array(code, values) if code else values
 
     def extend(self, other: _Columns[_T]) -> None:
         for name, column in self._columns.items():
