@@ -26,7 +26,7 @@ RUNS = (50, 1000, 10_000, 100_000)
 READINGS = {"an hour": 3600, "a day": 86_400, "a week": 604_800, "a month": 2_592_000}
 """One a second."""
 _LIMIT_S = 300.0
-"""A report of a month, 2.6 million readings, takes some 2 minutes."""
+"""The slowest, an export of a month with 2.6 million readings, takes some minutes on a busy machine."""
 _RESULTS = "TUI, Results"
 _N_GEN = 40
 _PEER = Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json"
