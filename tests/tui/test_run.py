@@ -220,7 +220,12 @@ def test_a_line_that_the_window_cuts_is_shown_below_the_queue(target: Target, tm
 @pytest.mark.parametrize(
     ("kind", "state", "working", "lines"),
     [
-        ("decode", WorkState.PREPARING, Working("download", 1e6, 2e6), ["downloading the file", "then: load the model"]),
+        (
+            "decode",
+            WorkState.PREPARING,
+            Working("download", 1e6, 2e6),
+            ["downloading the file", "then: load the model"],
+        ),
         ("quality", WorkState.LOADING, Working("load", 0.5, 1.0), ["loading the model", "then: score the text"]),
         ("decode", WorkState.PROMPT, None, ["reading a prompt", "then: decode token by token"]),
         ("tune", WorkState.SEARCHING, Working("probe", text="calibrating"), ["measuring", "then: maxctx of q8_0"]),
