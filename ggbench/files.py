@@ -12,7 +12,7 @@ import errno
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ggbench.errors import GgbenchError, UsageError
@@ -119,10 +119,10 @@ def check_free(path: Path, *, force: bool) -> None:
         raise _exists(path)
 
 
-def write_as(path: Path, content: bytes, *, force: bool) -> None:
+def write_as(path: Path, content: bytes | Iterable[bytes], *, force: bool) -> None:
     """Write a file named by the user, completely or not at all. Raises like `check_free`, and GgbenchError."""
     check_free(path, force=force)
-    with _written_aside(path.parent, path.name, content) as aside:
+    with _written_aside(path.parent, path.name, [content] if isinstance(content, bytes) else content) as aside:
         try:
             take_name(aside, path) if force else take_free_name(aside, path)
         except FileExistsError:
@@ -131,7 +131,7 @@ def write_as(path: Path, content: bytes, *, force: bool) -> None:
 
 def write_new(folder: Path, stem: str, suffix: str, content: bytes) -> Path:
     """Write a file under the first free name of `stem`, `stem-2`, ... and return it. Raises GgbenchError."""
-    with _written_aside(folder, stem, content) as aside:
+    with _written_aside(folder, stem, [content]) as aside:
         for number in itertools.count(1):
             target = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
             with contextlib.suppress(FileExistsError):
@@ -141,11 +141,12 @@ def write_new(folder: Path, stem: str, suffix: str, content: bytes) -> Path:
 
 
 @contextlib.contextmanager
-def _written_aside(folder: Path, name: str, content: bytes) -> Iterator[Path]:
+def _written_aside(folder: Path, name: str, content: Iterable[bytes]) -> Iterator[Path]:
     """Yield a file with this content, which is removed unless it is renamed. Raises GgbenchError."""
     try:
         with written_aside(folder / name) as aside:
-            aside.write_bytes(content)
+            with aside.open("wb") as file:
+                file.writelines(content)
             yield aside
     except FileExistsError:
         raise

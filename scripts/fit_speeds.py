@@ -25,6 +25,7 @@ from ggbench.stats.device_speed import (
     ModelKind,
     SpeedModel,
     decode_costs,
+    group_of,
     prompt_costs,
     quant_class,
 )
@@ -51,6 +52,8 @@ HOSTS = {
     "mudkipdev-flake": 96e9,  # DDR5-6000, assumed to have two channels
 }
 """Bandwidth [bytes/s] of the main memory of places that state it, or its modules."""
+NAMED = ("read:device", "read:family", "host", "host:quant", "crossing")
+"""Groups of terms of decoding whose rows an estimate names."""
 FORKS = ("ik_llama", "bonsai")
 """Places whose rows are of forks, or compare with them."""
 
@@ -84,10 +87,11 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="predict what is in main memory by these coefficients as well")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
-    fits = {}
+    fits, behind = {}, dict[str, list[int]]()
     for kind, rows in (("decode", decode_rows()), ("prompt", prompt_rows())):
         fit = fitted(rows).run(ROUNDS)
         fits[kind] = fit.model()
+        behind = behind or rows_by_term(rows)
         devices = {row.device.name for row in rows}
         print(f"{kind}: {len(rows)} rows of {len(devices)} devices, {len(fits[kind].terms)} terms; "
               f"residual {fits[kind].residual:.3f}")  # fmt: skip
@@ -97,14 +101,25 @@ def main() -> None:
         if options.validate is not None:
             print_elsewhere(kind, rows)
             validate(kind, rows, fit, options.validate or list(KEYS), options.worst)
-    options.output.write_text(document(fits), "utf-8")
+    options.output.write_text(document(fits, behind), "utf-8")
     print(f"{options.output.name}: {options.output.stat().st_size / 1e3:.0f} kB")
 
 
-def document(fits: dict[str, SpeedModel]) -> str:
-    """Return the coefficients as JSON, a term a line."""
-    rounded = json.loads(msgspec.json.encode(fits), parse_float=lambda text: float(f"{float(text):.3g}"))
+def document(fits: dict[str, SpeedModel], behind: dict[str, list[int]]) -> str:
+    """Return the coefficients as JSON, and the rows behind them."""
+    encoded = msgspec.json.encode({**fits, "rows": behind})
+    rounded = json.loads(encoded, parse_float=lambda text: float(f"{float(text):.3g}"))
     return json.dumps(rounded, separators=(",", ":")) + "\n"
+
+
+def rows_by_term(rows: Sequence[Row]) -> dict[str, list[int]]:
+    """Return the indices of the published rows that the terms which estimates name are fitted to."""
+    indices = {row: index for index, row in enumerate(load_benches())}
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        for term in {term for cost in row.costs for term in cost.terms if group_of(term) in NAMED}:
+            found.setdefault(term, []).append(indices[row.published])
+    return dict(sorted(found.items()))
 
 
 def fitted(rows: Sequence[Row]) -> SpeedFit:

@@ -9,7 +9,6 @@ al., J. Am. Stat. Assoc. 84 (1989) 881, for the errors.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,7 +28,6 @@ ELSEWHERE = ("place", "run")
 """Groups that a prediction cannot know: another machine with the device, another run."""
 SPREAD_ONLY = ("host:machine", "host:quant")
 """Groups of which a prediction knows only the spread: the rows' CPUs, and quants, most of which one machine has."""
-COUNTED = ("read:device", "read:family", "compute:device", "compute:family", "host", "host:quant", "crossing")
 OLDER = ("older place", "older run")
 """The same of rows from before llama.cpp's current kernels, which differ more."""
 
@@ -47,7 +45,6 @@ class SpeedFit:
             for number, cost in enumerate(parts):
                 self._least[number, row] = math.log(cost.least_ms)
                 self._design[number, row, [self._index[term] for term in cost.terms]] = 1
-        self.n_rows = Counter(term for row in costs for term in {term for cost in row for term in cost.terms})
         self._logs = np.log(times_ms)
         self._groups = [group_of(term) for term in self.terms]
         self._members = {group: np.array([each == group for each in self._groups]) for group in set(self._groups)}
@@ -125,7 +122,6 @@ class SpeedFit:
             covariance=tuple(tuple(map(int, row[: number + 1])) for number, row in enumerate(covariance)),
             spreads={group: spread for group, spread in self.spreads.items() if group not in ELSEWHERE},
             residual=math.sqrt(variance),
-            n_rows={term: self.n_rows[term] for term in self.terms if group_of(term) in COUNTED},
         )
 
     def _is_found(self, index: int, left: float) -> bool:

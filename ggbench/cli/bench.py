@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
+from ggbench.commands.comparing import compare_engines, engines_limit_option, refuse_limit_of_one
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_decodes, tuned_option
 from ggbench.commands.options import MeasureRequest, against_option, measuring_options, option, settings_options
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.glossary import DECODE
-from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.gguf_file.model_file import ModelFile
     from ggbench.runs.experiment import Job
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import RunContext
-    from ggbench.runs.store.database import Store
     from ggbench.runs.summary import QuantSummary
 
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     ggbench bench org/name-GGUF q4_k_m --maxctx --memory-limit 8GiB
     ggbench bench http://127.0.0.1:8080
     ggbench bench x.gguf -d 8k -r 5 --engine llama --engine llama-server
+    ggbench bench x.gguf -n 500 -r 5 --engine llama-server=OLD --engine llama-server=NEW --fail-if-slower 5%
     """,
 )
 @settings_options(DecodeSettings)
@@ -45,9 +45,17 @@ if TYPE_CHECKING:
 )
 @option("--plot", "Plot the latencies in the terminal.", is_flag=True)
 @against_option
+@engines_limit_option
 @tuned_option
 @measuring_options(many=True, servers=True, own_models=True, load=load_options_of_decodes)
-def command(settings: DecodeSettings, maxctx: bool, plot: bool, against: str | None, asked: MeasureRequest) -> None:
+def command(
+    settings: DecodeSettings,
+    maxctx: bool,
+    plot: bool,
+    against: str | None,
+    fail_if_slower: float | None,
+    asked: MeasureRequest,
+) -> None:
     """Measure every quant of a model and show one table: BPW, memory, prefill, and W and B next to their limits.
 
     Each quant is loaded, reads a 25-token prompt and decodes. Without QUANTS, every quant is measured, or every model
@@ -56,8 +64,8 @@ def command(settings: DecodeSettings, maxctx: bool, plot: bool, against: str | N
 
     Several --engine measure one quant in turns, a run for each of --repeat, and end in the verdict of ggbench compare
     over their means, or from -r 4 on over the ratios within each turn: builds, forks, or the same program with other
-    flags (-dev, -fa). With --json it is compare's document. If a run fails, the others go on, and the exit code is that
-    of the failure.
+    flags (-dev, -fa). With --json it is compare's document. --fail-if-slower compares each later engine with the first,
+    at each depth of -d. If a run fails, the others go on, and the exit code is that of the failure.
     """
     from ggbench.commands.load_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
@@ -69,10 +77,11 @@ def command(settings: DecodeSettings, maxctx: bool, plot: bool, against: str | N
     output = asked.output
     if plot and output.as_json:
         raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
+    refuse_limit_of_one(asked, fail_if_slower)
     if len(asked.engines) > 1:
         if maxctx or plot or against:
             raise UsageError("several engines exclude --maxctx, --plot and --against", "omit them")
-        _compare_engines(settings, asked)
+        compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked, fail_if_slower)
     if maxctx:
         given_setup(MAXCTX, asked)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
@@ -98,62 +107,6 @@ def command(settings: DecodeSettings, maxctx: bool, plot: bool, against: str | N
             output.show(against_tables(summaries, width=output.console().width))
     show_run_ids(measured)
     measured.leave()
-
-
-def _compare_engines(settings: DecodeSettings, asked: MeasureRequest) -> NoReturn:
-    """Measure one quant by every engine in turns, and print the comparison of their means."""
-    from ggbench.commands.load_options import with_tuned
-    from ggbench.commands.measuring import exit_code_of, make_jobs, measure
-    from ggbench.commands.run_output import show_run_ids
-    from ggbench.decisions.compare.comparison import compare
-    from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
-    from ggbench.decisions.compare.report import ComparisonReport
-    from ggbench.decisions.compare.show import COMPARE, comparison_fields
-    from ggbench.experiments.decode.measure import EXPERIMENT
-    from ggbench.runs.store.database import Store
-    from ggbench.show import letter
-
-    output, engines = asked.output, asked.engines
-    once = replace(settings, repeat=1)
-    (job,) = with_tuned(make_jobs(EXPERIMENT, once, replace(asked, engines=())), asked)
-    order = [index for turn in range(settings.repeat) for index in _rotated(len(engines), turn)]
-    measured = measure([replace(job, setup=engines[index]) for index in order], asked, is_sweep=True)
-    columns: list[list[QuantSummary]] = [[] for _ in engines]
-    for index, summary in zip(order, measured.summaries, strict=False):
-        if summary.run.is_complete:
-            columns[index].append(summary)
-    found = [column for column in columns if column]
-    failed = [(at, each) for at, each in zip(order, measured.finished, strict=False) if not each.run.is_complete]
-    for index, (setup, column) in enumerate(zip(engines, columns, strict=True)):
-        text = setup.engine_option or f"{setup.engine}, ggbench's own"
-        runs = f"{letter(found.index(column))}, {counted(len(column), 'run')}" if column else "no run was completed"
-        reasons = [each.run.reason for at, each in failed if at == index]
-        output.notice(f"{text}: {runs}" + (f", {len(reasons)} failed: {reasons[0]}" if reasons else ""))
-    if len(found) > 1:
-        with Store.open() as store:
-            found = [[_as_stored(store, each) for each in column] for column in found]
-            comparison = compare(found, RunSpreads(stored_repeats(store, found)))
-        if output.as_json:
-            output.document(COMPARE, **comparison_fields(comparison, [column[0] for column in found], ()))
-        else:
-            output.show(ComparisonReport(comparison))
-        show_run_ids(measured)
-    if failed and measured.store_error is None and not measured.is_cancelled:
-        raise click.exceptions.Exit(exit_code_of(failed[0][1]))
-    measured.leave()
-
-
-def _as_stored(store: Store, summary: QuantSummary) -> QuantSummary:
-    """Return the summary of a run with its times, by which turns are recognized."""
-    from ggbench.runs.stored import read_run
-
-    run_id = summary.run.run_id
-    return summary if run_id is None else replace(summary, runs=(read_run(store, store.load_run(run_id)),))
-
-
-def _rotated(n: int, by: int) -> list[int]:
-    """Return the numbers from 0 to n - 1, starting with another in each turn, so that none is always first."""
-    return [(by + index) % n for index in range(n)]
 
 
 def run_bench(context: RunContext, decodes: Sequence[Job], *, maxctx: bool = False) -> Generator[Progress]:

@@ -7,23 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggbench.commands.comparing import conclude, limit_option
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import option, output_options, plot_option
 from ggbench.commands.output import Output
-from ggbench.errors import ExitCode, UsageError
+from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ggbench.decisions.compare.comparison import Comparison, LimitCheck
     from ggbench.runs.summary import QuantSummary
-
-
-def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
-    from ggbench.units import parse_percent
-
-    try:
-        return None if text is None else parse_percent(text)
-    except UsageError as error:
-        raise UsageError(f"{param.opts[0]}: {error.message}", error.hint) from None
 
 
 @click.command(
@@ -41,19 +33,10 @@ def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None
     "--against", "Compare with this run or file, or show the nearest published rows.",
     metavar="RUN|FILE|published",
 )  # fmt: skip
-@option("--average", "Average repeated runs.", is_flag=True)
-@option(
-    "--fail-if-slower", "Exit with 1 if a run is more than PERCENT slower than the first.",
-    callback=_parse_percent, metavar="PERCENT",
-)  # fmt: skip
-@option(
-    "--fail-if-larger", "Exit with 1 if a run takes more than PERCENT more memory than the first.",
-    callback=_parse_percent, metavar="PERCENT",
-)  # fmt: skip
-@option(
-    "--fail-if-worse", "Exit with 1 if perplexity or KLD is more than PERCENT above the first's.",
-    callback=_parse_percent, metavar="PERCENT",
-)  # fmt: skip
+@option("--average", "Average repeated runs; of a --model, at most the 12 newest of each setting.", is_flag=True)
+@limit_option("--fail-if-slower", "Exit with 1 if a run is more than PERCENT slower than the first.")
+@limit_option("--fail-if-larger", "Exit with 1 if a run takes more than PERCENT more memory than the first.")
+@limit_option("--fail-if-worse", "Exit with 1 if perplexity or KLD is more than PERCENT above the first's.")
 @plot_option
 @output_options
 def command(
@@ -72,11 +55,12 @@ def command(
     Shows differences in file, setup, machine and versions, each metric with ratio and difference, and a conclusion.
     Files are read but not stored: whole runs of `ggbench export --format json`, and llama-bench's files.
 
-    A run is better (★) if the ratio's 95 % interval excludes 1; otherwise no difference was found, and the interval
-    shows how large one could be; if that is more than a factor of 2, compare cannot tell. The interval includes the
-    variation between loads of the same file, estimated from repeated runs in the store; until there are a few, 2 % is
-    assumed. Not judged: a run far from its repeats, bounds, speeds over different lengths, and memory at different
-    n_ctx. Perplexities are compared chunk by chunk, and only if text, chunks and n_batch are the same.
+    A run is better (★) if the ratio's 95 % interval excludes 1. There is no difference if the interval lies within 10 %
+    either way; otherwise it is undecided, and compare says about how many more runs would decide. The interval includes
+    the variation between loads of the same file, estimated from repeated runs in the store; until there are a few, 2 %
+    is assumed, so that a single run of each rarely shows that there is no difference. Not judged: a run far from its
+    repeats, bounds, speeds over different lengths, and memory at different n_ctx. Perplexities are compared chunk by
+    chunk, and only if text, chunks and n_batch are the same.
 
     If the whole interval exceeds a --fail-if-... limit, compare says why and exits with 1. An undecided limit exits
     with 0 and says how many more runs or chunks are needed.
@@ -110,7 +94,7 @@ def command(
     checks = check_limits(comparison, asked) if comparison else ()
     _show([column[0] for column in columns], comparison, checks, against == PUBLISHED, plot, output)
     if comparison is not None and checks:
-        _conclude(comparison, checks)
+        conclude(comparison, checks)
 
 
 def _show(
@@ -146,14 +130,3 @@ def _show(
     if with_published:
         for kind in dict.fromkeys(run.head.kind for run in runs):
             show_against([run for run in runs if run.head.kind == kind], output)
-
-
-def _conclude(comparison: Comparison, checks: Sequence[LimitCheck]) -> None:
-    """Print one line about the limits on stderr, and exit with 1 if one is exceeded."""
-    for state, code in (("exceeded", ExitCode.UNEXPECTED), ("undecided", ExitCode.DONE), ("kept", ExitCode.DONE)):
-        found = [check for check in checks if check.state == state]
-        if found:
-            worst = max(found, key=lambda check: check.worse_by_ci95[0] if code else check.worse_by_ci95[1])
-            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            click.echo(f"{worst.message(comparison)}{more}", err=True)
-            raise click.exceptions.Exit(code)

@@ -86,20 +86,21 @@ def command(
         output.notice(*store.notices)
         runs = chosen_runs(store, run_ids, model)
         if form == SAMPLES:
-            content = samples_csv(store, runs)
+            pieces = samples_csv(store, runs)
         elif form == WHOLE:
-            content = as_json(store, runs, with_paths=with_paths)
+            pieces = as_json(store, runs, with_paths=with_paths)
             if not with_paths:
                 output.notice(_LEFT_OUT)
         else:
             by_ending = f"llama-bench-{path.suffix[1:]}"
             default = by_ending if by_ending in _FORMATS else _FORMATS[0]
-            content = _bench_rows(store, runs, form or default, output, with_paths=with_paths)
-    if path == _STDOUT:
-        click.echo(content, nl=False)
-    else:
-        write_as(path, content.encode(), force=force)
-        output.notice(f"saved {path}")
+            pieces = iter([_bench_rows(store, runs, form or default, output, with_paths=with_paths)])
+        if path == _STDOUT:
+            for piece in pieces:
+                click.echo(piece, nl=False)
+        else:
+            write_as(path, (piece.encode() for piece in pieces), force=force)
+            output.notice(f"saved {path}")
 
 
 def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, *, with_paths: bool) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeResult
-from ggbench.runs.comparable import setting_of
+from ggbench.runs.comparable import runs_of_model, setting_of
 from ggbench.runs.run import LargestContext, Run
 from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.text import in_words, sanitize
+from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
     from ggbench.decisions.compare.estimates import Column
@@ -78,36 +81,43 @@ def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) 
         raise UsageError(
             "RUN and --model exclude each other", "give run numbers from `ggbench results`, or --model MODEL"
         )
+    n_stored = store.count_of(model)
+    if not n_stored:
+        raise _no_run_of(store, model)
     quants: dict[str, dict[str, list[Run]]] = {}
-    left_out: list[str] = []
-    for stored in reversed(chosen_runs(store, (), model)):
-        try:
+    n_completed = 0
+    for count, newest in runs_of_model(store, model):
+        n_completed += count
+        runs = list(islice(_measured(store, newest), None if average else 1))
+        if runs:
+            subject, setup = runs[0].subject, runs[0].head.setup
+            slots = (setup.n_seq_max, setup.n_streams) if isinstance(runs[0].result, LargestContext) else (1, 1)
+            file = repr((subject.header_sha256 or subject.file, subject.quant, setup.as_asked(), slots))
+            quants.setdefault(file, {}).setdefault(runs[0].head.kind, runs)
+    columns = [_joined(kinds) for kinds in quants.values()][::-1]
+    used = sorted({run.run_id or 0 for column in columns for summary in column for run in summary.runs})
+    notices = []
+    if 0 < len(used) < n_completed:
+        which = f"{counted(n_completed, 'completed run')}: {in_words(list(map(str, used)))}"
+        notices.append(f"comparing the newest {format_count(len(used))} of {which}")
+    if n_completed < n_stored:
+        notices.append(f"{counted(n_stored - n_completed, 'run')} left out: not completed, or of another ggbench")
+    return columns, notices
+
+
+def _measured(store: Store, found: Iterable[StoredRun]) -> Iterator[Run]:
+    """Yield the completed runs that this ggbench can read and that measured something."""
+    for stored in found:
+        run = None
+        with contextlib.suppress(GgbenchError):
             run = read_run(store, stored)
-        except GgbenchError as error:
-            left_out.append(f"run {stored.run_id}: {sanitize(error.message)}")
-            continue
-        if not run.is_complete or run.result is None:
-            left_out.append(f"run {stored.run_id}: {run.outcome.text}")
-            continue
-        subject = run.subject
-        setup = run.head.setup
-        slots = (setup.n_seq_max, setup.n_streams) if isinstance(run.result, LargestContext) else (1, 1)
-        file = repr((subject.header_sha256 or subject.file, subject.quant, setup.as_asked(), slots))
-        quants.setdefault(file, {}).setdefault(run.head.kind, []).append(run)
-    columns = [_joined(kinds, left_out, average=average) for kinds in quants.values()][::-1]
-    return columns, [f"left out: {'; '.join(left_out)}"] if left_out else []
+        if run is not None and run.is_complete and run.result is not None:
+            yield run
 
 
-def _joined(kinds: dict[str, list[Run]], left_out: list[str], *, average: bool) -> Column:
-    """Join the newest run of each kind and, for averages, its repeats; a decode comes first."""
-    repeats = []
-    for runs in kinds.values():
-        same = [run for run in runs if setting_of(run) == setting_of(runs[0])][: None if average else 1]
-        earlier = [str(run.run_id) for run in runs if run not in same]
-        if earlier:
-            left_out.append(f"{in_words(earlier)}, as run {runs[0].run_id} is newer")
-        repeats.append(same)
-    repeats.sort(key=lambda runs: not isinstance(runs[0].result, DecodeResult))
+def _joined(kinds: Mapping[str, list[Run]]) -> Column:
+    """Join the runs of each kind and, for averages, their repeats; a decode comes first."""
+    repeats = sorted(kinds.values(), key=lambda runs: not isinstance(runs[0].result, DecodeResult))
     count = max(map(len, repeats))
     return tuple(QuantSummary.of([runs[n] for runs in repeats if n < len(runs)]) for n in range(count))
 
@@ -140,7 +150,11 @@ def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> li
         return [store.load_run(run_id) for run_id in dict.fromkeys(run_ids)]
     runs = list(store.list_runs(model=model))[::-1]
     if not runs:
-        names = store.models()
-        known = f"stored are runs of {', '.join(map(sanitize, names))}" if names else "measure it first: ggbench decode"
-        raise UsageError(f"no run of {sanitize(model or '')!r} is stored", known)
+        raise _no_run_of(store, model or "")
     return runs
+
+
+def _no_run_of(store: Store, model: str) -> UsageError:
+    names = store.models()
+    known = f"stored are runs of {', '.join(map(sanitize, names))}" if names else "measure it first: ggbench decode"
+    return UsageError(f"no run of {sanitize(model)!r} is stored", known)

@@ -70,12 +70,13 @@ _need_options = as_record(
 _NUMBERED = "\n".join(f"{number}. {rule}" for number, rule in enumerate(RULES, 1))
 _HELP = f"""Recommend one of QUANTS of MODEL, a KV cache and a placement, say why, and print the commands that run it.
 
-MODEL is as for plan. Several ids of the catalog are compared, as are, without any, the models on this disk. Each quant
-is sized with each KV cache; what does not fit on the GPUs also with the experts of the first layers, or else the first
-layers, in main memory. Speeds are, in this order: measured, forecast, derived from this machine's other runs, models
-and settings, estimated from others' llama-bench on such devices, or (≤) the bandwidth bound, which can only rule a
-candidate out. Losses come from a quality run, else (~) from the published typical loss of the type. Nothing is
-measured, and only headers are downloaded.
+MODEL is as for plan. Without QUANTS, those of the repo or folder are tried; of a catalog id the usual ones, with q4_k_s
+and iq4_xs if its repo is known to have them: name them, or the repo, to try them anyway. Several ids of the catalog are
+compared, as are, without any, the models on this disk. Each quant is sized with each KV cache; what does not fit on the
+GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds are, in this order:
+measured, forecast, derived from this machine's other runs, models and settings, estimated from others' llama-bench on
+such devices, or (≤) the bandwidth bound, which can only rule a candidate out. Losses come from a quality run, else (~)
+from the published typical loss of the type. Nothing is measured, and only headers are downloaded.
 
 The rules, in order:
 {_NUMBERED}
@@ -307,7 +308,7 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
     from ggbench.decisions.pick.show import PICK, commands_of
 
     recommended = pick.recommended
-    commands = None if recommended is None else commands_of(recommended.candidate, request.budget)
+    commands = None if recommended is None else commands_of(recommended.candidate, request.budget, pick.larger_batch)
     if output.as_json:
         drafting = possible_draft(pick, request.budget)
         output.document(

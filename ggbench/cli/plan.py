@@ -75,7 +75,8 @@ def command(
 
     Only headers are read: catalog models need no file, and incomplete files work. Headers of a Hub repo (org/name) are
     fetched with range requests and cached for --offline. llama.cpp's own quantizer and allocator compute the sizes;
-    nothing is loaded. --gpu and --vram plan for a card that this machine lacks, and --or compares several.
+    nothing is loaded. --gpu and --vram plan for a card that this machine lacks, and --or compares several: each
+    then keeps the fewest experts of a mixture in main memory with which it fits, unless -ncmoe gives one number to all.
 
     If nothing fits, plan lists single changes that would make the closest quant fit; --json has them for every row.
     Exit code 3: none of the requested quants fits.
@@ -175,6 +176,7 @@ def _plan_files(
         engine = engine or stack.enter_context(contextlib.closing(launch_engine(setup)))
         from ggbench.decisions.plan import plan_model
         from ggbench.models.targets import repo_read, resolve_headers, smaller_targets
+        from ggbench.sizing.budget import with_main_memory
         from ggbench.sizing.plan import PlanRequest
         from ggbench.sizing.plan_record import EnginePlan
 
@@ -182,19 +184,25 @@ def _plan_files(
         with reading_headers(output) as on_progress:
             targets = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
 
+        compares = len(machines) > 1
+
         def smaller(most_bytes: int) -> Sequence[Target]:
-            is_named = (ref.quants or len(targets) == 1) and len(machines) == 1
+            is_named = (ref.quants or len(targets) == 1) and not compares
             return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if is_named else ()
 
         if not output.as_json:
             importlib.import_module("ggbench.show.plan")  # while the worker starts
         listing, moved_bytes = repo_read(targets) or (None, 0)
         found = []
+        has_experts = any(target.file is not None and target.file.n_expert for target in targets)
         for memory, budget in zip(machines, budgets, strict=True):
+            if compares and has_experts:
+                budget = with_main_memory(budget)
             if draft is not None:
                 budget = msgspec.structs.replace(budget, draft=draft.to_run)
             allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
-            plan = plan_model(targets, PlanRequest(budget, setup, memory.given), allocator, smaller)
+            request = PlanRequest(budget, setup, memory.given, places_experts=compares)
+            plan = plan_model(targets, request, allocator, smaller)
             whole = EnginePlan(budget, tuple(plan.rows), plan.sources, listing, moved_bytes)
             found.append((whole, plan.alternative))
     return found

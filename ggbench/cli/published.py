@@ -18,6 +18,7 @@ from ggbench.errors import UsageError
     ggbench published --model qwen1.5-7b --metric w_tokens_per_ms --csv
     ggbench published --metric kld --quant q4_k_m
     ggbench published --source llama-bench --device rtx-3090 --quant q4_0
+    ggbench published --behind "GeForce RTX 30/CUDA"
     """,
 )
 @option("--model", "Model, e.g. qwen2.5-7b; qwen2.5 matches every size.", metavar="ID")
@@ -30,12 +31,18 @@ from ggbench.errors import UsageError
     metavar="NAME",
 )
 @option("--source", "Only this document's rows, or llama-bench. Without options, they are listed.", metavar="ID")
+@option(
+    "--behind",
+    "Only the rows of llama-bench that an estimated speed leans on, by the name that plan and pick print; repeatable.",
+    metavar="NAME",
+    multiple=True,
+)
 @option("--sort", "Sort by a column, e.g. tok_s; -tok_s sorts in descending order.", metavar="COLUMN")
 @option(
     "--csv as_csv", "Write CSV with every column to stdout; of llama-bench with --source llama-bench.", is_flag=True
 )
 @output_options
-def command(sort: str | None, as_csv: bool, output: Output, **filters: str | None) -> None:
+def command(behind: tuple[str, ...], sort: str | None, as_csv: bool, output: Output, **filters: str | None) -> None:
     """Show what others published: speed and memory of Qwen models, quality of quants, and rows of llama-bench.
 
     Rows of documents cover HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on A100, 4090, H100 and
@@ -52,6 +59,11 @@ def command(sort: str | None, as_csv: bool, output: Output, **filters: str | Non
         raise UsageError("--csv and --json exclude each other", "use one of them")
     everything: tuple[AnyRow, ...] = (*load_published(), *load_benches())
     kept = filter_published(everything, **filters)
+    if behind:
+        from ggbench.sizing.device_speed import rows_behind
+
+        leaned_on = set(rows_behind(behind))
+        kept = tuple(row for row in kept if row in leaned_on)
     rows = tuple(row for row in kept if isinstance(row, PublishedRow))
     benches = tuple(row for row in kept if isinstance(row, BenchedRow))
     if sort is not None:
@@ -74,7 +86,7 @@ def command(sort: str | None, as_csv: bool, output: Output, **filters: str | Non
         from ggbench.show.published import published_csv
 
         click.echo(published_csv(rows) if rows or not benches else benches_csv(benches), nl=False)
-    elif sort is None and all(each is None for each in filters.values()):
+    elif sort is None and not behind and all(each is None for each in filters.values()):
         from ggbench.show.published import sources_table
 
         output.show(sources_table(load_sources(), benches))

@@ -71,9 +71,8 @@ def command(model: str | None, limit: int, output: Output) -> None:
 def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
     """Show one run, even an interrupted one, with its environment and its command line."""
     from ggbench.commands.run_output import run_document, show_against, show_run
-    from ggbench.machine.records import MachineReading
     from ggbench.runs.store.database import Store
-    from ggbench.runs.stored import read_recording, read_run
+    from ggbench.runs.stored import read_observations, read_run
     from ggbench.show.presenter import presenter_of
     from ggbench.show.run_documents import stored_value
 
@@ -81,7 +80,7 @@ def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
         stored = store.load_run(run_id)
         output.notice(*store.notices)
         run = read_run(store, stored)
-        readings = read_recording(store, stored).of(MachineReading)
+        readings = read_observations(store, stored).readings
         presenter = presenter_of(stored.kind)
     if plot and not presenter.has_figures:
         output.notice(f"run {run_id} has no samples to plot")
@@ -121,4 +120,4 @@ def remove(run_ids: tuple[int, ...], yes: bool) -> None:
                 click.echo("nothing was removed", err=True)
                 raise click.exceptions.Exit(ExitCode.INTERRUPTED)
         for run_id in run_ids:
-            store.delete_run(run_id)
+            store.delete_run(run_id, to_restore=False)

@@ -25,7 +25,7 @@ from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import config_options, long_flag, options_of
 from ggbench.plugins import load_plugin
-from ggbench.text import in_words, sanitize
+from ggbench.text import in_words
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
@@ -177,7 +177,7 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
 
     ref = asked.model
     if len(asked.engines) > 1:
-        raise UsageError("several engines are compared by ggbench bench alone", "give one --engine, or use bench")
+        raise UsageError("several engines are compared by ggbench bench and prefill alone", "give one --engine")
     for name, package in own_models():
         own = tuple(config_options(asked.configs[name])) if name in asked.configs and name != ref.engine else ()
         if own:
@@ -233,18 +233,20 @@ def with_tuned(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool 
         return list(jobs)
     from ggbench.runs.experiment import experiment_of
     from ggbench.runs.store.database import Store
+    from ggbench.show.names import row_labels
 
     with Store.open() as store:
         found = [experiment_of("tune").find_setup(store, job.target) for job in jobs]
     changed, errors = [], []
-    for job, tuned in zip(jobs, found, strict=True):
+    names = row_labels([job.target.subject for job in jobs])
+    for job, name, tuned in zip(jobs, names, found, strict=True):
         try:
             taken = require_tuned(job.target, tuned)
         except UsageError as error:
             errors.append(error)
             changed.append(job)
         else:
-            asked.output.notice(f"{job.target.quant}: {taken.text}")
+            asked.output.notice(f"{name}: {taken.text}")
             changed.append(replace(job, setup=taken.of(job.setup, keeps_cache=keeps_cache)))
     if len(errors) == len(jobs):
         raise errors[0]
@@ -255,10 +257,11 @@ def with_tuned(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool 
 def require_tuned(target: Target, found: FoundSetup | None) -> FoundSetup:
     """Return the settings found for a target. Raises UsageError if there are none or they are out of date."""
     from ggbench.runs.experiment import Job, experiment_of
+    from ggbench.show.names import quant_name
 
     if found is not None and not found.stale:
         return found
-    name, tune = sanitize(f"{target.model} {target.quant}"), experiment_of("tune")
+    name, tune = quant_name(target.subject), experiment_of("tune")
     command = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
     if found is None:
         raise UsageError(f"there are no tuned settings for {name} on this machine", f"{command} searches for them")

@@ -223,7 +223,7 @@ def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast |
     if known is None or known.basis == "bound" or n is None:
         return None
     tok_s = tok_s_at(known, n)
-    return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis, known.is_steady)
+    return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis, known.is_steady, known.rows)
 
 
 def with_estimates(row: PlanRow, known: SpeedEstimate | None) -> PlanRow:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 from msgspec.structs import replace
@@ -10,6 +11,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ggbench.decisions.pick.order import FASTER
+from ggbench.decisions.pick.record import placement_options
 from ggbench.engines.endings import Outcome
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show import FITS_NOT, UNKNOWN
@@ -18,10 +21,11 @@ from ggbench.show.document import Document, Shape, field, many
 from ggbench.show.names import models_title, short_device
 from ggbench.show.plan import MEMORY, PLAN_ROW, WHOLE_TRAINING, fit_text, longest_text, training_legend
 from ggbench.show.tables import fitted_table, left, names, notes, right
-from ggbench.show.text import planned_speed_text
+from ggbench.show.text import planned_speed_text, rows_behind_text
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedForecast, PlanRow
+from ggbench.stats.intervals import ratio_interval
 from ggbench.text import in_words, sanitize
-from ggbench.units import format_bandwidth, format_bytes, format_length, format_number
+from ggbench.units import format_bandwidth, format_bytes, format_length, format_ratio
 
 
 class MachineChoice(msgspec.Struct, frozen=True):
@@ -35,10 +39,12 @@ class MachineChoice(msgspec.Struct, frozen=True):
     second: str | None = None
     lead: float | None = None
     """Speed of the fastest over the second."""
+    lead_ci95: tuple[float, float] | None = None
+    """Its 95 % interval, with both speeds independent; None without an upper end."""
     is_clear: bool | None = None
     """Whether the intervals of both do not overlap."""
     longest: str | None = None
-    """The one with the longest context; None if several have it."""
+    """The one with the longest context; None if several have it, or if their placements differ."""
     verdict: str = ""
     """All of this, and what the others lack, in one line."""
 
@@ -56,13 +62,20 @@ def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineCho
             ((row.expected, name) for name, row in fitting.items() if row.expected is not None),
             key=lambda each: -each[0].tok_s,
         )
-        choice = replace(choice, longest=with_longest[0] if len(with_longest) == 1 else None)
+        is_alike = len(set(map(_placed, fitting.values()))) == 1
+        choice = replace(choice, longest=with_longest[0] if is_alike and len(with_longest) == 1 else None)
         if len(speeds) == len(fitting):
             choice = replace(choice, fastest=speeds[0][1])
             if len(speeds) > 1:
                 (first, _), (next_best, second) = speeds[:2]
-                is_clear = first.tok_s_ci95[0] > next_best.tok_s_ci95[1]
-                choice = replace(choice, second=second, lead=first.tok_s / next_best.tok_s, is_clear=is_clear)
+                ends = ratio_interval(first.tok_s, first.tok_s_ci95, next_best.tok_s, next_best.tok_s_ci95)
+                choice = replace(
+                    choice,
+                    second=second,
+                    lead=first.tok_s / next_best.tok_s,
+                    lead_ci95=ends if math.isfinite(ends[1]) else None,
+                    is_clear=first.tok_s_ci95[0] > next_best.tok_s_ci95[1],
+                )
     return replace(choice, verdict=_verdict(choice, row_of))
 
 
@@ -76,11 +89,15 @@ def _verdict(choice: MachineChoice, row_of: Mapping[str, PlanRow]) -> str:
         there = "" if row.n_ctx is None else f" at {n_ctx}"
         return f"{choice.quant} fits on none of them{there}: {'; '.join(lacking)}"
     parts = [f"{choice.quant}: {best} holds {n_ctx}"]
+    if placed := _placed(row):
+        parts[0] += f" with {placed}"
     if row.expected is not None:
         parts[0] += f", {planned_speed_text(row.expected)} tok/s"
     if choice.lead is not None:
+        ends = choice.lead_ci95 or (choice.lead, choice.lead)
         overlap = "" if choice.is_clear else ", though the intervals overlap"
-        parts.append(f"the fastest, {format_number(choice.lead, 3)} times as fast as {choice.second}{overlap}")
+        lead = f"the fastest, {format_ratio(choice.lead, *ends)} times as fast as {choice.second}{overlap}"
+        parts.append(lead if choice.lead > FASTER else f"about as fast as {choice.second}")
     elif choice.fastest is None and len(choice.fitting) > 1:
         parts.append("not every speed is known")
     if choice.longest is not None and len(choice.fitting) > 1:
@@ -90,10 +107,24 @@ def _verdict(choice: MachineChoice, row_of: Mapping[str, PlanRow]) -> str:
     return "; ".join([*parts, *lacking])
 
 
+def _placed(row: PlanRow) -> str:
+    """Return the options that keep a part in main memory, `-ncmoe 24`; empty if everything is on the GPUs."""
+    return " ".join(placement_options(row.setup)) if row.setup is not None and row.is_split else ""
+
+
 def _lack(name: str, row: PlanRow) -> str:
     if row.left_bytes is not None and row.left_bytes < 0:
         return f"{name} lacks {format_bytes(-row.left_bytes)}"
     return f"{name} is unknown" if row.fits is None else f"{name} is too small"
+
+
+def _main_memory(plan: EnginePlan) -> str | None:
+    """Return the main memory that its speeds are for; None if nothing that could be on a GPU is in it."""
+    host = plan.budget.host
+    if host is None or host.bandwidth is None or not any(map(_placed, plan.rows)):
+        return None
+    rate = f"{format_bandwidth(host.bandwidth.bytes_per_s)} ({host.bandwidth.source})"
+    return f"{format_bytes(host.free_bytes)} at {rate}"
 
 
 PLAN_MACHINES = Document(
@@ -108,6 +139,7 @@ PLAN_MACHINES = Document(
                 "PlannedMachine",
                 "The plan for one machine.",
                 field("machine", MEMORY, get=lambda plan: plan.budget),
+                field("main_memory", str | None, "For the part that lies there; null without one.", _main_memory),
                 field("rows", many(PLAN_ROW)),
             )
         ),
@@ -140,11 +172,13 @@ def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     lines = [(place, row) for quant in zip(*(plan.rows for plan in plans), strict=True)
              for place, row in zip(places, quant, strict=True)]  # fmt: skip
     rows = [row for _, row in lines]
+    placed = [_placed(row) for row in rows]
     n_ctx = {row.n_ctx_slot for row in rows if row.n_ctx_slot is not None}
     there = f"at {format_length(*n_ctx)}" if len(n_ctx) == 1 else "at n_ctx"
     cells = [
         *([names("quant", (row.quant for row in rows))] if len(choices) > 1 else []),
         names("machine", (place for place, _ in lines)),
+        *([left("options", placed, stays=True)] if len(set(placed)) > 1 else []),
         right("memory", (format_bytes(row.needed_bytes) for row in rows), there, 3, stays=True),
         left("fits", map(fit_text, rows), there, stays=True),
         right("max n_ctx", map(longest_text, rows), "tokens", stays=True),
@@ -162,13 +196,26 @@ def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     )
     sources = dict.fromkeys(row.expected.basis for row in rows if row.expected is not None)
     below = [Text(f"expected: {'; '.join(sources)}", style="dim")] if sources else []
+    behind = rows_behind_text(name for row in rows if row.expected is not None for name in row.expected.rows)
+    below += [Text(behind, style="dim")] if behind else []
     sizes = [format_bytes(plan.budget.reserve_bytes) for plan in plans]
     reserves = [f"{size} on {place}" for size, place in zip(sizes, places, strict=True)]
     reserve = in_words(reserves) if len(set(sizes)) > 1 else f"{sizes[0]} on each"
     below.append(Text(f"left: beside a reserve of {reserve} (--reserve)", style="dim"))
+    if any(placed):
+        below.append(Text(_split_legend(plans, set(placed)), style="dim"))
     below += [Text(text, style="dim") for text in training_legend(rows, list(map(longest_text, rows)))]
     verdicts = Text("\n".join(sanitize(choice.verdict) for choice in choices), style="bold")
     return Group(Padding(verdicts, (0, 0, 1, 0)), table, *below)
+
+
+def _split_legend(plans: Sequence[EnginePlan], placed: Set[str]) -> str:
+    """Return what the options mean, and the main memory that the speeds are for."""
+    texts = [text for text in dict.fromkeys(map(_main_memory, plans)) if text is not None]
+    memory = f"; main memory: {in_words(texts)}" if texts else ""
+    if len(placed) == 1:
+        return f"{next(iter(placed))} on each{memory}"
+    return f"options: the least that has to stay in main memory for it to fit{memory}"
 
 
 def _speed_text(expected: PlannedForecast | None, row: PlanRow) -> str:

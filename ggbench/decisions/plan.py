@@ -35,9 +35,10 @@ def _rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocat
         return
     from ggbench.decisions.known_speeds import KnownSpeeds, with_estimate_together, with_estimates  # slow to import
 
-    setup, n_seqs = request.setup, request.setup.n_seq_max
+    n_seqs = request.setup.n_seq_max
     with KnownSpeeds.here(request.budget) as known:
         for target, row in zip(targets, rows, strict=True):
+            setup = row.setup or request.setup
             row = with_estimates(row, known.of(target.file, setup))
             yield row if n_seqs == 1 else with_estimate_together(row, known.of(target.file, setup, n_seqs), n_seqs)
 

@@ -6,6 +6,8 @@ stored run.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import math
 import re
@@ -28,7 +30,7 @@ from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, WARMUP, SampleChunk, StoredRun, storable_text
-from ggbench.show.anonymous import anonymous
+from ggbench.show.anonymous import anonymous, may_identify
 from ggbench.show.text import csv_text, without_formula
 from ggbench.text import sanitize
 
@@ -69,29 +71,55 @@ class _Whole(msgspec.Struct, kw_only=True):
 
 _COPIED = ("kind", "engine", "command", "started_at", "finished_at", "reason", "subject", "environment", "memory",
            "gpu_use")  # fmt: skip
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_MANY = 1000
+"""Number of items or lines in one piece of text."""
 
 
-def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) -> _Document:
-    """Return a run with samples and observations; without paths and serial numbers unless `with_paths`.
+def document_of(store: Store, stored: StoredRun) -> _Document:
+    """Return a run with samples and observations, without paths and serial numbers."""
+    document: _Document = json.loads("".join(_pieces(store, stored, with_paths=False)))
+    return document
 
-    Raises UsageError for one that is still running.
-    """
-    if stored.state == RUNNING:
-        raise UsageError(f"run {stored.run_id} is still running", "export it when it has finished")
+
+def _pieces(store: Store, stored: StoredRun, *, with_paths: bool) -> Iterator[str]:
+    """Yield the JSON of a run: samples and observations, of which a month has millions, as they are read."""
     whole = _Whole(
         **{name: getattr(stored, name) for name in _COPIED},
         outcome=stored.state,
         setup=json.loads(stored.setup_json),
         settings=json.loads(stored.settings_json),
         result=None if stored.result_json is None else json.loads(stored.result_json),
-        samples=list(store.load_chunks(stored.run_id)),
-        observations=[
-            _Observation(each.at_ns, each.kind, json.loads(each.body_json))
-            for each in store.load_observations(stored.run_id)
-        ],
     )
     document = {"schema": SCHEMA, **msgspec.to_builtins(whole)}
-    return document if with_paths else _without_folders(document)
+    del document["samples"], document["observations"]
+    yield _encode(document if with_paths else _without_folders(document))[:-1]
+    shown = functools.cache(lambda text: text if with_paths else anonymous(text))
+    samples = (
+        msgspec.structs.asdict(chunk) | {"series": shown(chunk.series)} for chunk in store.load_chunks(stored.run_id)
+    )
+    yield from _array("samples", samples)
+    observations = (
+        {"at_ns": each.at_ns, "kind": shown(each.kind), "body": _body(each.body_json, with_paths=with_paths)}
+        for each in store.load_observations(stored.run_id)
+    )
+    yield from _array("observations", observations)
+    yield "}"
+
+
+def _body(body_json: str, *, with_paths: bool) -> object:
+    body = json.loads(body_json)
+    return body if with_paths or not may_identify(body_json) else anonymous(body)
+
+
+def _array(name: str, items: Iterator[object]) -> Iterator[str]:
+    """Yield another field of an object, an array, many items at a time."""
+    yield f',"{name}":['
+    comma = ""
+    while some := list(itertools.islice(items, _MANY)):
+        yield comma + _encode(some)[1:-1]
+        comma = ","
+    yield "]"
 
 
 def document_sha256(document: Mapping[str, Any]) -> str:
@@ -114,10 +142,18 @@ def _without_folders(document: _Document) -> _Document:
     return bare
 
 
-def as_json(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> str:
-    documents = [document_of(store, stored, with_paths=with_paths) for stored in runs]
-    whole = {"schema": SEVERAL, "ggbench": ggbench.__version__, "runs": documents}
-    return json.dumps(whole, ensure_ascii=True, separators=(",", ":")) + "\n"
+def as_json(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> Iterator[str]:
+    """Return a document of runs in pieces; without paths and serial numbers unless `with_paths`.
+
+    Raises UsageError, before the first piece, for one that is still running.
+    """
+    for stored in runs:
+        if stored.state == RUNNING:
+            raise UsageError(f"run {stored.run_id} is still running", "export it when it has finished")
+    head = _encode({"schema": SEVERAL, "ggbench": ggbench.__version__})[:-1]
+    documents = (_pieces(store, stored, with_paths=with_paths) for stored in runs)
+    separated = itertools.chain.from_iterable(itertools.chain([","], each) for each in documents)
+    return itertools.chain([f'{head},"runs":['], itertools.islice(separated, 1, None), ["]}\n"])
 
 
 def parse_finite(content: str | bytes) -> Any:  # noqa: ANN401 - JSON
@@ -239,9 +275,11 @@ def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
 COLUMNS = ("run_id", "kind", "model", "quant", "series", "position", "step_ns", "sampler_ns")
 
 
-def samples_csv(store: Store, runs: Sequence[StoredRun]) -> str:
-    """Return the steps of these runs without warm-up; `sampler_ns` is empty if the sampler was not timed."""
-    return csv_text(COLUMNS, (line for stored in runs for line in _lines(store, stored)))
+def samples_csv(store: Store, runs: Sequence[StoredRun]) -> Iterator[str]:
+    """Yield the steps of these runs without warm-up; `sampler_ns` is empty if the sampler was not timed."""
+    lines: Iterator[tuple[object, ...]] = itertools.chain([COLUMNS], *(_lines(store, stored) for stored in runs))
+    while some := list(itertools.islice(lines, _MANY)):
+        yield csv_text(some[0], some[1:])
 
 
 def _lines(store: Store, stored: StoredRun) -> Iterator[tuple[object, ...]]:

@@ -22,9 +22,9 @@ from ggbench.models.local_files import (
     local_variants,
     variants_in,
 )
-from ggbench.models.model_stores import ModelStore, OllamaModel, find_model_stores, ollama_models
+from ggbench.models.model_stores import LM_STUDIO, ModelStore, OllamaModel, find_model_stores, ollama_models
 from ggbench.text import sanitize
-from ggbench.units import format_count
+from ggbench.units import format_bytes, format_count
 
 _TWIN = "twin:"
 
@@ -54,6 +54,8 @@ class LocalModel(msgspec.Struct, frozen=True):
     """Number of missing shards."""
     reason: str = ""
     """Why the model cannot be measured, in one printable line; empty if it can."""
+    pull: tuple[str, ...] = ()
+    """MODEL and QUANT with which `ggbench pull` downloads an incomplete file again; empty if its source is unknown."""
     place: Path | None = None
     """The folder or file added by the user in which it was found; None in a program's own store."""
 
@@ -100,7 +102,8 @@ def models_in_place(place: Path) -> tuple[LocalModel, ...]:
     except OSError as error:
         raise BadFile(f"{sanitize(str(place))} cannot be read: {error.strerror}", "check the path") from None
     finder = _Finder()
-    found = tuple(finder.with_headers("folder", ((each, each.stem, None) for each in local_variants(place))))
+    candidates = ((each, each.stem, None) for each in local_variants(place))
+    found = tuple(finder.with_headers("folder", candidates, whole=True))
     finder.index.save()
     return found
 
@@ -127,7 +130,8 @@ class _Finder:
                     found.extend(self.with_headers(store.name, _hub_cache_candidates(store)))
                 case "folder":
                     variants, is_truncated = variants_in(store.root)
-                    found.extend(self.with_headers(store.name, ((each, each.stem, None) for each in variants)))
+                    candidates = ((each, each.stem, None) for each in variants)
+                    found.extend(self.with_headers(store.name, candidates, whole=True))
                     if is_truncated:
                         reason = f"it has more than {format_count(MAX_FOLDERS)} folders; choose one of them"
                         found.append(_unreadable_store(store, reason))
@@ -135,8 +139,13 @@ class _Finder:
             found.append(_unreadable_store(store, f"it cannot be read: {error.strerror}"))
         return sorted(found, key=lambda model: (model.name.lower(), -(model.file_bytes or 0), model.paths))
 
-    def with_headers(self, store_name: str, candidates: Iterable[_Candidate]) -> Iterator[LocalModel]:
-        """Yield the candidates with header facts, skipping files seen before or deleted meanwhile."""
+    def with_headers(
+        self, store_name: str, candidates: Iterable[_Candidate], *, whole: bool = False
+    ) -> Iterator[LocalModel]:
+        """Yield the candidates with header facts, skipping files seen before or deleted meanwhile.
+
+        With `whole`, an incomplete file is recognized: no program named it when it was complete.
+        """
         for variant, name, repo in candidates:
             try:
                 statuses = [path.stat() for path in variant.paths]
@@ -145,14 +154,26 @@ class _Finder:
             identity = tuple((status.st_dev, status.st_ino) for status in statuses)
             if identity not in self._seen:
                 self._seen.add(identity)
-                yield self._model(store_name, variant, name, repo, statuses[0])
+                yield self._model(store_name, variant, name, repo, statuses, whole=whole)
 
     def _model(
-        self, store_name: str, variant: LocalVariant, name: str, repo: str | None, status: os.stat_result
+        self,
+        store_name: str,
+        variant: LocalVariant,
+        name: str,
+        repo: str | None,
+        statuses: Sequence[os.stat_result],
+        *,
+        whole: bool,
     ) -> LocalModel:
         first, reason = variant.paths[0], ""
         try:
-            facts = self.index.facts(first, status)
+            files = list(zip(variant.paths, statuses, strict=True))[: None if whole else 1]
+            found = [self.index.facts(*file, whole=whole) for file in files]
+            facts = found[0]
+            if missing_bytes := sum(each.missing_bytes or 0 for each in found):
+                needed_bytes = variant.file_bytes + missing_bytes
+                reason = f"truncated: {format_bytes(variant.file_bytes)} of {format_bytes(needed_bytes)} are here"
         except BadFile as error:
             facts, reason = HeaderFacts(), sanitize(error.message)
         quant = variant.quant or facts.quant or quant_from_file_name(first.parent.name)
@@ -168,6 +189,7 @@ class _Finder:
             is_twin=facts.is_twin,
             n_missing=variant.n_missing,
             reason=variant.shortage or reason,
+            pull=_hub_source(store_name, name, variant, quant) if variant.shortage or reason else (),
         )
 
     def _of_ollama(self, store_name: str, entry: OllamaModel) -> Iterator[LocalModel]:
@@ -207,6 +229,29 @@ def _twin_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | N
     origin, _, model_id = (facts.twin_source or "").partition(":")
     is_cached = path.parent == paths.twins_dir() and path.stem == f"{model_id}-{quant}"
     return f"{_TWIN}{model_id}" if facts.is_twin and origin == "catalog" and is_cached else None
+
+
+def _hub_source(store_name: str, name: str, variant: LocalVariant, quant: str | None) -> tuple[str, ...]:
+    """Return the repo of a file in the folders of Hugging Face or LM Studio, or the model of the catalog whose files
+    are named so; and the quant. Empty if none is known.
+    """
+    from ggbench.models.catalog import load_catalog
+    from ggbench.models.sources import RepoRequest
+
+    if quant is None:
+        return ()
+    folders = variant.name.split("/")[:-1]
+    repo = "/".join(folders) if store_name == LM_STUDIO else name
+    if repo.count("/") == 1 and ":" not in repo:
+        return repo, quant
+    for model in load_catalog():
+        if (
+            model.repo
+            and model.file_pattern
+            and RepoRequest(model.repo, file_pattern=model.file_pattern).takes(variant)
+        ):
+            return model.id, quant
+    return ()
 
 
 def path_argument(path: Path) -> str:

@@ -1,8 +1,8 @@
 """Find the GGUF models in and below a folder, and read from their headers the data for a listing.
 
 Finding reads no header, so broken files are listed too; names and quants follow the same rules as in a Hub listing. An
-index by path, size and mtime lets a listing of hundreds of models open none of them; it has only metadata from before
-the vocabulary. Without a valid index, files are read again.
+index by path, size and mtime lets a listing of hundreds of models open none of them. Where a program names a file only
+once it is complete, only the metadata before the vocabulary are read. Without a valid index, files are read again.
 """
 
 from __future__ import annotations
@@ -150,6 +150,9 @@ class HeaderFacts(msgspec.Struct, frozen=True):
     is_twin: bool = False
     twin_source: str | None = None
     """Source of a twin, e.g. `catalog:qwen1.5-7b`."""
+    missing_bytes: int | None = None
+    """Bytes that the tensor table requires but the file lacks; None if only the metadata before the vocabulary were
+    read."""
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -178,12 +181,16 @@ class HeaderIndex:
                 index = msgspec.json.decode(source.read(_MAX_INDEX_BYTES), type=HeaderIndexFile)
             self._known = index.files if index.version == _VERSION else {}
 
-    def facts(self, path: Path, status: os.stat_result) -> HeaderFacts:
-        """Return a file's header facts, cached by size and mtime. Raises BadFile; a broken file is not cached."""
+    def facts(self, path: Path, status: os.stat_result, *, whole: bool = False) -> HeaderFacts:
+        """Return a file's header facts, with `whole` also what it lacks, cached by size and mtime.
+
+        Raises BadFile; a broken file is not cached.
+        """
         key = str(path)
         entry = self._known.get(key)
-        if entry is None or entry.size != status.st_size or entry.mtime_ns != status.st_mtime_ns:
-            entry = _Entry(status.st_size, status.st_mtime_ns, read_facts(path))
+        is_known = entry is not None and (entry.size, entry.mtime_ns) == (status.st_size, status.st_mtime_ns)
+        if entry is None or not is_known or (whole and entry.facts.missing_bytes is None):
+            entry = _Entry(status.st_size, status.st_mtime_ns, read_facts(path, whole=whole))
             self._changed = True
         self._seen[key] = entry
         return entry.facts
@@ -202,17 +209,21 @@ class HeaderIndex:
             self._changed = False
 
 
-def read_facts(path: Path) -> HeaderFacts:
-    """Read the facts from the file itself. Raises BadFile."""
-    from ggbench.gguf_file.parser import read_leading_metadata
+def read_facts(path: Path, *, whole: bool = False) -> HeaderFacts:
+    """Read the facts from the file itself; with `whole`, from its whole header. Raises BadFile."""
+    from ggbench.gguf_file.parser import read_header, read_leading_metadata
 
-    name = sanitize(path.name)
+    name, missing_bytes = sanitize(path.name), None
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise BadFile(f"{name} is not a regular file", "give a .gguf file")
         with path.open("rb", buffering=0) as file:
-            metadata = read_leading_metadata(file, status.st_size, name)
+            if whole:
+                header = read_header(file, status.st_size, name, allow_missing_data=True)
+                metadata, missing_bytes = header.metadata, header.missing_bytes
+            else:
+                metadata = read_leading_metadata(file, status.st_size, name)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadFile(f"{name} cannot be read: {reason}", "check its permissions") from error
@@ -225,6 +236,7 @@ def read_facts(path: Path) -> HeaderFacts:
         quant_by_ftype(file_type) if isinstance(file_type, int) else None,
         bool(metadata.get("ggbench.twin")),
         _text(metadata, "ggbench.twin.source"),
+        missing_bytes,
     )
 
 

@@ -25,6 +25,7 @@ from ggbench.hub.access import hub_cache_folder
 
 Layout = Literal["folder", "hub", "ollama"]
 
+LM_STUDIO = "LM Studio"
 SYSTEM_OLLAMA = ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/models", "/var/lib/ollama")
 """Folders of Ollama as a system service: its own installer's, and those of distribution packages."""
 
@@ -71,7 +72,7 @@ def _candidates(environment: Mapping[str, str], home: Path, platform: str) -> It
     user_cache = home / "Library/Caches" if platform == "darwin" else _folder(environment, "XDG_CACHE_HOME", home)
     yield ModelStore("llama.cpp", llama_cache or (user_cache or home / ".cache") / "llama.cpp", "folder")
     for root in _lm_studio_folders(home):
-        yield ModelStore("LM Studio", root, "folder")
+        yield ModelStore(LM_STUDIO, root, "folder")
     ollama = _folder(environment, "OLLAMA_MODELS", home)
     if ollama is not None:
         yield ModelStore("Ollama", ollama, "ollama")

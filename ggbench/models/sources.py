@@ -232,16 +232,34 @@ ARTICLE_QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", 
 """Default quants of a twin: the article's eight, in its order."""
 
 
-_RARE_QUANTS = frozenset({"q5_0", "q4_0"})
-"""Quants that most publishers leave out, as the K-quants of their size lose less."""
+_LADDER = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_k_s", "q4_0", "iq4_xs", "q3_k_m", "q2_k")
+"""Default quants of a plan."""
+_IF_PUBLISHED = frozenset({"q5_0", "q4_k_s", "q4_0", "iq4_xs"})
+"""Those that many publishers leave out."""
 
 
 def usual_quants(model: CatalogModel) -> tuple[str, ...]:
-    """Return the article's quants, or those published if none of them is; `q5_0` and `q4_0` only if published."""
+    """Return the quants to plan by default, or those published if the article's are not; some only if published."""
     if model.quants and not set(model.quants) & set(ARTICLE_QUANTS):
         return model.quants
-    published = {*model.quants, *model.file_bytes}
-    return tuple(quant for quant in ARTICLE_QUANTS if quant not in _RARE_QUANTS or quant in published)
+    return tuple(quant for quant in _LADDER if quant not in _IF_PUBLISHED or is_published(model, quant))
+
+
+def is_published(model: CatalogModel, quant: str) -> bool:
+    """Return whether the model's repo is known to have a quant, or the publisher's own mixture of its name."""
+    return not {quant, f"{MIXTURE}{quant}"}.isdisjoint((*model.quants, *model.file_bytes))
+
+
+def with_listed_quants(model: CatalogModel, access: HubAccess) -> CatalogModel:
+    """Return the model with the quants in the cached listing of its repo, if the catalog does not list them."""
+    from ggbench.hub.listing import cached_listing
+
+    kept = None if model.repo is None or model.quants else cached_listing(access, model.repo)
+    if model.repo is None or kept is None:
+        return model
+    request = RepoRequest(model.repo, file_pattern=model.file_pattern)
+    found = [each.quant.removeprefix(MIXTURE) for each in kept.variants if each.quant and request.takes(each)]
+    return msgspec.structs.replace(model, quants=tuple(dict.fromkeys(each for each in found if each in known_quants())))
 
 
 _ALIKE = 0.005

@@ -19,7 +19,14 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.errors import BadFile, GgbenchError, NetworkError, Unsupported, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile
-from ggbench.gguf_file.quants import ftype_by_name, known_spelling, name_without_quant, plain_quant, quant_label
+from ggbench.gguf_file.quants import (
+    ftype_by_name,
+    known_spelling,
+    model_name,
+    name_without_quant,
+    plain_quant,
+    quant_label,
+)
 from ggbench.gguf_file.twin import plan_twin, twin_of
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoListing, repo_folder
@@ -37,9 +44,11 @@ from ggbench.models.sources import (
     RepoRequest,
     choose_by_quant,
     find_variants,
+    is_published,
     planned_files,
     selector_in,
     usual_quants,
+    with_listed_quants,
 )
 from ggbench.models.subject import Subject
 from ggbench.text import sanitize
@@ -62,6 +71,8 @@ class FileToRun(msgspec.Struct, frozen=True):
     """Repo of the Hub, `org/name`; empty if no published file is known."""
     lacking_repo: str = ""
     """The model's repo if it is not known to have this quant, else empty."""
+    is_known: bool = True
+    """Whether the catalog or a listing says that the repo has this quant."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -156,11 +167,10 @@ class Target(msgspec.Struct, frozen=True):
             return None
         if isinstance(self.source, CatalogTwin):
             model = self.source.model
-            is_published = self.quant in model.quants or not model.quants
-            repo = model.repo or ""
-            return FileToRun(
-                model.id, self.quant, repo=repo if is_published else "", lacking_repo="" if is_published else repo
-            )
+            repo, is_known = model.repo or "", is_published(model, self.quant)
+            if model.quants and not is_known:
+                return FileToRun(model.id, self.quant, lacking_repo=repo)
+            return FileToRun(model.id, self.quant, repo=repo, is_known=is_known)
         if self.published is None:
             return FileToRun(self.file.name, self.quant, self.file.paths, is_here=True)
         found = self.published
@@ -197,6 +207,8 @@ def resolve(
     catalog = catalog or load_catalog()
     if ref.kind == "twin" or (headers_only and ref.kind == "catalog"):
         found = catalog.model(ref.name, *ref.quants)
+        if ref.kind == "catalog":
+            found = with_listed_quants(found, hub or HubAccess.from_environment())
         quants = tuple(dict.fromkeys(map(known_spelling, ref.quants))) or usual_quants(found)
         twins = {quant: CatalogTwin(found, quant) for quant in quants}
         if headers_only:
@@ -344,10 +356,15 @@ def single(targets: Sequence[Target]) -> Target:
         offered = ", ".join(each.served.setup.model for each in targets if each.served is not None)
         raise UsageError(f"the server has {len(targets)} models; name one after its URL", f"it offers: {offered}")
     sizes = targets[0].source.sizes() if targets[0].source is not None else {}
-    candidates = ", ".join(
-        f"{each.selector or each.quant} ({format_bytes(each.file_bytes or sizes.get(each.quant))})" for each in targets
-    )
-    raise UsageError(f"{targets[0].model} has {len(targets)} quants; select one", f"candidates: {candidates}")
+    models = {name_without_quant(each.path.name) for each in targets if each.path and each.published is None}
+    candidates = []
+    for each in targets:
+        name = each.selector or each.quant
+        if each.path is not None and len(models) > 1 and name == each.quant:
+            name = sanitize(model_name(each.path.name))
+        candidates.append(f"{name} ({format_bytes(each.file_bytes or sizes.get(each.quant))})")
+    what = f"{len(models)} models" if len(models) > 1 else f"{len(targets)} quants"
+    raise UsageError(f"{targets[0].model} has {what}; select one", f"candidates: {', '.join(candidates)}")
 
 
 def materialize(target: Target, on_progress: OnProgress | None = None) -> ModelFile:

@@ -97,6 +97,15 @@ def runs_of_file(store: Store, machine: str, header: str, shape: str) -> list[Ru
     return list(_runs(store, sorted((run_id for group in groups for run_id in group), reverse=True)))
 
 
+def runs_of_model(store: Store, model: str) -> list[tuple[int, Iterator[StoredRun]]]:
+    """Return the completed runs of a MODEL by their setting, that of the newest run first. Raises StoreError.
+
+    Each has the number of its runs, and the newest of them, newest first, at most twelve.
+    """
+    update_facts(store)
+    return [(count, store.load_runs(run_ids)) for count, run_ids in store.facts.of_model(model)]
+
+
 def runs_with_rates(store: Store, machine: str) -> Iterator[Run]:
     """Yield the newest steady run of each setting of a machine from which the rates of reading memory follow.
 
@@ -142,6 +151,7 @@ def _facts_of(stored: StoredRun) -> RunFacts:
         stored.run_id,
         origin=_origin(stored.kind, stored.started_at, stored.subject.quant),
         content=None if imported is None else imported.content_sha256,
+        model=stored.subject.model,
     )
     try:
         run = listed_run(stored)
@@ -155,7 +165,7 @@ def _facts_of(stored: StoredRun) -> RunFacts:
     return replace(
         copied,
         machine=machine_key(environment) if is_own and environment is not None else None,
-        setting=setting_of(run) if is_own else None,
+        setting=setting_of(run) if run.is_complete else None,
         header=stored.subject.header_sha256 or None,
         shape=stored.subject.shape_key or None,
         has_rates=speed is not None and speed.rates is not None and speed.is_steady,

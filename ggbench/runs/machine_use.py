@@ -13,6 +13,7 @@ from typing import Any
 
 from ggbench.machine.readings import processes_by_pid
 from ggbench.machine.records import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
+from ggbench.runs.reading_series import Readings
 from ggbench.units import format_bytes, format_count, format_duration, format_number
 
 Span = tuple[int, int]
@@ -38,8 +39,8 @@ def summarize_gpus(
     worker started.
     """
     wanted = frozenset(indices)
-    chosen = [(each.at_ns, _chosen(each, wanted)) for each in readings]
-    if not wanted or not any(gpus for _, gpus in chosen):
+    chosen = [(each.at_ns, _chosen(each, wanted)) for each in (readings if wanted else ())]
+    if not any(gpus for _, gpus in chosen):
         return None
     timed = [[(at, gpus) for at, gpus in chosen if begin <= at <= end and gpus] for begin, end in spans]
     moments = [gpus for span in timed for _, gpus in span]
@@ -144,48 +145,51 @@ def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span] = 
 
     With timed `spans`, what the engine itself read then is named, instead of what all programs read again.
     """
-    found, own = [], _read_while_timed(readings, spans)
-    gaps = [after.suspended_ns - before.suspended_ns for before, after in pairwise(readings)]
-    if slept_ns := sum(gap for gap in gaps if gap >= _LEAST_SUSPENDED_NS):
-        found.append(f"the machine was suspended for {format_duration(slept_ns / 1e9)}")
+    import numpy as np
+
+    series = Readings.of(readings)
+    found, own = [], _read_while_timed(series, spans)
+    gaps_ns = np.diff(series.column("suspended_ns"))
+    if slept_ns := gaps_ns[gaps_ns >= _LEAST_SUSPENDED_NS].sum():
+        found.append(f"the machine was suspended for {format_duration(float(slept_ns) / 1e9)}")
     for name, text in _SPILLS if own is None else _SPILLS[:1]:
-        rises = (getattr(after, name) - getattr(before, name) for before, after in pairwise(readings))
-        if (spilled := sum(max(0, rise) for rise in rises)) >= _LEAST_SPILL_BYTES:
-            found.append(text.format(format_bytes(spilled)))
+        rises = np.diff(series.column(name))
+        if (spilled := rises[rises > 0].sum()) >= _LEAST_SPILL_BYTES:
+            found.append(text.format(format_bytes(float(spilled))))
     found += [own] if own else []
     for what, name, written in _PARTS:
-        values = [getattr(each, name) for each in readings]
-        change = next(((before, after) for before, after in pairwise(values) if before != after), None)
-        if change is not None:
-            found.append(f"{what} changed from {written(change[0])} to {written(change[1])}")
+        values = series.column(name)
+        differ = (values[1:] != values[:-1]) & ~(np.isnan(values[1:]) & np.isnan(values[:-1]))
+        for first in np.flatnonzero(differ)[:1]:
+            before, after = (None if np.isnan(each) else each.item() for each in values[first : first + 2])
+            found.append(f"{what} changed from {written(before)} to {written(after)}")
     return tuple(found)
 
 
-def _read_while_timed(readings: Sequence[MachineReading], spans: Sequence[Span]) -> str | None:
+def _read_while_timed(series: Readings, spans: Sequence[Span]) -> str | None:
     """Return in one line what the engine read from the disk while it was timed; empty if hardly anything, None if
     unknown.
 
     Between spans the engine may load a model, which reads its file, or restart, which resets its counters.
     """
-    known = [
-        (each.at_ns, each.worker_faults, each.worker_read_bytes, each.swapped_bytes)
-        for each in readings
-        if each.worker_faults is not None and each.worker_read_bytes is not None
-    ]
-    rises = [
-        [later - earlier for earlier, later in zip(before, after, strict=True)]
-        for begin, end in spans
-        for before, after in pairwise(each for each in known if begin <= each[0] <= end)
-    ]
-    rises = [each for each in rises if min(each) >= 0]
-    if not rises:
+    import numpy as np
+
+    at_ns, n_faults, n_bytes = (series.column(name) for name in ("at_ns", "worker_faults", "worker_read_bytes"))
+    known = ~np.isnan(n_faults + n_bytes)
+    columns = (at_ns, n_faults, n_bytes, series.column("swapped_bytes"))
+    counted = np.column_stack([each[known].astype(np.int64) for each in columns])
+    at_ns = at_ns[known]
+    parts = [slice(np.searchsorted(at_ns, begin), np.searchsorted(at_ns, end, "right")) for begin, end in spans]
+    rises = np.concatenate([counted[:0], *(np.diff(counted[part], axis=0) for part in parts)])
+    rises = rises[(rises >= 0).all(axis=1)]
+    if not len(rises):
         return None
-    elapsed_ns, n_faults, n_bytes, swapped_bytes = map(sum, zip(*rises, strict=True))
-    if n_bytes < _LEAST_SPILL_BYTES and n_faults < _LEAST_FAULTS_PER_S * elapsed_ns / 1e9:
+    elapsed_ns, faults, read_bytes, swapped_bytes = rises.sum(axis=0).tolist()
+    if read_bytes < _LEAST_SPILL_BYTES and faults < _LEAST_FAULTS_PER_S * elapsed_ns / 1e9:
         return ""
     is_swapped = swapped_bytes >= _LEAST_SPILL_BYTES
     cause = "memory was swapped out" if is_swapped else "its mapped file was evicted from memory"
-    waited = f"the engine waited {format_count(n_faults)} times for {format_bytes(n_bytes)} from the disk while timed"
+    waited = f"the engine waited {format_count(faults)} times for {format_bytes(read_bytes)} from the disk while timed"
     return f"{waited}: {cause} (a smaller quant or --n-ctx, or ending other programs, avoids it)"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
@@ -18,6 +19,7 @@ from ggbench.machine.host import disk_waits, peak_rss_bytes
 from ggbench.machine.readings import moment_ns
 from ggbench.machine.records import GpuUse, MachineReading
 from ggbench.runs.machine_use import Span, device_spills, machine_changes, summarize_gpus
+from ggbench.runs.reading_series import Readings
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
@@ -49,12 +51,12 @@ def batch_size(series: str) -> int:
 
 @dataclass(slots=True)
 class Series:
-    """Steps in the order of timing."""
+    """Steps in the order of timing, in arrays of 64-bit integers."""
 
-    position: list[int] = field(default_factory=list)
+    position: array[int] = field(default_factory=lambda: array("q"))
     """Tokens in the KV cache of a sequence, including the one being decoded."""
-    step_ns: list[int] = field(default_factory=list)
-    sampler_ns: list[int] = field(default_factory=list)
+    step_ns: array[int] = field(default_factory=lambda: array("q"))
+    sampler_ns: array[int] = field(default_factory=lambda: array("q"))
     """The sampler's time in each step; none if not timed."""
 
     def extend(self, first_position: int, step_ns: Sequence[int], sampler_ns: Sequence[int]) -> None:
@@ -79,8 +81,10 @@ class Recording:
     series: dict[str, Series] = field(default_factory=dict)
     """Names such as `decode/p25/b1/r0`, in order of their start."""
     observations: list[Observation] = field(default_factory=list)
-    chunk_spans: list[tuple[str, Span]] = field(default_factory=list)
-    """Time spans of each series' steps, one per stored chunk."""
+    """All records but the readings of the machine."""
+    readings: Readings = field(default_factory=Readings)
+    spans: list[Span] = field(default_factory=list)
+    """Time spans of timed steps, separated by pauses."""
 
     def settings(self, kind: type[_T]) -> _T:
         settings = self.head.settings
@@ -153,10 +157,10 @@ class Recording:
             if not name.startswith(WARMUP) and not _ONE_OF_BATCH.search(name)
         )
 
-    @property
-    def spans(self) -> list[Span]:
-        """Return the time spans of timed steps, separated by pauses."""
-        return _join_spans(span for name, span in self.chunk_spans if not name.startswith(WARMUP))
+    def add_span(self, series: str, span: Span) -> None:
+        """Add the time span of the latest steps of a series."""
+        if not series.startswith(WARMUP):
+            self.spans[-1:] = _join_spans([*self.spans[-1:], span])
 
     @property
     def prompt_ns(self) -> dict[int, list[int]]:
@@ -174,9 +178,9 @@ class Recording:
 
     @property
     def machine_changes(self) -> tuple[str, ...]:
-        readings, in_use, memory = self.of(MachineReading), self.last(GpusInUse), self.last(Memory)
+        readings, in_use, memory = self.readings, self.last(GpusInUse), self.last(Memory)
         buffers = sum(each.total_bytes for each in memory.buffers if not each.is_host) if memory else 0
-        spilled = device_spills(readings, in_use.indices if in_use else None, buffers)
+        spilled = device_spills(readings, in_use.indices if in_use else None, buffers) if readings.gpu_indices else ()
         return *machine_changes(readings, self.timed_spans), *spilled
 
     @property
@@ -196,7 +200,7 @@ class Recording:
         if in_use is None:
             return None
         pid = worker.pid if worker else None
-        return summarize_gpus(self.of(MachineReading), in_use.indices, self.timed_spans, self.n_tokens, pid)
+        return summarize_gpus(self.readings, in_use.indices, self.timed_spans, self.n_tokens, pid)
 
 
 def _join_spans(spans: Iterable[Span]) -> list[Span]:
@@ -259,12 +263,11 @@ class ReadingLog:
 
     def __init__(self, read: Callable[[], MachineReading] | None, interval_s: float = READING_INTERVAL_S) -> None:
         """`read` is called from a separate thread; None for no readings."""
-        self.readings: list[MachineReading] = []
-        """All readings so far, in order of time; other threads only append."""
+        self._new: list[MachineReading] = []
+        """The readings since `take_new`, in order of time; the thread only appends."""
         self.worker_pid: int | None = None
         """The engine's process, whose waits for the disk are read as well; None before its start, or without one."""
         self._read, self._interval_s = read, interval_s
-        self._n_handed_on = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="readings", daemon=True)
 
@@ -279,13 +282,13 @@ class ReadingLog:
             self._thread.join(timeout=2)  # a hanging driver blocks only this thread, which nobody waits for
 
     def take_new(self) -> tuple[MachineReading, ...]:
-        new = tuple(self.readings[self._n_handed_on :])
-        self._n_handed_on += len(new)
+        new = tuple(self._new)
+        del self._new[: len(new)]
         return new
 
     def skip(self) -> None:
         """Exclude the readings so far, except the last, from `take_new`."""
-        self._n_handed_on = max(self._n_handed_on, len(self.readings) - 1)
+        del self._new[:-1]
 
     def _run(self) -> None:
         assert self._read is not None
@@ -296,12 +299,16 @@ class ReadingLog:
                 if self.worker_pid is not None:
                     faults, read_bytes = disk_waits(self.worker_pid)
                     reading = replace(reading, worker_faults=faults, worker_read_bytes=read_bytes)
-                self.readings.append(reading)
+                self._new.append(reading)
             except OSError:
                 return  # the kernel's files or the driver are gone; the run continues without readings
             if is_last:
                 return
             is_last = self._ended.wait(self._interval_s)
+
+
+def _observed(reading: MachineReading) -> Observation:
+    return Observation(reading.at_ns, reading)
 
 
 class Recorder:
@@ -328,7 +335,7 @@ class Recorder:
             self.run_id = None if self._store is None else self._store.begin(head)
         except StoreError as error:
             self._give_up(error)
-        self._write_observations(self.recording.observations)
+        self._write_observations([*self.recording.observations, *map(_observed, self.recording.readings)])
 
     def observe(self, body: object) -> None:
         """Keep a record; its type determines its kind in the store."""
@@ -370,9 +377,8 @@ class Recorder:
         new = self._readings.take_new()
         if not new:
             return
-        observations = [Observation(reading.at_ns, reading) for reading in new]
-        self.recording.observations += observations
-        self._write_observations(observations)
+        self.recording.readings.extend(new)
+        self._write_observations(list(map(_observed, new)))
         self.keep_peak()
 
     def keep_peak(self) -> None:
@@ -386,9 +392,9 @@ class Recorder:
     def finish(self, run: Run) -> None:
         self._write(lambda store, run_id: store.finish(run_id, run))
 
-    def _write_chunk(self, series: str, first: int, step_ns: list[int], sampler_ns: list[int]) -> None:
+    def _write_chunk(self, series: str, first: int, step_ns: array[int], sampler_ns: array[int]) -> None:
         at_ns = self._arrived_ns
-        self.recording.chunk_spans.append((series, (at_ns - sum(step_ns) - sum(sampler_ns), at_ns)))
+        self.recording.add_span(series, (at_ns - sum(step_ns) - sum(sampler_ns), at_ns))
         self._write(lambda store, run_id: store.append_samples(run_id, series, first, step_ns, sampler_ns, at_ns=at_ns))
 
     def _write_observations(self, observations: list[Observation]) -> None:

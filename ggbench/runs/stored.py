@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import engine_module
@@ -12,6 +14,7 @@ from ggbench.engines.events import Memory
 from ggbench.errors import StoreError
 from ggbench.machine.records import ImportedRow, MachineReading
 from ggbench.runs.experiment import Concluded, experiment_of
+from ggbench.runs.reading_series import Readings
 from ggbench.runs.recording import (
     GpusInUse,
     ModelDescribed,
@@ -31,10 +34,11 @@ from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, RequestTiming
 _T = TypeVar("_T")
 
 _OBSERVED: tuple[type, ...] = (
-    DecodeLimit, DecodeWindow, GpusInUse, ImportedRow, MachineReading, Memory, ModelDescribed, PromptTiming,
+    DecodeLimit, DecodeWindow, GpusInUse, ImportedRow, Memory, ModelDescribed, PromptTiming,
     RequestTiming, ServerFound, TokenChunks, WorkerPeak, WorkerStarted,
 )  # fmt: skip
 """Types of observations common to all experiments; an experiment's own types are in its `observed`."""
+_READING = kind_of(MachineReading)
 
 
 def head_of(stored: StoredRun) -> RunHead:
@@ -96,23 +100,40 @@ def read_run(store: Store, stored: StoredRun) -> Run:
 
 def read_recording(store: Store, stored: StoredRun) -> Recording:
     """Return the recording of a run, as while in progress. Raises StoreError and UnknownName."""
-    recording = Recording(head_of(stored))
+    recording = read_observations(store, stored)
     for chunk in store.load_chunks(stored.run_id):
         recording.series.setdefault(chunk.series, Series()).extend(
             chunk.first_position, chunk.step_ns, chunk.sampler_ns
         )
         if chunk.at_ns:
             elapsed_ns = sum(chunk.step_ns) + sum(chunk.sampler_ns)
-            recording.chunk_spans.append((chunk.series, (chunk.at_ns - elapsed_ns, chunk.at_ns)))
+            recording.add_span(chunk.series, (chunk.at_ns - elapsed_ns, chunk.at_ns))
+    return recording
+
+
+def read_observations(store: Store, stored: StoredRun) -> Recording:
+    """Return the recording of a run without its steps. Raises StoreError and UnknownName."""
+    recording = Recording(head_of(stored))
     observed = (*_OBSERVED, *experiment_of(stored.kind).observed)
     types: dict[str, type[object]] = {kind_of(each): each for each in observed}
-    for each in store.load_observations(stored.run_id):
+    for each in store.load_observations(stored.run_id, but=_READING):
         observed_type = types.get(each.kind)
         if observed_type is not None:
             body, problem = decode(each.body_json, observed_type)
             if not problem:
                 recording.observations.append(Observation(each.at_ns, body))
+    for bodies in store.load_bodies(stored.run_id, _READING):
+        _add_readings(recording.readings, bodies)
     return recording
+
+
+def _add_readings(readings: Readings, bodies: Sequence[bytes]) -> None:
+    """Add readings from their JSON, all at once or, if one of them is damaged, one by one without it."""
+    try:
+        readings.extend(msgspec.json.decode(b"[%b]" % b",".join(bodies), type=list[MachineReading]))
+    except (msgspec.DecodeError, ValueError, OverflowError):
+        for each in bodies if len(bodies) > 1 else ():
+            _add_readings(readings, [each])
 
 
 def _require(stored: StoredRun, what: str, text: str, record_type: type[_T]) -> _T:

@@ -54,6 +54,7 @@ class Paths(msgspec.Struct, frozen=True):
 _Record = TypeVar("_Record")
 
 _IDENTIFYING = frozenset(("uuid", "pci_bus_id"))
+_SIGNS = ("/", "\\", *(f'"{name}"' for name in _IDENTIFYING))
 _QUOTED_PATH = re.compile(r"'((?:~|\.{1,2})?/[^']+|[A-Za-z]:\\[^']+)'|\"((?:~|\.{1,2})?/[^\"]+|[A-Za-z]:\\[^\"]+)\"")
 _ANY_PATH = re.compile(r"(?<![\w.:/~\\-])(?:(?:~|\.{1,2})?/|[A-Za-z]:\\)[^\s'\"(),;]+")
 _SERVER = re.compile(r"\b(https?://)(?!(?:[\w-]+\.)*(?:huggingface\.co|github\.com)\b)[^\s/'\"]+")
@@ -102,6 +103,11 @@ def anonymous(value: Any) -> Any:  # noqa: ANN401 - JSON
         kept = {name: each for name, each in found.items() if name in _bytes_fields() and isinstance(each, str)}
         return {name: anonymous(each) for name, each in found.items()} | kept
     return value
+
+
+def may_identify(json_text: str) -> bool:
+    """Return whether JSON may have something that `anonymous` leaves out: false for most readings of a machine."""
+    return any(sign in json_text for sign in _SIGNS)
 
 
 @functools.cache

@@ -111,8 +111,8 @@ class PlottedRun(msgspec.Struct, frozen=True):
     fit: LineFit | None = None
     limit: DecodeLimit | None = None
     observations: Sequence[object] = ()
-    series: Sequence[str] = ()
-    """Name of the series of each step; empty while the run is in progress."""
+    series: Mapping[str, int] = {}
+    """Number of steps of each series, one after the other; empty while the run is in progress."""
     settings: Settings | None = None
     result: Result | None = None
     """None while the run is in progress."""
@@ -138,22 +138,20 @@ def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
 
 
 def batch_sizes(run: PlottedRun) -> tuple[int, ...]:
-    return tuple(sorted({batch_size(name) for name in set(run.series)}))
+    return tuple(sorted(set(map(batch_size, run.series))))
 
 
 def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
     x, y, error = run.positions, run.step_ns / 1e6, None
     if run.series:
-        sizes = {name: batch_size(name) for name in set(run.series)}
-        kept = np.asarray([sizes[name] == n_seqs for name in run.series], bool)
+        kept = np.repeat([batch_size(name) == n_seqs for name in run.series], list(run.series.values()))
         x, y = x[kept], y[kept]
         if not kept.any():
             run = replace(run, fit=None, limit=None)
     windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
-    if run.series and getattr(run.settings, "depths", ()):  # nothing was timed between the depths
-        names = np.asarray(run.series)
-        parts = [names == name for name in dict.fromkeys(run.series)]
-        timed = [(run.positions[part], run.step_ns[part]) for part in parts]
+    if getattr(run.settings, "depths", ()) and run.series:  # nothing was timed between the depths
+        starts = np.cumsum(list(run.series.values()))[:-1]
+        timed = zip(np.split(run.positions, starts), np.split(run.step_ns, starts), strict=True)
         windows = [DecodeWindow(int(n[0]) - 1, len(n), float(step_ns.sum())) for n, step_ns in timed]
         x = x[:0]
     if not len(x) and windows:

@@ -16,12 +16,12 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import StoredRun, StoredSamples
-from ggbench.runs.stored import listed_run, read_recording, read_run
+from ggbench.runs.stored import listed_run, read_observations, read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import ANSWERS, column_of, note
 from ggbench.show.figures import Figure, PlottedRun
-from ggbench.show.names import model_names, unambiguous_names
+from ggbench.show.names import model_names, quant_name, unambiguous_names
 from ggbench.show.presenter import figures_of, presenter_of
 from ggbench.text import sanitize
 
@@ -32,7 +32,7 @@ def measuring_elsewhere(store: Store) -> str:
     if not found:
         return ""
     run, pid = found[0]
-    what = f"run {run.run_id}, {sanitize(f'{run.kind} of {run.subject.model} {run.subject.quant}')}"
+    what = f"run {run.run_id}, {sanitize(run.kind)} of {quant_name(run.subject)}"
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return f"another ggbench (process {pid}) is measuring {what}{more}; simultaneous runs slow each other down"
 
@@ -125,21 +125,19 @@ class SavedRun(msgspec.Struct, frozen=True):
     summary: QuantSummary
     samples: StoredSamples
     observations: Sequence[object] = ()
+    readings: Sequence[MachineReading] = ()
 
     @classmethod
     def of(cls, store: Store, summary: QuantSummary) -> SavedRun:
         assert summary.run.run_id is not None
         stored = store.load_run(summary.run.run_id)
-        bodies = [each.body for each in read_recording(store, stored).observations]
-        return cls(summary, store.load_samples(stored.run_id), bodies)
+        recording = read_observations(store, stored)
+        bodies = [each.body for each in recording.observations]
+        return cls(summary, store.load_samples(stored.run_id), bodies, recording.readings)
 
     @classmethod
     def stored(cls, store: Store, stored: StoredRun) -> SavedRun:
         return cls.of(store, QuantSummary.of([read_run(store, stored)]))
-
-    @property
-    def readings(self) -> tuple[MachineReading, ...]:
-        return tuple(each for each in self.observations if isinstance(each, MachineReading))
 
     @property
     def run_id(self) -> int | None:
@@ -160,7 +158,7 @@ def plotted_runs(runs: Sequence[SavedRun]) -> tuple[PlottedRun, ...]:
             one.summary.fit,
             one.summary.limit,
             one.observations,
-            one.samples.series.tolist(),
+            one.samples.lengths,
             one.summary.run.head.settings,
             one.summary.run.result,
         )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ggbench.machine.records import Environment, GpuUse, MachineReading
+from ggbench.runs.reading_series import Readings
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import imported_text
@@ -19,6 +22,9 @@ from ggbench.show.tables import new_table, spaced
 from ggbench.stats.decode_timing import RARE, ServingFigures
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 24
@@ -90,23 +96,21 @@ def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None)
     """Return minimum, median and maximum of CPU, RAM and each GPU of `use`, or of every GPU; None without readings."""
     rows = [
         (f"  {name}", *map(text, (min(found), statistics.median(found), max(found))), sparkline(found, _CURVE_WIDTH))
-        for name, values, text in _lines(readings, use)
-        if (found := [value for value in values if value is not None])
+        for name, values, text in _lines(Readings.of(readings), use)
+        if (found := [value for value in values.tolist() if not math.isnan(value)])
     ]
     columns = {"": "left", "min": "right", "median": "right", "max": "right", counted(len(readings), "reading"): "left"}
     return new_table("Machine", columns, rows) if rows else None
 
 
-def _lines(readings: Sequence[MachineReading], use: GpuUse | None) -> Iterator[tuple[str, list[float | None], _Format]]:
-    yield "CPU", [each.cpu_share for each in readings], format_percent
-    yield "RAM", [each.used_bytes for each in readings], format_bytes
-    indices = sorted({gpu.index for each in readings for gpu in each.gpus})
-    shown = indices if use is None else [index for index in indices if index in use.indices]
+def _lines(series: Readings, use: GpuUse | None) -> Iterator[tuple[str, NDArray[Any], _Format]]:
+    yield "CPU", series.column("cpu_share"), format_percent
+    yield "RAM", series.column("used_bytes"), format_bytes
+    shown = [index for index in series.gpu_indices if use is None or index in use.indices]
     for index in shown:
-        gpus = [gpu for each in readings for gpu in each.gpus if gpu.index == index]
         gpu_name = f"GPU {index}" if len(shown) > 1 else "GPU"
         for name, field, text in _OF_GPU:
-            yield f"{gpu_name} {name}", [getattr(gpu, field) for gpu in gpus], text
+            yield f"{gpu_name} {name}", series.gpu_column(index, field), text
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

@@ -298,6 +298,11 @@ def _speed_of(summary: QuantSummary) -> SpeedEstimate | None:
     return next((speed for speed in speeds if speed is not None and speed.step_ms), None)
 
 
+def depth_key(depth: int) -> str:
+    """Return the key of the metric of speed at a depth."""
+    return f"tok_s_d{depth}"
+
+
 def _at_depth(depth: int) -> Metric:
     def speed(summary: QuantSummary) -> tuple[float, tuple[float, float | None]] | None:
         curve = _speed_of(summary)
@@ -315,4 +320,4 @@ def _at_depth(depth: int) -> Metric:
         return f"~{shown}" if is_extrapolated(summary, depth) else shown
 
     length = format_count(depth)
-    return _speed_metric(f"tok_s_d{depth}", length, f"speed at n_depth {length}", text, speed)
+    return _speed_metric(depth_key(depth), length, f"speed at n_depth {length}", text, speed)

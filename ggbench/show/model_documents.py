@@ -98,7 +98,7 @@ _LOCAL_MODEL = Shape(
     of(LocalModel, "quant words=arguments"),
     files_field(lambda model: model.paths),
     _provenance(lambda model: model.is_twin),
-    of(LocalModel, "file_bytes n_missing architecture n_ctx_train reason?"),
+    of(LocalModel, "file_bytes n_missing architecture n_ctx_train reason? pull"),
 )
 MODELS = Document(
     "models",

@@ -189,8 +189,8 @@ def _is_path(subject: Subject) -> bool:
     if model.startswith(_PATH_STARTS) or model in _NAMELESS or model.lower().endswith(".gguf"):
         return True
     parts, file = PurePath(model).parts, PurePath(subject.file)
-    if subject.source == "hub" or ":" in model or len(parts) < 2:
+    if subject.source == "hub" or ":" in model or not parts:
         return False
-    if subject.source == "file" and len(file.parts) == 1:
+    if len(parts) > 1 and subject.source == "file" and len(file.parts) == 1:
         return True  # imported without its folders
     return any(folder.parts[-len(parts) :] == parts for folder in (file, *file.parents[:_FOLDERS_ABOVE]))

@@ -19,7 +19,7 @@ from ggbench.show.document import Document, Shape, field, many, of
 from ggbench.show.names import models_title, row_labels, short_device
 from ggbench.show.plan_facts import plan_facts, together_text, users_text
 from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, notes, right, row_names
-from ggbench.show.text import planned_speed_text
+from ggbench.show.text import planned_speed_text, rows_behind_text
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
     Budget,
@@ -48,24 +48,26 @@ def plan_report(
     subjects = [row.subject for row in rows]
     common = rows[0].notes if len(rows) > 1 else ()
     shared = [sanitize(note) for note in common if all(note in row.notes for row in rows)]
-    title = f"{models_title(subjects)} on {budget.device}"
+    title, labels = f"{models_title(subjects)} on {budget.device}", row_labels(subjects)
     parts: list[RenderableType] = [
         Padding(facts_table(title, plan_facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
         fitted_table(
             _cells(rows, budget, shared),
-            labels=row_labels(subjects),
+            labels=labels,
             dim=[row.fits is not True for row in rows],
             width=width,
         ),
     ]
-    shown = [row for row in rows if row.stacks and (len(rows) == 1 or _is_spread(row))]
-    parts += [Padding(_memory_table(row, width), (1, 0, 0, 0)) for row in shown]
+    shown = [
+        each for each in zip(rows, labels, strict=True) if each[0].stacks and (len(rows) == 1 or _is_spread(each[0]))
+    ]
+    parts += [Padding(_memory_table(*each, width), (1, 0, 0, 0)) for each in shown]
     if legend := _legend(rows, budget):
         parts.append(Text(legend, style="dim"))
     missing = [row for row in rows if row.fits is False and row.changes]
     nearest = max(missing, key=lambda row: row.left_bytes or 0, default=None)
     if nearest is not None and nearest.n_ctx is not None:
-        name = sanitize(nearest.quant) if len(rows) > 1 else "it"
+        name = labels[rows.index(nearest)] if len(rows) > 1 else "it"
         title = f"what would make {name} fit at n_ctx {format_count(nearest.n_ctx)}"
         parts.append(Padding(changes_report(title, nearest.changes, width=width), (1, 0, 0, 0)))
     return Group(*parts)
@@ -86,7 +88,7 @@ _MOST_COLUMNS = 3
 """Number of memories up to which each may have a column; more have a row each."""
 
 
-def _memory_table(row: PlanRow, width: int) -> RenderableType:
+def _memory_table(row: PlanRow, title: str, width: int) -> RenderableType:
     """Return a table with a column for each memory, or a row if that is too wide: its parts, the remainder and the
     total.
     """
@@ -113,7 +115,7 @@ def _memory_table(row: PlanRow, width: int) -> RenderableType:
         ),
     ]
     if len(stacks) <= _MOST_COLUMNS and sum(each.width for each in columns) <= width:
-        return fitted_table(columns, title=row.quant, width=width)
+        return fitted_table(columns, title=title, width=width)
     cells = [names("memory", (stack.device for stack in stacks)), left("hardware", hardware, "", len(lines))]
     kept = ("layers", "left", "total")
     cells += [
@@ -121,7 +123,7 @@ def _memory_table(row: PlanRow, width: int) -> RenderableType:
         for priority, (label, line) in enumerate(lines.items(), 1)
     ]
     dim = [left_bytes is not None and left_bytes < 0 for left_bytes in lefts]
-    return fitted_table(cells, dim=dim, title=row.quant, width=width)
+    return fitted_table(cells, dim=dim, title=title, width=width)
 
 
 def fit_text(row: PlanRow) -> str:
@@ -230,6 +232,8 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         more = [f"{len(found) - _MOST_SOURCES} more"] if len(found) > _MOST_SOURCES else []
         name = f"expected, {basis}" if basis in ("measured", "forecast") else "expected"
         lines.append(f"{name}: {', '.join([*list(found)[:_MOST_SOURCES], *more])}")
+    if behind := rows_behind_text(name for row in rows if row.expected is not None for name in row.expected.rows):
+        lines.append(behind)
     if any(speed.fits is False for row in rows for speed in (*row.decode, *filter(None, [row.at_n_ctx]))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
     return "\n".join(lines)

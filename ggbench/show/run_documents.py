@@ -103,7 +103,7 @@ def stored_document(name: str, shape: Shape) -> Document:
 
 
 def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[str, object]:
-    return _STORED.value(stored, readings=readings)
+    return _STORED.value(stored, readings=list(readings))
 
 
 def _n_gen(summary: QuantSummary) -> int | None:

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 
 from ggbench.engines.contract import EngineConfig
@@ -21,7 +22,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
 
 
-def csv_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+def csv_text(header: Sequence[object], rows: Iterable[Iterable[object]]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(header)
@@ -143,3 +144,9 @@ def planned_speed_text(expected: PlannedForecast | None) -> str:
         low, high = map(format_number, expected.tok_s_ci95)
         text = f"~ {format_number(expected.tok_s)} ({low}–{high})"
     return text if expected.is_steady else f"{UNSTEADY} {text}"
+
+
+def rows_behind_text(names: Iterable[str]) -> str:
+    """Return the command that lists the published rows behind estimated speeds; empty if no row is."""
+    options = [word for name in dict.fromkeys(names) for word in ("--behind", name)]
+    return f"rows: {shlex.join(['ggbench', 'published', *options])}" if options else ""

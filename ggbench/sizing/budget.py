@@ -38,6 +38,15 @@ With 256 MiB kept free, decodes at 231,000 tokens took 56 s, 166 s and over 250 
 """
 DESKTOP_RESERVE_BYTES = 4 * GIB
 """The largest reserve of a described main memory, for the system and other programs: an assumption."""
+_ASSUMED_HOST = DeviceMemory(
+    HOST_DEVICE,
+    "",
+    32 * GIB,
+    4 * GIB,
+    "main memory",
+    bandwidth=Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels; --ram 64GiB@60GB/s names yours"),
+)
+"""Main memory beside a described GPU of which nothing is said."""
 _DESKTOP = "for the system and other programs: a quarter of main memory, at most 4 GiB"
 CPU_RESERVE_SHARE = 4
 """Reserve a quarter of a small memory: of 1 GiB, 256 MiB, as ggbench and its worker use 120 MiB before any buffer."""
@@ -174,6 +183,14 @@ def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: in
 def _as_host(budget: Budget, host: MainMemory | None) -> DeviceMemory:
     bandwidth = None if host is None else host.bandwidth
     return DeviceMemory(HOST_DEVICE, "", budget.memory_bytes, budget.reserve_bytes, "main memory", bandwidth=bandwidth)
+
+
+def with_main_memory(budget: Budget) -> Budget:
+    """Return the budget with the size and the bandwidth of main memory beside GPUs assumed if they are unknown."""
+    if not budget.on_gpu or any(device.server or device.is_shared for device in budget.devices):
+        return budget
+    host = budget.host or _ASSUMED_HOST
+    return replace(budget, host=replace(host, bandwidth=host.bandwidth or _ASSUMED_HOST.bandwidth))
 
 
 def _of_devices(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import Unsupported
+from ggbench.errors import UnknownName, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.known_devices import KnownDevice, recognize_device
 from ggbench.models.published import data_text, reads_data
+from ggbench.models.published.benches import BenchedRow, load_benches
 from ggbench.sizing.placement import Placement, place_bandwidths
 from ggbench.sizing.plan_record import Budget, DeviceMemory
 from ggbench.sizing.theory.offload import HOST
@@ -47,11 +50,42 @@ class FittedSpeeds(msgspec.Struct, frozen=True):
 
     decode: SpeedModel
     prompt: SpeedModel
+    rows: dict[str, tuple[int, ...]]
+    """Indices of the published rows that terms of decoding were fitted to, by term."""
 
 
 @reads_data
 def fitted_speeds() -> FittedSpeeds:
     return msgspec.json.decode(data_text("device-speed.json"), type=FittedSpeeds)
+
+
+_EXPERTS, _LAYERS, _OTHERS = "experts", "layers", "other devices"
+"""Names of rows: with a part in main memory, and of all devices."""
+
+
+@functools.cache
+def _rows_by_name() -> Mapping[str, tuple[int, ...]]:
+    """Return the rows behind estimates: of a device or a family with a backend, `GeForce RTX 30/CUDA`, and others."""
+    rows = fitted_speeds().rows
+    found = {term.partition("=")[2]: numbers for term, numbers in rows.items() if term.startswith("read:")}
+    families = [numbers for term, numbers in rows.items() if term.startswith("read:family=")]
+    return {
+        **found,
+        _EXPERTS: rows.get("crossing", ()),
+        _LAYERS: rows.get("host", ()),
+        _OTHERS: tuple(sorted(number for numbers in families for number in numbers)),
+    }
+
+
+def rows_behind(names: Sequence[str]) -> tuple[BenchedRow, ...]:
+    """Return the published rows that estimates with these names of rows lean on. Raises UnknownName."""
+    by_name = {name.lower(): numbers for name, numbers in _rows_by_name().items()}
+    for name in names:
+        if name.strip().lower() not in by_name:
+            hint = "use a name that plan and pick print, such as 'GeForce RTX 30/CUDA' or experts"
+            raise UnknownName("rows behind an estimate", name, (), hint)
+    numbers = {number for name in names for number in by_name[name.strip().lower()]}
+    return tuple(row for number, row in enumerate(load_benches()) if number in numbers)
 
 
 def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> SpeedEstimate | None:
@@ -102,17 +136,18 @@ def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> S
             )
         )
 
-    basis, source = _source(list(kinds.values()))
+    basis, source, rows = _source(list(kinds.values()))
     if HOST in places:
-        source += _host_source(model, placement.n_crossed)
+        part = _EXPERTS if placement.n_crossed else _LAYERS
+        source, rows = source + _host_source(model, part), (*rows, part)
     steps = tuple((n, step_ms(by_place)) for n, by_place in read.items())
     copies = HOST in places
     if len(on_devices) > 1 or (copies and not placement.is_cache_on_devices):
-        return SpeedEstimate(basis, source, steps)
+        return SpeedEstimate(basis, source, steps, rows=rows)
     prefills = _prefills(placement, file, setup, devices[0], model)
     if prefills and copies:
         source += f"; prompts by copies at {format_bandwidth(_COPIED_BYTES_PER_S.value)}, as on others' machines"
-    return SpeedEstimate(basis, source, steps, prefills)
+    return SpeedEstimate(basis, source, steps, prefills, rows=rows)
 
 
 def device_kind(device: DeviceMemory) -> DeviceKind:
@@ -139,34 +174,29 @@ def model_kind(file: ModelFile) -> ModelKind:
     return ModelKind(file.architecture, quant_class(max(sizes, key=sizes.__getitem__)), file.n_expert > 0, is_recurrent)
 
 
-def _source(kinds: list[DeviceKind]) -> tuple[SpeedBasis, str]:
-    """Return whether the devices themselves have rows, and how many rows of what the estimate leans on."""
-    model, counts, own = fitted_speeds().decode, dict[str, int](), True
+def _source(kinds: list[DeviceKind]) -> tuple[SpeedBasis, str, tuple[str, ...]]:
+    """Return whether the devices themselves have rows, how many rows the estimate leans on, and their names."""
+    known, names, own = _rows_by_name(), dict[str, str](), True
     for kind in kinds:
-        n_own = model.n_rows.get(f"read:device={kind.term}", 0)
-        own = own and n_own > 0
-        relatives = f"read:family={kind.family}/{kind.backend}"
-        if n_own:
-            counts[kind.name] = n_own
-        elif model.n_rows.get(relatives):
-            counts[f"{kind.family} with {kind.backend}"] = model.n_rows[relatives]
+        family = f"{kind.family}/{kind.backend}"
+        own = own and kind.term in known
+        if kind.term in known:
+            names[kind.name] = kind.term
+        elif family in known:
+            names[f"{kind.family} with {kind.backend}"] = family
         else:
-            counts["other devices"] = sum(n for term, n in model.n_rows.items() if term.startswith("read:family="))
-    rows = in_words([f"{name} ({counted(n, 'row')})" for name, n in counts.items()])
-    return (
-        ("published", f"others' llama-bench of {rows}")
-        if own
-        else ("relatives", f"others' llama-bench of relatives: {rows}")
-    )
+            names[_OTHERS] = _OTHERS
+    rows = in_words([f"{text} ({counted(len(known[name]), 'row')})" for text, name in names.items()])
+    of = "" if own else "relatives: "
+    return "published" if own else "relatives", f"others' llama-bench of {of}{rows}", tuple(names.values())
 
 
-def _host_source(model: ModelKind, n_crossed: int) -> str:
+def _host_source(model: ModelKind, part: str) -> str:
     """Return how many rows have a part of the model in main memory, and whether any has these quants."""
-    n_rows, part = fitted_speeds().decode.n_rows, "experts" if n_crossed else "layers"
-    n = n_rows.get("crossing" if n_crossed else "host", 0)
+    n = len(_rows_by_name()[part])
     if not n:
         return f"; nobody's row has {part} in main memory"
-    other = "" if n_rows.get(f"host:quant={model.quant}") else f", none with {model.quant}"
+    other = "" if fitted_speeds().rows.get(f"host:quant={model.quant}") else f", none with {model.quant}"
     return f"; {part} in main memory by {counted(n, 'row')}{other}"
 
 

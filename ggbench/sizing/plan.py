@@ -47,6 +47,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
     """An n_ctx of None means `DEFAULT_N_CTX`."""
     options: tuple[tuple[str, str], ...] = ()
     """Other command-line options, for the command that reproduces a row."""
+    places_experts: bool = False
+    """Whether a mixture too large for the GPUs is planned with the fewest experts in main memory that are enough."""
 
     def __post_init__(self) -> None:
         self.setup.check()
@@ -107,6 +109,8 @@ def plan_variant(
                 how = longest_n_ctx if len(caches) < 2 else longest_by_line
                 row = _planned(row, variant.file, asked, allocator, weight_buffers, how)
                 if row.fits is False and cache is None:
+                    row = _with_experts_placed(variant, asked, allocator, weight_buffers, row)
+                if row.fits is False and cache is None:
                     changes = what_helps(variant.file, asked.setup, asked.budget, allocator, row)
                     row = replace(row, changes=changes)
                 yield row
@@ -116,17 +120,35 @@ def plan_variant(
                 yield replace(row, outcome=end.ending.outcome, reason=end.ending.reason)
 
 
+def _with_experts_placed(
+    variant: Target, request: PlanRequest, allocator: DryAllocator, weight_buffers: Sequence[str], whole: PlanRow
+) -> PlanRow:
+    """Return the row with the fewest experts in main memory, if the request places them and that is enough."""
+    if not request.places_experts or not request.budget.on_gpu or variant.file is None or not variant.file.n_expert:
+        return whole
+    asked = replace(request, setup=replace(request.setup, n_ctx=whole.n_ctx))
+    placed = next(_split(variant, asked, allocator, weight_buffers, longest_n_ctx), whole)
+    return placed if placed.fits else whole
+
+
 def _split(
-    variant: Target, request: PlanRequest, allocator: DryAllocator, weight_buffers: Sequence[str]
+    variant: Target,
+    request: PlanRequest,
+    allocator: DryAllocator,
+    weight_buffers: Sequence[str],
+    search: Callable[..., int] | None = None,
 ) -> Iterator[PlanRow]:
-    """Yield the row of the smallest part in main memory with which the GPUs have enough, if there is one."""
+    """Yield the row of the smallest part in main memory with which the GPUs have enough, if there is one.
+
+    Its longest context is found by `search`; without one, no longer context is known to fit.
+    """
     assert variant.file is not None and request.setup.n_ctx is not None
     whole = allocator.context(request.setup.n_ctx, request.setup)
     setup = smallest_split(variant.file, request.setup, request.budget, allocator, whole)
     if setup is not None:
         asked = replace(request, setup=setup)
-        row = _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers)
-        if row.fits is False:  # for want of main memory
+        row = _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers, search)
+        if row.fits is False and search is None:  # for want of main memory
             row = _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers, longest_by_line)
         yield row
 

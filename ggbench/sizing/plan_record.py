@@ -216,6 +216,8 @@ class PlannedForecast(msgspec.Struct, frozen=True):
     """Never only the bound."""
     is_steady: bool = True
     """Whether the machine was steady during those measurements."""
+    rows: tuple[str, ...] = ()
+    """Names of the published rows that it leans on, for `ggbench published --behind`."""
 
     @property
     def is_from_others(self) -> bool:

@@ -44,8 +44,6 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
     """Standard deviation of the terms of a group; for those that are not among the terms."""
     residual: float
     """Standard deviation of the logarithm of a time, with what differs between two machines with the same device."""
-    n_rows: dict[str, int]
-    """Number of fitted rows that a term was in."""
 
     @cached_property
     def _index(self) -> dict[str, int]:

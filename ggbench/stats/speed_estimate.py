@@ -126,6 +126,7 @@ def _with_sequences(known: SpeedEstimate, n_seqs: int, weights_ratio: float, fir
         known.first,
         known.reach,
         known.has_line,
+        rows=known.rows,
     )
 
 
@@ -278,6 +279,8 @@ class SpeedEstimate(msgspec.Struct, frozen=True):
     """Bytes/s at which a run or forecast reads weights and KV cache; None if the limit or the line is unknown."""
     others: tuple[SpeedEstimate, ...] = ()
     """Less reliable estimates, for positions that this one does not cover."""
+    rows: tuple[str, ...] = ()
+    """Names of the published rows that it leans on, as `ggbench published --behind` takes them."""
 
 
 def rates_of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.endings import Outcome
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.experiments.quality.record import QualityResult, QualitySettings, ScoredText, TextSource
 from ggbench.runs.run import Run as RunRecord
@@ -182,9 +183,22 @@ def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run, store
     assert metrics["prefill_512"]["better"] == [3]
     assert [depth["n_depth"] for depth in ran.json["depths"]] == [0, 4096]
     assert ran.json["depths"][1]["extrapolated"] == ["a", "b"]
-    assert "left out: 2, as run 4 is newer; 1, as run 3 is newer" in ran.err
+    assert ran.err == "comparing the newest 4 of 6 completed runs: 3, 4, 5 and 6\n"
     assert ggbench("compare", "--model", "nothing").code == 2
     assert "exclude each other" in ggbench("compare", "1", "--model", "twin:qwen1.5-0.5b").err
+
+
+def test_a_model_is_averaged_over_its_newest_runs(ggbench: Run, store_file: Path) -> None:
+    """Their number is that of estimates; what did not complete is counted."""
+    put_decodes(store_file, {"q4_k_m": (30.0, *STEADY, *STEADY), "q8_0": (30.0, *STEADY, *STEADY)})
+    with Store.open(store_file) as store:
+        put_failed(store, start(), Outcome.OUT_OF_MEMORY, "no room")
+    ran = ggbench("compare", "--model", "twin:qwen1.5-0.5b", "--average", "--json")
+    assert [row["run_id"] for row in ran.json["rows"]] == [25, 26]
+    used = f"{', '.join(map(str, range(3, 26)))} and 26"
+    assert ran.err.splitlines() == [
+        f"comparing the newest 24 of 26 completed runs: {used}", "1 run left out: not completed, or of another ggbench"
+    ]  # fmt: skip
 
 
 def test_an_average_of_repeats_is_known_better(ggbench: Run, store_file: Path) -> None:
@@ -197,7 +211,8 @@ def test_an_average_of_repeats_is_known_better(ggbench: Run, store_file: Path) -
 
 def test_an_undecided_limit_counts_the_runs_needed_beyond_those_averaged(ggbench: Run, store_file: Path) -> None:
     put_decodes(store_file, {"q4_k_m": STEADY, "q8_0": tuple(value * 1.05 for value in STEADY)})
-    arguments = ("compare", *range(1, 13), "--average", "--fail-if-slower", "4%")
+    # Of one, a run less, so that they do not count as measured in turns.
+    arguments = ("compare", *range(1, 12), "--average", "--fail-if-slower", "4%")
     (check,) = (each for each in ggbench(*arguments, "--json").json["checks"] if each["metric"] == "tok_s")
     assert check["repeats_needed"] > 6
     assert f"; about {check['repeats_needed'] - 6} more run" in ggbench(*arguments).err
@@ -308,3 +323,10 @@ def test_files_that_are_no_results_are_refused(ggbench: Run, store_file: Path, t
         assert message in ran.err
     nameless = ggbench("compare", "1", PEERS / "llama-perplexity.txt")
     assert (nameless.code, "import it: ggbench import" in nameless.err) == (2, True)
+
+
+def test_what_differs_is_said_of_the_settings_too(ggbench: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        put_run(store, start())
+        put_run(store, replace(start(), settings=DecodeSettings(3000, n_warmup=0)))
+    assert "n_warmup: 8 in a, 0 in b" in ggbench("compare", "1", "2").out

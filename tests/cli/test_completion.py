@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ggbench import paths
 from ggbench.models.added_places import add_server
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
@@ -121,3 +122,13 @@ def test_bash_completes_a_twin_after_its_colon(tmp_path: Path) -> None:
     """
     ran = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout == "qwen1.5-14b\n"
+
+
+def test_gpus_are_offered_and_damage_says_nothing(complete: Complete) -> None:
+    """The command itself reports it once it runs."""
+    assert "rtx-4090" in complete("plan", "x", "--gpu", "rtx-40")
+    for file in (paths.user_models_file(), paths.results_file()):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"= no\x00 =")
+    assert complete("plan", "q") == []
+    assert complete("results", "show", "") == [""]

@@ -51,7 +51,9 @@ def _examples(command: click.Command) -> list[str]:
 def test_help_fits_80_columns(ggbench: Run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("COLUMNS", str(_WIDTH))
     for words, _ in _with_subcommands(name):
-        assert [line for line in ggbench(*words.split(), "--help").out.splitlines() if len(line) > _WIDTH] == []
+        lines = ggbench(*words.split(), "--help").out.splitlines()
+        assert lines[0].startswith(f"Usage: ggbench {words}")
+        assert [line for line in lines if len(line) > _WIDTH] == []
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,80 @@ def test_an_engine_that_fails_among_several_decides_the_exit_code(
     assert "ggbench compare" not in said and "faster" not in ran.out
 
 
-def test_several_engines_are_for_bench_alone(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
+def _two(program: Path, *steps_ns: int) -> list[str]:
+    """Two --engine of one program, each with its time of a step."""
+    return [word for ns in steps_ns for word in ("--engine", f"llama-server={program} --step-ns {ns}")]
+
+
+@pytest.mark.parametrize(
+    ("steps_ns", "percent", "code", "line"),
+    [
+        ((5_000_000, 10_000_000), "5%", 1, "slower than --fail-if-slower 5.0 %: speed of "),
+        ((10_000_000, 5_000_000), "5%", 0, "within --fail-if-slower 5.0 %: speed of "),
+        ((10_000_000, 10_100_000), "3%", 0, "undecided by --fail-if-slower 3.0 %: speed of "),
+    ],
+)
+def test_engines_in_turns_have_the_limit_of_compare(
+    steps_ns: tuple[int, int], percent: str, code: int, line: str, tiny_twin: Path, tmp_path: Path, ggbench: Run
+) -> None:
+    engines = _two(install(tmp_path), *steps_ns)
+    asked = ("bench", tiny_twin, "-n", "300", "-r", "2", "-t", "1", *engines, "--fail-if-slower", percent)
+    ran = ggbench(*asked, "--json")
+    assert (ran.code, line in ran.err) == (code, True), ran.err
+    (check,) = ran.json["checks"]
+    stored = ggbench("compare", "--average", "1", "2", "3", "4", "--fail-if-slower", percent, "--json")
+    assert (stored.code, stored.json["checks"]) == (code, [check])
+    assert ("Hint: -r " in ran.err) is (check["state"] == "undecided")
+
+
+def test_a_limit_needs_two_engines_that_ran(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
+    for name in ("sound", "broken"):
+        (tmp_path / name).mkdir()
+    sound, broken = install(tmp_path / "sound"), install(tmp_path / "broken", "no memory")
+    limit = ("--fail-if-slower", "5%")
+    for command in ("bench", "prefill"):
+        for engines in ((), ("--engine", f"llama-server={sound}")):
+            ran = ggbench(command, tiny_twin, *engines, *limit)
+            assert (ran.code, "compares several --engine" in ran.err) == (2, True), ran.err
+        ran = ggbench(command, tiny_twin, *_two(sound, 1, 1), "--fail-if-slower", "5")
+        assert (ran.code, "did you mean 5%?" in ran.err) == (2, True), ran.err
+    three = ("--engine", f"llama-server={broken}", *_two(sound, 5_000_000, 10_000_000))
+    ran = ggbench("bench", tiny_twin, "-n", "300", "-t", "1", *three, *limit, "--json")
+    assert (ran.code, ran.json["checks"], "--fail-if-slower" in ran.err) == (3, [], False), ran.err
+
+
+def test_each_depth_has_its_ratio_and_its_limit(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
+    engines = _two(install(tmp_path), 5_000_000, 10_000_000)
+    asked = ("bench", tiny_twin, "-d", "0,256", "-n", "128", "-r", "4", "-t", "1", *engines)
+    ran = ggbench(*asked)
+    assert ran.code == 0, ran.err
+    assert "is faster at n_depth 0: 200 tok/s against 100" in ran.out
+    assert "is faster at n_depth 256: 200 tok/s against 100" in ran.out
+    assert [line.split() for line in ran.out.splitlines() if line.startswith("b / a")] == [
+        ["b", "/", "a", "0.500", "0.500"]
+    ]
+    ran = ggbench(*asked, "--fail-if-slower", "5%", "--json")
+    assert ran.code == 1, ran.err
+    assert [check["metric"] for check in ran.json["checks"]] == ["tok_s_d0", "tok_s_d256"]
+
+
+def test_prefill_measures_several_engines_in_turns(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
+    program = install(tmp_path)
+    asked = ("prefill", tiny_twin, "--lengths", "25,100", "-t", "1")
+    ran = ggbench(*asked, *_two(program, 5_000_000, 10_000_000), "--fail-if-slower", "5%", "--json")
+    assert (ran.code, "slower than --fail-if-slower 5.0 %: prefill " in ran.err) == (1, True), ran.err
+    with Store.open() as store:
+        runs = [read_run(store, store.load_run(number)) for number in range(1, 9)]
+    first, second = (f"{program} --step-ns {ns}" for ns in (5_000_000, 10_000_000))
+    assert [run.head.setup.command for run in runs] == [first, second, second, first] * 2  # type: ignore[attr-defined]
+    assert {run.head.settings.repeat for run in runs} == {1}  # type: ignore[attr-defined]
+    found = {each["metric"]: each for each in ran.json["metrics"]}
+    for metric in ("prefill_25", "prefill_100"):
+        (versus,) = found[metric]["versus"]
+        assert versus["ratio"] == pytest.approx(0.5) and versus["ratio_ci95"] == pytest.approx([0.5, 0.5])
+
+
+def test_several_engines_are_for_bench_and_prefill(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
     engines = ["--engine", "llama", "--engine", f"llama-server={install(tmp_path)}"]
-    assert "ggbench bench alone" in ggbench("decode", tiny_twin, *engines).err
+    assert "bench and prefill alone" in ggbench("decode", tiny_twin, *engines).err
     assert "exclude --maxctx" in ggbench("bench", tiny_twin, "--maxctx", *engines).err

@@ -1,5 +1,7 @@
 """export and import."""
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -66,6 +68,17 @@ def test_a_decode_is_exported_as_rows_of_llama_bench(ggbench: Run, decoded: Path
     assert [(row["n_prompt"], row["n_gen"], row["n_depth"]) for row in rows][-2:] == [(0, 500, 25), (0, 128, 256)]
     assert rows[0]["model_filename"] == decoded.name
     assert "written as llama-bench's default: build_commit" in ran.err
+
+
+def test_every_step_is_exported_as_csv_without_warm_up(
+    ggbench: Run, decoded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ggbench.formats.run_document._MANY", 7)
+    rows = list(csv.DictReader(io.StringIO(ggbench("export", "1", "--format", "csv").out)))
+    assert list(rows[0]) == ["run_id", "kind", "model", "quant", "series", "position", "step_ns", "sampler_ns"]
+    assert [int(row["position"]) for row in rows] == list(range(26, 526))
+    assert {(row["run_id"], row["kind"], row["series"]) for row in rows} == {("1", "decode", "decode/p25/b1/r0")}
+    assert all(int(row["step_ns"]) > 0 for row in rows)
 
 
 def test_a_file_brings_a_run_home(ggbench: Run, decoded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,13 @@ def test_help_lists_every_command(ggbench: Run) -> None:
     assert "ggbench demo" in ran.out
 
 
+def test_windows_is_refused_at_once(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ggbench.cli.main.sys.platform", "win32")
+    ran = ggbench("models")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "Error: ggbench does not run on Windows\nHint: run it in WSL 2\n"
+
+
 _LIGHT = (
     "import sys\nfrom ggbench.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
     "heavy = {'numpy', 'llama_cpp', 'rich', 'psutil', 'pynvml', 'msgspec', 'sqlite3'} & set(sys.modules)\n"

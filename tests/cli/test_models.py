@@ -8,6 +8,7 @@ import pytest
 from ggbench import __version__, paths
 from ggbench.models import model_stores
 from ggbench.models.catalog import load_catalog
+from ggbench.units import format_bytes
 from tests.cli.conftest import Run
 from tests.fakes.hub import Corrupt, TestHub
 from tests.fakes.model_stores import gguf_bytes, put_in_hub_cache, put_in_ollama
@@ -52,7 +53,7 @@ def test_json_has_the_files_beside_the_catalogs_rows(ggbench: Run, home: Path) -
     assert file == {
         "store": "Hugging Face", "name": "org/repo", "model": "org/repo", "quant": "q8_0",
         "words": ["org/repo", "q8_0"], "files": [str(link)], "provenance": "file", "file_bytes": len(gguf_bytes()),
-        "n_missing": 0, "architecture": "qwen2", "n_ctx_train": 32768, "reason": None,
+        "n_missing": 0, "architecture": "qwen2", "n_ctx_train": 32768, "reason": None, "pull": [],
     }  # fmt: skip
 
 
@@ -208,3 +209,36 @@ def test_a_path_is_a_folder_to_list(ggbench: Run, tmp_path: Path) -> None:
     assert ran.code == 0
     assert ran.json == ggbench("models", "--dir", tmp_path, "--json").json
     assert "broken-q4_0" in ran.out
+
+
+def test_a_folder_that_has_none_or_is_not_there(ggbench: Run, tmp_path: Path) -> None:
+    ran = ggbench("models", "--dir", tmp_path)
+    assert (ran.code, ran.out) == (0, "")
+    assert ggbench("models", "--dir", tmp_path, "--json").json["rows"] == []
+    assert ggbench("models", "--dir", tmp_path / "nowhere").code == 5
+
+
+def test_a_truncated_file_says_what_is_here_and_how_to_get_it(
+    ggbench: Run, tmp_path: Path, tiny_twin: Path, home: Path
+) -> None:
+    """Its metadata are whole, so that only the tensor table shows it; a program's own folder tells the repo."""
+    whole = tiny_twin.read_bytes()
+    for name in ("qwen2.5-7b-instruct-q8_0.gguf", "mine-q8_0.gguf"):
+        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "whole-q8_0.gguf").write_bytes(whole)
+    shown = ggbench("models", "--dir", tmp_path).out
+    assert f"(truncated: {format_bytes(len(whole) // 2)} of {format_bytes(len(whole))} are here)" in shown
+    assert " are here; get it by: ggbench pull qwen2.5-7b q8_0)" in shown
+    found = {row["name"]: row for row in ggbench("models", "--dir", tmp_path, "--json").json["rows"]}
+    assert {name: row["pull"] for name, row in found.items()} == {
+        "qwen2.5-7b-instruct-q8_0": ["qwen2.5-7b", "q8_0"], "mine-q8_0": [], "whole-q8_0": [],
+    }  # fmt: skip
+    assert [name for name, row in found.items() if not row["reason"]] == ["whole-q8_0"]
+    (tmp_path / "mine-q4_0.gguf.part").write_bytes(whole[:2048])
+    said = "Unfinished downloads; repeat what began them to continue: mine-q4_0.gguf.part (2.00 KiB)"
+    assert said in ggbench("models", "--dir", tmp_path).err
+    lm_studio = home / ".lmstudio/models/org/tiny-GGUF/tiny-q8_0.gguf"
+    lm_studio.parent.mkdir(parents=True)
+    lm_studio.write_bytes(whole[:-1])
+    (row,) = ggbench("models", "tiny", "--json").json["files"]
+    assert (row["reason"][:10], row["pull"]) == ("truncated:", ["org/tiny-GGUF", "q8_0"])

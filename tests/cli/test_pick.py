@@ -137,6 +137,7 @@ def test_a_larger_batch_is_offered_for_experts_in_main_memory(ggbench: Run) -> N
     found, picked = document["larger_batch"], document["pick"]
     assert (found["n_ubatch"], found["n_batch"], found["n_prompt"]) == (2048, 2048, 8192)
     assert found["prompt_s"] < 0.7 * found["usual_s"]
+    assert " -ub 2048 " in document["commands"]["faster_prompts"]
     n_cpu_moe, n_ctx = picked["placement"]["n_cpu_moe"], picked["n_ctx"]
     larger = ("-ncmoe", str(n_cpu_moe), "-ub", "2048", "-c", str(n_ctx), "--json")
     [row] = ggbench("plan", *words, *larger).json["rows"]

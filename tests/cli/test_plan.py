@@ -1,10 +1,12 @@
 """`ggbench plan` with the real llama.cpp: what is printed, the exit codes, and nothing left behind."""
 
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from ggbench import paths
 from ggbench.models.catalog import load_catalog
 from ggbench.models.sources import planned_files
 from tests.cli.conftest import Run
@@ -33,6 +35,23 @@ def test_machines_side_by_side(ggbench: Run, tiny_twin: Path) -> None:
     assert [row["command"].partition("--gpu ")[2].split()[0] for row in rows] == list(options[1::2])
     [choice] = compared["choices"]
     assert len(choice["fitting"]) == 3 and choice["fastest"] in choice["fitting"]
+
+
+def test_each_machine_keeps_as_few_experts_in_main_memory_as_it_needs(ggbench: Run) -> None:
+    """A plan of each alone confirms it; a number that the user gives is that of all."""
+    words, cards = ("plan", "qwen3-30b-a3b", "q4_k_m", "-c", "16k"), ("rtx-3060", "rtx-4060-ti-16gb")
+    compared = ggbench(*words, "--gpu", cards[0], "--or", cards[1], "--json").json
+    rows = [row for each in compared["machines"] for row in each["rows"]]
+    numbers = [int(row["command"].partition("--n-cpu-moe ")[2].split()[0]) for row in rows]
+    assert numbers[0] > numbers[1] > 0 and all(row["fits"] and row["expected"] for row in rows)
+    for card, row, number in zip(cards, rows, numbers, strict=True):
+        [alone] = ggbench(*words, "--gpu", card, "-ncmoe", number, "--json").json["rows"]
+        assert (alone["left_bytes"], alone["planned_n_ctx"]) == (row["left_bytes"], row["planned_n_ctx"])
+        assert ggbench(*words, "--gpu", card, "-ncmoe", number - 1).code == 3
+    [choice] = compared["choices"]
+    assert choice["lead_ci95"][0] < choice["lead"] < choice["lead_ci95"][1] and choice["longest"] is None
+    given = ggbench(*words, "--gpu", cards[0], "--or", cards[1], "-ncmoe", "30")
+    assert given.code == 0 and "-ncmoe 30 on each; main memory: 32.0 GiB" in " ".join(given.out.split())
 
 
 def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
@@ -281,3 +300,11 @@ def test_gpu_options_without_a_gpu_are_reported(ggbench: Run, tiny_twin: Path, m
     assert ignored in ggbench(*memory, "-ngl", "5").err
     assert "ignored" not in ggbench(*memory, "-ngl", "0").err
     assert "ignored" not in ggbench(*memory, "--vram", "4GiB", "-ngl", "5").err
+
+
+def test_nothing_is_left_behind(ggbench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No twin, no run and no temporary file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD).code == 0
+    assert list(tmp_path.iterdir()) == []
+    assert not paths.twins_dir().exists() and not paths.results_file().exists()

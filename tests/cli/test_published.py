@@ -97,3 +97,18 @@ def test_rows_of_llama_bench_stand_beside_the_documents(ggbench: Run) -> None:
     assert csv.startswith("source,device,count,backend,model,quant")
     listed = " ".join(ggbench("published").out.split())
     assert "Rows of llama-bench on" in listed
+
+
+def test_the_rows_behind_an_estimate_are_listed_with_their_sources(ggbench: Run) -> None:
+    document = ggbench("published", "--behind", "geforce rtx 30/cuda", "--json").json
+    rows = document["llama_bench_rows"]
+    assert document["rows"] == [] and rows
+    assert all(row["device"].startswith("rtx-30") and row["backend"] == "CUDA" for row in rows)
+    shown = ggbench("published", "--behind", "GeForce RTX 30/CUDA")
+    assert f"{len(rows)} rows" in shown.err
+    assert document["llama_bench_sources"][0]["address"] in "".join(shown.out.split())
+    both = ("published", "--behind", "GeForce RTX 30/CUDA", "--behind", "experts", "--json")
+    assert len(ggbench(*both).json["llama_bench_rows"]) > len(rows)
+    unknown = ggbench("published", "--behind", "GeForce RTX 30")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "GeForce RTX 30/CUDA" in unknown.err

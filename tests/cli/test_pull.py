@@ -134,3 +134,21 @@ def test_an_interrupted_pull_says_that_it_goes_on(
     monkeypatch.setattr("ggbench.hub.listing.list_repo", list_repo)
     ran = ggbench("pull", repo, "q8_0")
     assert (ran.code, ran.out, "kept" in ran.err) == (130, "", True)
+
+
+def test_several_quants_go_into_a_folder_each_with_its_hash(ggbench: Run, repo: str, tmp_path: Path) -> None:
+    rows = ggbench("pull", f"hf:{repo}", "bf16", "q8_0", "--to", tmp_path / "here", "--json").json["rows"]
+    assert [row["quant"] for row in rows] == ["bf16", "q8_0"]
+    files = [file for row in rows for file in row["files"]]
+    assert [file["path"] for file in files] == [str(tmp_path / "here" / name) for name in (
+        "more/tiny-bf16.gguf", "tiny-q8_0.gguf"
+    )]  # fmt: skip
+    for file in files:
+        assert hashlib.sha256(Path(file["path"]).read_bytes()).hexdigest() == file["sha256"]
+
+
+@pytest.mark.parametrize("model", ["twin:qwen1.5-7b", "twin:org/name", "./m"])
+def test_what_cannot_be_pulled_says_what_to_do(ggbench: Run, model: str) -> None:
+    """Twins are made, and a path is here."""
+    ran = ggbench("pull", model, "q8_0")
+    assert (ran.code, ran.err.count("\nHint: ")) == (2, 1)

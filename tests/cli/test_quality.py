@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.decisions.known_losses import measured_losses
 from ggbench.engines import protocol
@@ -14,11 +15,13 @@ from ggbench.engines.contract import Request, Score
 from ggbench.engines.endings import Ending, Failed
 from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.twin import cached_twin
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
+from tests.conftest import TINY
 from tests.fakes.engine import FakeWorker
 from tests.fakes.hub import TestHub
-from tests.fakes.scores import scores, trained_folder
+from tests.fakes.scores import scores, trained_folder, without_mark
 from tests.fakes.wikitext import TEXT, archive
 
 ROW = {
@@ -198,6 +201,47 @@ def test_bad_input_is_one_line(
     assert "Traceback" not in ran.err
 
 
+@pytest.fixture
+def two_models(tmp_path: Path, folder: Path) -> Path:
+    """The folder with two quants of another model, of another vocabulary, and one of a third architecture."""
+    hypers = {"other": replace(TINY, n_vocab=2048), "third": replace(TINY, architecture="qwen3")}
+    for name, hyper, quant in (
+        ("other", hypers["other"], "q8_0"), ("other", hypers["other"], "q4_0"), ("third", hypers["third"], "f16"),
+    ):  # fmt: skip
+        without_mark(cached_twin(name, hyper, quant, tmp_path / "twins"), folder / f"{name}-{quant}.gguf")
+    return folder
+
+
+def test_each_model_of_a_folder_has_a_base_of_its_own(
+    ggbench: Run, machine: FakeMachine, two_models: Path, asked: tuple[str, ...]
+) -> None:
+    machine.answers |= dict.fromkeys(range(8), scores())
+    ran = ggbench("quality", two_models, *asked, "--json")
+    assert ran.code == 0, ran.err
+    found = [(Path(row["file"]).stem, row["base"] and Path(row["base"]["file"]).stem) for row in ran.json["rows"]]
+    assert sorted(found) == [("other-q4_0", "other-q8_0"), ("third-f16", None), ("tiny-q4_0", "tiny-q8_0")]
+    assert "each quant is compared with its model's largest file: " in ran.err
+    shown = ggbench("quality", two_models, *asked).out
+    assert "other q4_0" in shown and "tiny q4_0" in shown and "other q8_0 (base)" in shown
+
+
+@pytest.mark.parametrize(
+    ("base", "reason"),
+    [
+        ("other-q8_0", "other q8_0 cannot be the base of tiny q4_0: its vocabulary has 2,048 tokens, not 1,024"),
+        ("third-f16", "third f16 cannot be the base of tiny q4_0: its architecture is qwen3, not qwen2"),
+        ("q8_0", "2 files in"),
+        ("q6_k", "no quant named 'q6_k'"),
+    ],
+)
+def test_a_base_of_another_model_is_refused_before_anything_is_scored(
+    base: str, reason: str, ggbench: Run, machine: FakeMachine, two_models: Path, asked: tuple[str, ...]
+) -> None:
+    ran = ggbench("quality", two_models, "tiny-q4_0", *asked, "--base", base)
+    assert (ran.code, ran.out, machine.workers) == (2, "", [])
+    assert reason in ran.err and "Hint: " in ran.err
+
+
 def test_a_quant_that_fails_is_a_row_and_alone_a_line(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
 ) -> None:
@@ -235,3 +279,15 @@ def test_scores_of_two_cpus_are_said_to_differ_a_little(
     what = "perplexity and KLD of one file differ a little between them, as llama-perplexity's do, e.g. 12.3565"
     assert what in " ".join(ggbench("compare", "1", "--against", files["Another CPU"]).out.split())
     assert "differ a little" not in ggbench("compare", "1", "--against", files[""]).out
+
+
+def test_without_a_base_there_is_a_perplexity_alone(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    """Rather than five columns of dashes; a file alone is compared with nothing either."""
+    machine.answers |= {number: scores() for number in range(4)}
+    row = ggbench("quality", folder, "q4_0", *asked, "--base", "none", "--json").json
+    assert (row["base"], row["kld_mean"]) == (None, None)
+    assert ggbench("quality", folder / "tiny-q8_0.gguf", *asked, "--json").json["base"] is None
+    out = ggbench("quality", folder, "--base", "none", *asked).out
+    assert "PPL" in out and "KLD" not in out and "ln PPL ratio" not in out

@@ -9,6 +9,7 @@ from ggbench import paths
 from ggbench.gguf_file.header import read_model_file
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.measured import put_run, start
 from tests.fakes.projector import a_projector
 
 
@@ -159,3 +160,13 @@ def test_a_repeated_run_counts_the_tokens_of_one_repetition(
     assert (row["n_gen"], row["repeat"]) == (300, 2)
     document = ggbench("results", "show", "1", "--json").json
     assert (document["n_gen"], document["repeat"], document["fit"]["n_samples"]) == (300, 2, 600)
+
+
+def test_a_run_is_found_by_what_was_typed_and_a_missing_one_is_a_usage_error(ggbench: Run) -> None:
+    """Also by a name that is no text, as it is stored."""
+    with Store.open() as store:
+        put_run(store, start("odd\udcff"), n_gen=300)
+    assert len(ggbench("results", "--model", "odd\udcff", "--json").json["rows"]) == 1
+    assert ggbench("compare", "--model", "odd\udcff").err.startswith("Error: comparing needs at least two runs")
+    for words in (("show", "7"), ("rm", "7", "--yes")):
+        assert ggbench("results", *words).code == 2

@@ -68,3 +68,8 @@ def test_a_person_is_asked_first(
     assert not machine.workers
     assert ggbench("speed", tiny_twin, "--inputs", "1", "-n", "4", "--within", "1m").code == 0
     assert len(asked) == 1
+
+
+def test_cases_that_are_given_twice_are_measured_once(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    ran = ggbench("speed", tiny_twin, "--inputs", "16,16", "-n", "4", "--batch", "2,1,2", "--json")
+    assert [(case["n_batch"], case["n_input"]) for case in ran.json["cases"]] == [(1, 16), (2, 16)]

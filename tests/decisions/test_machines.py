@@ -7,7 +7,7 @@ from rich.console import Console
 from ggbench.decisions.machines import PLAN_MACHINES, choose_machine, machine_names, machines_report
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.description import GIVEN_GPU
-from ggbench.sizing.plan_record import Budget, Change, EnginePlan, PlannedForecast, PlanRow
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, EnginePlan, PlannedForecast, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 from tests.cli.validation import check_document
 
@@ -47,8 +47,8 @@ CARDS = [machine("NVIDIA GeForce RTX 3060", 12), machine("NVIDIA GeForce RTX 406
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (20.0, "tok/s; the fastest, 1.25 times as fast as RTX 4060 Ti 16.0 GiB, though the intervals overlap; RTX"),
-        (10.0, "tok/s; the fastest, 2.50 times as fast as RTX 4060 Ti 16.0 GiB; RTX 4060 Ti 16.0 GiB holds"),
+        (20.0, "tok/s; the fastest, 1.2 ±0.4 times as fast as RTX 4060 Ti 16.0 GiB, though the intervals overlap; RTX"),
+        (10.0, "tok/s; the fastest, 2.5 ±0.7 times as fast as RTX 4060 Ti 16.0 GiB; RTX 4060 Ti 16.0 GiB holds"),
     ],
 )
 def test_the_fastest_and_the_one_with_the_longest_context_are_named(other: float, said: str) -> None:
@@ -86,10 +86,28 @@ def test_machines_of_one_description_are_kept_apart() -> None:
     ]  # fmt: skip
     text = text_of(unnamed[:2], [row(50.0, 60_160), row(28.0, 60_160)])
     assert text.startswith("q4_k_m: GPU 24.0 GiB @ 936 GB/s holds 16k, ~ 50.0")
-    assert "1.79 times as fast as GPU 24.0 GiB @ 504 GB/s" in text
+    assert "1.8 ±0.5 times as fast as GPU 24.0 GiB @ 504 GB/s" in text
 
 
 def test_of_several_machines_one_may_be_left_out() -> None:
     three = [*CARDS, machine("NVIDIA GeForce RTX 5090", 32)]
     text = text_of(three, [row(25.0, 0, fits=False), row(20.0, 60_160), row(80.0, 131_072)])
     assert "it also holds the longest context, 131,072 tokens; RTX 3060 12.0 GiB lacks 1.00 GiB" in text
+
+
+def test_each_machine_of_a_mixture_has_a_placement_of_its_own() -> None:
+    """The longest contexts of different placements say nothing; one number for all is said once."""
+    host = DeviceMemory(HOST_DEVICE, "", 32 * GIB, 4 * GIB, bandwidth=Bandwidth(51.2e9, "assumed"))
+    machines = [replace(each, host=host) for each in CARDS]
+
+    def placed(n_cpu_moe: int, tok_s: float, n_ctx: int) -> PlanRow:
+        return replace(row(tok_s, n_ctx), setup=LlamaConfig(n_cpu_moe=n_cpu_moe), is_split=True)
+
+    own = text_of(machines, [placed(24, 25.0, 17_920), placed(8, 40.0, 17_152)])
+    assert own.startswith(
+        "q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k with -ncmoe 8, ~ 40.0 (33.3–48.0) tok/s; the fastest, 1.6"
+    )
+    assert "longest context" not in own and " -ncmoe 24 " in own
+    assert "main memory for it to fit; main memory: 32.0 GiB at 51.2 GB/s (assumed)" in own
+    same = text_of(machines, [placed(24, 25.0, 17_920), placed(24, 27.0, 60_160)])
+    assert "-ncmoe 24 on each; main memory: 32.0 GiB" in same and "it also holds the longest context, 60,160" in same

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.cli import bench
+from ggbench.commands import comparing
 from ggbench.decisions.compare.estimates import ratio_in_turns
 from ggbench.engines.endings import Outcome
 from ggbench.runs.run import DecodeTiming, Run
@@ -80,5 +80,5 @@ def test_bench_compares_its_runs_with_the_times_of_the_store(tmp_path: Path) -> 
     with Store.open(tmp_path / "results.sqlite3") as store:
         run_id = put_run(store, start())
         live = replace(read_run(store, store.load_run(run_id)), head=start(), finished_at=None)
-        stored = bench._as_stored(store, QuantSummary.of([live])).run
+        stored = comparing._as_stored(store, QuantSummary.of([live])).run
     assert stored.head.started_at and stored.finished_at

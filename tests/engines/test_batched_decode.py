@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ggbench.engines.contract import BatchedDecode
-from ggbench.engines.endings import Completed
+from ggbench.engines.endings import Completed, Failed
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
@@ -74,3 +74,12 @@ def test_every_sequence_has_a_prompt_and_tokens_of_its_own(tiny_twin: Path, monk
     assert [(seq, position) for seq, position, _ in steps] == [(seq, 25 + i) for i in range(40) for seq in range(4)]
     streams = {tuple(token for each, _, token in steps if each == seq) for seq in range(4)}
     assert len(streams) == 4
+
+
+def test_what_does_not_fit_is_refused_and_the_worker_lives(worker: WorkerProcess) -> None:
+    """llama.cpp would abort at more sequences; of too many tokens every step before is reported."""
+    items = list(worker.call(BatchedDecode(25, 600, 4)))
+    assert sum(len(item.step_ns) for item in items if isinstance(item, Steps)) == 512 - 25
+    assert isinstance(items[-1], Failed) and "step 488 of 600" in items[-1].reason
+    assert isinstance(list(worker.call(BatchedDecode(25, 5, 5)))[-1], Failed)
+    assert list(worker.call(BatchedDecode(25, 5, 4)))[-1] == Completed()

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Decode, DecodeAtDepth, Prefill, Source
+from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext, Source
 from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import Allocated, Event, Loaded, Opened, PromptRead, Ready, Steps
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
 from ggbench.gguf_file.header import read_model_file
@@ -159,3 +159,23 @@ def test_a_paused_decode_continues_and_no_sample_holds_the_pause(tiny_twin: Path
     assert max(waits_ns) > pause_ns // 2  # it did wait
     assert max(step_ns for batch in batches for step_ns in batch.step_ns) < pause_ns // 2
     assert sum(len(batch.step_ns) for batch in batches) == 1500
+
+
+def test_more_tokens_than_the_context_holds_end_where_it_ends(engine: LlamaEngine, tiny_twin: Path) -> None:
+    """Every step timed before is reported, and the worker lives."""
+    opened(engine, tiny_twin, replace(SETUP, n_ctx=256))
+    items = list(engine.run(Decode(25, 400)))
+    assert sum(len(item.step_ns) for item in steps_of(items)) == 256 - 25
+    assert isinstance(items[-1], Failed) and items[-1].stage == "decode"
+    assert list(engine.run(Decode(25, 5)))[-1] == Completed()
+
+
+def test_requests_out_of_order_are_refusals(tiny_twin: Path) -> None:
+    """A decode without a model, and one without a context."""
+    with WorkerProcess(timeout_s=60) as worker:
+        for request in (Decode(25, 5), MakeContext(SETUP), ProveContext()):
+            assert isinstance(list(worker.call(request))[-1], Failed)
+        assert list(worker.call(LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
+        for workload in (Decode(25, 5), Prefill(25), BatchedDecode(25, 5, 2), ProveContext()):
+            ending = list(worker.call(workload))[-1]
+            assert isinstance(ending, Failed) and "no context" in ending.reason

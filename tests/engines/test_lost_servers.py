@@ -93,3 +93,15 @@ def test_a_server_out_of_memory_is_named_with_its_device() -> None:
     assert ending.reason == "out of memory in context: device 1 of 10.0.0.7:50052 could not allocate 1.00 GiB"
     assert isinstance(ending, OutOfMemory)
     assert ending.device == "device 1 of 10.0.0.7:50052"
+
+
+def test_another_version_of_the_protocol_is_named_and_a_crash_that_is_no_servers_stays_one() -> None:
+    """llama.cpp logs the server's version before it aborts."""
+    with listening(speaks()) as server:
+        ending = lost(
+            aborted("RPC server version mismatch: 6.1.0", f"x.cpp:9: RPC handshake failed for {server}"), server
+        )
+        assert "6.1.0" in ending.reason and server in ending.reason
+        crash = aborted("GGML_ASSERT(a) failed")
+        assert lost(crash, server) == crash
+    assert lost(aborted(LOST)) == aborted(LOST)

@@ -15,6 +15,7 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import Decode, Request
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import PromptRead, Ready, Steps
+from ggbench.engines.llama.config import LlamaConfig, LoadModel
 from ggbench.engines.process import WorkerProcess
 
 FAKE = Path(__file__).parent.parent / "fakes" / "worker.py"
@@ -174,8 +175,8 @@ def test_silence_after_a_release_is_a_time_out_again() -> None:
 
 PARENT = """
 import sys
-from ggbench.engines.process import WorkerProcess
 from ggbench.engines.llama.config import LlamaConfig, LoadModel
+from ggbench.engines.process import WorkerProcess
 worker = WorkerProcess(command=sys.argv[1:] or (sys.executable, "-P", "-m", "ggbench.engines.llama.worker"))
 events = worker.call(LoadModel("/nowhere.gguf", LlamaConfig()))
 print(next(events).pid, flush=True)
@@ -192,3 +193,16 @@ def test_the_worker_ends_when_its_parent_is_killed() -> None:
         parent.kill()
         assert wait_for_end(pid_fd)
     os.close(pid_fd)
+
+
+def test_an_exit_status_is_reported() -> None:
+    with start("exit") as worker:
+        assert ending_of(worker).reason == "llama.cpp ended with exit status 7"
+
+
+def test_a_file_name_that_is_not_utf8_is_refused_by_name() -> None:
+    """Linux allows one, JSON does not; the worker takes the next request."""
+    with start("obey") as worker:
+        refused = ending_of(worker, LoadModel("caf\udce9.gguf", LlamaConfig()))
+        assert isinstance(refused, Failed) and "UTF-8" in refused.reason
+        assert ending_of(worker) == Completed()

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ggbench.engines.contract import RowsFile, Score
+from ggbench.engines.contract import RowsFile, Score, Tokenize
 from ggbench.engines.endings import Completed, Failed
 from ggbench.engines.events import Scored
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
@@ -104,3 +104,11 @@ def test_a_broken_models_logits_are_not_numbers(
         ending = list(process.call(msgspec.structs.replace(scored, rows=rows)))[-1]
     assert isinstance(ending, Failed)
     assert f"the {'base' if writes else 'model'}'s logits contain NaN or Inf" in ending.reason
+
+
+def test_what_cannot_be_scored_is_refused(worker: WorkerProcess, chunks: tuple[tuple[int, ...], ...]) -> None:
+    """A text for a model without a tokenizer, and more chunks than the context has sequences."""
+    ending = list(worker.call(Tokenize("some text")))[-1]
+    assert isinstance(ending, Failed) and "no tokenizer" in ending.reason
+    request, _ = _parts((*chunks, chunks[0]), [0, FIRST])
+    assert isinstance(list(worker.call(request))[-1], Failed)

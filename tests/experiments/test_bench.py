@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from ggbench.cli.bench import run_bench
 from ggbench.engines import protocol
 from ggbench.engines.contract import ProveContext, Request
@@ -105,3 +107,27 @@ def test_a_search_that_is_stopped_finds_nothing(target: Target) -> None:
     assert (summary.outcome, summary.max_n_ctx) == (Outcome.COMPLETED, None)
     assert summary.max_n_ctx_reason == "stopped before the end"
     assert len(workers) == 3
+
+
+def test_a_search_and_its_decode_do_not_depend_on_each_other(target: Target) -> None:
+    """A decode out of memory is searched, and a search that finds nothing leaves the decode its figures."""
+    rig, _ = fake_rig(answers=dict.fromkeys(range(3), edged()))
+    (summary,) = summaries(bench(rig, [target], replace(SETUP, n_ctx=16384)))
+    assert (summary.outcome, summary.max_n_ctx) == (Outcome.OUT_OF_MEMORY, EDGE)
+    rig, _ = fake_rig(answers=dict.fromkeys((1, 2), edged(0)) | dict.fromkeys((4, 5), edged()))
+    failed, passed = summaries(bench(rig, [target, target]))
+    assert (failed.outcome, failed.max_n_ctx, failed.max_n_ctx_verified) == (Outcome.COMPLETED, None, None)
+    assert failed.fit is not None and "does not fit" in failed.max_n_ctx_reason
+    assert (passed.max_n_ctx, passed.max_n_ctx_reason) == (EDGE, "")
+
+
+def test_a_run_deleted_during_its_search_stays_deleted(target: Target, store: Store) -> None:
+    rig, _ = fake_rig(store, dict.fromkeys(range(3), edged()))
+    records: list[Progress] = []
+    for record in run_bench(rig, decodes([target], 300, SETUP), maxctx=True):
+        records.append(record)
+        if isinstance(record, Finished) and record.run.head.kind == "decode":
+            assert record.run.run_id is not None
+            store.delete_run(record.run.run_id)
+    assert all(record.store_error is None for record in records if isinstance(record, Finished))
+    assert [run.kind for run in store.list_runs()] == ["maxctx"]

@@ -229,3 +229,30 @@ def ending_of(worker: WorkerProcess, request: Request) -> Ending:
     assert isinstance(last, Ending)
     assert not isinstance(last, Cancelled)
     return last
+
+
+def test_weights_above_the_limit_load_nothing(target: Target) -> None:
+    machine = SmallMachine(2048, 16384)
+    finished = search(machine.rig(), target, limited(MIB))
+    assert isinstance(finished.error, DoesNotFit) and "missing" in finished.error.message
+    assert machine.allocated == []
+
+
+def test_a_search_that_is_stopped_keeps_what_it_knows(target: Target, kv_bytes: int) -> None:
+    machine = SmallMachine(kv_bytes, 1 << 16, cancel_at_alloc=2)
+    finished = search(machine.rig(), target)
+    assert finished.run.outcome is Outcome.CANCELLED
+    context = context_of(finished.run)
+    assert (context.max_n_ctx, context.verified_by_decode) == (machine.allocated[0], False)
+
+
+def test_a_search_may_end_without_a_proof(target: Target, kv_bytes: int) -> None:
+    machine = SmallMachine(kv_bytes, 16384, decode_edge=0)
+    context, run = found(machine.rig(), target, prove=False, beyond_train=True)
+    assert (context.max_n_ctx, context.verified_by_decode, machine.proven) == (16384, False, [])
+    assert "--no-prove" in run.head.command
+
+
+def test_a_state_that_does_not_grow_ends_at_a_stated_ceiling(target: Target) -> None:
+    context, _ = found(SmallMachine(1024, 1 << 30, grows=False).rig(), target, beyond_train=True)
+    assert (context.max_n_ctx, context.first_fail_n_ctx, context.n_allocations) == (1 << 20, None, 1)

@@ -9,8 +9,10 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.importing import LLAMA_BENCH, keep
+from ggbench.formats.llama_bench import measured_row
 from ggbench.formats.llama_bench_export import ExportedRun, export_run
-from ggbench.runs.recording import ModelDescribed, kind_of
+from ggbench.machine.records import MachineReading
+from ggbench.runs.recording import ModelDescribed, PromptTiming, kind_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import SampleChunk
@@ -126,3 +128,33 @@ def test_hostile_names_harm_no_format(store: Store, read: ReadRuns) -> None:
     assert stored == [(name, 6)]
     assert "<script>" not in table.replace("\\<script\\>", "")
     assert all(line.replace("\\|", "").count("|") == 8 for line in table.splitlines()[:8])
+
+
+def test_a_table_has_the_cells_and_figures_of_llama_bench(store: Store, read: ReadRuns) -> None:
+    """They are of its own samples; its deviation of ns comes from integers and differs in the third digit."""
+    kept = keep(store, read("llama-bench.json"))
+    rows = [row for each in kept for row in exported(store, each.run_id).rows]
+    lines = LLAMA_BENCH["llama-bench-md"](rows).splitlines()
+    written, original = (
+        [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+        for table in (lines, (PEERS / "llama-bench.md").read_text().splitlines())
+    )
+    assert written[0] == original[0]
+    assert {tuple(row[:6]) for row in written[2:8]} == {tuple(row[:6]) for row in original[2:8]}
+    assert lines[-1] == "build: 0c1e570 (1)"
+    for row in json.loads((PEERS / "llama-bench.json").read_text()):
+        ours = measured_row({name: row[name] for name in ("n_prompt", "n_gen", "n_depth")}, row["samples_ns"]).whole
+        for name in ("avg_ns", "stddev_ns", "avg_ts", "stddev_ts"):
+            assert ours[name] == pytest.approx(row[name], abs=1, rel=0.01 if name == "stddev_ns" else 1e-5)
+
+
+def test_what_llama_bench_tests_is_a_row_of_a_killed_decode_too(store: Store) -> None:
+    """Prompts of one sequence and the steps so far; readings of the machine are no test."""
+    run_id = put_decode(store, PromptTiming(25, 5_000_000), PromptTiming(25, 7_000_000), PromptTiming(64, 9, n_seqs=4))
+    rows = exported(store, run_id).rows
+    assert [(row.test, row.samples_ns) for row in rows[:-2]] == [("pp25", (5_000_000, 7_000_000))]
+    (row,) = exported(store, measured.put_interrupted(store, measured.start(), n_gen=100)).rows
+    assert (row.test, len(row.samples_ns)) == ("tg100 @ d25", 1)
+    run = Run(head=replace(measured.start_search(), environment=machines.ENVIRONMENT), outcome=Outcome.COMPLETED)
+    run_id = store.add(run, (), [(1, "machine_reading", MachineReading(1, None, None, None))])
+    assert exported(store, run_id).rows == ()

@@ -182,3 +182,27 @@ def test_what_is_no_result_says_which_line_and_field(name: str, text: str, expec
 
     assert expected in caught.value.message
     assert caught.value.hint
+
+
+def test_rows_of_an_older_llama_bench_and_of_a_hostile_one_are_read_plainly(read: ReadRuns) -> None:
+    """`use_mmap` and `flash_attn` were switches, and there was no depth; no field steers a terminal."""
+    keys = ("build_commit", "model_type", "n_prompt", "n_gen", "avg_ns", "avg_ts", "test_time")
+    old = {key: rows()[1][key] for key in keys} | {"use_mmap": False, "flash_attn": True, "cuda": False}
+    odd = {"model_filename": "dir/\x1b[31mevil\n\u202e.gguf", "cpu_info": "a\x07b", "backends": "CPU\r\n"}
+
+    (run,) = read("old.json", json.dumps([old | odd]))
+
+    setup = run.run.head.setup
+    assert isinstance(setup, LlamaConfig)
+    assert (setup.mmap, setup.flash_attn) == (False, "on")
+    assert run.run.subject.model == "[31mevil"
+    assert run.run.head.environment is not None and run.run.head.environment.cpu == "ab"
+
+
+def test_a_name_that_is_given_does_not_replace_one_in_the_file(read: ReadRuns) -> None:
+    """Several files may be imported at once, of which only some need it."""
+    subjects = [each.run.subject for each in read("llama-bench.json", model="other", quant="q2_k")]
+    assert {(each.model, each.quant) for each in subjects} == {("SmolLM2-135M-Instruct", "q4_1")}
+    unnamed = json.dumps([{"n_prompt": 8, "n_gen": 0, "avg_ts": 4.0}])
+    (run,) = read("unnamed.json", unnamed, model="other", quant="q2_k")
+    assert (run.run.subject.model, run.run.subject.quant) == ("other", "q2_k")

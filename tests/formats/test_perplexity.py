@@ -1,8 +1,9 @@
 import pytest
 
 from ggbench.decisions.compare.comparison import compare_quants
-from ggbench.errors import BadFile
+from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.quality.record import QualityResult
+from ggbench.formats.importing import keep
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.intervals import Estimate
@@ -82,3 +83,24 @@ def test_what_is_incomplete_is_refused(name: str, old: str, new: str, expected: 
 
     assert expected in caught.value.message
     assert caught.value.hint
+
+
+def test_the_same_output_is_stored_once_and_two_are_not_mixed(store: Store, read: ReadRuns) -> None:
+    """Its figures decide, as the clock in the log differs from run to run; it does not say which model it was."""
+    text = (PEERS / "llama-perplexity.txt").read_text()
+    kept = keep(store, read("llama-perplexity.txt", model="a", quant="b"))
+    kept += keep(store, read("copy.txt", text.replace("0.18.", "0.19."), model="a", quant="b"))
+    assert [each.is_new for each in kept] == [True, False]
+    with pytest.raises(BadFile, match="2 runs"):
+        read("x.txt", text * 2, model="a", quant="b")
+    with pytest.raises(UsageError, match="does not name its model"):
+        read("llama-perplexity.txt")
+
+
+def test_a_damaged_percentile_is_left_out(read: ReadRuns) -> None:
+    text = (PEERS / "llama-perplexity-kl.txt").read_text()
+    found = [read("x.txt", each, model="a", quant="b")[0].run.result for each in (text, text.replace("90.0%", "90..%"))]
+    whole, damaged = (
+        dict(each.divergence.kld_percentiles) for each in found if isinstance(each, QualityResult) and each.divergence
+    )
+    assert whole.keys() - damaged.keys() == {90.0}

@@ -61,3 +61,10 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=content))
 
     assert len(list(read_runs(STDIN, Named()))) == 2
+
+
+@pytest.mark.parametrize("name", ["llama-bench.csv", "llama-bench.md", "llama-bench.json"])
+def test_a_byte_order_mark_and_windows_lines_do_no_harm(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"\xef\xbb\xbf" + (PEERS / name).read_bytes().replace(b"\n", b"\r\n"))
+    assert len(list(read_runs(path, Named()))) == 2

@@ -3,17 +3,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ggbench.errors import BadFile
+from ggbench import __version__
+from ggbench.errors import BadFile, UsageError
+from ggbench.experiments.quality.record import ChunkScores
+from ggbench.formats import run_document
 from ggbench.formats.imported_run import Named
 from ggbench.formats.importing import Kept, keep, read_runs
 from ggbench.formats.run_document import as_json
+from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.show.anonymous import anonymous
 from tests.fakes import machines, measured
+from tests.formats.conftest import ReadRuns
 
 Document = dict[str, Any]
 
@@ -37,7 +43,7 @@ def put_runs(store: Store) -> list[int]:
 
 def moved(store: Store, run_ids: list[int], other: Store, path: Path, *, with_paths: bool = False) -> list[Kept]:
     """Take runs from one store to another by a file."""
-    path.write_text(as_json(store, [store.load_run(each) for each in run_ids], with_paths=with_paths))
+    path.write_text("".join(as_json(store, [store.load_run(each) for each in run_ids], with_paths=with_paths)))
     return keep(other, list(read_runs(path, Named())))
 
 
@@ -50,11 +56,49 @@ def test_a_file_takes_runs_with_samples_and_observations(store: Store, other: St
         for run_id, there in zip(run_ids, kept, strict=True):
             here, away = reopened.load_run(run_id), other.load_run(there.run_id)
             assert read_run(other, away).result == read_run(reopened, here).result
-            assert other.load_chunks(there.run_id) == reopened.load_chunks(run_id)
+            assert list(other.load_chunks(there.run_id)) == list(reopened.load_chunks(run_id))
             assert (away.state, away.started_at, away.finished_at) == (here.state, here.started_at, here.finished_at)
             assert away.n_samples == here.n_samples > 0
             bodies = [each.body for each in read_recording(other, away).observations]
             assert bodies == [each.body for each in read_recording(reopened, here).observations]
+
+
+def whole(store: Store, run_id: int) -> Document:
+    """All that the store has of a run, in the order of the file."""
+    stored = store.load_run(run_id)
+    result = None if stored.result_json is None else json.loads(stored.result_json)
+    document = {
+        "schema": "ggbench.run/1", "kind": stored.kind, "engine": stored.engine, "command": stored.command,
+        "started_at": stored.started_at, "finished_at": stored.finished_at, "outcome": stored.state,
+        "reason": stored.reason, "subject": stored.subject, "setup": json.loads(stored.setup_json),
+        "settings": json.loads(stored.settings_json), "environment": stored.environment, "memory": stored.memory,
+        "gpu_use": stored.gpu_use, "result": result, "samples": list(store.load_chunks(run_id)),
+        "observations": [
+            {"at_ns": each.at_ns, "kind": each.kind, "body": json.loads(each.body_json)}
+            for each in store.load_observations(run_id)
+        ],
+    }  # fmt: skip
+    found: Document = msgspec.to_builtins(document)
+    return found
+
+
+@pytest.mark.parametrize("n_at_once", [1, 2, 1000])
+def test_a_file_has_all_that_is_stored_however_it_is_cut(
+    store: Store, n_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_document, "_MANY", n_at_once)
+    run_ids = [put_runs(store)[0], measured.put_run(store, measured.start(), n_gen=40)]
+    card = GpuReading(0, "Card", "GPU-1", "0000:01", throttle=())
+    readings = [MachineReading(number, 0.5, 1, 2, (card,) if number == 2 else ()) for number in range(5)]
+    store.append_observations(run_ids[1], [(each.at_ns, "machine_reading", each) for each in readings])
+    store.append_observations(run_ids[1], [(9, "odd", {"text": "an \u00e9 in /home/alice/x.gguf"})])
+
+    text = "".join(as_json(store, [store.load_run(each) for each in run_ids], with_paths=True))
+    runs = [whole(store, each) for each in run_ids]
+    expected = {"schema": "ggbench.runs/1", "ggbench": __version__, "runs": runs}
+    assert text == json.dumps(expected, separators=(",", ":")) + "\n"
+    bare = json.loads("".join(as_json(store, [store.load_run(each) for each in run_ids])))
+    assert bare["runs"][1] == anonymous(runs[1])
 
 
 def test_a_file_names_no_folder_user_and_serial_number(store: Store, other: Store, tmp_path: Path) -> None:
@@ -73,6 +117,45 @@ def test_a_file_names_no_folder_user_and_serial_number(store: Store, other: Stor
     assert (away.environment.imported.tool, away.environment.imported.file) == ("ggbench 0.1.0", "x.json")
     whole = moved(store, run_ids, other, tmp_path / "y.json", with_paths=True)
     assert not whole[0].is_new
+
+
+def test_a_model_named_by_its_folder_is_called_by_its_file(store: Store, other: Store, tmp_path: Path) -> None:
+    """It is the same run with its paths and without; without a file the folder's own name is all that there is."""
+    head = measured.start()
+    subject = replace(head.subject, model="/home/alice/best", file="/home/alice/best/Tiny-1B.Q4_K_M.gguf")
+    run_id = measured.put_run(store, replace(head, subject=replace(subject, source="file")))
+    unnamed = measured.put_run(store, replace(head, subject=replace(subject, file="", model="/home/me/smol")))
+    kept = moved(store, [run_id, unnamed], other, tmp_path / "x.json")
+    assert [other.load_run(each.run_id).subject.model for each in kept] == ["Tiny-1B", "smol"]
+    for with_paths in (False, True):
+        (again,) = moved(store, [run_id], other, tmp_path / f"{with_paths}.json", with_paths=with_paths)
+        assert not again.is_new
+
+
+def test_numbers_in_base64_are_no_paths(store: Store, other: Store, tmp_path: Path) -> None:
+    """It has slashes: what each position of a text scored arrives as it was, whatever its bytes."""
+    scores = [bytes([255, 255, 254, first]) * 300 for first in range(64)]
+    assert any(msgspec.to_builtins(each).startswith("/") for each in scores)
+    run_id = put_runs(store)[0]
+    store.append_observations(run_id, [(7, "chunk_scores", ChunkScores(0, 1, 1.0, nll)) for nll in scores])
+    (kept,) = moved(store, [run_id], other, tmp_path / "x.json")
+    found = [each.body_json for each in other.load_observations(kept.run_id) if each.kind == "chunk_scores"]
+    assert [msgspec.json.decode(each, type=ChunkScores).nll for each in found] == scores
+
+
+def test_an_imported_run_keeps_its_first_mark(store: Store, other: Store, tmp_path: Path, read: ReadRuns) -> None:
+    """Rows of llama-bench that came by a file of runs are still llama-bench's, and the same as those of its own."""
+    passed_on = moved(
+        store, [each.run_id for each in keep(store, read("llama-bench.json"))], other, tmp_path / "x.json"
+    )
+    assert {each.imported.mark.tool for each in passed_on} == {"llama-bench"}
+    assert not any(each.is_new for each in keep(other, read("llama-bench.json")))
+
+
+def test_a_run_that_goes_on_is_refused_before_anything_is_written(store: Store) -> None:
+    ended, running = (store.load_run(each) for each in put_runs(store))
+    with pytest.raises(UsageError, match="still running"):
+        as_json(store, [ended, running])
 
 
 def test_paths_are_kept_when_asked_for(store: Store, other: Store, tmp_path: Path) -> None:
@@ -113,7 +196,7 @@ def test_folders_are_left_out_of_texts(text: str, expected: str) -> None:
 
 
 def changed(store: Store, tmp_path: Path, change: Callable[[Document], object]) -> Path:
-    document = json.loads(as_json(store, [store.load_run(put_runs(store)[0])]))
+    document = json.loads("".join(as_json(store, [store.load_run(put_runs(store)[0])])))
     change(document["runs"][0])
     path = tmp_path / "changed.json"
     path.write_text(json.dumps(document))

@@ -78,6 +78,27 @@ def test_a_missing_shard_is_named(tmp_path: Path, encoder: "type[Encoder]") -> N
         read_model_file(paths[0])
 
 
+def test_shards_that_do_not_make_a_model_are_named(tmp_path: Path, encoder: "type[Encoder]") -> None:
+    """The header decides whether a file is split, as in llama.cpp."""
+    paths = write_shards(tmp_path, encoder)
+    whole = [path.read_bytes() for path in paths]
+    paths[2].write_bytes(whole[2][:-32])
+    with pytest.raises(BadFile, match=r"00003-of-00003\.gguf is truncated: 32 B"):
+        read_model_file(paths[0])
+    assert read_model_file(paths[0], allow_missing_data=True).n_params == 64 * 6
+    paths[2].write_bytes(whole[2])
+    paths[1].write_bytes(whole[2])
+    with pytest.raises(BadFile, match="place 2 of 3"):
+        read_model_file(paths[0])
+    with pytest.raises(BadFile, match="one of 3 shards"):
+        read_model_file(paths[0].rename(tmp_path / "model.gguf"))
+    alone = tmp_path / "alone-00001-of-00001.gguf"
+    alone.write_bytes(encoder().key("general.type", STRING, "imatrix").tensor("t", (8,), 0, 32).file())
+    model = read_model_file(alone)
+    assert (model.paths, model.architecture, model.n_layer, model.n_params) == ((alone,), "unknown", 0, 8)
+    assert model.no_kv_reason
+
+
 def test_a_tensor_in_two_shards_is_an_error(tmp_path: Path, encoder: "type[Encoder]") -> None:
     paths = write_shards(tmp_path, encoder, count=2)
     paths[1].write_bytes(paths[1].read_bytes().replace(b"t1", b"t0"))
@@ -152,6 +173,15 @@ def with_vocabulary(n_tokens: int) -> Encoder:
         .key("general.file_type", U32, 15)
         .tensor("output.weight", (32,), 0, 128)
     )
+
+
+def test_a_tokenizer_that_comes_first_is_passed_over() -> None:
+    encoded = Encoder().array("tokenizer.ggml.tokens", STRING, ["a", "b"]).key("general.architecture", STRING, "qwen2")
+    raw = encoded.key("qwen2.context_length", U32, 4096).file()
+    assert read_leading_metadata(io.BytesIO(raw), len(raw), "x.gguf")["general.architecture"] == "qwen2"
+    raw = with_vocabulary(1).header(n_keys=1 << 15)
+    with pytest.raises(BadFile):
+        read_leading_metadata(io.BytesIO(raw), len(raw), "x.gguf")
 
 
 def test_the_vocabulary_is_not_read() -> None:

@@ -233,3 +233,27 @@ def test_no_damage_to_a_header_does_harm(small_model: "Encoder", data: Any) -> N
         assert error.message.isprintable()
     else:
         assert len(header.raw) <= len(raw)
+
+
+def test_what_a_header_is_made_of(small_model: "Encoder", encoder: "type[Encoder]") -> None:
+    """Neither padding nor weights, so that its hash does not depend on them; version 2 has another number alone."""
+    header = parse(small_model.file())
+    assert header.raw == small_model.header()
+    assert header.data_offset == -(-len(header.raw) // 32) * 32
+    small_model.version = 2
+    assert (parse(small_model.file()).version, values_of(parse(small_model.file()))) == (2, values_of(header))
+    assert parse(encoder().key("general.name", STRING, b"caf\xe9").file()).metadata == {"general.name": "caf\ufffd"}
+
+
+class Failing(io.BytesIO):
+    def read(self, n_bytes: int | None = -1, /) -> bytes:
+        raise OSError(5, "Input/output error")
+
+
+def test_what_went_wrong_is_said_without_steering_a_terminal(encoder: "type[Encoder]") -> None:
+    with pytest.raises(BadFile, match="Input/output error"):
+        read_header(Failing(), 100, "x.gguf")
+    raw = encoder().tensor("\x1b[2Jt", (33,), 8, 64).file()
+    with pytest.raises(BadFile) as caught:
+        read_header(io.BytesIO(raw), len(raw), "evil\x1b[31m.gguf")
+    assert caught.value.message.isprintable()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.errors import UnknownName
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import (
     MIXTURE,
@@ -120,3 +121,17 @@ def test_every_published_mixture_is_named_after_one() -> None:
     published = {row.quant for row in load_published() if row.quant and row.quant.startswith(MIXTURE)}
     assert {"ud-q2_k_xl", "ud-q4_k_xl"} <= published
     assert {plain_quant(each) for each in published} <= set(known_quants())
+
+
+@pytest.mark.parametrize("quant", known_quants())
+def test_every_quant_is_found_in_a_name(quant: str) -> None:
+    """A publisher may put what llama.cpp can make into a file name in capitals."""
+    assert quant_from_file_name(f"Some-Model-7B-{quant.upper()}.gguf") == quant
+
+
+def test_a_quant_that_is_none_names_the_nearest() -> None:
+    """`Q4_K` is the medium mix, as llama-quantize takes it."""
+    assert ftype_by_name("Q4_K") == ftype_by_name("q4_k_m")
+    with pytest.raises(UnknownName) as caught:
+        ftype_by_name("q4_k_n")
+    assert "q4_k_m" in caught.value.hint

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -32,7 +33,8 @@ _HANDLED_AFTER_S = 1.0
 """Before, Python itself may still be starting and ends by the signal."""
 _LIMIT_S = 60.0
 """For a command that is stopped to end, and for one that goes on with another worker to store something more."""
-_STORED = "Stored as run"
+_ENDED = re.compile(r"^(Stored as run|saved )", re.MULTILINE)
+"""What a command says last: after it Python itself exits, and ends by a signal."""
 _REPO = "org/pulled-GGUF"
 _Wait = Callable[[subprocess.Popen[str]], None]
 
@@ -183,8 +185,7 @@ def _stop(row: Trials, label: str, way: str, words: list[str], wait: _Wait, *, i
             row.hangs += 1
             row.fault(f"{label}: it did not end")
             return
-        has_ended = err.startswith(_STORED) or f"\n{_STORED}" in err  # Python itself exits, and ends by a signal
-        is_signalled = way.startswith("SIG") and not is_over and not has_ended
+        is_signalled = way.startswith("SIG") and not is_over and not _ENDED.search(err)
         if is_signalled and process.returncode not in (0, 130) and is_handled:
             row.tracebacks += 1
             row.fault(f"{label}: exit code {process.returncode}, {err[-200:]}")

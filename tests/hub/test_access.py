@@ -181,3 +181,29 @@ def test_a_token_that_others_can_read_is_exposed(token: Path) -> None:
     assert describe_login().is_exposed is True
     token.parent.chmod(0o700)
     assert describe_login().is_exposed is False
+
+
+def test_a_login_without_a_token_says_which_hub_and_whether_it_is_asked(
+    token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that `hf auth logout` left empty is no token, and an address that is none is not repeated."""
+    token.write_text("")
+    assert describe_login() == HubLogin(None, False, False, None)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_ENDPOINT", "https://hub.example.com/")
+    assert describe_login() == HubLogin(None, False, True, "https://hub.example.com")
+    monkeypatch.setenv("HF_ENDPOINT", "example.com")
+    assert describe_login().problem == "HF_ENDPOINT is not a URL"
+    for value in ("0", "", "false"):
+        monkeypatch.setenv("HF_HUB_OFFLINE", value)
+        monkeypatch.setenv("HF_ENDPOINT", "")
+        HubAccess.from_environment().require_network("a thing")
+
+
+def test_a_machine_without_a_network_does_not_wait(
+    access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "BACKOFF_S", (1000.0,))
+    hub.close()
+    with pytest.raises(NetworkError, match="cannot connect"):
+        list_repo(access, REPO)

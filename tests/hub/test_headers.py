@@ -203,3 +203,10 @@ def test_an_interrupt_does_not_wait_for_a_hang(
             assert thread.daemon
             thread.join(20)
             assert not thread.is_alive()
+
+
+def test_a_header_that_cannot_be_kept_is_read(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
+    access.headers_dir.parent.mkdir(parents=True, exist_ok=True)
+    access.headers_dir.write_text("a file")
+    listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
+    assert read_variant_header(access, listing, listing.variants[0]).architecture == "qwen2"

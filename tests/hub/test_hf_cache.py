@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.errors import BadFile
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, cached_paths, repo_folder, verify_blob
 from ggbench.models.sources import FoundVariant, RepoRequest, find_variants
@@ -133,3 +134,24 @@ def test_reading_the_cache_does_not_import_huggingface_hub() -> None:
     """Listing local files must not take the 150 ms of the import."""
     code = "import sys, ggbench.hub.repo_records; sys.exit('huggingface_hub' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_unchanged_file_of_an_older_commit_is_used(access: HubAccess) -> None:
+    """Another README moves the branch; the 20 GB beside it are the same."""
+    variant = RepoVariant("a-q8_0", "q8_0", (_put(access, OLD, "a-q8_0.gguf", b"same"),))
+    paths = cached_paths(access, _listing(NEW, variant), variant)
+    assert paths is not None and paths[0].parent.name == OLD
+
+
+def test_a_blob_that_links_to_a_store_is_verified_by_its_own_name(access: HubAccess, tmp_path: Path) -> None:
+    """The store behind it goes by another kind of hash."""
+    file = _put(access, NEW, "a-q8_0.gguf", b"content")
+    blob, stored = repo_folder(access, REPO) / "blobs" / str(file.sha256), tmp_path / ("f" * 64)
+    blob.rename(stored)
+    blob.symlink_to(stored)
+    assert verify_blob(repo_folder(access, REPO) / "snapshots" / NEW / file.path).matches is True
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
+    for path in (tmp_path / "missing", tmp_path, circle):
+        with pytest.raises(BadFile, match="cannot be read"):
+            verify_blob(path)

@@ -148,7 +148,7 @@ FILE = {"type": "file", "path": "m-q8_0.gguf", "oid": HEX, "size": 1}
         ("*/revision/*", {**INFO, "id": "../../x"}), ("*/revision/*", {**INFO, "id": "org--model/GGUF"}),
         ("*/tree/*", {"error": "no"}), ("*/tree/*", [{**FILE, "size": -1}]), ("*/tree/*", [{**FILE, "size": "1"}]),
         ("*/tree/*", [{**FILE, "oid": "../../../x"}]), ("*/tree/*", [{**FILE, "path": None}]),
-        ("*/tree/*", [{**FILE, "lfs": {"oid": "sha256:x"}}]), ("*/tree/*", [[[]]]),
+        ("*/tree/*", [{**FILE, "lfs": {"oid": "sha256:x"}}]), ("*/tree/*", [[[]]]), ("*", "[" * 100_000),
         ("*", "<html>log in to the hotel's network</html>"),
     ],
 )  # fmt: skip
@@ -220,3 +220,31 @@ def test_a_search_finds_repos_with_gguf(access: HubAccess, hub: TestHub) -> None
         search_repos(access, "qwen", limit=0)
     with pytest.raises(NetworkError, match="needs the network"):
         search_repos(offline(access), "qwen")
+
+
+def test_shards_without_end_and_files_of_one_quant_are_listed_apart(access: HubAccess, hub: TestHub) -> None:
+    names = ("a/m-q8_0.gguf", "b/m-q8_0.gguf", "b/m-q8_0.GGUF", "b/m-q8_0-00001-of-00001.gguf")
+    hub.add_repo(REPO, {"n-00001-of-99999.gguf": b"1"} | dict.fromkeys(names, b"12"))
+    *found, split = list_repo(access, REPO).variants
+    assert len({variant.name for variant in found}) == 4
+    assert {variant.quant for variant in found} == {"q8_0"}
+    assert 0 < len(split.missing) <= 100
+
+
+def test_a_cache_is_of_one_hub_and_may_be_missing(access: HubAccess, hub: TestHub) -> None:
+    hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
+    list_repo(access, REPO)
+    elsewhere = msgspec.structs.replace(access, endpoint="https://elsewhere.example", offline=True)
+    assert cached_listing(access, REPO) is not None
+    assert cached_listing(elsewhere, REPO) is None
+    nowhere = msgspec.structs.replace(access, listings_dir=next(access.listings_dir.iterdir()))
+    assert list_repo(nowhere, REPO).variants
+    assert cached_listing(nowhere, REPO) is None
+
+
+def test_a_search_may_lack_values_and_lists_no_name_that_leads_elsewhere(access: HubAccess, hub: TestHub) -> None:
+    rows = [{"id": "a/b", "gated": None}, {"id": "../x"}, {"id": "c/d", "gated": "manual", "lastModified": "\x1b[31m1"}]
+    hub.fail("*", Says(json.dumps(rows).encode()))
+    first, second = search_repos(access, "x")
+    assert (first.repo, first.downloads, first.last_modified, first.gated) == ("a/b", None, None, False)
+    assert (second.gated, second.last_modified) == (True, "[31m1")

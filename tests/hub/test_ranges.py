@@ -129,3 +129,7 @@ def test_the_header_limit_is_enforced(access: HubAccess, hub: TestHub, monkeypat
         read_in_chunks(source, len(CONTENT))
     assert "path" in raised.value.hint
     assert source.held == CONTENT[: (2 << 20) + 10]
+
+
+def test_a_name_of_any_characters_is_asked_for(access: HubAccess, hub: TestHub) -> None:
+    assert open_source(access, hub, b"GGUF", "a b/é #1?x=%20&-q8_0.gguf").read(10) == b"GGUF"

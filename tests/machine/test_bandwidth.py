@@ -72,6 +72,26 @@ def test_a_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, cache: Path
     assert len(probe.asked) == 1
 
 
+def test_each_cpu_and_number_of_threads_has_a_figure_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
+) -> None:
+    """Two machines may share a home folder; a figure that cannot be is measured again."""
+    use(monkeypatch, rate(35), rate(16, threads=1))
+    found = [cached_bandwidth(2, file=cache), cached_bandwidth(1, file=cache)]
+    use(monkeypatch, rate(60), cpu="Other CPU")
+    found.append(cached_bandwidth(2, file=cache))
+    assert [each.bytes_per_s / 1e9 for each in found] == [35, 16, 60]
+    use(monkeypatch)
+    assert [cached_bandwidth(n, file=cache).bytes_per_s / 1e9 for n in (2, 1)] == [35, 16]
+    for damage in ((b"35000000000", b"-1"), (b"16000000000", b"0")):
+        cache.write_bytes(cache.read_bytes().replace(*damage))
+    use(monkeypatch, rate(36), rate(17, threads=1))
+    assert [cached_bandwidth(n, file=cache).bytes_per_s / 1e9 for n in (2, 1)] == [36, 17]
+    (tmp_path / "in the way").write_text("")
+    use(monkeypatch, rate(35))
+    assert cached_bandwidth(2, file=tmp_path / "in the way/machine.json").bytes_per_s == 35e9
+
+
 def test_a_result_of_a_busy_machine_is_marked_and_measured_again(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     use(monkeypatch, rate(12, busy=True), rate(15, busy=True), rate(10, busy=True), rate(14))
     first = cached_bandwidth(2, file=cache)

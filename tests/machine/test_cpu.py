@@ -73,3 +73,12 @@ def test_a_machine_without_proc_and_sys_has_a_cpu(tmp_path: Path) -> None:
     assert cpu.name
     assert (cpu.n_cores, cpu.n_performance_cores) == (1, 1)
     assert cpu.last_level_cache_bytes is None
+
+
+def test_a_name_is_one_printable_line_and_a_board_has_its_own(proc: Path, sysfs: Path) -> None:
+    """Kernels for Arm print no model name; a Raspberry Pi's cpuinfo ends with the board's."""
+    assert describe_cpu(proc, sysfs, [0]).name == "AMD Ryzen 9 7950X [31m 16-Core"
+    write(proc / "cpuinfo", "processor\t: 0\nCPU part\t: 0xd0b\n\nModel\t\t: Raspberry Pi 5 Model B Rev 1.0\n")
+    assert describe_cpu(proc, sysfs, [0]).name == "Raspberry Pi 5 Model B Rev 1.0"
+    write(sysfs / "devices/cpu_core/cpus", "0-1,4-5\n")
+    assert default_threads(describe_cpu(proc, sysfs, {2, 3})) == 2  # kept on efficiency cores

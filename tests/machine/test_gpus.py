@@ -128,3 +128,12 @@ def test_llama_cpps_device_is_found_among_nvmls(
 ) -> None:
     found = find_cuda_gpu(VISIBLE, device, device_id, environ)
     assert (found and found.index) == index
+
+
+def test_a_name_that_cannot_be_decoded_loses_only_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under WSL some drivers mix names up: https://github.com/gpuopenanalytics/pynvml/issues/53."""
+    nvml = replay("rtx-5090")
+    nvml.cards[0]["Name"] = b"\xf8\x95\xa0\x81\x8e"
+    install(monkeypatch, nvml)
+    (gpu,) = list_gpus()
+    assert (gpu.name, gpu.uuid) == ("NVIDIA GPU", "GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2")

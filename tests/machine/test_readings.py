@@ -142,3 +142,15 @@ def test_a_machine_without_a_gpu_has_processors_and_memory(monkeypatch: pytest.M
     assert second.used_bytes is not None and second.total_bytes is not None
     assert 0 < second.used_bytes < second.total_bytes
     assert first.at_ns <= second.at_ns
+
+
+def test_processes_are_named_by_size_and_without_what_steers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose name cannot be decoded is listed all the same; those of other GPUs are not."""
+    many = [GpuProcess(pid, f"/opt/p\x1b[2J{pid} --flag", pid << 20) for pid in range(5)]
+    assert name_processes(many) == (
+        "p[2J4 (pid 4, 4.00 MiB), p[2J3 (pid 3, 3.00 MiB), p[2J2 (pid 2, 2.00 MiB) and 2 more"
+    )
+    nvml = replay("two-a5000")
+    nvml.process_names[100477] = b"\xf8\x95\xa0\x81\x8e"
+    assert read(monkeypatch, nvml)[0].processes == (GpuProcess(100477, None, 22430 << 20),)
+    assert list_gpu_processes([]) == ()

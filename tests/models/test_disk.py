@@ -15,7 +15,7 @@ from ggbench.models.local_files import HeaderFacts, HeaderIndex, LocalVariant, r
 from ggbench.models.model_stores import ModelStore
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_one
-from tests.fakes.model_stores import gguf_bytes, put_in_hub_cache, put_in_ollama
+from tests.fakes.model_stores import COMMIT, gguf_bytes, put_in_hub_cache, put_in_ollama
 
 
 @pytest.fixture(autouse=True)
@@ -214,3 +214,67 @@ def test_a_special_file_is_an_error_without_waiting(tmp_path: Path, kind: str) -
         path.symlink_to(path)
     with pytest.raises(BadFile):
         read_facts(path)
+
+
+def test_a_place_is_searched_to_a_depth_and_a_number_of_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Publisher, repo and quant are within; an entry says that there is more."""
+    put(tmp_path / "publisher/repo/q8_0/deep.gguf")
+    put(tmp_path / "1/2/3/4/5/6/too-deep.gguf")
+    assert [model.name for model in models_in_place(tmp_path)] == ["deep"]
+    monkeypatch.setattr(local_files, "MAX_FOLDERS", 3)
+    (said,) = (model for model in models_in_place(tmp_path) if model.reason)
+    assert "folders" in said.reason and said.paths == ()
+
+
+def test_what_a_repos_name_and_a_quant_do_not_select_is_named_by_its_path(hub_cache: Path) -> None:
+    """A file of a commit that is not the newest, and two of one quant; a folder may have the quant."""
+    older = put_in_hub_cache(hub_cache, "org/repo", "m-q6_k.gguf", gguf_bytes(n_ctx_train=1), commit="f" * 40)
+    for number, name in enumerate(("m-q6_k.gguf", "a-q8_0.gguf", "b-q8_0.gguf", "Q4_K_M/c.gguf"), start=2):
+        put_in_hub_cache(hub_cache, "org/repo", name, gguf_bytes(n_ctx_train=number))
+    (hub_cache / "models--org--repo/refs").mkdir()
+    (hub_cache / "models--org--repo/refs/main").write_text(COMMIT)
+    found = {model.n_ctx_train: model for model in find_local_models()}
+    assert found[1].paths == (older,)
+    assert {number for number, model in found.items() if model.is_named_by_path} == {1, 3, 4}
+    assert (found[2].arguments, found[5].arguments) == (("org/repo", "q6_k"), ("org/repo", "q4_k_m"))
+
+
+def test_a_place_may_be_a_file_and_a_missing_one_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path / "-m-q8_0.gguf")
+    assert [model.quant for model in models_in_place(path)] == ["q8_0"]
+    monkeypatch.chdir(tmp_path)
+    assert arguments_of(models_in_place(Path())) == [("./-m-q8_0.gguf",)]
+    for name in ("nowhere", "-m-q8_0.gguf/below", "x" * 300):
+        with pytest.raises(BadFile):
+            models_in_place(tmp_path / name)
+
+
+def test_an_index_keeps_what_it_may_keep(tmp_path: Path, model: Path) -> None:
+    """Not of a broken file, which may still be written, nor of a name that is no text; entries of other files stay."""
+    index, gone = tmp_path / "index", tmp_path / "gone.gguf"
+    whole, dated = model.read_bytes(), model.stat().st_mtime_ns
+    rewrite(model, bytes(len(whole)), mtime_ns=dated)
+    with pytest.raises(BadFile):
+        ask(index, model)
+    rewrite(model, whole, mtime_ns=dated)
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.gguf"))
+    for path in (gone, odd):
+        path.write_bytes(whole)
+        assert ask(index, path) == QWEN2
+    gone.unlink()
+    assert ask(index, model) == QWEN2
+    assert list(msgspec.json.decode(index.read_bytes())["files"]) == [str(model)]
+    assert ask(model / "index", model) == QWEN2  # where nothing can be kept
+
+
+def test_values_of_a_header_are_plain_short_and_of_their_types(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    keys = {"ggbench.twin": True, "ggbench.twin.source": "a\nb", "general.file_type": "seven"}
+    path.write_bytes(gguf_bytes("\x1b[31m" + "x" * 500, -1, keys))
+    facts = read_facts(path)
+    assert facts.architecture is not None and facts.architecture.isprintable() and len(facts.architecture) <= 120
+    assert (facts.n_ctx_train, facts.quant, facts.is_twin, facts.twin_source) == (None, None, True, "a b")
+    path.write_bytes(gguf_bytes(more={"general.file_type": 7}))
+    assert read_facts(path).quant == "q8_0"

@@ -287,8 +287,20 @@ def test_text_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
 
 
 def test_types_that_few_publish_are_planned_only_if_the_repo_has_them() -> None:
-    known, some, none = (
-        {"q5_0", "q4_0"}.intersection(usual_quants(load_catalog().model(model_id)))
-        for model_id in ("qwen1.5-7b", "qwen3.6-27b", "qwen3.6-35b-a3b")
-    )
-    assert (known, some, none) == ({"q5_0", "q4_0"}, {"q4_0"}, set())
+    ids = ("qwen1.5-7b", "qwen3.6-27b", "qwen3.6-35b-a3b", "qwen3-8b")
+    known = [{"q5_0", "q4_0", "q4_k_s", "iq4_xs"} & set(usual_quants(load_catalog().model(each))) for each in ids]
+    assert known == [{"q5_0", "q4_0"}, {"q4_0", "iq4_xs"}, {"iq4_xs"}, set()]
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, None], ids=["nested without end", "a folder"])
+def test_a_user_file_that_cannot_be_read_is_one_line(
+    text: str | None, write_models: WriteModels, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=r"models\.toml|cannot be read"):
+        load_catalog(tmp_path if text is None else write_models(text))
+
+
+def test_a_user_file_of_any_editor_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "models.toml"
+    path.write_bytes(b'\xef\xbb\xbf[[model]]\r\nid = "qwen2-7b"\r\ntitle = "Mine"\r\n')
+    assert load_catalog(path).model("Qwen2-7B").title == "Mine"

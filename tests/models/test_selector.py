@@ -271,3 +271,47 @@ def test_a_twins_header_stays_the_same_from_version_to_version() -> None:
     assert target.source is not None
     expected = "bca745175774599ae8a28ed541e4852036a4393662dd886dd1483c6c287d1ad8"
     assert target.source.header().header_sha256 == expected
+
+
+@pytest.mark.parametrize(
+    ("quant", "file"),
+    [
+        ("ud-q4_k_m", "m-UD-Q4_K_M.gguf"), ("fp16", "m-fp16.gguf"), ("F16", "m-fp16.gguf"), ("bf16", "m-bf16.gguf"),
+        ("M-bf16", "m-bf16.gguf"), ("m-BF16.gguf", "m-bf16.gguf"),
+    ],
+)  # fmt: skip
+def test_a_quant_of_a_folder_is_the_one_of_its_whole_name(quant: str, file: str, make_file: MakeFile) -> None:
+    """In any case, or a file's name; UD- and bf are parts of a name, and fp16 is Qwen's spelling of f16."""
+    for name in ("m-UD-Q4_K_M.gguf", "m-fp16.gguf", "m-bf16.gguf"):
+        make_file(f"models/{name}", 40)
+    path = resolve_one(parse_model("models", quant)).path
+    assert path is not None and path.name == file
+
+
+@pytest.mark.usefixtures("folder", "tiny")
+@pytest.mark.parametrize(("model", "other"), [("models", "q4_0"), ("models/m-q8_0.gguf", ""), ("twin:tiny", "q4_k_m")])
+def test_what_a_model_lacks_is_answered_with_what_it_has(model: str, other: str, make_file: MakeFile) -> None:
+    """With sizes; a command for one quant asks for it likewise, and writes no twin before."""
+    for name, n_mib in (("m-q8_0.gguf", 3), ("m-q4_0.gguf", 2)):
+        make_file(f"models/{name}", n_mib << 20)
+    if not model.startswith("twin:"):
+        with pytest.raises(UnknownName) as missing:
+            resolve(parse_model(model, "q2_k"))
+        assert "q8_0 (3.00 MiB)" in missing.value.hint
+    if not model.endswith(".gguf"):
+        with pytest.raises(UsageError) as several:
+            resolve_one(parse_model(model))
+        assert all(f"{quant} (" in several.value.hint for quant in ("q8_0", other))
+    assert not paths.twins_dir().exists()
+
+
+@pytest.mark.parametrize("model", ["empty", "./nowhere", "nowhere.gguf", "a/b/c", "~/nowhere.gguf"])
+def test_a_path_without_a_model_is_a_bad_file(folder: Path, model: str) -> None:
+    (folder / "empty").mkdir()
+    with pytest.raises(BadFile):
+        resolve(parse_model(model))
+
+
+def test_a_tilde_that_the_shell_left_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert _bare(parse_model("~/m.gguf:q4_0")) == ModelRef("path", str(tmp_path / "m.gguf"), ("q4_0",))

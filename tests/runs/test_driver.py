@@ -1,6 +1,7 @@
 """However a job ends, it ends in a run: crashes, refusals, cancelling, a store that fails or that others change."""
 
 import contextlib
+import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
@@ -181,3 +182,28 @@ def test_a_worker_that_misbehaves_is_a_run(
     assert run.outcome is outcome
     assert reason in run.reason
     assert [stored.state for stored in store.list_runs()] == [outcome.value]
+
+
+def test_a_run_that_is_deleted_meanwhile_goes_on(target: Target, store: Store) -> None:
+    """Another container may do it, which takes it for dead: nothing more is kept, and nothing is wrong."""
+    rig, _ = fake_rig(store)
+    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
+        records = []
+        for record in run_job(rig, decode_job(target, 500)):
+            records.append(record)
+            raw.execute("DELETE FROM runs")
+    finished = records[-1]
+    assert isinstance(finished, Finished)
+    assert (decoded(finished.run).n_gen, finished.run.run_id, finished.store_error) == (500, None, None)
+    assert store.list_runs() == ()
+
+
+def test_cancelling_before_the_file_is_there_leaves_no_run(store: Store) -> None:
+    cancel = threading.Event()
+    rig, workers = fake_rig(store, cancel=cancel)
+    records = []
+    for record in run_job(rig, decode_job(resolve_one(parse_model("twin:qwen1.5-0.5b", "q4_0")), 10)):
+        records.append(record)
+        cancel.set()
+    assert not any(isinstance(record, Finished) for record in records)
+    assert (workers, store.list_runs()) == ([], ())

@@ -13,6 +13,7 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import Decode, Prefill, Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.events import MemoryKind, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.machine.readings import MachineReader, moment_ns
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
@@ -20,8 +21,9 @@ from ggbench.models.targets import Target
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
+from ggbench.stats.decode_timing import Bandwidth
 from tests.fakes.engine import CUDA, PLACES, WORKER_PID, fake_rig, obey, on_gpu, with_gpu
-from tests.fakes.recorded import decode_job, decoded, runs_of
+from tests.fakes.recorded import decode_job, decoded, prefill_job, runs_of
 
 DESKTOP = GpuProcess(911, "/usr/bin/desktop", 300 << 20)
 
@@ -86,7 +88,7 @@ def test_readings_beside_a_run_are_stored_and_reported(target: Target, store: St
     assert "sw_power_cap" in decoded(run).unsteady
     assert run.run_id is not None
     stored = store.load_run(run.run_id)
-    readings = read_recording(store, stored).of(MachineReading)
+    readings = read_recording(store, stored).readings
     assert len(readings) >= use.n_readings
     assert [reading.at_ns for reading in readings] == sorted(reading.at_ns for reading in readings)
     assert read_run(store, stored).gpu_use == use
@@ -113,7 +115,7 @@ def test_a_machine_that_cannot_be_read_costs_no_measurement(target: Target, stor
     (run,) = runs_of(replace(fake_rig(store)[0], read_machine=fail), decode_job(target, 300))
     assert (run.outcome, run.gpu_use) == (Outcome.COMPLETED, None)
     assert run.run_id is not None
-    assert read_recording(store, store.load_run(run.run_id)).of(MachineReading) == ()
+    assert not read_recording(store, store.load_run(run.run_id)).readings
 
 
 @dataclass
@@ -164,8 +166,52 @@ def test_setting_the_clock_moves_no_step(target: Target, store: Store, monkeypat
     assert run.run_id is not None
     stored = store.load_run(run.run_id)
     observed = [each.at_ns for each in store.load_observations(run.run_id) if each.kind != "machine_reading"]
-    readings = [each.at_ns for each in read_recording(store, stored).of(MachineReading)]
+    readings = read_recording(store, stored).readings.column("at_ns").tolist()
     chunks = [each.at_ns for each in store.load_chunks(run.run_id)]
     for moments in (observed, readings, chunks):
         assert moments == sorted(moments)
         assert moments[-1] - moments[0] < 600 * 1_000_000_000
+
+
+def test_a_killed_run_has_what_changed_until_then(target: Target, store: Store) -> None:
+    """From its readings alone, as it never came to an end that could be stored."""
+    whole = MachineReading(0, None, 1, 2, n_cpus=8)
+    rig = ChangingMachine(whole, replace(whole, n_cpus=4)).rig(store)
+    (run,) = runs_of(rig, prefill_job(target, 8))
+    assert run.run_id is not None
+    stored, begun = store.load_run(run.run_id), rig.describe_environment({})
+    found = read_run(store, replace(stored, result_json=None, state="interrupted", environment=begun))
+    what = "the CPUs available changed from 8 to 4"
+    assert found.head.environment == replace(begun, changes=(what,))
+    assert found.unsteady == what
+
+
+@pytest.mark.parametrize(
+    ("setup", "has_limit"),
+    [
+        pytest.param(LlamaConfig(), True, id="all on the GPU"),
+        pytest.param(LlamaConfig(kv_offload=False), False, id="the cache in main memory"),
+        pytest.param(LlamaConfig(override_tensor=("ffn_up=CPU",)), False, id="some tensors in main memory"),
+    ],
+)
+def test_memories_of_two_speeds_have_no_one_limit(target: Target, setup: LlamaConfig, has_limit: bool) -> None:
+    """A user's own figure stands for both."""
+    rig = with_gpu(fake_rig(answers={0: on_gpu, 1: on_gpu})[0])
+    (run,) = runs_of(rig, decode_job(target, 10, setup))
+    assert (decoded(run).limit is not None) is has_limit
+    (stated,) = runs_of(replace(rig, given_bandwidth=Bandwidth(1e12, "given")), decode_job(target, 10, setup))
+    assert decoded(stated).limit is not None
+
+
+def test_what_a_worker_holds_is_unknown_under_a_limit_and_of_gpus_that_nvml_does_not_list(target: Target) -> None:
+    """Under a limit it holds the ballast as well."""
+    gpu = GpuReading(0, "Card", processes=(GpuProcess(WORKER_PID, "python", 640 << 20),))
+    rig = with_gpu(fake_rig(answers=dict.fromkeys(range(2), on_gpu))[0])
+    rig = replace(rig, read_machine=lambda: MachineReading(time.time_ns(), None, 1, 2, (gpu,)))
+    limit = LlamaConfig(memory_limit_bytes=1 << 30)
+    free, limited = runs_of(rig, prefill_job(target, 8), prefill_job(target, 8, setup=limit))
+    assert free.gpu_use is not None and free.gpu_use.worker_bytes == 640 << 20
+    assert limited.gpu_use is not None and limited.gpu_use.worker_bytes is limited.memory.other_bytes is None
+    rig = replace(fake_rig(answers={0: on_gpu})[0], read_machine=lambda: MachineReading(1, None, 1, 2))
+    (unlisted,) = runs_of(rig, decode_job(target, 10))
+    assert unlisted.gpu_use is None

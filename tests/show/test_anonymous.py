@@ -28,3 +28,11 @@ def test_paths_in_a_message_are_named_so() -> None:
     assert ALICES.without(text) == (
         "OSError: ~/v/libllama.so: libcuda.so.1 not found, see https://example.com/a (3/4) or '…/y'"
     )
+
+
+def test_a_home_at_the_root_names_nothing_and_whole_paths_are_quoted() -> None:
+    """A container gives it to a user that it does not know, and everything is below it."""
+    assert Paths(Path("/")).shown("/scratch/alice/a.db") == "…/a.db"
+    whole = Paths(Path("/home/alice"), whole=True)
+    assert whole.shown("/scratch/al ice/a.db") == "/scratch/al ice/a.db"
+    assert whole.shell_word("/scratch/al ice/a.db") == "'/scratch/al ice/a.db'"

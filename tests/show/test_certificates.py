@@ -5,10 +5,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.events import Memory
+from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
 from ggbench.experiments.maxctx.show import PRESENTER
+from ggbench.machine.records import GpuProcess
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 
@@ -48,3 +49,41 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
     text = " ".join(render(PRESENTER.details(search(replace(found, plan=ended, first_fail_n_ctx=None))), 160).split())
     assert "fails not found: the search ended at its ceiling, 34,304" in text
     assert "planned n_ctx at least 34,560" in text
+
+
+def test_memory_of_a_gpu_and_beside_it_are_apart_and_other_programs_are_named(render: Callable[..., str]) -> None:
+    """Half the layers on the GPU: the budget was the GPU's alone. Names have no control characters."""
+    buffers = (
+        DeviceBuffers("CPU_Mapped", weight_bytes=3 << 30),
+        DeviceBuffers("CPU", kv_bytes=1 << 30),
+        DeviceBuffers("CUDA0", MemoryKind.GPU, weight_bytes=2 << 30, kv_bytes=512 << 20, compute_bytes=300 << 20),
+        DeviceBuffers("CUDA_Host", compute_bytes=16 << 20, output_bytes=1 << 20),
+    )
+    processes = (GpuProcess(911, "/opt/desk\x1b[2Jtop", 300 << 20), GpuProcess(12, None, None))
+    found = MaxctxResult(plan=SearchPlan(gpu_processes=processes), max_n_ctx=512)
+    memory = Memory(buffers=buffers, n_ctx=512, peak_bytes=5 << 30, other_bytes=1 << 30)
+    text = " ".join(render(PRESENTER.details(search(found, memory)), 160).split())
+    assert "weights 2.00 GiB, KV 512.0 MiB, compute 300.0 MiB on the GPU" in text
+    assert "weights 3.00 GiB, KV 1.00 GiB, compute 16.0 MiB in main memory" in text
+    assert "peak 5.00 GiB, 1.00 GiB of it outside the buffers" in text
+    assert "other programs desk[2Jtop (pid 911, 300.0 MiB), an unnamed process (pid 12)" in text
+
+
+def test_a_crash_is_a_sentence_once_for_each_cause(render: Callable[..., str]) -> None:
+    reason = "the worker was ended by SIGSEGV"
+    probes = tuple(Probe(n_ctx, "decode", Outcome.CRASHED, 0.1, reason=reason) for n_ctx in (1024, 768))
+    crashed = search(MaxctxResult(max_n_ctx=512, first_fail_n_ctx=768, probes=probes))
+    text = " ".join(render(PRESENTER.details(crashed), 160).split())
+    assert text.count(f"Note: at n_ctx 768 llama.cpp crashed ({reason}), and the search continued below.") == 1
+    assert "if it crashes again, report it to llama.cpp" in text
+
+
+def test_a_search_answers_in_one_line() -> None:
+    """Proven or not, cut short or without any context that works."""
+    made = (Probe(512, "alloc", Outcome.COMPLETED, 0.1), Probe(512, "decode", Outcome.COMPLETED, 0.1))
+    proven = search(MaxctxResult(max_n_ctx=8192, verified_by_decode=True, probes=made))
+    assert PRESENTER.ending(proven) == "n_ctx 8,192, proven by a decode, after 1 context and 1 decode"
+    stopped = search(MaxctxResult(max_n_ctx=8192, probes=made[:1] * 2), outcome=Outcome.CANCELLED)
+    assert PRESENTER.ending(stopped) == "so far n_ctx 8,192, not proven, after 2 contexts"
+    too_large = search(MaxctxResult(), outcome=Outcome.OUT_OF_MEMORY, reason="m does not fit")
+    assert PRESENTER.ending(too_large) == "out of memory: m does not fit"

@@ -179,3 +179,14 @@ def test_a_fault_is_found_with_what_to_do(checkup: Checkup, code: str, severity:
 )
 def test_what_is_as_it_should_be_is_no_finding(checkup: Checkup) -> None:
     assert found_in(checkup) == ()
+
+
+def test_problems_come_first_and_a_disk_of_several_folders_is_one_finding() -> None:
+    both = replace(with_cpu(is_on_battery=True), store=replace(SOUND.store, version=9))
+    assert [each.severity for each in found_in(both)] == ["problem", "advice"]
+    place = replace(SOUND.places[0], free_bytes=GIB)
+    places = (place, replace(place, name="temporary files", path="/tmp"), replace(place, name="other", disk=7))
+    assert [each.message for each in found_in(replace(SOUND, places=places))] == [
+        "1.00 GiB are free on the disk of results (~/.local/share/ggbench) and temporary files (…/tmp)",
+        "1.00 GiB are free on the disk of other (~/.local/share/ggbench)",
+    ]

@@ -14,7 +14,7 @@ from ggbench.show.columns import all_columns, column_of
 from ggbench.show.names import model_names, short_device, unambiguous_names
 from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import LatencySummary, LineFit
-from tests.fakes.measured import with_run, with_subject
+from tests.fakes.measured import search_of, with_decode, with_run, with_subject
 
 
 @pytest.mark.parametrize(
@@ -96,3 +96,31 @@ def test_compared_quants_have_the_shortest_names_that_differ(completed: QuantSum
     assert unambiguous_names([completed, other_model]) == ("qwen1.5-7b", "qwen2-7b")
     assert unambiguous_names([completed, other_model, other_quant])[1:] == ("qwen2-7b q4_k_m", "qwen2-7b q8_0")
     assert unambiguous_names([completed, again]) == ("qwen1.5-7b q4_k_m (run 41)", "qwen1.5-7b q4_k_m (run 50)")
+
+
+def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
+    bounded = with_decode(completed, fit=LineFit(300, None, (1234.4, None), None, (10.8, 11.0), 0.1, None))
+    assert [column_of(key).value(bounded) for key in ("b_ms", "b_ratio", "b_w16_ms", "w_ratio")] == [None] * 4
+
+
+def test_a_row_without_w_says_how_many_tokens_it_needs(completed: QuantSummary) -> None:
+    """Where the decode was too short for a line; not where the line is flat."""
+    note = column_of("note").text
+    assert note(completed) == ""
+    short = with_decode(completed, fit=LineFit(30, None, None, None, None, None, None))
+    assert note(short) == "30 tokens are too few for W, which needs at least 247"
+    assert note(with_decode(short, unsteady="the clock fell")).endswith("247; unsteady: the clock fell")
+    flat = LineFit(300, None, (1234.4, None), None, (9.0, 11.0), None, None)
+    assert note(with_decode(short, fit=flat)) == ""
+
+
+@pytest.mark.parametrize(
+    ("n_ctx", "verified", "text"), [(8192, True, "8,192"), (8192, False, "8,192?"), (None, None, "—")]
+)
+def test_a_context_that_no_decode_proved_is_in_question(
+    completed: QuantSummary, n_ctx: int | None, verified: bool | None, text: str
+) -> None:
+    """The mark is for people; programs have a column of its own for it."""
+    row = QuantSummary.of([completed.run, search_of(completed.run, n_ctx, proven=bool(verified))])
+    assert column_of("max_n_ctx").text(row) == text
+    assert (column_of("max_n_ctx").value(row), column_of("max_n_ctx_verified").value(row)) == (n_ctx, verified)

@@ -6,12 +6,15 @@ Without stored repeats a load is assumed to differ from the next by 2 %, so no i
 from typing import Any
 
 from msgspec.structs import replace
+from rich.console import Console
 
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare, compare_quants
+from ggbench.decisions.compare.report import ComparisonReport
 from ggbench.decisions.compare.show import sentence_of, unstated_verdicts
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.models.subject import Subject
@@ -35,7 +38,7 @@ def row(
         ),
         Memory(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 900, 50, 25, 25),), n_ctx=512),
         Subject(
-            model="m", quant="q4_k_m", source="file", file="/m/q4.gguf", file_bytes=1000, n_params=1000, bpw=4.0,
+            model="m", quant="q4_k_m", source="file", file="/models/q4.gguf", file_bytes=1000, n_params=1000, bpw=4.0,
             weight_bytes=900, kv_bytes_per_token=10, header_sha256="ab" * 32,
         ),
     ]  # fmt: skip
@@ -55,19 +58,30 @@ def line(comparison: Comparison, header: str) -> ComparedLine:
     return next(line for line in comparison.lines if line.header == header)
 
 
-def test_apart_is_better_and_a_ratio_that_may_be_one_is_no_difference() -> None:
+def test_apart_is_better_and_a_ratio_that_may_be_one_is_undecided() -> None:
     compared = compare_quants([row(), row(w=(300.0, (290.0, 310.0)), b=(10.1, (10.0, 10.2)))])
     assert line(compared, "W").better == (False, True)
     assert line(compared, "W").verdict == "b is better: 1.46 ±0.15 times"
     assert line(compared, "B").better == (False, False)
-    assert line(compared, "B").verdict == "no difference: b +1 % (−8 to +11 %)"
+    assert line(compared, "B").verdict == "undecided: b +1 % (−8 to +11 %)"
 
 
-def test_an_interval_beyond_a_factor_of_two_tells_nothing() -> None:
+def test_an_interval_beyond_ten_percent_is_undecided_and_says_how_many_runs_would_decide() -> None:
     compared = compare_quants([row(), row(w=(205.0, (20.0, 2000.0)), b=(10.0, (6.0, 17.0)))])
-    assert line(compared, "W").verdict.startswith("cannot tell: b 0 % (−90 to ")
-    assert line(compared, "B").verdict == "no difference: b 0 % (−40 to +71 %)"
-    assert sentence_of(compared) == "No difference in B and memory. Cannot tell whether the runs differ in W."
+    assert line(compared, "W").verdict.startswith("undecided: b 0 % (−90 to ")
+    assert line(compared, "B").verdict == "undecided: b 0 % (−40 to +71 %)"
+    assert sentence_of(compared) == (
+        "No difference in memory."
+        " Undecided in W and B: over 100 and about 31 more runs of each, compared with --average, would decide."
+    )
+    steady = line(compare_quants([row(), row()]), "B")
+    assert steady.verdict == "no difference: b 0 % (−9 to +10 %)"
+
+
+def test_an_undecided_speed_is_said_beside_what_differs() -> None:
+    faster = row(latency=speed(80.0, 20.0), buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 400, 50, 25, 25),))
+    said = sentence_of(compare_quants([row(latency=speed(82.0, 20.0)), faster]))
+    assert "takes less memory" in said and "Undecided in speed: about " in said and " W" not in said
 
 
 def in_turns(*values: tuple[float, float]) -> Comparison:
@@ -110,7 +124,9 @@ def test_of_three_two_may_be_better_together() -> None:
     a, b, c = (row(w=(value, (value - 9, value + 9))) for value in (310.0, 320.0, 205.0))
     compared = compare_quants([a, b, c])
     assert line(compared, "W").better == (True, True, False)
-    assert line(compared, "W").verdict == "a and b are equally good; c is worse"
+    assert line(compared, "W").verdict == "undecided between a and b; c is worse"
+    alike = compare_quants([row(), row(), row(w=(100.0, (99.0, 101.0)))])
+    assert line(alike, "W").verdict == "a and b are equally good; c is worse"
 
 
 def test_searches_are_compared_by_what_they_found() -> None:
@@ -191,7 +207,7 @@ def test_two_runs_end_in_a_sentence() -> None:
         " q8_0 is better in B: 8.00 ms for the first token against 10.0, 0.80 ±0.08 times."
         " q4_k_m takes less memory: 500 B against 1000 B, 500 B less."
     )
-    same = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
+    same = [row(latency=speed(80.0, 1.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
     assert sentence_of(compare_quants(same)) == "No difference in speed, W, B and memory."
 
 
@@ -235,6 +251,16 @@ def test_speeds_at_depths_are_compared_there_and_nowhere_else() -> None:
         ("0", ("80.0 ±1.0", "80.0 ±1.0")), ("2,048", ("40.0 ±0.5", "20.0 ±0.5")), ("4,096", ("—", "—")),
     ]  # fmt: skip
     assert lines[1].verdict.startswith("a is better: 2.0")
+    assert [each.topic for each in compare_quants([one, other]).stated[:3]] == [
+        "speed at n_depth 0", "speed at n_depth 2,048", "W",
+    ]  # fmt: skip
+    said = sentence_of(compare_quants([one, other]))
+    assert said.startswith("m q4_k_m is faster at n_depth 2,048: 40.0 tok/s against 20.0, 2.00 ±0.20 times.")
+    printed = Console(width=100)
+    with printed.capture() as text:
+        printed.print(ComparisonReport(compare_quants([one, other])))
+    (ratios,) = (shown.split() for shown in text.get().splitlines() if shown.startswith("b / a"))
+    assert ratios == ["b", "/", "a", "1.00", "±0.10", "0.50", "±0.05"]
     alone = compare_quants([at_depths((2048, 40.0, 0.5)), row(latency=speed(80.0, 2.0))]).depths
     assert [line.texts[0] for line in alone] == ["—", "40.0 ±0.5", "—"]
 
@@ -271,7 +297,7 @@ def test_three_runs_end_in_a_sentence() -> None:
     ]
     assert sentence_of(compare_quants(runs)) == (
         "q2_k is fastest: 120 tok/s against 100 for q4_0, 1.20 ±0.11 times."
-        " q2_k and q4_0 are equally good in W (growth of latency with context); q8_0 is worse."
+        " q8_0 is worse in W (growth of latency with context); undecided between q2_k and q4_0."
         " q4_0 takes the least memory: 7 B against 8 B for q8_0, 1 B less."
     )
 
@@ -292,7 +318,7 @@ def test_runs_of_a_quant_are_named_once_and_without_numbers_where_all_are_on_one
 def test_a_path_is_no_difference_where_the_quant_says_it() -> None:
     quants = [row(file="/m/q4.gguf"), row(quant="q8_0", file="/m/q8.gguf", header_sha256="cd" * 32)]
     assert not [line for line in compare_quants(quants).differences["file"] if line.startswith(("path", "header"))]
-    same = [row(file="/m/q4.gguf"), row(file="/other/q4.gguf", header_sha256="cd" * 32)]
+    same = [row(file="/one/q4.gguf"), row(file="/other/q4.gguf", header_sha256="cd" * 32)]
     assert [line.split(":")[0] for line in compare_quants(same).differences["file"]] == ["path", "header SHA-256"]
 
 
@@ -302,3 +328,51 @@ def test_verdicts_that_no_sentence_states_are_grouped() -> None:
     assert unstated_verdicts(compared) == [
         "speed: the same", "W and B: only a bound (a and b)", "memory: different n_ctx"
     ]  # fmt: skip
+
+
+def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
+    """A byte less is better; a lower p50 of one run is named and not called better."""
+    less = row(
+        buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 900, 50, 25, 24),),
+        latency=LatencySummary(5.5, 12.0, 13.0, 180.0, None), w=(900.0, None),
+    )  # fmt: skip
+    compared = compare_quants([row(), less])
+    assert [line(compared, header).verdict for header in ("memory", "p50", "p99", "speed", "W")] == [
+        "b is better: 1 B less", "b is 50 % lower; no interval", "the same", "b is 100 % higher; no interval",
+        "without an interval (b)",
+    ]  # fmt: skip
+    assert [line(compared, header).better for header in ("memory", "p50", "W")] == [(False, True)] + [(False,) * 2] * 2
+
+
+def test_a_run_that_ended_early_is_no_better() -> None:
+    """It may not have taken all of its memory; where it measured nothing, its reason is a warning."""
+    early = row(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 900, 0, 0, 0),), outcome=Outcome.CANCELLED)
+    memory = line(compare_quants([row(), early]), "memory")
+    assert (memory.better, memory.verdict) == ((False, False), "not completed (b)")
+    gone: dict[str, Any] = dict.fromkeys(("fit", "latency", "limit"))
+    nothing = row(outcome=Outcome.OUT_OF_MEMORY, reason="no \x1b[31mroom", buffers=(), **gone)
+    compared = compare_quants([row(), nothing])
+    assert {each.texts[1] for each in compared.lines} == {"—"}
+    assert {each.verdict for each in compared.lines} == {""}
+    assert compared.warnings[0] == "b did not complete: no [31mroom"
+
+
+def test_nothing_differs_between_a_run_and_its_repetition() -> None:
+    """Free memory of a GPU and the run's number are no differences; an unknown environment is."""
+    again = replace(ENVIRONMENT, gpus=(replace(ENVIRONMENT.gpus[0], free_bytes=1),))
+    compared = compare_quants([row(run_id=1), row(run_id=2, environment=again)])
+    assert not any(compared.differences.values())
+    assert compared.warnings == ()
+    assert compare_quants([row(), row(environment=None)]).differences["environment"] == ("unknown for b",)
+
+
+def test_a_program_that_was_not_used_and_options_of_another_engine_are_told_apart() -> None:
+    llama = replace(ENVIRONMENT, llama_cpp="build 7000")
+    torch = replace(ENVIRONMENT, llama_cpp="", transformers="5.23.0, torch 2.13.0")
+    checkpoint = row(quant="bf16", environment=torch, setup=TransformersConfig(threads=1, attention="eager"))
+    found = compare_quants([row(environment=llama, setup=LlamaConfig(mlock=True)), checkpoint]).differences
+    assert "llama.cpp: build 7000 in a, not used in b" in found["environment"]
+    assert "Transformers: not used in a, 5.23.0, torch 2.13.0 in b" in found["environment"]
+    assert "engine: llama in a, transformers in b" in found["configuration"]
+    assert "threads: one per core in a, 1 in b" in found["configuration"]
+    assert not any(each.startswith(("mlock", "attention", "cache")) for each in found["configuration"])

@@ -208,3 +208,28 @@ def test_what_is_a_little_better_but_for_its_interval_is_not_denied() -> None:
     ]
     text = " ".join(reason(recommend(found, Needs(given_prefer="quality"))))
     assert f"q5_k_m is the fastest of those whose loss is not clearly above the lowest, {AS_WITHOUT}" in text
+
+
+def test_a_mixture_of_which_nothing_fits_whole_says_by_how_much() -> None:
+    setup = LlamaConfig(n_ctx=8192, n_cpu_moe=20)
+    split = replace(candidate("q4_k_m", loss=0.03, tok_s=40), setup=setup, host_bytes=8 * GIB, is_mixture=True)
+    large, small = (candidate(quant, n_ctx=0, missing_gib=gib) for quant, gib in (("q4_k_m", 9.0), ("q2_k", 1.5)))
+    said = "No quant fits whole on the GPU: the nearest, q2_k, lacks 1.50 GiB."
+    assert said in reason(recommend([split, large, small], Needs()))
+    fitting = candidate("q2_k", loss=0.3, tok_s=80)
+    assert not any("whole" in each for each in reason(recommend([split, large, fitting], Needs())))
+    assert not any("whole" in each for each in reason(recommend([split], Needs())))
+
+
+def test_what_leaves_little_says_what_may_take_it() -> None:
+    own = candidate()
+    for mib, n_gpu_layers, said in (
+        (128, 33, "Only 128.0 MiB stay free beside the reserve, and a desktop or a browser on the GPU may take more:"
+                  " a larger --reserve leaves room."),
+        (128, None, "Only 128.0 MiB stay free beside the reserve, and a browser may take more:"
+                    " a larger --reserve leaves room."),
+        (301, 33, ""),
+    ):  # fmt: skip
+        row = replace(own.row, left_bytes=mib * MIB, n_gpu_layers=n_gpu_layers)
+        found = [each for each in reason(recommend([replace(own, row=row)], Needs())) if each.startswith("Only")]
+        assert found == ([said] if said else [])

@@ -87,7 +87,7 @@ def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
 
 def test_a_decode_at_depths_is_drawn_as_the_means_of_its_windows() -> None:
     position = np.concatenate([np.arange(first, first + 128) for first in (1, 4097, 1, 4097)])
-    series = [f"decode/d{depth}/b1/r{index}" for index in range(2) for depth in (0, 4096) for _ in range(128)]
+    series = {f"decode/d{depth}/b1/r{index}": 128 for index in range(2) for depth in (0, 4096)}
     step_ns = np.repeat([10, 20, 12, 24], 128) * 10**6
     asked = DecodeSettings(128, depths=(0, 4096))
     (made,) = latency_figure([PlottedRun("q8_0", position, step_ns, series=series, settings=asked)]).curves

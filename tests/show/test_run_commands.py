@@ -86,6 +86,26 @@ def test_a_projector_is_loaded_only_as_planned(file: FileToRun, projector: Proje
     assert commands(file, LlamaConfig(), projector=projector).llama_cli == f"llama-cli {words}"
 
 
+def test_all_layers_are_stated_for_a_gpu_and_all_shards_for_ollama() -> None:
+    """llama-server's default may leave some layers in main memory; llama.cpp finds the shards from the first."""
+    shards = tuple(Path(f"/m/x-0000{n}-of-00002.gguf") for n in (1, 2))
+    made = commands(replace(HERE, paths=shards), on_gpu=True)
+    assert made.llama_server.startswith("llama-server -m /m/x-00001-of-00002.gguf -c ")
+    assert "-ngl 999" in made.llama_server
+    assert parse_modelfile(made.modelfile) | {"num_ctx": []} == {
+        "model": list(map(str, shards)), "num_gpu": ["999"], "num_ctx": [],
+    }  # fmt: skip
+    assert "-ngl 4" in commands(setup=replace(DEFAULT, n_gpu_layers=4), on_gpu=True).llama_server
+
+
+def test_a_context_beyond_training_is_not_one_users() -> None:
+    """llama-server caps a slot at the training context, whatever -c says."""
+    assert any(
+        "limits a request to the training context of 4,096 tokens" in note for note in commands(n_ctx_train=4096).notes
+    )
+    assert not any("training" in note for note in commands(n_ctx_train=8192).notes)
+
+
 @pytest.mark.parametrize("name", ["my model.gguf", "it's.gguf", "$(id).gguf", '"q".gguf', "-x.gguf", "é模.gguf"])
 def test_hostile_names_are_one_word_of_a_shell_and_one_line_of_a_modelfile(name: str) -> None:
     path = Path("/models") / name
@@ -157,3 +177,17 @@ def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
     assert (tmp_path / "Modelfile").read_text() == made.modelfile
     assert commands_lines(made)[:2] == [made.llama_server, made.llama_cli]
     assert modelfile_lines(commands(setup=replace(DEFAULT, n_cpu_moe=1))) == []
+
+
+def test_a_larger_physical_batch_is_a_second_command() -> None:
+    setup = replace(DEFAULT, n_cpu_moe=12)
+    made = commands(setup=setup, larger=replace(setup, n_ubatch=2048))
+    assert made.faster_prompts == made.llama_server.replace(" -ncmoe 12", " -ub 2048 -ncmoe 12")
+    lines = commands_lines(made)
+    assert lines[0] == made.llama_server and lines[1].startswith("# ") and lines[2] == made.faster_prompts
+
+
+def test_what_nobody_checked_is_said_once() -> None:
+    file = FileToRun("qwen3-30b-a3b", "q5_k_m", repo="Qwen/Q-GGUF", is_known=False)
+    assert commands(file).notes[0] == "Not checked: whether Qwen/Q-GGUF has q5_k_m; ggbench pull asks the Hub."
+    assert not any("Not checked" in note for note in commands(replace(file, is_known=True)).notes)

@@ -174,3 +174,35 @@ def test_a_gpu_that_nvml_does_not_know_has_what_llama_cpp_finds_free() -> None:
     for gpus in ((), (silent,)):
         budget = gpu_budget(gpus, [9 * GIB], limit_bytes=None, reserve_bytes=GIB)
         assert (budget.free_bytes, budget.held_bytes, budget.gpus) == (9 * GIB, 8 * GIB, ())
+
+
+def test_main_memory_is_limited_to_what_is_free() -> None:
+    """Plain malloc overcommits. A limit above it cannot be kept, and it is said."""
+    budget = main_memory_budget(limit_bytes=None, reserve_bytes=None)
+    assert budget.planned.usable_bytes == 9 * GIB
+    assert budget.held_bytes == budget.worker_limit_bytes == 9 * GIB + BESIDE_BUFFERS_BYTES
+    assert (budget.free_bytes, budget.warning) == (10 * GIB, "")
+    asked = main_memory_budget(limit_bytes=64 * GIB, reserve_bytes=None)
+    assert asked.planned.usable_bytes == 9 * GIB
+    assert "10.0 GiB" in asked.warning
+    assert "22.0 GiB" in gpu_budget([CARD], (), limit_bytes=64 * GIB, reserve_bytes=None).warning
+
+
+def test_nothing_is_loaded_where_a_reserve_leaves_nothing_or_no_memory_is_free() -> None:
+    with pytest.raises(DoesNotFit, match=r"a reserve of 900\.0 GiB uses up 10\.0 GiB of main memory"):
+        main_memory_budget(limit_bytes=None, reserve_bytes=900 * GIB)
+    with pytest.raises(DoesNotFit, match=r"of GPU memory"):
+        gpu_budget([CARD], (), limit_bytes=8 * GIB, reserve_bytes=23 * GIB)
+    with pytest.raises(DoesNotFit, match="no GPU memory is free"):
+        gpu_budget((), [0], limit_bytes=None, reserve_bytes=None)
+
+
+def test_a_limit_holds_for_each_gpu_that_nvml_does_not_know() -> None:
+    budget = gpu_budget((), [22 * GIB, 22 * GIB], limit_bytes=12 * GIB, reserve_bytes=GIB)
+    assert (budget.free_bytes, budget.held_bytes) == (44 * GIB, 22 * GIB)
+
+
+def test_a_card_that_nobody_knows_is_refused_with_the_nearest_names() -> None:
+    with pytest.raises(UsageError, match="rtx-4099") as error:
+        describe_machine(["rtx-4099"], None)
+    assert "rtx-4090" in error.value.hint

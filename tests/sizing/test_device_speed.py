@@ -7,12 +7,14 @@ import pytest
 
 from ggbench.decisions.known_speeds import KnownSpeeds
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import UnknownName
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.description import describe_machine
 from ggbench.models.published.benches import load_benches
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_headers
 from ggbench.sizing.budget import described_budget
+from ggbench.sizing.device_speed import rows_behind
 from ggbench.stats.speed_estimate import SpeedEstimate, prefill_ms_at, step_ms_at, tok_s_at
 
 
@@ -131,3 +133,25 @@ def test_prompts_take_longer_on_a_slower_card_and_are_unknown_without_its_rate()
     fast, slow = (prefill_ms_at(_speed("llama-3.1-8b:q4_k_m", gpu), 2048) for gpu in ("rtx-4090", "rtx-3060"))
     assert fast is not None and slow is not None and 2 * fast.value < slow.value
     assert not _speed("llama-3.1-8b:q4_k_m", "12GiB@360GB/s").prefill_ms
+
+
+@pytest.mark.parametrize(
+    ("gpu", "n_cpu_moe", "devices"),
+    [
+        ("rtx-3090", 0, "rtx-3090"),
+        ("rtx-3060", 0, "rtx-30"),
+        ("rtx-3060", 20, ""),
+        ("12GiB@360GB/s", 0, ""),
+    ],
+)
+def test_the_rows_behind_an_estimate_can_be_listed_as_it_counts_them(gpu: str, n_cpu_moe: int, devices: str) -> None:
+    """Its names are those of the device, its family or all devices, and of experts in main memory."""
+    known = _speed("qwen3-30b-a3b:q4_k_m", gpu, "64GiB@60GB/s", LlamaConfig(n_cpu_moe=n_cpu_moe))
+    for name in known.rows:
+        rows = rows_behind([name])
+        assert f"({len(rows)} rows)" in known.source or f"by {len(rows)} rows" in known.source
+        assert all(row.is_decode and row.device.startswith(devices) for row in rows)
+        assert name != "experts" or all(row.n_cpu_moe for row in rows)
+    assert len(known.rows) == 1 + bool(n_cpu_moe)
+    with pytest.raises(UnknownName, match="no rows behind an estimate"):
+        rows_behind(["rtx-9999"])

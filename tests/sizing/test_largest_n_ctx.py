@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import hypothesis
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,3 +74,24 @@ def test_it_ends_with_neighbours_whatever_is_expected(edge: int, ceiling: int, e
 
 def test_a_good_expectation_takes_two_questions() -> None:
     assert close_in(22528, 1 << 20, 22528)[1] == [22528, 22784]
+
+
+@pytest.mark.parametrize("growth", [0, 1])
+def test_the_ceiling_ends_the_search_of_a_state_that_hardly_grows(growth: int) -> None:
+    assert largest_n_ctx(lambda n_ctx: MIB + growth * n_ctx, 2 * MIB, CEILING + 100, 8192, 0.1) == CEILING
+
+
+def test_a_length_that_is_refused_does_not_fit() -> None:
+    assert largest_n_ctx(lambda n_ctx: n_ctx if n_ctx <= 5120 else 1 << 62, 1 << 40, CEILING, 8192, 1) == 5120
+
+
+def test_few_questions_where_the_expectation_is_wrong() -> None:
+    """One that learns from what works takes three; where nothing works, steps that double come down quickly."""
+    assert len(close_in(22528, 1 << 20, 20480, learns=True)[1]) == 3
+    bracket, asked = close_in(0, 1 << 20, 1 << 19)
+    assert (bracket.passed, bracket.failed) == (None, STEP)
+    assert len(asked) < 20
+    known = Bracket(22528 - STEP, failed=22528)
+    assert known.next(1 << 20) == 22528 - STEP
+    known.record(22528 - STEP, passed=True)
+    assert known.is_closed

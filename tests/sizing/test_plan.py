@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request, Source
-from ggbench.engines.endings import Completed, Ending, Failed, Outcome
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed, Outcome
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine, launch
@@ -33,7 +33,7 @@ from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
-from tests.fakes.engine import Answer, dry_answer, fake
+from tests.fakes.engine import Answer, FakeWorker, dry_answer, fake
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b")
 OTHER_MIX = {("qwen1.5-1.8b", "q2_k"), ("qwen1.5-14b", "q2_k")}
@@ -228,6 +228,66 @@ def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: floa
         if again.fits:
             assert tried == (kv_type or "f16")
             break
+
+
+def test_what_is_missing_is_said_where_not_even_the_weights_fit() -> None:
+    [row] = plan_tiny(dry_answer(2), budget_of(0.001), LlamaConfig(n_ctx=1024))
+    assert row.device_weight_bytes is not None and row.budget_bytes is not None
+    assert (row.fits, row.planned_n_ctx) == (False, None)
+    assert row.left_bytes == row.budget_bytes - row.device_weight_bytes - 109 * MIB
+    assert all(speed.fits is False for speed in row.decode)
+
+
+def test_a_cache_that_the_theory_counts_otherwise_is_noted() -> None:
+    """The allocator's counts; within the rounding of its log there is no note."""
+    [row] = plan_tiny(dry_answer(3), budget_of(1), LlamaConfig(n_ctx=1024))
+    assert (row.kv_bytes, row.theory_kv_bytes) == (3 * MIB, 2 * MIB)
+    said = "KV: the theory counts 2.00 MiB, llama.cpp's allocator 3.00 MiB"
+    assert [note for note in row.notes if "theory" in note] == [said]
+    [agreeing] = plan_tiny(dry_answer(2.001), budget_of(1), LlamaConfig(n_ctx=1024))
+    assert agreeing.notes == ()
+
+
+def test_speeds_are_the_bandwidth_over_what_a_token_reads() -> None:
+    """100 GB/s read the weights and the cache of position n once."""
+    [row] = plan_tiny(dry_answer(2), budget_of(1))
+    weights = build_model(TINY, "tiny").active_weight_bytes
+    assert weights is not None and row.at_n_ctx is not None
+    assert [speed.n for speed in row.decode] == [1024, 8192, 32768]
+    for speed in (*row.decode, row.at_n_ctx):
+        assert speed.tok_s == pytest.approx(100e9 / (weights + 2048 * speed.n), rel=1e-6)
+    assert (row.at_n_ctx.n, row.at_n_ctx.fits) == (row.n_ctx, True)
+    [unknown] = plan_tiny(dry_answer(2), replace(budget_of(1), bandwidth=None))
+    assert (unknown.limit, unknown.decode, unknown.at_n_ctx) == (None, (), None)
+
+
+def test_a_worker_that_dies_is_a_row_and_the_next_quant_gets_another() -> None:
+    workers: list[FakeWorker] = []
+
+    def die(request: Request) -> Iterator[protocol.Message | Ending]:
+        yield Crashed(-11, ())
+
+    def start() -> FakeWorker:
+        workers.append(FakeWorker(threading.Event(), dry_answer(2) if workers else die))
+        return workers[-1]
+
+    variants = [Target("tiny", quant, "catalog", file=build_model(TINY, "tiny")) for quant in ("f16", "again")]
+    with DryAllocator(LlamaEngine(start), LlamaConfig()) as allocator:
+        rows = list(plan(variants, PlanRequest(budget_of(1)), allocator))
+    assert [row.outcome for row in rows] == [Outcome.CRASHED, Outcome.COMPLETED]
+    assert "SIGSEGV" in rows[0].reason
+    assert all(worker.closed for worker in workers)
+
+
+def test_a_file_that_cannot_be_read_is_a_row_and_one_cut_short_is_planned(tiny_twin: Path, tmp_path: Path) -> None:
+    (tmp_path / "m-q4_0.gguf").write_bytes(b"junk")
+    (tmp_path / "m-q8_0.gguf").write_bytes(tiny_twin.read_bytes()[: 64 << 10])
+    variants = resolve_headers(parse_model(str(tmp_path)))
+    with DryAllocator(fake(dry_answer(2)), LlamaConfig()) as allocator:
+        rows = {row.quant: row for row in plan(variants, PlanRequest(budget_of(1)), allocator)}
+    assert "not a GGUF" in rows["q4_0"].reason
+    assert rows["q8_0"].fits
+    assert any("incomplete" in note for note in rows["q8_0"].notes)
 
 
 SETUP = LlamaConfig(n_ctx=4096, threads=1)

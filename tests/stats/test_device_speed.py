@@ -20,7 +20,6 @@ MODEL = SpeedModel(
     covariance=((100,), (0, 100), (0, 0, 400)),
     spreads={"read:device": 0.3},
     residual=0.05,
-    n_rows={"read:device=card/CUDA": 12},
 )
 KNOWN = DeviceKind("card", "cards", "maker", "CUDA")
 
@@ -56,7 +55,7 @@ def test_an_unknown_cpu_widens_the_interval_by_its_share() -> None:
     kind = ModelKind("qwen3moe", "q4_k", True, False)
     model = SpeedModel(
         terms=("read", "host", "crossing"), values=(0.0, 0.0, math.log(2)), covariance=((0,), (0, 0), (0, 0, 0)),
-        spreads={"host:machine": 0.4}, residual=0.0, n_rows={},
+        spreads={"host:machine": 0.4}, residual=0.0,
     )  # fmt: skip
     costs = decode_costs([DeviceRead(KNOWN, 1e9, 8e6, 0.0, 0)], kind, host_ms=2.0, n_crossed=30)
     found = model.predict(costs)

@@ -102,3 +102,37 @@ def test_peak_worker_memory_is_the_sum_over_its_gpus() -> None:
     assert held(readings, 500) == 13 << 30
     assert held(readings, 7) is None
     assert held(untold, 500) is None
+
+
+def test_a_pause_costs_no_energy() -> None:
+    energies = [0, 300, 600, 610, 620, 920, 1220]
+    readings = [reading(second, gpu(energy_mj=energy * 1000)) for second, energy in enumerate(energies)]
+    use = summarize_gpus(readings, [0], [(0, 2 * S), (4 * S, 6 * S)], 400)
+    assert use is not None
+    assert use.energy_per_token_mj == pytest.approx(3000)
+
+
+@pytest.mark.parametrize("throttle", [(), None])
+def test_clocks_that_were_not_lowered_or_are_unknown_give_no_text(throttle: tuple[str, ...] | None) -> None:
+    use = summarize_gpus([reading(0, gpu(throttle=throttle))], [0], [(0, S)], 100)
+    assert use is not None
+    assert (use.throttle, throttled(use), throttled(None)) == (throttle, "", "")
+
+
+@pytest.mark.parametrize("worker_pid", [500, 7])
+def test_programs_that_were_there_before_the_worker_are_listed(worker_pid: int) -> None:
+    """In a container NVML's pids are the host's, and none is the worker's."""
+    readings = [reading(0, gpu(processes=(DESKTOP,))), reading(1, gpu(processes=(WORKER, DESKTOP)))]
+    use = summarize_gpus(readings, [0], [(0, S)], 100, worker_pid=worker_pid)
+    assert use is not None and use.other_processes == (DESKTOP,)
+
+
+def test_without_a_reading_of_its_gpu_there_is_no_use() -> None:
+    """A run on the CPU, a GPU that NVML lost, and no readings; between two readings only the programs are known."""
+    assert summarize_gpus([reading(0, gpu())], [], [(0, S)], 100) is None
+    assert summarize_gpus([reading(0, gpu(1))], [0], [(0, S)], 100) is None
+    assert summarize_gpus([], [0], [(0, S)], 100) is None
+    readings = [reading(0, gpu(power_w=20, processes=())), reading(1, gpu(power_w=20, processes=()))]
+    use = summarize_gpus(readings, [0], [(S // 4, S // 2)], 10)
+    assert use is not None
+    assert (use.n_readings, use.power_mean_w, use.temperature_max_c, use.other_processes) == (0, None, None, ())

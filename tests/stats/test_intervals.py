@@ -1,5 +1,7 @@
 """The interval of a ratio of two estimates."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -24,3 +26,17 @@ def test_the_interval_of_a_ratio_covers_it_at_its_rate() -> None:
 def test_points_are_those_of_printed_tables(tail: float, freedom: int, printed: float) -> None:
     """Two-sided, as in the tables of NIST's Handbook 1.3.6.7.2, and in R's `qt` further out."""
     assert t_point(tail, freedom) == pytest.approx(printed, abs=2e-4)
+
+
+def test_the_ratio_of_what_may_be_zero_has_no_upper_end() -> None:
+    """Intervals of B are cut off at zero; exact values have an exact ratio."""
+    low, high = ratio_interval(10.0, (9.0, 11.0), 2.0, (0.0, 4.0))
+    assert 2 < low < 3
+    assert (high, ratio_interval(2.0, (0.0, 4.0), 10.0, (9.0, 11.0))[0]) == (math.inf, 0)
+    assert ratio_interval(3.0, (3.0, 3.0), 2.0, (2.0, 2.0)) == pytest.approx((1.5, 1.5))
+
+
+@pytest.mark.parametrize(("tail", "freedom"), [(0.0, 3), (1.5, 3), (0.05, 0)])
+def test_what_is_no_probability_has_no_point(tail: float, freedom: int) -> None:
+    with pytest.raises(ValueError, match="no such point"):
+        t_point(tail, freedom)

@@ -9,10 +9,18 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.needs import WORKLOADS, ChatTurn, Needs, parse_workload
 from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.errors import UsageError
-from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit
+from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.samples import least_squares_above_zero
-from ggbench.stats.speed_estimate import SpeedEstimate, measured_steps, step_ms_at, tok_s_at, with_sequences
+from ggbench.stats.speed_estimate import (
+    SpeedEstimate,
+    measured_prefills,
+    measured_steps,
+    prefill_ms_at,
+    step_ms_at,
+    tok_s_at,
+    with_sequences,
+)
 
 LINE = SpeedEstimate(
     "forecast",
@@ -181,3 +189,44 @@ def test_workloads_by_name_and_by_hand() -> None:
 def test_what_is_no_workload(text: str) -> None:
     with pytest.raises(UsageError):
         parse_workload(text)
+
+
+def test_a_bound_has_no_upper_end_and_no_slowest_turn() -> None:
+    """So its speed may be zero, at every position."""
+    bound = SpeedEstimate("bound", "", ((1, Expected(10.0, 10.0, math.inf)), (101, Expected(20.0, 20.0, math.inf))))
+    for n, ms in ((1, 10.0), (51, 15.0), (201, 30.0)):
+        assert step_ms_at(bound, n) == Expected(ms, ms, math.inf)
+        assert tok_s_at(bound, n) == Expected(1e3 / ms, 0.0, 1e3 / ms)
+    turn = turn_speed(bound, WORKLOADS["chat"], 8192)
+    assert (turn.turn_s, turn.tok_s.low, turn.is_bound) == (None, 0, True)
+    assert turn.tok_s.value == turn.tok_s.high
+
+
+def test_the_time_of_a_prompt_begins_at_nothing() -> None:
+    assert prefill_ms_at(LINE, 256) == Expected(500.0, 450.0, 550.0)
+    assert prefill_ms_at(LINE, 2048) == Expected(5500.0, 4200.0, 6800.0)
+    assert prefill_ms_at(replace(LINE, prefill_ms=()), 256) is None
+    known, unknown = PrefillSpeed(512, 500.0, 1024.0, 3, (1000.0, None)), PrefillSpeed(64, 60.0, 1066.0, 1)
+    assert measured_prefills([known, unknown]) == ((512, Expected(500.0, 0.0, 512.0)),)
+
+
+def test_a_prompt_longer_than_any_that_was_timed_follows_the_square() -> None:
+    """A straight line through the last two would be too short by a third of it."""
+    found = turn_speed(_line(20.0, 500.0), WORKLOADS["documents"], 32768)
+    assert found.turn_s is not None
+    answer_s = WORKLOADS["documents"].n_gen / found.tok_s.value
+    n_prompt = WORKLOADS["documents"].n_prompt
+    depth = WORKLOADS["documents"].depth_in(32768)
+    prompt_ms = 2.0 * n_prompt + 0.001 * ((depth + n_prompt) ** 2 - depth**2)
+    assert found.turn_s.value - answer_s == pytest.approx(prompt_ms / 1e3, rel=1e-6)
+
+
+def test_a_slope_that_is_not_known_is_the_limits_and_no_step_is_faster() -> None:
+    """Within its interval; without any, a level alone says nothing of other positions."""
+    (_, middle), (far, last) = measured_steps([_window(1, 60.0)], _fit(None, (25.0, None)), LIMIT)
+    assert middle.value == pytest.approx(60.0)
+    assert last.value == pytest.approx(60 + (far - 1) / 50)
+    assert last.high == pytest.approx(60 + (far - 1) / 25, rel=1e-3)
+    assert measured_steps([_window(1, 60.0)], _fit(None, None), LIMIT) == ()
+    ((_, first), *_) = measured_steps([_window(10_001, 100.0)], _fit(20.0, (10.0, 40.0)), LIMIT)
+    assert (first.value, first.low) == (40.0, 40.0)

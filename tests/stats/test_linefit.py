@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ggbench.stats.decode_timing import LineFit
-from ggbench.stats.linefit import RunningFit, fit_line
+from ggbench.stats.linefit import RunningFit, fewest_samples, fit_line
 from tests.fakes.latency import B, Floats, W, correlated, positions, ramp, stairs
 
 
@@ -186,3 +186,65 @@ def test_running_fit_is_that_of_the_table_and_computed_seldom(monkeypatch: pytes
             fitted.append(fit)
         assert fit is None or fit.n_samples > 8 * n / 9 - 1
     assert len(fitted) < 30
+
+
+def test_ten_thousand_noisy_tokens_determine_w_within_5_percent() -> None:
+    """Coverage is not bought with width."""
+    position, widths = positions(10_000), []
+    for run_ms in B * correlated(np.random.default_rng(3), 10_000, 50, 0.6):
+        fit = fit_line(position, (stairs(position) + run_ms) * 1e6)
+        assert fit is not None and fit.w_ci95 is not None and fit.w_ci95[1] is not None
+        widths.append(fit.w_ci95[1] - fit.w_ci95[0])
+    assert statistics.median(widths) < 0.1 * W
+
+
+def test_a_falling_line_has_no_w_and_a_finite_bound() -> None:
+    noise_ms = B * correlated(np.random.default_rng(4), 2000, 1, 0.0)[0]
+    fit = fit_line(positions(2000), (ramp(positions(2000), w=-1000) + noise_ms) * 1e6)
+    assert fit is not None and fit.w_ci95 is not None
+    assert (fit.w_tokens_per_ms, fit.robust_w_tokens_per_ms, fit.w_ci95[1]) == (None, None, None)
+    assert 0 < fit.w_ci95[0] < math.inf
+
+
+@pytest.mark.parametrize(("n", "w"), [(128, 2064.0), (300, 57.0), (1000, 2064.0)])
+def test_a_bound_of_b_alone_covers_b(n: int, w: float) -> None:
+    step_ms = stairs(positions(n), w) + 4 * B * correlated(np.random.default_rng(n), n, 400, 0.6)
+    fits = [fit_line(positions(n), run_ms * 1e6) for run_ms in step_ms]
+    bounds = [fit.b_ci95[1] for fit in fits if fit and fit.b_ci95 and fit.b_ms is None]
+    assert not bounds or np.mean([bound >= B for bound in bounds]) >= 0.95
+    assert all(fit.b_ms is None for fit in fits if fit and fit.w_tokens_per_ms is None)
+
+
+def test_a_line_below_zero_leaves_a_bound_of_b() -> None:
+    """A run that was held up towards its end may tilt the line so far; no latency is negative."""
+    fit = fit_line(positions(1000), (10 + np.where(positions(1000) > 700, 500.0, 0.0)) * 1e6)
+    assert fit is not None and fit.b_ci95 is not None
+    assert (fit.b_ms, fit.b_ci95[0]) == (None, 0)
+    assert fit.b_ci95[1] > 0
+
+
+def test_without_a_finite_sample_or_with_samples_left_over_there_is_no_fit() -> None:
+    assert fit_line([], []) is None
+    assert fit_line([26, 27], [math.nan, math.inf]) is None
+    with pytest.raises(ValueError, match="equally long"):
+        fit_line([1, 2, 3], [1, 2])
+
+
+def test_the_jump_back_between_unequal_repetitions_is_no_sample() -> None:
+    position = np.concatenate([positions(1000), positions(1000), positions(400)])
+    fit = fit_line(position, ramp(position) * 1e6)
+    assert fit is not None and fit.w_ci95 is not None and fit.w_ci95[1] is not None
+    assert fit.w_tokens_per_ms == pytest.approx(W, rel=1e-9)
+    assert fit.w_ci95[1] / fit.w_ci95[0] < 1.15
+
+
+@pytest.mark.parametrize("first_position", [1, 26, 242, 250, 256, 257])
+def test_a_line_needs_16_samples_outside_the_fullest_stair(first_position: int) -> None:
+    enough = fewest_samples(first_position)
+    position = np.arange(first_position, first_position + enough)
+    step_ns = 1e6 * (10 + position / 100)
+    line, fewer = fit_line(position, step_ns), fit_line(position[:-1], step_ns[:-1])
+    assert line is not None and line.w_ci95 is not None
+    assert fewer is not None and (fewer.w_tokens_per_ms, fewer.w_ci95, fewer.b_ms) == (None, None, None)
+    running = RunningFit()
+    assert all(running.of(position[:n], step_ns[:n]) is None for n in range(enough))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from ggbench.experiments.tune.race import BASELINE, Race, block_of, drift_of, proven, scores_of
+from ggbench.experiments.tune.race import BASELINE, Race, block_of, drift_of, in_order, is_steady, proven, scores_of
 from ggbench.experiments.tune.record import DepthTiming, TuneSegment, TuneTiming
 from ggbench.stats.intervals import ratio_interval, t_95
 from ggbench.stats.samples import (
@@ -144,3 +144,40 @@ def test_the_interval_of_a_gain_holds_the_gain_in_19_of_20() -> None:
         for index, truth in enumerate((1.2, 1.0)):
             n_held[index] += found[1][index].low <= truth <= found[1][index].high
     assert all(365 <= each <= 395 for each in n_held)
+
+
+def test_two_repeats_alone_are_never_different() -> None:
+    """Their own difference is all that is known of the spread."""
+    rng = np.random.default_rng(2)
+    pairs = [loads(rng, 2, between, 0.002) for between in (0.01, 0.05, 0.3) for _ in range(100)]
+    assert not any(differ(one, other, load_spread([[one, other]])) for one, other in pairs)
+
+
+def test_more_runs_narrow_the_mean() -> None:
+    spread = LoadSpread(0.02, 8)
+    assert spread.half_width(4) == pytest.approx(spread.half_width() / 2)
+    assert spread.widened(50.0, (49.0, math.inf))[1] == math.inf
+    low, high = spread.widened(50.0, (50.0, 50.0))
+    assert [math.log(50 / low), math.log(high / 50)] == pytest.approx([spread.half_width()] * 2)
+
+
+def test_one_disturbed_run_does_not_widen_all_intervals() -> None:
+    """Neither of two that are as far apart can be left out."""
+    usual, disturbed = loads(np.random.default_rng(6), 6, 0.01, 0.002), Repeat(17.0, (16.9, 17.1))
+    assert load_spread([[*usual, disturbed]]) == load_spread([usual])
+    assert load_spread([[usual[0], disturbed]]).sigma > 0.5
+
+
+def test_a_round_counts_up_to_a_drift_of_ten_percent_and_loads_seldom() -> None:
+    assert [is_steady(drift) for drift in (1.0, 1.09, 1.11, 0.92, 0.9)] == [True, True, False, True, False]
+    loads_as = ["mapped", "read", "mapped", "read"]
+    assert in_order([1, 2, 3, 4], 1, loads_as) == [1, 3, 2, 4]
+    assert in_order([1, 2, 3, 4], 2, loads_as) == [4, 2, 3, 1]
+
+
+def test_the_slower_are_dropped_and_one_block_proves_nothing() -> None:
+    race = raced(random.Random(1), {1: 0.9, 2: 1.3, 3: 1.0}, 4, 0.02)
+    assert (race.alive, race.leader, race.is_decided) == ([2], 2, True)
+    ratio = race.ratio(2)
+    assert ratio is not None and ratio.low < ratio.value == pytest.approx(1.3, rel=0.05)
+    assert proven(blocks(random.Random(1), 1.2, 1, 0.01)) is None

@@ -120,3 +120,25 @@ def test_sixteen_bits_keep_a_row_to_a_step_of_the_scale(n_vocab: int) -> None:
     assert not is_near.all()
     assert np.abs(kept - exact)[is_near].max() <= step
     assert kept[~is_near] == pytest.approx(float(exact.max()) - 16, abs=step)
+
+
+def test_a_scorer_goes_from_row_to_row() -> None:
+    """What it scored before does not show; a row that it wrote elsewhere stays."""
+    scorer, first, second = RowScorer(1001), _row(8), _row(9)
+    kept = scorer.log_probs(first, np.empty_like(first))
+    expected = RowScorer(1001).score(_log_probs(second), 3, kept.copy())
+    assert scorer.score(scorer.log_probs(second), 3, kept) == expected
+    assert np.array_equal(kept, _log_probs(first))
+    assert scorer.nll(first, 7) == pytest.approx(-float(_log_probs(first)[7]))
+
+
+def test_a_row_of_equal_logits_is_kept() -> None:
+    """Its scale is zero."""
+    words = np.zeros(n_words(4), np.uint16)
+    pack(np.full(4, 2.5, np.float32), words)
+    assert RowScorer(4).unpack(words) == pytest.approx([-math.log(4)] * 4)
+
+
+def test_one_value_has_no_error_and_three_pairs_no_interval() -> None:
+    assert mean_and_error(np.array([2.0])).error == 0
+    assert paired_difference([1.0, 2.0, 3.0], [1.0, 2.0, 3.5, 4.0]) is None

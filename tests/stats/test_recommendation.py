@@ -13,6 +13,7 @@ from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedBasis
@@ -377,3 +378,73 @@ def _picked(candidates: list[Candidate], needs: Needs) -> str:
     found = recommend(candidates, needs).recommended
     assert found is not None
     return found.candidate.model_key
+
+
+def test_what_is_unknown_or_overlaps_decides_nothing() -> None:
+    """Neither a loss that is unknown, nor a bound against a measurement, nor intervals that overlap."""
+    close = candidate("a", loss=measured_loss(0.010, 0.2)), candidate("b", loss=measured_loss(0.012, 0.2))
+    apart = candidate("a", loss=measured_loss(0.010, 0.01)), candidate("b", loss=measured_loss(0.012, 0.01))
+    assert (dominates(*close), dominates(*apart)) == (False, True)
+    known, unknown = candidate("a", tok_s=50, n_ctx=65536), candidate("b", loss=None, tok_s=5, n_ctx=8192)
+    assert not dominates(known, unknown)
+    assert not dominates(replace(unknown, max_n_ctx=65536), known)
+    measured, bound = candidate("a", tok_s=20.0), candidate("b", tok_s=turn_of(30.0, basis="bound"), loss=0.5)
+    assert not dominates(replace(bound, weights_loss=measured_loss(0.001)), measured)
+    assert not dominates(measured, bound)
+
+
+def test_one_unknown_cache_compares_with_itself_and_proves_no_less_loss_than_the_weights() -> None:
+    better = candidate("a", "q8_0", loss=0.01, cache_loss=None)
+    worse = candidate("b", "q8_0", loss=0.03, cache_loss=None)
+    assert dominates(better, worse)
+    assert not dominates(candidate("a", loss=0.01), worse)
+    assert check(worse, Needs(max_loss=0.02)).meets is False
+    assert check(worse, Needs(max_loss=0.04)).meets is None
+
+
+def test_what_cannot_be_sized_or_is_too_short_leaves_what_may_fit() -> None:
+    refused = candidate("q8_0", loss=0.001, n_ctx=None)
+    refused = replace(refused, row=replace(refused.row, outcome=Outcome.FAILED, reason="no"))
+    unknown, short = candidate("q4_k_m", loss=0.5, n_ctx=None), candidate("q4_k_m", loss=0.5, n_ctx=4096)
+    assert _chosen(recommend([refused, unknown], Needs())) is unknown
+    assert _chosen(recommend([unknown, short], Needs())) is unknown
+
+
+def test_without_published_losses_the_more_bits_win() -> None:
+    found = [candidate("ud-q2_k_xl", loss=None, gib=3), candidate("ud-q4_k_xl", loss=None, gib=5)]
+    chosen = _chosen(recommend(found, Needs()))
+    assert chosen is found[1]
+    assert chosen.loss is None
+
+
+def test_a_bound_is_not_taken_for_speed() -> None:
+    """Whatever is preferred, what is known comes before a bound of any height, which is no faster alternative."""
+    measured = candidate("q4_1", loss=measured_loss(0.010, 0.5), tok_s=54.0)
+    bound = candidate("q4_1", "q8_0", loss=measured_loss(0.008, 0.5), tok_s=turn_of(332.0, basis="bound"), n_ctx=40000)
+    for known in (measured, replace(measured, speed=replace(turn_of(54.0), turn_s=None))):
+        for needs in (Needs(given_prefer="quality"), Needs(given_prefer="speed")):
+            pick = recommend([bound, known], needs)
+            assert _chosen(pick) is known
+            assert [each.label for each in pick.alternatives] == ["more context"]
+
+
+def test_a_loss_that_is_only_partly_known_does_not_win_by_that_part() -> None:
+    """q4_0 with a q4_0 cache loses at least 0.072; how much more, nobody says."""
+    partly = candidate("q4_0", "q4_0", loss=0.072, cache_loss=None, tok_s=34)
+    whole = candidate("q3_k_m", "q8_0", loss=0.1, cache_loss=0.001, tok_s=30)
+    finer = candidate("q4_0", "q5_1", loss=0.072, cache_loss=None, tok_s=20)
+    needs = Needs(given_prefer="quality")
+    assert _chosen(recommend([partly, whole], needs)) is whole
+    assert _chosen(recommend([partly, finer], needs)) is finer
+
+
+def test_beside_experts_in_main_memory_the_best_that_is_whole_on_the_gpu_is_an_alternative() -> None:
+    setup = LlamaConfig(n_ctx=8192, n_cpu_moe=20)
+    split = replace(candidate("q4_k_m", loss=0.03, tok_s=40), setup=setup, host_bytes=2**33, is_mixture=True)
+    whole = replace(candidate("q2_k", loss=0.3, tok_s=90), is_mixture=True)
+    coarser = replace(candidate("iq1_m", loss=0.9, tok_s=100), is_mixture=True)
+    pick = recommend([split, whole, coarser], Needs())
+    assert _chosen(pick) is split
+    assert [(each.label, each.checked.candidate) for each in pick.alternatives] == [("all on GPU", whole)]
+    dense = replace(split, setup=LlamaConfig(n_gpu_layers=20), is_mixture=False)
+    assert not recommend([dense, replace(whole, is_mixture=False)], Needs()).alternatives

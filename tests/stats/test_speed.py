@@ -91,3 +91,32 @@ def test_any_samples_give_an_interval_around_the_rate_or_none(first: int, step_n
     low, high = found.tok_s_ci95
     assert 0 < low <= found.tok_s * (1 + 1e-12)
     assert high is None or found.tok_s * (1 - 1e-12) <= high
+
+
+@pytest.mark.parametrize("step_ns", [[], [math.nan], [0, 0]])
+def test_without_a_time_there_is_no_rate(step_ns: list[float]) -> None:
+    assert summarize(range(1, 1 + len(step_ns)), step_ns) is None
+
+
+@pytest.mark.parametrize("position", [positions(1000), np.concatenate([positions(1000), positions(400)])])
+def test_a_climb_is_no_noise(position: Floats) -> None:
+    """Nor is a repetition that was cut short, and so ends where latency is lower."""
+    found = summarize(position, ramp(position, 20.0) * 1e6)
+    assert found is not None
+    assert found.tok_s_ci95 == pytest.approx((found.tok_s, found.tok_s), rel=1e-6)
+
+
+def test_600_noisy_tokens_determine_the_rate_within_2_percent() -> None:
+    noise_ms = B * correlated(np.random.default_rng(3), 600, 50, 0.6)
+    found = [summarize(positions(600), (stairs(positions(600)) + run_ms) * 1e6) for run_ms in noise_ms]
+    intervals = [each.tok_s_ci95 for each in found if each and each.tok_s_ci95]
+    widths = [high / low - 1 for low, high in intervals if high]
+    assert len(widths) == 50
+    assert np.median(widths) < 0.02
+
+
+@pytest.mark.parametrize("n", [1, 15, 63])
+def test_few_samples_have_a_rate_without_an_interval(n: int) -> None:
+    """How far noise is correlated cannot be seen in less than a quarter of a stair."""
+    found = summarize(positions(n), ramp(positions(n)) * 1e6)
+    assert found is not None and found.tok_s_ci95 is None

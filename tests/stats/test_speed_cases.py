@@ -126,3 +126,35 @@ def test_a_batch_size_that_was_not_seen_takes_no_more_than_its_sequences_alone()
     expected_s = forecast.expected_s(case)
     assert expected_s is not None
     assert _true_s(case) <= expected_s <= 64 * decode_s
+
+
+def test_the_gain_is_over_one_sequence_of_the_same_input_and_cases_are_in_order() -> None:
+    cases = {Case(8, 512, 20): 30_000_000, Case(8, 10, 20): 20_000_000, Case(1, 10, 20): 10_000_000}
+    ended = [CaseEnded(case, prefill_ns=1_000_000) for case in cases]
+    found = case_figures(ended, {case: _steps(case, ns) for case, ns in cases.items()}, None)
+    assert [(each.case.n_seqs, each.case.n_input) for each in found] == [(1, 10), (8, 10), (8, 512)]
+    assert [each.gain for each in found] == [1.0, pytest.approx(4.0), None]
+
+
+def test_nothing_is_foreseen_before_anything_similar_ran() -> None:
+    assert (CaseForecast().expected_s(Case(1, 1, 1)), CaseForecast().prefill_s(1)) == (None, None)
+    assert _forecast(batches=(8,)).expected_s(Case(4, 1, 1)) is None
+
+
+def test_a_longer_prompt_never_takes_less() -> None:
+    """Noise that makes short prompts slower does not give the square a negative coefficient."""
+    forecast = CaseForecast()
+    for n_input, seconds in ((16, 0.3), (512, 1.2), (1024, 2.2), (2048, 4.0)):
+        forecast.add_prompts(n_input, 1, seconds)
+    found = [forecast.prefill_s(length) or 0.0 for length in (4096, 8192, 65536)]
+    assert found == sorted(found)
+    assert found[0] > 4.0
+
+
+def test_a_decode_too_short_for_w_has_that_of_the_bandwidth() -> None:
+    forecast = CaseForecast(least_slope_s=1 / 40e3)
+    forecast.add_prompts(16, 1, _prefill_s(16, 1))
+    forecast.add_steps(1, range(17, 25), [_step_ns(1, n) for n in range(17, 25)])
+    case = Case(1, 6144, 64)
+    decode_s = (forecast.expected_s(case) or 0) - (forecast.prefill_s(6144) or 0)
+    assert decode_s == pytest.approx(_true_s(case) - _prefill_s(6144, 1), rel=0.01)

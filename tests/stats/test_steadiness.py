@@ -104,3 +104,11 @@ def test_repetitions_are_looked_at_one_by_one_and_against_each_other() -> None:
 )
 def test_any_samples_give_one_line(first: int, step_ns: Floats) -> None:
     assert "\n" not in unsteady(np.arange(first, first + len(step_ns)), step_ns)
+
+
+def test_a_few_long_stalls_are_named_and_late_steps_of_a_steep_line_are_none() -> None:
+    step_ms = climb(positions(500), in_stairs=True) * np.exp(0.02 * np.random.default_rng(5).standard_normal(500))
+    step_ms[480:483] = (1200, 1664.77, 900)
+    stalled = "3 of 500 steps took over twice as long as those around them, up to 1664.77 ms"
+    assert unsteady(positions(500), step_ms * 1e6) == stalled
+    assert unsteady(positions(10_000), climb(positions(10_000), in_stairs=True, w=100) * 1e6) == ""

@@ -47,3 +47,13 @@ def test_the_rate_counts_moved_bytes() -> None:
     clock.now = 2.0
     rate.update(600 * MIB, 1000 * MIB, 100 * MIB)
     assert rate.text() == "600.0 MiB of 1000 MiB, 50.0 MiB/s, 0:08 left"
+
+
+def test_a_restart_gives_no_negative_rate() -> None:
+    """A file with a wrong sha256 is restarted from zero."""
+    clock = Clock()
+    rate = TransferRate(clock)
+    for second, done in enumerate((0, 500, 100, 200)):
+        clock.now = float(second)
+        rate.update(done * MIB, 1000 * MIB)
+    assert rate.rate_bytes_per_s == 100 * MIB

@@ -105,3 +105,20 @@ def test_common_chunks_keep_the_line(sizes: list[int]) -> None:
     assert fit is not None and fit.b_ms is not None
     assert fit.w_tokens_per_ms == pytest.approx(200, rel=1e-6)
     assert fit.b_ms == pytest.approx(10, rel=1e-6)
+
+
+def test_too_few_windows_are_no_line_and_a_flat_one_is_a_bound() -> None:
+    assert fit_windows([window(0, 1.0), window(512, 2.0)]) is None
+    assert fit_windows([window(0, 1.0)] * 5) is None
+    fit = fit_windows([window(0, 10.0), window(256, 10.5), window(512, 9.9), window(768, 10.2)])
+    assert fit is not None and fit.w_ci95 is not None
+    assert (fit.w_tokens_per_ms, fit.b_ms, fit.w_ci95[1]) == (None, None, None)
+
+
+def test_chunks_weigh_by_their_tokens_and_a_gap_begins_another_block() -> None:
+    """A draft's pass takes as long for one token as for seven; what lies between two chunks was not measured."""
+    sevens = [TokenChunks((1 + 8 * i,), (7,), (10_000_000,)) for i in range(200)]
+    times = TokenTimes.of([TimedSeries([8 + 8 * i for i in range(200)], [10_000_000] * 200, chunks=sevens)])
+    assert sum(times.step_ns) / len(times.step_ns) == pytest.approx(20_000_000 / 8)
+    apart = TokenTimes.of([TimedSeries([], [], chunks=[TokenChunks((1, 100), (20, 20), (20_000, 40_000))])])
+    assert (apart.position, apart.step_ns) == ([10.5, 109.5], [1000.0, 2000.0])

@@ -14,7 +14,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import Transport
-from ggbench.errors import BadFile
+from ggbench.errors import BadFile, GgbenchError
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
@@ -160,3 +160,19 @@ def test_the_models_of_a_server_are_candidates_without_a_plan(
     assert (found.row.provenance, found.row.fits, found.row.needed_bytes) == ("endpoint", None, None)
     assert found.row.n_params is not None
     assert not workers
+
+
+def test_the_worker_is_kept_until_it_has_to_be_another(
+    offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], tiny_twin: Path, tmp_path: Path
+) -> None:
+    """Another context asks the same one, another type of cache a new one; after the end none is started."""
+    planner = Planner(offline, start)
+    requests = [needing(512), needing(1024), msgspec.structs.replace(needing(512), setup=LlamaConfig(type_k="q8_0"))]
+    with Store.open(tmp_path / "results.sqlite") as store:
+        for request in requests:
+            decided(planner.decide(str(tiny_twin), (), request, store))
+        assert [worker.closed for worker in workers] == [True, False]
+        planner.close()
+        with pytest.raises(GgbenchError, match="closing"):
+            decided(planner.decide(str(tiny_twin), (), needing(512), store))
+    assert [worker.closed for worker in workers] == [True, True]

@@ -446,7 +446,7 @@ def test_marks_are_counted_above_the_list_and_esc_clears_them(look: Look, filled
 
 def test_deleted_runs_are_brought_back_whole_the_last_first(look: Look, filled: Path) -> None:
     with Store.open(filled) as store:
-        before = [(run, store.load_chunks(run.run_id)) for run in store.list_runs()]
+        before = [(run, tuple(store.load_chunks(run.run_id))) for run in store.list_runs()]
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "Undo" not in words_of(app)
@@ -462,7 +462,7 @@ def test_deleted_runs_are_brought_back_whole_the_last_first(look: Look, filled: 
 
     look(steps)
     with Store.open(filled) as store:
-        assert [(run, store.load_chunks(run.run_id)) for run in store.list_runs()] == before
+        assert [(run, tuple(store.load_chunks(run.run_id))) for run in store.list_runs()] == before
 
 
 def test_a_run_that_cannot_be_brought_back_yet_is_brought_back_later(

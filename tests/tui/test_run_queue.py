@@ -8,12 +8,14 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.errors import StoreError
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import MaxctxResult
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Experiment
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.widgets.run_panels import bracket_lines, queue_lines
 from ggbench.tui.work_queue import WorkState
@@ -188,3 +190,35 @@ def test_close_ends_the_worker_and_the_thread(target: Target, tmp_path: Path) ->
     assert threading.active_count() <= before + 1  # the one that opened the gate may still be ending
     with services.open_store() as store:
         assert store.load_run(watched.queue.items[0].run_id or 0).state == Outcome.CANCELLED
+
+
+def test_jobs_run_one_after_another_and_are_kept(target: Target, tmp_path: Path) -> None:
+    """Each ends in its run, which the store has; a paused queue may be cancelled without resuming it."""
+    services = FakeServices(tmp_path)
+    with watched_runs(services) as watched:
+        watched.queue.add(decodes([target, target], 500))
+        watched.wait(is_done)
+        items = watched.queue.items
+        watched.queue.pause()
+        watched.queue.add(decodes([target], 100))
+        watched.queue.cancel()
+        watched.wait(is_done)
+    assert [item.state for item in items] == [WorkState.DONE] * 2
+    with services.open_store() as store:
+        kept = [read_run(store, store.load_run(item.run_id or 0)) for item in items]
+    assert [run.result for run in kept] == [item.run.result for item in items if item.run is not None]
+
+
+def test_without_a_store_the_run_goes_on(target: Target, tmp_path: Path) -> None:
+    """A store of a newer ggbench costs the run its place there, and the queue says why."""
+
+    class NoStore(FakeServices):
+        def open_store(self) -> Store:
+            raise StoreError("the results file is newer than this ggbench", "update ggbench")
+
+    with watched_runs(NoStore(tmp_path)) as watched:
+        watched.queue.add(decodes([target], 100))
+        watched.wait(is_done)
+        (item,), store_error = watched.queue.items, watched.queue.store_error
+    assert (item.state, item.run_id) == (WorkState.DONE, None)
+    assert store_error is not None

@@ -21,17 +21,18 @@ from ggbench.decisions.compare.estimates import Column, Estimated, RunSpreads, V
 from ggbench.errors import UsageError
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN, letter
-from ggbench.show.metric import NO_INTERVAL, Concern, Metric, depth_metrics, vary
+from ggbench.show.metric import NO_INTERVAL, Concern, Metric, depth_key, depth_metrics, vary
 from ggbench.show.names import short_names, unambiguous_names
 from ggbench.show.presenter import metrics_of
-from ggbench.stats.intervals import Interval
+from ggbench.stats.intervals import Interval, log_ratio
 from ggbench.stats.samples import LoadSpread
 from ggbench.text import in_words
 from ggbench.units import counted, format_number, format_signed_percent
 
 NO_DIFFERENCE = "no difference"
-_TELLING = 2.0
-"""Factor, either way, beyond which the interval of a ratio shows too little to say that there is no difference."""
+UNDECIDED = "undecided"
+_ALIKE = 1.1
+"""Factor, either way, within which the whole interval of a ratio must lie to say that there is no difference."""
 
 
 class Better(msgspec.Struct, frozen=True):
@@ -62,16 +63,21 @@ class Tied(msgspec.Struct, frozen=True):
     is_exact: bool
     apart: str
     """Possible difference of two estimates, `−3 % (−7 to +1 %)`; empty for more than two, and for exact values."""
-    is_vague: bool = False
-    """Whether the interval reaches beyond a factor of 2."""
+    is_undecided: bool = False
+    """Whether two of the runs may differ by more than 10 %."""
+    n_more: int | None = None
+    """Further runs of each that would decide it, if the differences stay the same; for quality, the factor of chunks.
+    None if decided, or if not even a hundred would be enough."""
 
     @property
     def text(self) -> str:
-        """`a and b are equally good; c is worse`."""
+        """`a and b are equally good; c is worse`, `undecided: b 0 % (−34 to +51 %)`."""
         if self.behind:
             verb = "is" if len(self.behind) == 1 else "are"
-            return f"{letters(self.runs)} are equally good; {letters(self.behind)} {verb} worse"
-        found = "the same" if self.is_exact else "cannot tell" if self.is_vague else NO_DIFFERENCE
+            runs = letters(self.runs)
+            found = f"undecided between {runs}" if self.is_undecided else f"{runs} are equally good"
+            return f"{found}; {letters(self.behind)} {verb} worse"
+        found = "the same" if self.is_exact else UNDECIDED if self.is_undecided else NO_DIFFERENCE
         return f"{found}: {letter(1)} {self.apart}" if self.apart else found
 
 
@@ -157,6 +163,8 @@ class Comparison(msgspec.Struct, frozen=True):
     """Reasons not to trust or compare a number."""
     unsteady: tuple[int, ...]
     """The runs whose machine was not steady."""
+    asked_depths: frozenset[str] = frozenset()
+    """Keys of the depths at which every run was asked to decode."""
 
     def n_runs_of(self, run: int) -> int:
         """Return how many runs were averaged of this one or of the first, whichever has more."""
@@ -168,11 +176,16 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def stated(self) -> tuple[ComparedLine, ...]:
-        """Lines covered by the conclusion; speed by depth replaces a speed that cannot be compared."""
+        """Lines covered by the conclusion; speed by depth replaces the mean over depths that all were asked for, and a
+        speed that cannot be compared.
+        """
         lines = tuple(line for line in self.lines if line.topic)
+        depths = tuple(line for line in self.depths if len(line.compared) > 1)
+        if asked := tuple(line for line in depths if line.key in self.asked_depths):
+            return (*asked, *(line for line in lines if line.key != "tok_s"))
         if any(line.concern == "speed" and len(line.compared) > 1 for line in lines):
             return lines
-        return (*(line for line in self.depths if len(line.compared) > 1), *lines)
+        return (*depths, *lines)
 
 
 def compare_quants(summaries: Sequence[QuantSummary], spreads: RunSpreads | None = None) -> Comparison:
@@ -186,6 +199,7 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
     summaries = [column[0] for column in columns]
     kinds = [run.head.kind for summary in summaries for run in summary.runs]
     lines = [_compared(metric, columns, spreads) for metric in metrics_of(kinds, summaries)]
+    depths = [{depth_key(each.n_depth) for each in summary.depths} for summary in summaries]
     return Comparison(
         names=unambiguous_names(summaries),
         short_names=short_names(summaries),
@@ -196,6 +210,7 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
         differences=differences_of(summaries),
         warnings=(*caveats(summaries), *_left_out(lines)),
         unsteady=tuple(index for index, column in enumerate(columns) if any(summary.unsteady for summary in column)),
+        asked_depths=frozenset(set.intersection(*depths)),
     )
 
 
@@ -258,10 +273,17 @@ def _decided(
         return ()
     if len(unbeaten) > 1:
         behind = tuple(index for index in compared if index not in unbeaten)
-        apart = versus(metric, columns, found, 1, 0) if len(columns) == 2 and not metric.is_exact else None
-        low, high = (1.0, 1.0) if apart is None or apart.ratio_ci95 is None else apart.ratio_ci95
-        is_vague = low < 1 / _TELLING or high > _TELLING
-        return (Tied(tuple(unbeaten), behind, metric.is_exact, "" if apart is None else apart.percent, is_vague),)
+        if metric.is_exact:
+            return (Tied(tuple(unbeaten), behind, True, ""),)
+        pairs = [
+            (pair, apart)
+            for pair in itertools.combinations(unbeaten, 2)
+            if (apart := versus(metric, columns, found, pair[1], pair[0])) is not None
+        ]
+        needed = [_runs_needed(metric, columns, *each) for each in pairs if not _is_alike(each[1])]
+        percent = pairs[0][1].percent if pairs and len(columns) == 2 else ""
+        n_more = None if None in needed else max(filter(None, needed), default=None)
+        return (Tied(tuple(unbeaten), behind, False, percent, bool(needed), n_more),)
     (best,) = unbeaten
     values = [(each.value, other) for other, each in enumerate(found) if each.value is not None and other in compared]
     _, over = (max if metric.more_is_better else min)((value, other) for value, other in values if other != best)
@@ -271,6 +293,24 @@ def _decided(
     gain = lead.text if metric.difference is None else metric.difference(abs(lead.difference))
     ci95 = None if metric.is_exact else lead.ratio_ci95
     return (Better(best, over, len(compared), lead.ratio, ci95, gain, metric.is_exact),)
+
+
+def _is_alike(apart: Versus) -> bool:
+    """Return whether the whole interval of the ratio lies within 10 %, or there is no ratio."""
+    low, high = apart.ratio_ci95 or (1.0, 1.0)
+    return low >= 1 / _ALIKE and high <= _ALIKE
+
+
+def _runs_needed(metric: Metric, columns: Sequence[Column], pair: tuple[int, int], apart: Versus) -> int | None:
+    """Return `Tied.n_more` of two runs: until the interval excludes 1, or lies within 10 %, whichever is nearer."""
+    if apart.ratio is None or apart.ratio_ci95 is None:
+        return None
+    by, (low, high) = abs(math.log(apart.ratio)), apart.ratio_ci95
+    half = max(log_ratio(apart.ratio, low), log_ratio(high, apart.ratio))
+    is_quality = metric.concern == "quality"
+    present = 1 if is_quality else max(len(columns[index]) for index in pair)
+    needed = _repeats_needed(max(by, math.log(_ALIKE) - by), half, present)
+    return needed if is_quality or needed is None else needed - present
 
 
 def _ahead(values: Sequence[float | None], *, more_is_better: bool) -> tuple[Ahead, ...]:
@@ -378,16 +418,16 @@ def _checked(option: str, share: float, line: ComparedLine, comparison: Comparis
             by, least, most = -by, -most, -least
         state: State = "exceeded" if least > share else "kept" if most <= share else "undecided"
         present = 1 if line.concern == "quality" else comparison.n_runs_of(run)
-        needed = _repeats_needed(by, least, most, share, present) if state == "undecided" else None
+        half = by - least if by > share else most - by
+        needed = _repeats_needed(abs(by - share), half, present) if state == "undecided" else None
         checks.append(LimitCheck(option, share, run, line.key, line.topic, state, by, (least, most), needed))
     return checks
 
 
-def _repeats_needed(by: float, least: float, most: float, share: float, present: int) -> int | None:
-    """Return the runs needed, more than the present ones, until the interval of the mean, which shrinks with their
-    square root, excludes the limit.
+def _repeats_needed(distance: float, half: float, present: int) -> int | None:
+    """Return the runs needed, more than the present ones, until half the interval of the mean, which shrinks with their
+    square root, is less than the distance to what it must exclude.
     """
-    distance, half = abs(by - share), by - least if by > share else most - by
     if not distance or not math.isfinite(half):
         return None
     factor = (half / distance) ** 2

@@ -38,6 +38,9 @@ from ggbench.units import format_interval, format_ratio, format_signed_percent
 
 _DISTURBED = "far from its repeats: measure again"
 
+FEWEST_TURNS = 4
+"""Fewest runs of a setting whose own differences give an interval: of their mean, or of ratios within turns."""
+
 Column = Sequence[QuantSummary]
 """One run, or the mean of several repeats; the first represents them."""
 
@@ -78,12 +81,19 @@ def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
 
 
 def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
-    """Return the mean of runs; noise within runs and spread between them add in squares."""
+    """Return the mean of runs; noise within runs and spread between them add in squares.
+
+    If some run has no interval, the differences of four or more give one.
+    """
     alone = [each for each in alone if each.text != UNKNOWN] or alone[:1]
     first, count = alone[0], len(alone)
     values = [each.value for each in alone if each.value is not None and each.value > 0]
     intervals = [_with_spread_alone(each, spread) for each in alone]
     known = [each for each in intervals if each is not None]
+    if len(known) < count == len(values) >= FEWEST_TURNS and all(each.left_out != _DISTURBED for each in alone):
+        of_all = geometric_mean(values)
+        ends = of_all.low, of_all.high
+        return Estimated(format_interval(of_all.value, *ends), of_all.value, ends, "", spread)
     if len(values) < count or len(known) < count:
         reasons = [each.left_out for each, found in zip(alone, intervals, strict=True) if found is None]
         left_out = next(filter(None, reasons), "")
@@ -162,9 +172,6 @@ def versus(
     return Versus(mine.value / its.value, (low, high), difference, ends)
 
 
-_FEWEST_TURNS = 4
-
-
 def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: int) -> Expected | None:
     """Return the mean ratio of two settings that were measured in turns; None if they were not, or in fewer than four.
 
@@ -172,12 +179,12 @@ def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: i
     a run of each other column and the loading of every model, which is shorter than the timeout.
     """
     n_turns = len(columns[one])
-    if not metric.is_timed or n_turns < _FEWEST_TURNS or n_turns != len(columns[other]):
+    if not metric.is_timed or n_turns < FEWEST_TURNS or n_turns != len(columns[other]):
         return None
     spans = [span for column in columns for each in column for span in _span(each.run)]
     longest = max((end - start for start, end in spans), default=timedelta(0))
     runs = sorted(
-        (start, end, index, value)
+        (start, each.run.run_id or 0, end, index, value)
         for index, column in enumerate((columns[one], columns[other]))
         for each in column
         for start, end in _span(each.run)
@@ -188,7 +195,7 @@ def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: i
     most_between = len(columns) * (longest + timedelta(seconds=DEFAULT_TIMEOUT_S))
     pairs = list(zip(runs[::2], runs[1::2], strict=True))
     turns = [{index: value for *_, index, value in pair} for pair in pairs]
-    if any(len(turn) < 2 for turn in turns) or any(later[0] - first[1] > most_between for first, later in pairs):
+    if any(len(turn) < 2 for turn in turns) or any(later[0] - first[2] > most_between for first, later in pairs):
         return None
     return geometric_mean([turn[0] / turn[1] for turn in turns])
 

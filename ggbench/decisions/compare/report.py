@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison
+from ggbench.decisions.compare.estimates import Versus
 from ggbench.decisions.compare.show import (
     sentences_of,
     spread_sentence,
@@ -73,21 +74,33 @@ def _shown(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
 
 
 def _depths(comparison: Comparison, width: int) -> Iterator[Table | Text]:
-    """Yield speed by depth, a row for each run, as several tables if one is too wide."""
+    """Yield speed by depth, a row for each run, as several tables if one is too wide.
+
+    If all were asked for depths, the ratios to the first run follow.
+    """
     lines = _shown(comparison.depths)
     if not lines:
         return
-    for part in _parts([_width(line.texts) for line in lines], width - GAP - 1):
+    others = range(1, len(comparison.names)) if comparison.asked_depths else ()
+    ratios = {index: [_ratio(line.versus[index]) for line in lines] for index in others}
+    widths = [_width([*line.texts, *texts]) for line, *texts in zip(lines, *ratios.values(), strict=True)]
+    for part in _parts(widths, width - GAP - (len("b / a") if ratios else 1)):
         table = new_table("tok/s by n_depth")
         add_column(table, "")
         for number in part:
             add_column(table, lines[number].header, "right")
         for index in range(len(comparison.names)):
             table.add_row(Text(letter(index)), *(_cell(lines[number], index) for number in part))
+        for index, texts in ratios.items():
+            table.add_row(Text(f"{letter(index)} / {letter(0)}"), *(Text(f"  {texts[number]}") for number in part))
         yield table
     if any(text.startswith("~") for line in lines for text in line.texts):
         yield Text("~ not measured at this depth: from the run's fitted line", "dim")
     yield Text()
+
+
+def _ratio(versus: Versus | None) -> str:
+    return UNKNOWN if versus is None or not versus.text else versus.text.removesuffix(" times")
 
 
 def _parts(widths: Sequence[int], room: int) -> Iterator[range]:

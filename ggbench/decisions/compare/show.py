@@ -25,11 +25,7 @@ from ggbench.text import in_words
 from ggbench.units import counted, format_number, with_unit
 
 _MEANING = {"w_tokens_per_ms": " (growth of latency with context)", "b_ms": " (latency of the first token)"}
-_WORDS = {
-    "speed": ("is faster", "is fastest", "are equally fast", "slower"),
-    "memory": ("takes less memory", "takes the least memory", "take as much memory", "worse"),
-}
-"""Verbs of a topic for the better of two, the best and tied best runs, and an adjective for the others."""
+_MEMORY = "takes less memory", "takes the least memory", "take as much memory", "worse"
 
 
 def sentence_of(comparison: Comparison) -> str:
@@ -46,25 +42,38 @@ def sentences_of(comparison: Comparison) -> list[str]:
         return [f"{in_words(names)} have no metric in common to compare."]
     lines = comparison.stated
     sentences = [said for line in lines if (said := _difference(comparison, line))]
-    if not sentences:
-        ties = [(line, each) for line in lines for each in line.reasons if isinstance(each, Tied)]
-        # Runs that were all disturbed may differ in time by as much as their wide intervals allow.
-        found = [
-            (line.topic, tied.is_vague)
-            for line, tied in ties
-            if tied.is_exact or line.concern == "quality" or {*line.compared} - {*comparison.unsteady}
-        ]
-        alike, vague = ([topic for topic, is_vague in found if is_vague is which] for which in (False, True))
-        if alike:
-            sentences = [f"{NO_DIFFERENCE.capitalize()} in {in_words(alike)}"]
-        if vague:
-            sentences.append(f"Cannot tell whether the runs differ in {in_words(vague)}")
-        if not ties:
-            topics = [line.topic for line in lines if line.reasons]
-            sentences = [f"{in_words(names)} cannot be compared in {in_words(topics)}"]
+    ties = [(line, each) for line in lines for each in line.reasons if isinstance(each, Tied) and not each.behind]
+    # Runs that were all disturbed may differ in time by as much as their wide intervals allow.
+    judged = [
+        (line, tied)
+        for line, tied in ties
+        if tied.is_exact or line.concern == "quality" or {*line.compared} - {*comparison.unsteady}
+    ]
+    undecided = [(line, tied) for line, tied in judged if tied.is_undecided]
+    if sentences:
+        undecided = [(line, tied) for line, tied in undecided if line.concern == "speed"]
+    elif alike := [line.topic for line, tied in judged if not tied.is_undecided]:
+        sentences = [f"{NO_DIFFERENCE.capitalize()} in {in_words(alike)}"]
+    elif not ties:
+        topics = [line.topic for line in lines if line.reasons]
+        sentences = [f"{in_words(names)} cannot be compared in {in_words(topics)}"]
+    sentences += _undecided(undecided)
     if comparison.unsteady:
         sentences.append(f"{_unsteady(comparison)} steady: measure again")
     return [f"{sentence}." for sentence in sentences]
+
+
+def _undecided(lines: Sequence[tuple[ComparedLine, Tied]]) -> list[str]:
+    """Return `Undecided in B and W: about 3 and about 12 more runs of each, compared with --average, would decide`."""
+    said = []
+    for is_quality in (False, True):
+        found = [(line.topic, tied.n_more) for line, tied in lines if (line.concern == "quality") is is_quality]
+        if found:
+            counts = ["over 100" if n_more is None else f"about {n_more}" for _, n_more in found]
+            needed = in_words(counts if len(set(counts)) > 1 else counts[:1])
+            more = "times as many chunks" if is_quality else "more runs of each, compared with --average,"
+            said.append(f"Undecided in {in_words([topic for topic, _ in found])}: {needed} {more} would decide")
+    return said
 
 
 def _unsteady(comparison: Comparison) -> str:
@@ -98,9 +107,13 @@ def _named(comparison: Comparison, runs: Sequence[int], among: Sequence[int]) ->
 def _difference(comparison: Comparison, line: ComparedLine) -> str:
     """Return which run is better, or which runs are better than others; empty if none is."""
     topic, what = line.topic, f"{line.topic}{_MEANING.get(line.key, '')}"
-    better, best, tied, worse = _WORDS.get(
-        topic, (f"is better in {topic}", f"is best in {topic}", f"are equally good in {what}", "worse")
-    )
+    better, best, tied, worse = f"is better in {topic}", f"is best in {topic}", f"are equally good in {what}", "worse"
+    where = f" in {what}"
+    if topic.startswith("speed"):  # `speed at n_depth 4,096`, too
+        where = topic.removeprefix("speed")
+        better, best, tied, worse = f"is faster{where}", f"is fastest{where}", f"are equally fast{where}", "slower"
+    elif topic == "memory":
+        better, best, tied, worse = _MEMORY
     for reason in line.reasons:
         if isinstance(reason, Better):
             behind = [index for index in line.compared if index != reason.run]
@@ -112,7 +125,10 @@ def _difference(comparison: Comparison, line: ComparedLine) -> str:
             first, others = (_named(comparison, runs, line.compared) for runs in (reason.runs, reason.behind))
             if len(first) == 1:
                 return f"{first[0]} {better} than {in_words(others)}"
-            return f"{in_words(first)} {tied}; {in_words(others)} {'is' if len(others) == 1 else 'are'} {worse}"
+            verb = "is" if len(others) == 1 else "are"
+            if reason.is_undecided:
+                return f"{in_words(others)} {verb} {worse}{where}; undecided between {in_words(first)}"
+            return f"{in_words(first)} {tied}; {in_words(others)} {verb} {worse}"
     return ""
 
 

@@ -41,25 +41,15 @@ from ggbench.models.reference import ModelRef
 from ggbench.models.targets import Target, resolve_headers
 from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
+from ggbench.sizing.budget import with_main_memory
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, KvCacheTypes, PlanRow
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, KvCacheTypes, PlanRow
 from ggbench.sizing.what_helps import with_programs
-from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import sanitize
-from ggbench.units import GIB
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Cache types to try for both K and V of each quant."""
-_ASSUMED_RAM = DeviceMemory(
-    HOST_DEVICE,
-    "",
-    32 * GIB,
-    4 * GIB,
-    "main memory",
-    bandwidth=Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels; --ram 64GiB@60GB/s names yours"),
-)
-"""Main memory beside a described GPU of which nothing is said."""
 _LARGER_UBATCHES = (2048, 1024)
 _SAME_MEMORY = 0.9
 """Share of the memory planned for that a search for the largest context must have had to be shown as this machine's."""
@@ -88,14 +78,6 @@ def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig, *, on_gpu: b
             replace(each, flash_attn="off") for each in usable if UNQUANTIZED.issuperset((each.type_k, each.type_v))
         ]
     return tuple(usable)
-
-
-def _with_main_memory(budget: Budget) -> Budget:
-    """Return the budget with the size and the bandwidth of main memory beside GPUs assumed if they are unknown."""
-    if not budget.on_gpu or any(device.server or device.is_shared for device in budget.devices):
-        return budget
-    host = budget.host or _ASSUMED_RAM
-    return replace(budget, host=replace(host, bandwidth=host.bandwidth or _ASSUMED_RAM.bandwidth))
 
 
 def variant_of(candidate: Candidate, models: Sequence[PickedModel]) -> Target | None:
@@ -151,7 +133,7 @@ def _with_larger_batch(
     """
     own = None if found.recommended is None else found.recommended.candidate
     variant = None if own is None else variant_of(own, models)
-    if own is None or variant is None or not (own.setup.n_cpu_moe or own.setup.cpu_moe):
+    if own is None or variant is None or not own.keeps_experts:
         return found
     n_slots, workload = request.needs.n_slots, request.needs.workload
     n_read = workload.depth_in(own.n_ctx // n_slots) + workload.n_prompt
@@ -289,7 +271,7 @@ def decide(
     come from the store, if there is one.
     """
     assumed = request.budget.on_gpu and request.budget.host is None
-    request = replace(request, budget=_with_main_memory(request.budget))
+    request = replace(request, budget=with_main_memory(request.budget))
     finder, found = _Finder(request, allocator, store), list[Candidate]()
     for model in models:
         of_model, losses = list[Candidate](), finder.losses_of(model)

@@ -48,7 +48,8 @@ RULES = (
     " the original, or else the least loss, unless something with little loss is over 1.2 times as fast; if nothing is"
     " comfortable, the fastest. With weights in main memory anyway, it takes a quantized cache that makes the fastest"
     " over 1.2 times as fast. An unknown speed ranks after a known one that is comfortable.",
-    "--prefer quality: the lowest loss (most bits per weight if unknown), then the fastest of those not clearly worse."
+    "--prefer quality: the lowest loss (without a cache of unknown loss if possible; most bits per weight if no loss is"
+    " known), then the fastest of those not clearly worse."
     " speed: what balanced would take of the fastest with little loss and those not clearly slower: up to 5 % by"
     " estimates of one kind, by overlapping intervals if measured. context: the longest.",
     f"Comfortable: an answer at reading speed, {format_number(READING_TOK_S)} tok/s (agent: 20), its prompt read"

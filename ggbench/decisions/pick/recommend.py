@@ -1,8 +1,8 @@
 """Choose the quant, the KV cache and the placement to run by `RULES`.
 
-Alternatives are also from the front and miss no need. Dense, mixture: the best of the other kind. Better: clearly lower
-loss. Faster: the fastest with little loss. More context: the lowest loss among those with at least 1.5 times the
-context.
+Alternatives are also from the front and miss no need. All on GPU: the best without a part in main memory, if the pick
+keeps experts there. Dense, mixture: the best of the other kind. Better: clearly lower loss. Faster: the fastest with
+little loss. More context: the lowest loss among those with at least 1.5 times the context.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Prefer
         return _balanced(candidates, needs)
     least = min(loss_class(each, needs) for each in candidates)
     pool = [each for each in candidates if loss_class(each, needs) == least]
-    if least == 1:
+    if not any(each.loss is not None for each in pool):  # no cache's loss is known
         bits = max(map(cache_bits, pool))
         pool = [each for each in pool if cache_bits(each) == bits]
     if prefer == "context":
@@ -199,6 +199,7 @@ def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Prefer
         best, _ = _balanced([each for each in pool if not clearly_slower(each, fastest)], needs)
         return best, "speed" if best is fastest else "balance among the fastest"
     known = [each for each in pool if each.least_loss is not None and each.weights_loss is not None]
+    known = [each for each in known if each.loss is not None] or known  # a part of a loss is not comparable
     if not known:
         return min(pool, key=lambda each: (-(each.row.bpw or 0.0), *last_order(each))), "bits"
     best = min(known, key=lambda each: (loss_order(each), *last_order(each)))
@@ -210,6 +211,11 @@ def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -
     """Return at most one candidate per label, none twice."""
     own = recommended.candidate
     is_lossy = concessions(own, needs).noticed
+    whole = [
+        each
+        for each in pool
+        if own.keeps_experts and not each.candidate.is_split and each.candidate.model_key == own.model_key
+    ]
     acceptable = [each for each in pool if is_lossy or not concessions(each.candidate, needs).noticed]
     if needs.prefer == "balanced":
         pool = acceptable
@@ -221,6 +227,7 @@ def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -
         if each.candidate.is_mixture is not own.is_mixture and is_comfortable(each.candidate, needs) is not False
     ]
     wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
+        ("all on GPU", whole, needs.prefer),
         ("dense" if own.is_mixture else "mixture", other_kind, needs.prefer),
         ("better", [each for each in same_model if _is_better(each.candidate, own)], balanced or "quality"),
         ("faster", [each for each in acceptable if _is_faster(each.candidate, own)], "speed"),

@@ -20,7 +20,7 @@ from ggbench.stats.speed_estimate import SpeedBasis
 
 LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]
-Label = Literal["dense", "mixture", "better", "faster", "more context", "may meet"]
+Label = Literal["all on GPU", "dense", "mixture", "better", "faster", "more context", "may meet"]
 
 
 class PublishedLoss(msgspec.Struct, frozen=True):
@@ -58,11 +58,19 @@ class TurnSpeed(msgspec.Struct, frozen=True):
     source: str
     is_steady: bool = True
     """Whether the machine was steady during the measurements that it comes from."""
+    rows: tuple[str, ...] = ()
+    """Names of the published rows that it leans on, for `ggbench published --behind`."""
 
     @property
     def is_bound(self) -> bool:
         """Whether it can only prove that a need is missed; unless it is steady, not even that."""
         return self.basis == "bound"
+
+
+def placement_options(setup: LlamaConfig) -> tuple[str, ...]:
+    """Return llama.cpp's options that keep a part of the model in main memory: `-ncmoe 24`, `-ngl 30`."""
+    found = {"-ncmoe": setup.n_cpu_moe or None, "-ngl": setup.n_gpu_layers if setup.n_gpu_layers >= 0 else None}
+    return tuple(f"{option} {value}" for option, value in found.items() if value is not None)
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -146,18 +154,18 @@ class Candidate(msgspec.Struct, frozen=True):
     @property
     def options(self) -> tuple[str, ...]:
         """llama.cpp's options of its placement and of flash attention that differ from the defaults."""
-        setup = self.setup
-        found = {
-            "-ncmoe": setup.n_cpu_moe or None,
-            "-ngl": setup.n_gpu_layers if setup.n_gpu_layers >= 0 else None,
-            "-fa": setup.flash_attn if setup.flash_attn != "auto" else None,
-        }
-        return tuple(f"{option} {value}" for option, value in found.items() if value is not None)
+        flash_attn = self.setup.flash_attn
+        return (*placement_options(self.setup), *([f"-fa {flash_attn}"] if flash_attn != "auto" else []))
 
     @property
     def is_split(self) -> bool:
         """Whether some of it is in main memory although a GPU is used."""
         return self.host_bytes is not None
+
+    @property
+    def keeps_experts(self) -> bool:
+        """Whether experts stay in main memory although a GPU is used."""
+        return self.is_split and bool(self.setup.n_cpu_moe or self.setup.cpu_moe)
 
     @property
     def is_cache_quantized(self) -> bool:

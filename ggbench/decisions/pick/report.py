@@ -32,6 +32,7 @@ from ggbench.show.names import model_names
 from ggbench.show.plan import longest_text, training_legend
 from ggbench.show.plan_facts import draft_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
+from ggbench.show.text import rows_behind_text
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
@@ -218,6 +219,8 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
     lines += training_legend([each.row for each in candidates], list(map(_longest, candidates)))
     if any(each.probed_by is not None for each in candidates):
         lines.append("†: found by real allocations")
+    if behind := rows_behind_text(name for each in candidates if each.speed is not None for name in each.speed.rows):
+        lines.append(behind)
     return "\n".join([*lines, "rules: ggbench pick --help"])
 
 

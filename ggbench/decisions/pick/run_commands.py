@@ -35,11 +35,12 @@ def run_commands(
     n_ctx_train: int | None = None,
     projector: Projector | None = None,
     draft: FileToRun | None = None,
+    larger: LlamaConfig | None = None,
 ) -> RunCommands:
     """Return the commands that load a file as `setup` does.
 
     If `on_gpu` (planned for a GPU), they ask for all layers explicitly. The llama-cli command gets the context of one
-    slot; Ollama drafts with nothing.
+    slot; Ollama drafts with nothing. `larger` is the setup with a larger physical batch.
     """
     model = _model_words(file, projector)
     drafting = [] if draft is None else _draft_words(draft)
@@ -47,8 +48,12 @@ def run_commands(
     obstacles = _ollama_obstacles(file, setup, projector, drafts=bool(drafting) or setup.mtp)
     modelfile = "" if obstacles else _modelfile(file, alone, on_gpu=on_gpu)
     name = _ollama_name(file)
+
+    def server(setup: LlamaConfig) -> str:
+        return _line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting)])
+
     return RunCommands(
-        llama_server=_line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting)]),
+        llama_server=server(setup),
         llama_cli=_line(["llama-cli", *model, *load_flags(alone, on_gpu=on_gpu), *draft_flags(alone, drafting)]),
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
         modelfile=modelfile,
@@ -56,12 +61,16 @@ def run_commands(
         if modelfile
         else (),
         notes=tuple(_notes(file, setup, n_ctx_train, obstacles, on_gpu=on_gpu)),
+        faster_prompts="" if larger is None else server(larger),
     )
 
 
 def commands_lines(commands: RunCommands) -> list[str]:
     """Return the lines to run: the download, llama-server, llama-cli, then those for Ollama."""
-    lines = [line for line in (commands.pull, commands.llama_server, commands.llama_cli) if line]
+    servers = [commands.llama_server]
+    if commands.faster_prompts:
+        servers += ['# or, to read prompts faster (see "prompts" above):', commands.faster_prompts]
+    lines = [line for line in (commands.pull, *servers, commands.llama_cli) if line]
     return [*lines, *(["", *modelfile_lines(commands)] if commands.modelfile else [])]
 
 
@@ -163,6 +172,8 @@ def _notes(
         if file.lacking_repo:
             unknown = f"{file.quant} is not known to be published in {file.lacking_repo}"
         notes.append(f"{unknown}: replace {_PLACEHOLDER} with the path of yours.")
+    if file.repo and not file.is_known:
+        notes.append(f"Not checked: whether {file.repo} has {file.quant}; ggbench pull asks the Hub.")
     n_ctx_slot = None if setup.n_ctx is None else setup.n_ctx // setup.n_seq_max
     if n_ctx_slot and n_ctx_train and n_ctx_slot > n_ctx_train:
         notes.append(
@@ -208,3 +219,5 @@ class RunCommands(msgspec.Struct, frozen=True):
     """
     notes: tuple[str, ...] = ()
     """Settings that the commands cannot express, one sentence each."""
+    faster_prompts: str = ""
+    """llama-server with a larger physical batch, for experts in main memory; empty if none fits or none is faster."""

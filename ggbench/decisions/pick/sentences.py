@@ -10,9 +10,10 @@ from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text
 from ggbench.engines.endings import Outcome
 from ggbench.models.catalog import load_catalog
 from ggbench.show import UNKNOWN
+from ggbench.show.names import model_name
 from ggbench.show.text import slots_text
 from ggbench.text import in_words, sanitize
-from ggbench.units import format_bytes, format_count, format_number
+from ggbench.units import MIB, format_bytes, format_count, format_number
 
 _BEST_IN: Mapping[BestIn, str] = {
     "balance": "is the fastest that nobody could tell from the original",
@@ -28,6 +29,8 @@ _BEST_IN: Mapping[BestIn, str] = {
     "dense": "is dense: it uses all its parameters for each token, unlike the mixture of about the same size",
     "faster of dense and mixture": "is the faster of a dense model and a mixture of about the same size",
 }
+_LITTLE_BYTES = 300 * MIB
+"""A browser's tabs and a desktop's windows take as much of a GPU."""
 
 
 def headline(pick: Pick) -> str:
@@ -36,7 +39,7 @@ def headline(pick: Pick) -> str:
         return _nothing(pick)
     candidate = pick.recommended.candidate
     cache = "/".join(dict.fromkeys(candidate.cache))
-    model = f" of {candidate.row.model}" if pick.n_models > 1 else ""
+    model = f" of {model_name(candidate.row.subject)}" if pick.n_models > 1 else ""
     article = "an" if cache.startswith("f") else "a"
     name, turn = " ".join([candidate.quant, *candidate.options]), turn_text(candidate)
     seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
@@ -84,6 +87,8 @@ def reason(pick: Pick) -> tuple[str, ...]:
             sentences.append("Its size is assumed.")
         if own.row.draft_bytes:
             sentences.append(f"Without drafting, {format_bytes(own.row.draft_bytes)} more of the GPU would be free.")
+        sentences += _none_whole(pick, own)
+    sentences += _little_left(own)
     if figures := _not_known(own, has_speed_sentence=pick.needs.prefer == "balanced"):
         sentences.append(f"Not known: {'; '.join(figures)}.")
     if chosen.unknown:
@@ -199,6 +204,25 @@ def _in_main_memory(candidate: Candidate) -> str:
         return f"The experts of {setup.n_cpu_moe} layers stay in main memory, which takes {n_bytes} of it."
     on_gpu = candidate.row.n_gpu_layers
     return f"{format_count(on_gpu)} layers are on the GPU; the rest takes {n_bytes} of main memory."
+
+
+def _none_whole(pick: Pick, own: Candidate) -> Iterator[str]:
+    """Yield what the nearest quant lacks to fit whole, if the pick keeps experts in main memory and none fits."""
+    of_model = (each.candidate for each in pick.checked if each.candidate.model_key == own.model_key)
+    whole = [each for each in of_model if not each.is_split and each.row.left_bytes is not None]
+    if own.keeps_experts and whole and not any(each.row.fits for each in whole):
+        nearest = max(whole, key=lambda each: each.row.left_bytes or 0)
+        lacks = format_bytes(-(nearest.row.left_bytes or 0))
+        yield f"No quant fits whole on the GPU: the nearest, {_named(pick, nearest)}, lacks {lacks}."
+
+
+def _little_left(candidate: Candidate) -> Iterator[str]:
+    """Yield how little is left, and what may take it."""
+    left_bytes = candidate.row.left_bytes
+    if left_bytes is not None and 0 <= left_bytes < _LITTLE_BYTES:
+        what = "a desktop or a browser on the GPU" if candidate.row.n_gpu_layers else "a browser"
+        only = f"Only {format_bytes(left_bytes)} stay free beside the reserve"
+        yield f"{only}, and {what} may take more: a larger --reserve leaves room."
 
 
 _INSTEADS = {"smaller model": "a smaller model, ", "mixture of experts": "a mixture of experts, ", "GPU": "on an "}

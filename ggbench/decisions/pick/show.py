@@ -31,17 +31,19 @@ from ggbench.show.run_documents import ENDS, ends, expected
 from ggbench.sizing.plan_record import Budget, PlanRow
 
 
-def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
-    """Return the commands that run a candidate as planned; None without a file."""
+def commands_of(candidate: Candidate, budget: Budget, larger: LargerBatch | None = None) -> RunCommands | None:
+    """Return the commands that run a candidate as planned, and with a larger batch; None without a file."""
     if candidate.to_run is None:
         return None
+    setup = replace(candidate.setup, n_ctx=candidate.n_ctx, type_k=candidate.cache[0], type_v=candidate.cache[1])
     return run_commands(
         candidate.to_run,
-        replace(candidate.setup, n_ctx=candidate.n_ctx, type_k=candidate.cache[0], type_v=candidate.cache[1]),
+        setup,
         on_gpu=budget.on_gpu,
         n_ctx_train=candidate.row.n_ctx_train,
         projector=budget.projector,
         draft=budget.draft,
+        larger=None if larger is None else replace(setup, n_batch=larger.n_batch, n_ubatch=larger.n_ubatch),
     )
 
 
@@ -96,7 +98,12 @@ _CANDIDATE = Shape(
         "By a disturbed run, which decides nothing.",
         lambda candidate: candidate.disturbed and candidate.disturbed.tok_s,
     ),
-    of(TurnSpeed, "speed_basis=basis speed_source=source", lambda candidate: candidate.speed, maybe=True),
+    of(
+        TurnSpeed,
+        "speed_basis=basis speed_source=source speed_rows=rows",
+        lambda candidate: candidate.speed,
+        maybe=True,
+    ),
     field("quality", _QUALITY, get=lambda candidate: candidate),
     _row("outcome problem=reason? notes"),
 )

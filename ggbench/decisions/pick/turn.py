@@ -31,6 +31,7 @@ def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpee
         basis=known.basis,
         source=known.source,
         is_steady=known.is_steady,
+        rows=known.rows,
     )
 
 

@@ -9,7 +9,7 @@ from ggbench.decisions.pick.record import (
 )
 from ggbench.show import UNKNOWN
 from ggbench.show.glossary import UNSTEADY
-from ggbench.show.names import kv_name
+from ggbench.show.names import kv_name, model_name
 from ggbench.show.text import expected_text
 from ggbench.text import sanitize
 from ggbench.units import format_count, format_number
@@ -18,7 +18,7 @@ from ggbench.units import format_count, format_number
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
     """Return e.g. `q6_k, KV q8_0` or `q4_k_m -ncmoe 24`. Printable."""
     name = kv_name(" ".join([candidate.quant, *candidate.options]), *candidate.cache)
-    return sanitize(f"{candidate.row.model} {name}" if with_model else name)
+    return f"{model_name(candidate.row.subject)} {sanitize(name)}" if with_model else sanitize(name)
 
 
 def loss_text(candidate: Candidate) -> str:

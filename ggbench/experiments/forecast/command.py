@@ -70,6 +70,7 @@ def _show_known(targets: Sequence[Target], asked: MeasureRequest, machine: str |
     from ggbench.experiments.forecast.measure import EXPERIMENT
     from ggbench.experiments.forecast.step_forecast import known_forecasts
     from ggbench.runs.store.database import Store
+    from ggbench.show.names import quant_name
     from ggbench.sizing.budget import machine_budget
 
     setup, option = asked.setup, "--no-measure"
@@ -84,4 +85,4 @@ def _show_known(targets: Sequence[Target], asked: MeasureRequest, machine: str |
     show_runs(EXPERIMENT.kind, runs, asked.output, documents, model=asked.model.text, is_sweep=len(runs) > 1)
     for run in runs:
         if run.reason:
-            asked.output.notice(f"{run.subject.model} {run.subject.quant}: {run.reason}")
+            asked.output.notice(f"{quant_name(run.subject)}: {run.reason}")

@@ -40,6 +40,7 @@ from ggbench.machine.readings import name_processes
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file
+from ggbench.show.names import quant_name
 from ggbench.sizing.longest_context import Bracket
 from ggbench.sizing.placement import context_overhead, decode_overhead
 from ggbench.sizing.projectors import Projector, read_projector
@@ -321,9 +322,7 @@ class _Search:
 
     @property
     def _name(self) -> str:
-        target = self._session.target
-        path = target.path
-        return f"{path.name if path is not None and str(path) == target.model else target.model} {target.quant}"
+        return quant_name(self._session.target.subject)
 
 
 _LONG_S = 10.0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import click
+from msgspec.structs import replace
 
+from ggbench.commands.comparing import compare_engines, engines_limit_option, refuse_limit_of_one
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import MeasureRequest, measuring_options, settings_options
 from ggbench.experiments.prefill.record import PrefillSettings
@@ -17,19 +19,29 @@ from ggbench.show.glossary import PREFILL
     ggbench prefill ~/models/model-q4_k_m.gguf
     ggbench prefill qwen2.5-7b q4_k_m --lengths 1,25,128,512,2k
     ggbench prefill http://127.0.0.1:8080 --lengths 512,4k
+    ggbench prefill model.gguf --engine llama --engine llama-server=/opt/bin/llama-server
     """,
 )
 @settings_options(PrefillSettings)
+@engines_limit_option
 @measuring_options(servers=True, own_models=True)
-def command(settings: PrefillSettings, asked: MeasureRequest) -> None:
+def command(settings: PrefillSettings, fail_if_slower: float | None, asked: MeasureRequest) -> None:
     """Time prompts of several lengths, each from an empty cache after one untimed pass, and show the medians.
 
     The result is the time to the first token, without sampling.
+
+    Several --engine measure in turns, each length once in each of --repeat turns, at least 4, and end in the verdict of
+    ggbench compare over the ratios within each turn, for each length; with --json in its document.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
+    from ggbench.decisions.compare.estimates import FEWEST_TURNS
     from ggbench.experiments.prefill.measure import EXPERIMENT
 
+    refuse_limit_of_one(asked, fail_if_slower)
+    if len(asked.engines) > 1:
+        n_turns = max(settings.repeat, FEWEST_TURNS)
+        compare_engines(EXPERIMENT, replace(settings, repeat=1), n_turns, asked, fail_if_slower)
     measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
     show_measured(measured)
     measured.leave()

@@ -33,6 +33,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.paths import logits_dir
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
+from ggbench.show.names import quant_name
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
@@ -200,7 +201,7 @@ def _kept_logits(
         path.parent.mkdir(parents=True, exist_ok=True)
     _remove_unused(path.parent)
     new = _NewFileRows(path, scoring, stack)
-    name = f"{scored.subject.model} {scored.subject.quant}"
+    name = quant_name(scored.subject)
     yield PointMeasured(
         f"the model and its base do not fit into memory together: {name} is scored first, into a file of "
         f"{format_bytes(new.file.n_bytes)} in ggbench's cache",
@@ -369,7 +370,7 @@ def _checked_file(path: Path, scoring: Scoring) -> LogitsFile:
 def _require_same_tokens(engine: Engine, scoring: Scoring, base: ScoredBase) -> None:
     """Raise UsageError for a base with another tokenizer."""
     if only(Tokenized, *follow(engine.run(Tokenize(scoring.text)))) != scoring.tokenized:
-        name = f"{base.subject.model} {base.subject.quant}"
+        name = quant_name(base.subject)
         raise UsageError(
             f"{name} tokenizes the text differently, so it cannot be the base of this model",
             "--base needs a quant of the same model",

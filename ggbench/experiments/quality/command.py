@@ -54,7 +54,8 @@ def command(
     (or --base). Below the table, adjacent quants are compared chunk by chunk with 95 % intervals. Repeat the command to
     resume a stopped run.
 
-    Results for different texts, n_ctx or tokenizers are not comparable; a run stores its text's SHA-256. A twin has no
+    Among files of several models, each is compared with the largest of its own. Results for different texts, n_ctx or
+    tokenizers are not comparable; a run stores its text's SHA-256. A twin has no
     quality. A failed quant (e.g. NaN logits) is shown with the reason. --base-logits and --save-base-logits read and
     write the files of llama-perplexity's --kl-divergence-base. --against published shows the nearest llama.cpp and Qwen
     rows and what differs. Compare ln PPL ratio and KL divergence, which are relative to a base; perplexities are rarely
@@ -63,8 +64,10 @@ def command(
     from ggbench.commands.load_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
-    from ggbench.experiments.quality.measure import EXPERIMENT, find_base, quality_jobs
+    from ggbench.experiments.quality.measure import EXPERIMENT, find_bases, quality_jobs
     from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
+    from ggbench.show.names import quant_name
+    from ggbench.text import in_words
 
     if base_logits and (base or save_base_logits):
         raise UsageError("--base-logits is already the base", "omit --base and --save-base-logits")
@@ -93,8 +96,11 @@ def command(
         raise UsageError("--save-base-logits takes exactly one quant", "give one QUANT")
     targets = [job.target for job in jobs]
     wanted = NO_BASE if base_logits or save_base_logits else base
-    found = find_base(asked.model, wanted, targets, asked.hub.access())
-    jobs = quality_jobs(targets, asked.setup, settings, found, kv_types, is_base_named=base is not None)
+    bases = find_bases(asked.model, wanted, targets, asked.hub.access())
+    names = dict.fromkeys(quant_name(each.target.subject) for each in bases if each is not None)
+    if len(names) > 1:
+        asked.output.notice(f"each quant is compared with its model's largest file: {in_words(list(names))}")
+    jobs = quality_jobs(targets, asked.setup, settings, bases, kv_types, is_base_named=base is not None)
     measured = measure(with_tuned(jobs, asked, keeps_cache=True), asked)
     show_measured(measured, against=against)
     measured.leave()

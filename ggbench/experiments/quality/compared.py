@@ -29,7 +29,7 @@ from ggbench.show.against import FigureColumn, against_table, published_model
 from ggbench.show.columns import Column, column, estimate_columns, reader
 from ggbench.show.figures import ChartPoint, PointChart
 from ggbench.show.metric import Metric, Property, metric_of, vary
-from ggbench.show.names import kv_name, model_name
+from ggbench.show.names import kv_name, model_name, model_names, quant_name, row_labels
 from ggbench.show.published import NEAR
 from ggbench.show.tables import spaced
 from ggbench.show.text import estimate_text, tok_s_text
@@ -229,6 +229,12 @@ def row_name(run: Run) -> str:
     return kv_name(run.subject.quant, *(run.head.setup.cache_types or ()))
 
 
+def row_names(runs: Sequence[Run]) -> list[str]:
+    """Return the names of rows, like `row_name`, each with its model if there are several."""
+    labels = row_labels([run.subject for run in runs])
+    return [kv_name(label, *(run.head.setup.cache_types or ())) for label, run in zip(labels, runs, strict=True)]
+
+
 _NEAREST = 3
 _COMPARES = (
     "Perplexities of different texts, n_ctx or tokenizers are not comparable. ln PPL ratio, here computed from the "
@@ -332,20 +338,22 @@ def verdicts(runs: Sequence[Run]) -> list[str]:
 
     Bases without a row of their own are included. Only scores over the same tokens are compared.
     """
-    rows = {(run.subject.model, row_name(run)) for run in runs}
+    rows = {(_model_key(run.subject), row_name(run)) for run in runs}
+    is_one = len(set(model_names([run.subject for run in runs]))) == 1
     scored = []
-    for run in runs:
+    for run, row in zip(runs, row_names(runs), strict=True):
         result = result_of(run)
         if result is None or result.scored is None or not result.chunk_nll:
             continue
         chunks = result.scored.tokens_sha256, result.n_ctx
-        scored.append((chunks, row_name(run), result.chunk_nll))
+        scored.append((chunks, row, result.chunk_nll))
         if result.base is not None and result.base_chunk_nll:
-            base = kv_name(result.base.subject.quant, result.base.type_k, result.base.type_v)
-            if (result.base.subject.model, base) not in rows:
-                scored.append((chunks, f"{base} (base)", result.base_chunk_nll))
+            of, types = result.base.subject, (result.base.type_k, result.base.type_v)
+            if (_model_key(of), kv_name(of.quant, *types)) not in rows:
+                name = kv_name(of.quant if is_one else quant_name(of), *types)
+                scored.append((chunks, f"{name} (base)", result.base_chunk_nll))
     lines = []
-    by_ppl = sorted(dict.fromkeys(scored), key=lambda each: statistics.fmean(each[2]))
+    by_ppl = sorted(dict.fromkeys(scored), key=lambda each: (each[0], statistics.fmean(each[2])))
     for (chunks, better, better_nll), (other_chunks, worse, worse_nll) in pairwise(by_ppl):
         difference = paired_difference(worse_nll, better_nll) if chunks == other_chunks else None
         if difference is not None:

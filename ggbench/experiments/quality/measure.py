@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import (
     N_CTX,
     NO_BASE,
@@ -19,10 +20,13 @@ from ggbench.experiments.quality.record import (
     ScoredBase,
     ScoredText,
 )
+from ggbench.gguf_file.quants import name_without_quant
 from ggbench.models.reference import ModelRef, parse_model
 from ggbench.models.targets import Target, resolve, resolve_one
 from ggbench.runs.experiment import Base, Conclusion, Experiment, Job, MeasuredLoss
 from ggbench.runs.recording import Recording
+from ggbench.text import sanitize
+from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.engines.contract import EngineConfig
@@ -94,8 +98,8 @@ class QualityExperiment(Experiment):
         source, _ = find_text(text_file, hub)
         settings = QualitySettings(source, request.n_ctx, request.n_chunks, request.within_s, n_seqs)
         super().jobs(settings, ref, targets, config, hub)
-        base, cache = find_base(ref, request.base, targets, hub), (config.type_k, config.type_v)
-        return quality_jobs(targets, config, settings, base, [cache], is_base_named=request.base is not None)
+        bases, cache = find_bases(ref, request.base, targets, hub), (config.type_k, config.type_v)
+        return quality_jobs(targets, config, settings, bases, [cache], is_base_named=request.base is not None)
 
     def loss_of(self, run: Run) -> MeasuredLoss | None:
         found, types = run.result, run.head.setup.cache_types
@@ -129,18 +133,22 @@ class QualityExperiment(Experiment):
 EXPERIMENT = QualityExperiment()
 
 
-def find_base(ref: ModelRef, quant: str | None, targets: Sequence[Target], hub: HubAccess) -> Base | None:
-    """Return the named quant or file, or the model's largest file on this disk if none is named.
+def find_bases(ref: ModelRef, quant: str | None, targets: Sequence[Target], hub: HubAccess) -> list[Base | None]:
+    """Return the base of each target: the named quant or file, or if none is named, its model's largest file on this
+    disk.
 
-    None without such a file, or if the name is `none`.
+    None without such a file, or if the name is `none`. Raises UsageError for a named base of another model.
     """
     if quant == NO_BASE:
-        return None
+        return [None] * len(targets)
     if quant is not None:
-        named = parse_model(quant) if Path(quant).is_file() else ref.of_quants(quant)
-        return Base(resolve_one(named, hub=hub))
+        base = resolve_one(parse_model(quant) if Path(quant).is_file() else ref.of_quants(quant), hub=hub)
+        for target in targets:
+            _require_same_model(base, target)
+        return [Base(base)] * len(targets)
     others = resolve(ref.of_quants(), hub=hub) if ref.quants else ()
-    return largest_here([*targets, *(each for each in others if each.provenance != "twin")])
+    found = [*targets, *(each for each in others if each.provenance != "twin")]
+    return [largest_here([each for each in found if _model_key(each) == _model_key(target)]) for target in targets]
 
 
 def largest_here(targets: Iterable[Target]) -> Base | None:
@@ -148,22 +156,49 @@ def largest_here(targets: Iterable[Target]) -> Base | None:
     return Base(max(here, key=lambda target: target.file_bytes or 0)) if here else None
 
 
+def _model_key(target: Target) -> object:
+    """Return a key that is equal for files of one model; a repo is one model."""
+    file = target.file
+    if file is None:
+        return "" if target.published is not None else target.path
+    name = file.metadata.get("general.name") or name_without_quant(target.path.name if target.path else file.name)
+    return file.architecture, file.n_layer, file.n_embd, file.n_vocab, str(name)
+
+
+def _require_same_model(base: Target, target: Target) -> None:
+    """Raise UsageError if the headers, as far as they were read, are of different architectures or vocabularies."""
+    from ggbench.show.names import quant_name
+
+    if base.file is None or target.file is None:
+        return
+    own, its, reason = target.file, base.file, ""
+    if own.architecture != its.architecture:
+        reason = f"its architecture is {sanitize(its.architecture)}, not {sanitize(own.architecture)}"
+    elif own.n_vocab != its.n_vocab:
+        reason = f"its vocabulary has {format_count(its.n_vocab)} tokens, not {format_count(own.n_vocab)}"
+    if reason:
+        raise UsageError(
+            f"{quant_name(base.subject)} cannot be the base of {quant_name(target.subject)}: {reason}",
+            "--base needs a quant of the same model; without it, each model's largest file here is its base",
+        )
+
+
 def quality_jobs(
     targets: Sequence[Target],
     setup: LlamaConfig,
     settings: QualitySettings,
-    base: Base | None,
+    bases: Sequence[Base | None],
     kv_types: Sequence[tuple[str, str]],
     *,
     is_base_named: bool = True,
 ) -> list[Job]:
     """Return a job for each quant and pair of KV cache types.
 
-    The base is a job only if there is no other, as the others include its results. Unless a base was given, a quantized
-    cache is compared with the f16 cache of the same quant, to separate its loss from the quant's.
+    A base is a job only if no other is compared with it, as those include its results. Unless a base was given, a
+    quantized cache is compared with the f16 cache of the same quant, to separate its loss from the quant's.
     """
     rows = []
-    for target in targets:
+    for target, base in zip(targets, bases, strict=True):
         for type_k, type_v in kv_types:
             own = base
             if base is not None and not is_base_named and (type_k, type_v) != (base.type_k, base.type_v):
@@ -171,5 +206,5 @@ def quality_jobs(
             is_base = own is not None and (target, type_k, type_v) == (own.target, own.type_k, own.type_v)
             row = replace(setup, type_k=type_k, type_v=type_v)
             rows.append(Job(EXPERIMENT, target, row, settings, None if is_base else own))
-    compared = [row for row in rows if row.base is not None]
-    return compared or rows
+    used = [row.base.target for row in rows if row.base is not None]
+    return [row for row in rows if row.base is not None or row.target not in used]

@@ -282,7 +282,7 @@ class QualityPresenter(Presenter):
         )
         return fitted_table(
             [
-                names("quant", map(compared.row_name, runs)),
+                names("quant", compared.row_names(runs)),
                 right("BPW", (format_number(run.subject.bpw) for run in runs), "bits", 2),
                 right("KV/token", (format_bytes(run.subject.kv_bytes_per_token) for run in runs), priority=4),
                 figures("PPL", "ppl", estimate_text, "", ESSENTIAL),

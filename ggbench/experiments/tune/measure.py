@@ -196,11 +196,12 @@ def find_tuned(store: Store, target: Target) -> FoundSetup | None:
     with contextlib.suppress(GgbenchError):
         header = target.header().header_sha256
     here, gpus = ThisMachine.describe(), gpus_of(gpu_backends())
+    is_local = target.path is not None and target.source is None and target.published is None
     stale: FoundSetup | None = None
     for stored in store.runs_of_kind("tune"):
         subject = stored.subject
         is_same = (header and subject.header_sha256 == header) or (path and subject.file == path)
-        is_named_so = (subject.model, subject.quant) == (target.model, target.quant)
+        is_named_so = not is_local and (subject.model, subject.quant) == (target.model, target.quant)
         if stored.state == RUNNING or stored.is_imported or not (is_same or is_named_so):
             continue
         with contextlib.suppress(StoreError):

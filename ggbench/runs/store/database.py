@@ -11,6 +11,7 @@ import contextlib
 import os
 import sqlite3
 import struct
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,6 +48,17 @@ _SEARCHED = " || ' ' || ".join(
     ("id", "model", "quant", "source", "kind", "replace(state, '_', ' ')", "replace(started_at, 'T', ' ')")
 )
 """What `run_states` searches, all in the index `runs_by_model`."""
+_CHUNKS = (
+    "SELECT first_position, at_ns, substr(step_ns, 1, length(step_ns) / 8 * 8),"
+    " coalesce(CASE typeof(sampler_ns) WHEN 'blob' THEN substr(sampler_ns, 1, length(sampler_ns) / 8 * 8) END, x'')"
+    " FROM samples WHERE run_id = ? AND series = (SELECT series FROM samples WHERE rowid = ?)"
+    " AND typeof(first_position) = 'integer' AND typeof(at_ns) = 'integer' AND typeof(step_ns) = 'blob'"
+    " AND length(step_ns) >= 8 ORDER BY first_position"
+)
+"""Whole integers of 8 bytes, which damage may have cut."""
+_INT64_BYTES = 8
+_MANY = 1000
+"""Number of observations in one piece."""
 
 
 class Store:
@@ -221,6 +233,10 @@ class Store:
         n_runs, n_running, newest = found
         return n_runs, n_running, newest
 
+    def count_of(self, model: str) -> int:
+        """Return the number of runs of a MODEL, in every state, by an index."""
+        return int(self._select("SELECT count(*) FROM runs WHERE model = ?", (storable_text(model),))[0][0])
+
     def runs_elsewhere(self) -> tuple[tuple[StoredRun, int], ...]:
         """Return the runs that other processes of this machine are measuring, each with the pid."""
         records = self._select("SELECT * FROM runs WHERE state = ? ORDER BY id", (RUNNING,))
@@ -248,43 +264,49 @@ class Store:
         """Return raw samples of a run, empty if it has none; warm-up only if requested. Raises UnknownName."""
         import numpy as np
 
-        chunks = [chunk for chunk in self.load_chunks(run_id) if warmup or not chunk.series.startswith(WARMUP)]
-        lengths = [len(chunk.step_ns) for chunk in chunks]
-        starts = np.array([chunk.first_position for chunk in chunks], np.int64) - np.cumsum([0, *lengths])[:-1]
-        untimed = any(not chunk.sampler_ns for chunk in chunks)
-        return StoredSamples(
-            series=np.repeat(np.array([chunk.series for chunk in chunks], np.str_), lengths),
-            position=np.repeat(starts, lengths) + np.arange(sum(lengths)),
-            step_ns=np.fromiter((step for chunk in chunks for step in chunk.step_ns), np.int64),
-            sampler_ns=None
-            if untimed
-            else np.fromiter((step for chunk in chunks for step in chunk.sampler_ns), np.int64),
-        )
+        lengths: dict[str, int] = {}
+        offsets, n_steps, steps, sampled = array("q"), array("q"), bytearray(), bytearray()
+        for name, row_id in self._series(run_id):
+            if warmup or not name.startswith(WARMUP):
+                n_before = len(n_steps)
+                for first_position, _, step_bytes, sampler_bytes in self._chunks(run_id, row_id):
+                    offsets.append(first_position - len(steps) // _INT64_BYTES)
+                    n_steps.append(len(step_bytes) // _INT64_BYTES)
+                    steps += step_bytes
+                    sampled += sampler_bytes
+                if n := sum(n_steps[n_before:]):
+                    lengths[name] = n
+        step_ns, sampler_ns = (np.frombuffer(each, "<i8").astype(np.int64) for each in (steps, sampled))
+        position = np.repeat(np.array(offsets), np.array(n_steps)) + np.arange(len(step_ns))
+        return StoredSamples(lengths, position, step_ns, sampler_ns if len(sampler_ns) == len(step_ns) else None)
 
-    def load_chunks(self, run_id: int) -> tuple[SampleChunk, ...]:
-        """Return the samples of a run as stored, series in order of their start. Raises UnknownName."""
-        self._require(run_id)
-        records = self._select(
-            "SELECT series, first_position, at_ns, step_ns, coalesce(sampler_ns, x'') FROM samples WHERE run_id = ?"
-            " ORDER BY min(rowid) OVER (PARTITION BY series), first_position",
-            (run_id,),
-        )
-        return tuple(
-            SampleChunk(series, first_position, at_ns, _int64s(step_ns), _int64s(sampler_ns))
-            for series, first_position, at_ns, step_ns, sampler_ns in records
-        )
+    def load_chunks(self, run_id: int) -> Iterator[SampleChunk]:
+        """Yield the samples of a run as stored, series in order of their start. Raises UnknownName."""
+        for name, row_id in self._series(run_id):
+            for first_position, at_ns, step_bytes, sampler_bytes in self._chunks(run_id, row_id):
+                yield SampleChunk(name, first_position, at_ns, _int64s(step_bytes), _int64s(sampler_bytes))
 
-    def load_observations(self, run_id: int) -> Iterator[StoredObservation]:
-        """Yield the observations of a run, in order: a month has millions. Raises UnknownName."""
+    def load_observations(self, run_id: int, *, but: str = "") -> Iterator[StoredObservation]:
+        """Yield the observations of a run, in order, without those of the kind `but`. Raises UnknownName."""
         self._require(run_id)
         with as_store_errors(self.path):
             for record in self._connection.execute(
-                "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? ORDER BY number", (run_id,)
+                "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? AND kind <> ? ORDER BY number",
+                (run_id, but),
             ):
                 yield StoredObservation(*record)
 
-    def delete_run(self, run_id: int) -> DeletedRun:
-        """Delete a run with its samples and observations, and return them for `restore_run`.
+    def load_bodies(self, run_id: int, kind: str) -> Iterator[list[bytes]]:
+        """Yield the JSON of a run's observations of one kind, in order, many at a time. Raises UnknownName."""
+        self._require(run_id)
+        sql = "SELECT CAST(body AS BLOB) FROM observations WHERE run_id = ? AND kind = ? ORDER BY number"
+        with as_store_errors(self.path):
+            found = self._connection.execute(sql, (run_id, kind))
+            while records := found.fetchmany(_MANY):
+                yield [record[0] or b"" for record in records]
+
+    def delete_run(self, run_id: int, *, to_restore: bool = True) -> DeletedRun:
+        """Delete a run with its samples and observations, and return them for `restore_run` unless it is final.
 
         Raises UnknownName, and StoreError while it is still running.
         """
@@ -293,7 +315,8 @@ class Store:
             if record["state"] == RUNNING and _is_owned(record):
                 raise StoreError(f"run {run_id} is still running in process {record['owner_pid']}", "stop it first")
             rows: dict[str, list[tuple[object, ...]]] = {"runs": [tuple(record)]}
-            for table in ("samples", "observations"):  # in rowid order, which shows which series started first
+            # in rowid order, which shows which series started first
+            for table in ("samples", "observations") if to_restore else ():
                 found = self._select(f"SELECT * FROM {table} WHERE run_id = ? ORDER BY rowid", (run_id,))
                 rows[table] = [tuple(each) for each in found]
             self._connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
@@ -357,6 +380,17 @@ class Store:
             with writing(self._connection, self.path):
                 self._connection.executemany("UPDATE runs SET state = ? WHERE id = ? AND state = ?", changes)
 
+    def _series(self, run_id: int) -> list[tuple[str, int]]:
+        """Return the name of each series and its first row, in order of their start."""
+        self._require(run_id)
+        sql = "SELECT series, min(rowid) FROM samples WHERE run_id = ? AND typeof(series) = 'text' GROUP BY series"
+        return [(name, row_id) for name, row_id in self._select(f"{sql} ORDER BY 2", (run_id,))]
+
+    def _chunks(self, run_id: int, row_id: int) -> Iterator[sqlite3.Row]:
+        """Yield first position, time and the bytes of both blobs of each undamaged chunk of the series of a row."""
+        with as_store_errors(self.path):
+            yield from self._connection.execute(_CHUNKS, (run_id, row_id))
+
     def _require(self, run_id: int) -> sqlite3.Row:
         holds_id = abs(run_id) <= _LARGEST_ID
         records = self._select("SELECT * FROM runs WHERE id = ?", (run_id,)) if holds_id else []
@@ -408,12 +442,8 @@ def _int64_bytes(values: Sequence[int] | NDArray[np.int64]) -> bytes:
     return np.asarray(values, dtype="<i8").tobytes()
 
 
-def _int64s(blob: object) -> tuple[int, ...]:
-    """Return the numbers of a blob; none if it is damaged."""
-    if not isinstance(blob, bytes):
-        return ()
-    blob = blob[: len(blob) // 8 * 8]
-    return struct.unpack(f"<{len(blob) // 8}q", blob)
+def _int64s(blob: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(blob) // _INT64_BYTES}q", blob)
 
 
 _START_TOLERANCE_S = 1.5

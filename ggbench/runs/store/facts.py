@@ -15,15 +15,16 @@ import msgspec
 from ggbench import __version__
 from ggbench.errors import StoreError
 from ggbench.runs.store.connection import as_store_errors, writing
-from ggbench.runs.store.runs import StoredRun, stored_run_of
+from ggbench.runs.store.runs import StoredRun, storable_text, stored_run_of
 
 _COLUMNS = (
     "run_id INTEGER PRIMARY KEY, machine TEXT, setting TEXT, header TEXT, shape TEXT, has_rates INTEGER, loss TEXT,"
-    " origin TEXT, content TEXT"
+    " origin TEXT, content TEXT, model TEXT"
 )
-_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 4 */)"
+_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 5 */)"
 _INDEXES = (
-    "CREATE INDEX facts_by_setting ON facts (setting)",
+    "CREATE INDEX facts_by_setting ON facts (setting) WHERE machine IS NOT NULL",
+    "CREATE INDEX facts_by_model ON facts (model, setting)",
     "CREATE INDEX facts_by_machine ON facts (machine, setting, has_rates)",
     "CREATE INDEX facts_by_shape ON facts (shape, machine, setting)",
     "CREATE INDEX facts_by_header ON facts (header, machine, setting)",
@@ -49,9 +50,9 @@ class RunFacts(msgspec.Struct, frozen=True):
 
     run_id: int
     machine: str | None = None
-    """Key of the machine of a completed run measured with ggbench; None for others, and likewise the next."""
+    """Key of the machine of a completed run measured with ggbench; None for others."""
     setting: str | None = None
-    """Key that is equal for repeats."""
+    """Key that is equal for repeats; None for a run that did not complete."""
     header: str | None = None
     """SHA-256 of the file's header."""
     shape: str | None = None
@@ -64,6 +65,8 @@ class RunFacts(msgspec.Struct, frozen=True):
     """Kind, start and quant, which a copy of the run has too."""
     content: str | None = None
     """SHA-256 of the content of an imported run."""
+    model: str = ""
+    """MODEL, as it was typed."""
 
 
 class FactsTable:
@@ -129,8 +132,23 @@ class FactsTable:
                 *values, *machines or (), fewest,
             )  # fmt: skip
             settings |= dict.fromkeys(row[0] for row in found)
-        newest = f"SELECT run_id FROM facts WHERE setting = ? ORDER BY run_id DESC LIMIT {NEWEST}"
+        own = "setting = ? AND machine IS NOT NULL"
+        newest = f"SELECT run_id FROM facts WHERE {own} ORDER BY run_id DESC LIMIT {NEWEST}"
         return tuple(tuple(row[0] for row in self._select(newest, setting)) for setting in settings)
+
+    def of_model(self, model: str) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Return the settings of all completed runs of a MODEL, imported ones too, that of the newest run first.
+
+        Each has the number of its runs, and the newest of them, newest first, at most twelve.
+        """
+        model = storable_text(model)
+        counted = self._select(
+            "SELECT setting, count(*) FROM facts WHERE model = ? AND setting IS NOT NULL GROUP BY setting"
+            " ORDER BY max(run_id) DESC",
+            model,
+        )
+        newest = f"SELECT run_id FROM facts WHERE model = ? AND setting = ? ORDER BY run_id DESC LIMIT {NEWEST}"
+        return tuple((count, tuple(row[0] for row in self._select(newest, model, of))) for of, count in counted)
 
     def with_rates(self, machine: str) -> tuple[int, ...]:
         """Return the newest steady run of each setting of a machine from which the rates of reading memory follow."""

@@ -67,23 +67,15 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredSamples(msgspec.Struct, frozen=True):
-    """Raw samples of one run, in the order of their series; four arrays of equal length."""
+    """Raw samples of one run, one series after the other; three arrays of equal length."""
 
-    series: NDArray[np.str_]
-    """Series name of each sample, such as `decode/p25/b1/r0`."""
+    lengths: dict[str, int]
+    """Number of samples of each series, such as `decode/p25/b1/r0`, in order of their start."""
     position: NDArray[np.int64]
     """Tokens in the KV cache including the one being decoded."""
     step_ns: NDArray[np.int64]
     sampler_ns: NDArray[np.int64] | None
     """Time of the sampler; None unless it was timed for every step."""
-
-    @property
-    def repeat(self) -> NDArray[np.int64]:
-        """Series number of each sample, in order of their start."""
-        import numpy as np
-
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(self.series.tolist()))}
-        return np.array([numbers[name] for name in self.series.tolist()], dtype=np.int64)
 
 
 class SampleChunk(msgspec.Struct, frozen=True):

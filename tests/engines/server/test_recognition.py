@@ -108,3 +108,10 @@ def test_a_host_whose_name_begins_like_this_machines_is_reached_by_the_proxy(
     monkeypatch.delenv("no_proxy", raising=False)
     with Client(Address.parse("http://localhost.invalid"), timeout_s=5) as client:
         assert client.get("/v1/models").status
+
+
+def test_a_key_in_the_place_of_its_name_is_refused_and_not_repeated() -> None:
+    """The most likely mistake does not put the key on the screen."""
+    with pytest.raises(UsageError) as raised:
+        Address.parse("http://host", "sk-live-1234")
+    assert "1234" not in raised.value.message + raised.value.hint

@@ -152,3 +152,18 @@ def test_a_fault_while_reading_is_raised_where_the_stream_was_asked_for(
     monkeypatch.setattr("ggbench.engines.server.server._Stream._note_progress", fail)
     with pytest.raises(ZeroDivisionError):
         generate(endpoint)
+
+
+def test_other_servers_are_read_as_they_document_and_were_recorded(serve: Serve) -> None:
+    """Ollama's example ended before what was asked for; LM Studio and TGI publish theirs."""
+    end = ended(generate(serve(Recording("ollama")), n_prompt=26, n_gen=300))
+    assert (end.n_prompt, end.n_gen, end.finish_reason) == (26, 259, "stop")
+    assert (end.prompt_ns, end.decode_ns) == (130079000, 4232710000)
+    assert len(end.request_mismatches) == 1 and "259" in end.request_mismatches[0]
+    end = ended(generate(serve(Recording("lm_studio")), n_prompt=5, n_gen=9))
+    assert (end.n_prompt, end.n_gen, end.prompt_ns, end.decode_ns) == (5, 9, 299_000_000, 156_000_000)
+    items = generate(serve(Recording("tgi")), n_prompt=5, n_gen=4)
+    assert [(item.n_tokens, item.text) for item in tokens(items)] == [
+        (1, " Deep"), (1, " Learning"), (1, " is"), (1, " a"),
+    ]  # fmt: skip
+    assert (ended(items).n_prompt, ended(items).n_gen, ended(items).request_mismatches) == (5, 4, ())

@@ -8,7 +8,7 @@ import pytest
 from ggbench.engines.transformers.checkpoint import read_checkpoint
 from ggbench.engines.transformers.config_json import Config, read_layout
 from ggbench.engines.transformers.storage import METHODS
-from ggbench.errors import BadFile, GgbenchError, UsageError
+from ggbench.errors import BadFile, GgbenchError, Unsupported, UsageError
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 
 
@@ -159,3 +159,36 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     assert "but no model.safetensors.index.json" in _error(folder).message
     (folder / "model.safetensors").symlink_to("nowhere")
     assert _error(folder).message == "three lacks model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"architectures": ["MambaForCausalLM"]}, "architecture MambaForCausalLM is not supported"),
+        ({"quantization_config": {"quant_method": "compressed-tensors"}}, "is stored by compressed-tensors"),
+        ({"quantization_config": {"quant_method": "awq", "version": "gemv"}}, "is stored by awq of 4 bits as gemv"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "is stored by gptq of 3 bits"),
+        ({"quantization_config": {"load_in_4bit": True}}, "is stored by bitsandbytes' fp4"),
+        ({"quantization_config": {}}, "is stored by an unnamed method"),
+    ],
+)
+def test_what_is_not_counted_is_named(tiny: Path, change: dict[str, object], what: str) -> None:
+    """Instead of being taken for bf16."""
+    error = _error(_change(tiny, **change))
+    assert isinstance(error, Unsupported)
+    assert what in error.message
+
+
+def test_what_converts_at_load_can_be_asked_of_an_unquantized_checkpoint(tiny: Path) -> None:
+    checkpoint = read_checkpoint(tiny)
+    assert [each.name for each in checkpoint.methods()] == ["bf16", "f16", "f32", "int8", "nf4", "nf4-dq"]
+    checkpoint.require(METHODS["nf4"])
+    with pytest.raises(UsageError, match="is stored as bf16, but awq-int4 needs a checkpoint quantized with it"):
+        checkpoint.require(METHODS["awq-int4"])
+
+
+def test_a_config_whose_link_leads_nowhere_is_a_download_that_stopped(tiny: Path) -> None:
+    """Hugging Face's cache links a snapshot's files to blobs, which come later."""
+    (tiny / "config.json").unlink()
+    (tiny / "config.json").symlink_to("../blobs/none")
+    assert "did not finish" in _error(tiny).hint

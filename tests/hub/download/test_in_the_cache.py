@@ -122,3 +122,17 @@ def test_free_space_is_checked_first(
     with pytest.raises(DoesNotFit, match=r"1\.50 MiB short: 2\.00 MiB to download, 512\.0 KiB free"):
         download(access, listing, one)
     assert hub.requests == []
+
+
+@pytest.mark.parametrize("revision", ["refs/pr/7", "v1.0", "the commit", "../../evil", "/evil"])
+def test_a_branch_is_recorded_and_nothing_else(
+    access: HubAccess, listing: RepoListing, one: RepoVariant, revision: str
+) -> None:
+    """Under refs, as by huggingface_hub; a name that leads elsewhere is written nowhere."""
+    given = listing.commit if revision == "the commit" else revision
+    download(access, replace(listing, revision=given), one)
+    refs = repo_folder(access, REPO) / "refs"
+    if revision in ("refs/pr/7", "v1.0"):
+        assert (refs / revision).read_text() == listing.commit
+    else:
+        assert not refs.exists() and not (access.hub_cache / "evil").exists()

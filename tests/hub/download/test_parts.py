@@ -117,3 +117,12 @@ def test_a_full_disk_keeps_the_part(
     hub.forget_requests()
     download(access, listing, one)
     assert hub.sent_bytes() == 2 * MIB
+
+
+def test_a_complete_part_needs_no_request(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
+) -> None:
+    """A kill between the last byte and the rename leaves it."""
+    put_part(access, one, CONTENT)
+    (path,) = download(access, listing, one)
+    assert (path.read_bytes(), hub.requests) == (CONTENT, [])

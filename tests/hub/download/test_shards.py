@@ -57,3 +57,14 @@ def test_a_missing_shard_is_reported_before_any_download(
     with pytest.raises(BadFile, match="00003-of-00003"):
         download(access, listing, broken)
     assert hub.requests == []
+
+
+def test_a_large_file_is_requested_in_ranges(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Hub's CDN serves no longer ones."""
+    monkeypatch.setattr(part_file, "RANGE_BYTES", 2 * MIB)
+    (path,) = download(access, listing, one)
+    assert path.stat().st_size == 3 * MIB
+    asked = [each.range for each in hub.requests if each.path.startswith("/cdn/")]
+    assert asked == [f"bytes=0-{2 * MIB - 1}", f"bytes={2 * MIB}-{3 * MIB - 1}"]

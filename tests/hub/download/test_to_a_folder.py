@@ -75,3 +75,15 @@ def test_the_cache_fills_the_folder_without_a_request(
     assert [path.read_bytes() for path in paths] == list(SHARDS)
     assert not any(path.samefile(other) for path, other in zip(paths, cached, strict=True))
     assert hub.requests == []
+
+
+def test_a_right_file_is_kept_and_a_damaged_one_of_the_cache_not_copied(
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
+) -> None:
+    (cached,) = download(access, listing, one)
+    cached.write_bytes(CONTENT[::-1])
+    (path,) = download(access, listing, one, to=tmp_path / "to")
+    assert path.read_bytes() == CONTENT
+    hub.forget_requests()
+    assert download(access, listing, one, to=tmp_path / "to") == (path,)
+    assert hub.requests == []

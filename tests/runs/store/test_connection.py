@@ -215,3 +215,25 @@ def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(tmp_path: Pat
             pass
         subprocess.run([sys.executable, "-c", visit], check=True)
         assert path.with_name(f"{path.name}-wal").exists()
+
+
+def test_two_files_damaged_in_one_second_are_both_kept(path: Path) -> None:
+    path.parent.mkdir()
+    for content in (b"the first", b"the second"):
+        path.write_bytes(content)
+        Store.open(path).close()
+    kept = {each.read_bytes() for each in path.parent.glob("results.broken-*.sqlite")}
+    assert kept == {b"the first", b"the second"}
+
+
+def test_a_disk_quota_is_an_error_with_a_way_out(path: Path) -> None:
+    """The kernel reports it as an I/O error, not as a full disk."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))\n"
+        "from pathlib import Path; from ggbench.runs.store.database import Store\n"
+        "from ggbench.errors import StoreError\n"
+        "try: Store.open(Path(sys.argv[1]))\n"
+        "except StoreError as error: print(error.message, '|', error.hint)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert "results.sqlite" in ended.stdout and "quota" in ended.stdout

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.machine.records import MachineReading
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_recording
 
 SERIES = "decode/p25/b1/r0"
 
@@ -46,3 +48,14 @@ def test_damaged_samples_are_left_out(path: Path, head: RunHead, value: str) -> 
     damage(path, f"UPDATE samples SET step_ns = {value}")
     with Store.open(path) as store:
         assert store.load_samples(run_id).step_ns.tolist() == []
+
+
+@pytest.mark.parametrize("body", ["NULL", "'{\"at_ns\"'", "x'ff'", "replace(body, ':2', ':99999999999999999999')"])
+def test_a_damaged_reading_hides_no_other(path: Path, head: RunHead, body: str) -> None:
+    readings = [MachineReading(number, 0.5, None, None) for number in (1, 2, 3)]
+    with Store.open(path) as store:
+        run_id = store.begin(head)
+        store.append_observations(run_id, [(each.at_ns, "machine_reading", each) for each in readings])
+    damage(path, f"UPDATE observations SET body = {body} WHERE number = 1")
+    with Store.open(path) as store:
+        assert list(read_recording(store, store.load_run(run_id)).readings) == [readings[0], readings[2]]

@@ -64,7 +64,7 @@ def test_a_run_that_was_made_elsewhere_is_added_whole(path: Path, run: Run) -> N
         stored = store.load_run(run_id)
         assert_is_stored(stored, imported)
         assert (stored.started_at, stored.finished_at) == (imported.head.started_at, imported.finished_at)
-        assert (stored.n_samples, store.load_chunks(run_id)) == (2, chunks)
+        assert (stored.n_samples, tuple(store.load_chunks(run_id))) == (2, chunks)
         (observation,) = store.load_observations(run_id)
         assert (observation.at_ns, decode(observation.body_json, PromptTiming)) == (5, (PromptTiming(25, 3), ""))
         assert store.load_run(other).started_at
@@ -79,7 +79,7 @@ def test_a_deleted_run_is_restored_whole_under_its_id(store: Store, head: RunHea
     store.finish(run_id, run)
 
     def stored() -> tuple[object, ...]:
-        return store.load_run(run_id), store.load_chunks(run_id), tuple(store.load_observations(run_id))
+        return store.load_run(run_id), tuple(store.load_chunks(run_id)), tuple(store.load_observations(run_id))
 
     before = stored()
     deleted = store.delete_run(run_id)
@@ -103,17 +103,33 @@ def test_chunks_join_by_series_and_position_with_the_warm_up_apart(store: Store,
     store.append_samples(run_id, SERIES, 29, [203], [2], at_ns=50)
     store.append_samples(run_id, SERIES, 26, [200, 201, 202], [5, 6, 7], at_ns=40)
     samples = store.load_samples(run_id)
-    assert samples.series.tolist() == [NEXT] * 2 + [SERIES] * 4
-    assert samples.repeat.tolist() == [0, 0, 1, 1, 1, 1]
+    assert list(samples.lengths.items()) == [(NEXT, 2), (SERIES, 4)]
     assert samples.position.tolist() == [26, 27, 26, 27, 28, 29]
     assert samples.step_ns.tolist() == [300, 301, 200, 201, 202, 203]
     assert samples.sampler_ns is not None and samples.sampler_ns.tolist() == [3, 4, 5, 6, 7, 2]
     assert store.load_samples(run_id, warmup=True).step_ns.tolist()[:2] == [900, 901]
-    assert store.load_chunks(run_id) == (
+    assert tuple(store.load_chunks(run_id)) == (
         SampleChunk(WARMUP, 26, 0, (900, 901), (9, 9)), SampleChunk(NEXT, 26, 0, (300, 301), (3, 4)),
         SampleChunk(SERIES, 26, 40, (200, 201, 202), (5, 6, 7)), SampleChunk(SERIES, 29, 50, (203,), (2,)),
     )  # fmt: skip
     assert store.load_run(run_id).n_samples == 6
+
+
+def test_samples_are_little_endian_on_the_disk_and_without_a_sampler_where_one_chunk_lacks_it(
+    store: Store, head: RunHead
+) -> None:
+    """The format is documented, for whoever reads the file with another program."""
+    run_id = store.begin(head)
+    store.append_samples(run_id, SERIES, 26, [], [])
+    assert (store.load_samples(run_id).lengths, len(store.load_samples(run_id).step_ns)) == ({}, 0)
+    store.append_samples(run_id, SERIES, 26, [1, 1 << 40], [2, 3])
+    store.append_samples(run_id, SERIES, 28, [4])
+    with contextlib.closing(sqlite3.connect(store.path)) as raw:
+        first, second = raw.execute("SELECT step_ns, sampler_ns FROM samples").fetchall()
+    assert first[0] == bytes.fromhex("01000000000000000000000000010000")
+    assert second == (bytes.fromhex("0400000000000000"), None)
+    samples = store.load_samples(run_id)
+    assert (samples.step_ns.tolist(), samples.sampler_ns) == ([1, 1 << 40, 4], None)
 
 
 def test_steps_and_sampler_timings_have_to_pair_up(store: Store, head: RunHead) -> None:
@@ -196,7 +212,7 @@ def test_deleting_a_run_takes_what_it_has_and_leaves_the_others(path: Path, head
             store.append_samples(run_id, SERIES, 26, [10, 11])
             store.append_observations(run_id, [(1, "prompt_timing", PromptTiming(25, 5))])
             store.finish(run_id, run)
-        store.delete_run(deleted)
+        store.delete_run(deleted, to_restore=False)
         assert [stored.run_id for stored in store.list_runs()] == [kept]
         assert store.load_samples(kept).step_ns.tolist() == [10, 11]
         assert store.begin(head) > deleted
@@ -212,7 +228,7 @@ def test_a_run_that_is_not_there_is_an_unknown_name(store: Store, run: Run, run_
         store.load_run(run_id)
     calls: tuple[Callable[[], object], ...] = (
         lambda: store.load_samples(run_id),
-        lambda: store.load_chunks(run_id),
+        lambda: next(store.load_chunks(run_id)),
         lambda: next(store.load_observations(run_id)),
         lambda: store.delete_run(run_id),
         lambda: store.append_samples(run_id, SERIES, 26, [10]),

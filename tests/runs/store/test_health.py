@@ -95,3 +95,14 @@ def test_another_programs_database_is_foreign(path: Path) -> None:
     health = inspect_store(path)
 
     assert (health.is_foreign, health.n_runs, health.problem) == (True, None, "")
+
+
+def test_a_store_that_is_not_there_is_sound_and_one_that_was_moved_aside_is_counted(path: Path) -> None:
+    health = inspect_store(path)
+    assert (health.file_bytes, health.version, health.problem) == (None, None, "")
+    assert not path.parent.exists()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"garbage")
+    Store.open(path).close()
+    health = inspect_store(path)
+    assert (health.n_set_aside, health.problem, health.n_runs) == (1, "", 0)

@@ -10,7 +10,7 @@ import pytest
 
 from ggbench.errors import StoreError
 from ggbench.runs.run import RunHead
-from ggbench.runs.store.database import Store
+from ggbench.runs.store.database import Store, is_alive, this_process
 
 WRITER = """
 import sys
@@ -177,3 +177,9 @@ def test_a_run_of_another_process_is_known_while_it_goes_on(path: Path, head: Ru
         assert store.count_runs() == (2, 1, run_id)
         store.delete_run(run_id)
         assert store.count_runs() == (1, 1, own)
+
+
+def test_a_process_of_the_same_number_is_not_the_owner() -> None:
+    pid, started_at = this_process()
+    assert is_alive(pid, started_at)
+    assert not is_alive(pid, started_at - 3600)

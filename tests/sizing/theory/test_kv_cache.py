@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ggbench.errors import UnknownName, Unsupported
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
@@ -90,3 +91,44 @@ def test_what_fits_is_the_most_that_fits(n_bytes: int, kv: KvCache) -> None:
     """The positions found take no more than the memory, and one more would."""
     n = kv.n_that_fit(n_bytes)
     assert kv.cached_bytes(n) <= n_bytes < kv.cached_bytes(n + 1)
+
+
+def test_types_of_k_and_v_count_apart() -> None:
+    """q8_0 has 34 bytes for 32 numbers; 24 layers of 1024 numbers each in K and in V."""
+    assert kv_cache(drawn(), "q8_0", "f16").bytes_per_token == 24 * 1024 * 34 // 32 + 24 * 1024 * 2
+    with pytest.raises(UnknownName):
+        kv_cache(drawn(), "q9_0")
+
+
+def test_grouped_heads_shrink_the_cache_and_not_the_operations() -> None:
+    """Qwen2.5 7B has 28 query and 4 KV heads of 128: 56 KiB for each token, attention over all 28."""
+    kv = kv_cache(drawn("qwen2.5-7b"))
+    assert (kv.bytes_per_token, kv.attention_flop(1)) == (56 << 10, 2 * 28 * (28 * 128 * 2))
+
+
+def test_a_window_stops_the_growth_of_its_layers() -> None:
+    """20 of 24 layers keep 1024 positions; where all do, every length fits with them."""
+    assert FIVE_OF_SIX.cached_bytes(WINDOW) == 24 * 4096 * WINDOW
+    assert FIVE_OF_SIX.cached_bytes(WINDOW + 10) == 24 * 4096 * WINDOW + 10 * 4 * 4096
+    last = kv_cache(windowed(*(layer % 6 < 5 for layer in range(24))), layers=range(18, 24))
+    assert (last.full.n_bytes, last.windowed.n_bytes, last.window) == (4096, 5 * 4096, WINDOW)
+    everywhere = kv_cache(windowed(*[True] * 24))
+    assert everywhere.n_that_fit(24 * 4096 * WINDOW) == WINDOW
+    assert everywhere.n_that_fit(24 * 4096 * WINDOW + 1) == 2**32 - 1
+
+
+def test_a_state_without_kv_fits_at_every_length() -> None:
+    keys = {"attention.head_count": 0, "ssm.conv_kernel": 4, "ssm.inner_size": 512, "ssm.state_size": 64}
+    kv = kv_cache(model_of("mamba", BASE | keys | {"ssm.time_step_rank": 8}))
+    assert (kv.bytes_per_token, kv.state_bytes) == (0, 6 * 4 * (3 * 512 + 64 * 512))
+    assert [kv.n_that_fit(kv.state_bytes - less) for less in (0, 1)] == [2**32 - 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("field", "key"),
+    [("n_head", "attention.head_count"), ("n_embd", "embedding_length"), ("head_dim_k", "attention.key_length")],
+)
+def test_a_missing_hyperparameter_is_named(field: str, key: str) -> None:
+    file = msgspec.structs.replace(drawn(), **{field: (0,) * 24 if field == "n_head" else 0})
+    with pytest.raises(Unsupported, match=f"lacks qwen2.{key}"):
+        kv_cache(file)

@@ -3,9 +3,11 @@
 import msgspec.structs
 import pytest
 
+from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file.layout import build_model
-from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.machine.known_devices import find_device
+from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import (
@@ -16,6 +18,7 @@ from ggbench.sizing.theory.limits import (
     decode_limit,
     decode_line,
     decode_read_ms,
+    driver_hardware,
     known_hardware,
     model_limits,
     n_ctx_that_fits,
@@ -152,3 +155,38 @@ def test_a_known_gpu_has_the_articles_rates() -> None:
     assert (found.bandwidth_bytes_per_s, found.compute_flop_per_s) == (1008 * 2**30, 82.58 * 2**40)
     assert "without tensor cores" in found.compute_source
     assert known_hardware(find_device("l4")).compute_flop_per_s == 121 * 2**40
+
+
+def test_the_limit_of_a_file_is_its_bytes_over_the_bandwidth() -> None:
+    """B reads every tensor but the table of embeddings, and one position; W is one position's share."""
+    limit = decode_limit(DENSE, Bandwidth(BANDWIDTH, "given"))
+    assert DENSE.active_weight_bytes is not None
+    assert limit.b_ms == pytest.approx((DENSE.active_weight_bytes + (512 << 10)) / BANDWIDTH * 1e3)
+    assert limit.w_tokens_per_ms == pytest.approx(BANDWIDTH / (512 << 10) / 1e3)
+    for bandwidth in (0.0, -1.0, float("nan")):
+        with pytest.raises(UsageError, match="not above zero"):
+            decode_limit(DENSE, Bandwidth(bandwidth, "given"))
+
+
+def test_a_tensor_of_unknown_type_is_not_counted_as_nothing() -> None:
+    unknown = TensorInfo("blk.0.x.weight", (4,), "type 97", None)
+    file = msgspec.structs.replace(DENSE, tensors=(*DENSE.tensors, unknown))
+    with pytest.raises(Unsupported, match="type 97"):
+        decode_limit(file, Bandwidth(BANDWIDTH, "given"))
+
+
+def test_a_prompt_reads_the_positions_outside_a_window_once() -> None:
+    kv = kv_cache(windowed(2))
+    assert float(kv.prompt_bytes(8192)) == 8192 * kv.bytes_per_token
+    assert float(kv.cached_bytes(8192)) == 6144 * kv.bytes_per_token
+
+
+def test_a_gpu_of_this_machine_is_what_its_driver_says() -> None:
+    """Memory and bandwidth from NVML, the compute rate from the table; an unknown GPU keeps what NVML knows."""
+    nvml = Gpu(0, "NVIDIA GeForce RTX 4090", None, None, 25_757_220_864, None, 384, 10501, None)
+    found = driver_hardware(nvml)
+    assert (found.memory_bytes, found.compute_flop_per_s) == (25_757_220_864, 82.58 * 2**40)
+    assert found.bandwidth_bytes_per_s == pytest.approx(1008 * 2**30, rel=1e-3)
+    unknown = driver_hardware(msgspec.structs.replace(nvml, name="NVIDIA Future X1"))
+    assert unknown.compute_flop_per_s is None
+    assert unknown.bandwidth_bytes_per_s == found.bandwidth_bytes_per_s

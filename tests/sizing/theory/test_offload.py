@@ -93,3 +93,19 @@ def test_lfm2s_output_norm_is_on_the_device_despite_its_name() -> None:
     on_host = [tensor.name for tensor in file.tensors if not is_on_device(tensor, 0, output_on_device=True)]
     assert on_host == ["token_embd.weight"]
     assert any(tensor.name == "token_embd_norm.weight" for tensor in file.tensors)
+
+
+def test_the_first_layer_offloaded_is_the_output() -> None:
+    """One layer is the output, none is nothing, and too many are all."""
+    file = drawn(TINY)
+    found = [on_gpu(file, n).weight_bytes for n in (0, 1, 99)]
+    assert found == [0, output_bytes(file), on_gpu(file, -1).weight_bytes]
+
+
+def test_overrides_that_match_are_accepted() -> None:
+    """Also the experts of more layers than there are, as people write --n-cpu-moe 99."""
+    experts = {"n_expert": 4, "n_expert_used": 2, "n_ff_expert": 256, "n_ff_shared_expert": 256}
+    moe = drawn(msgspec.structs.replace(TINY, architecture="qwen2moe", **experts))
+    check_overrides(moe, LlamaConfig(n_cpu_moe=99, override_tensor=(r"blk\.1\.attn=CPU",)))
+    check_overrides(moe, LlamaConfig(cpu_moe=True))
+    check_overrides(drawn(TINY), LlamaConfig())

@@ -3,6 +3,7 @@
 import msgspec.structs
 import pytest
 
+from ggbench.errors import Unsupported
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
@@ -37,3 +38,23 @@ def test_experts_count_whole_in_memory_and_by_share_when_active(model_id: str, t
     assert parameters.total / 1e9 == pytest.approx(total, rel=0.01)
     assert (parameters.active + parameters.embedding) / 1e9 == pytest.approx(active, rel=0.03)
     assert parameters.layers_active < parameters.layers + parameters.experts
+
+
+@pytest.mark.parametrize(
+    ("model_id", "tied"), [("qwen1.5-7b", False), ("qwen2-57b-a14b", False), ("qwen2.5-0.5b", True)]
+)
+def test_nothing_but_norms_is_left_out(model_id: str, tied: bool) -> None:
+    file = drawn(model_id, tied=tied)
+    norms = sum(tensor.n_elements for tensor in file.tensors if "norm" in tensor.name)
+    assert count_parameters(file).total == file.n_params - norms
+
+
+@pytest.mark.parametrize(
+    ("kept", "missing"), [("token_embd", "blk.0"), ("blk.", "output.weight and token_embd.weight")]
+)
+def test_a_file_that_is_not_a_whole_model_is_refused(kept: str, missing: str) -> None:
+    """A draft head or a projector has no output or no layers; the error says which."""
+    file = drawn("qwen2.5-0.5b")
+    part = msgspec.structs.replace(file, tensors=tuple(t for t in file.tensors if t.name.startswith(kept)))
+    with pytest.raises(Unsupported, match=missing):
+        count_parameters(part)

@@ -1,0 +1,136 @@
+"""Compare what was measured: limits that fail a command, and one quant run by several engines in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+from msgspec.structs import replace
+
+from ggbench.commands.options import MeasureRequest, option
+from ggbench.errors import ExitCode, UsageError
+from ggbench.show import letter
+from ggbench.units import counted, parse_percent
+
+if TYPE_CHECKING:
+    from ggbench.decisions.compare.comparison import Comparison, LimitCheck
+    from ggbench.runs.experiment import Experiment
+    from ggbench.runs.run import Settings
+    from ggbench.runs.store.database import Store
+    from ggbench.runs.summary import QuantSummary
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _parse_limit(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_percent(text)
+    except UsageError as error:
+        raise UsageError(f"{param.opts[0]}: {error.message}", error.hint) from None
+
+
+def limit_option(flag: str, text: str) -> Callable[[_Function], _Function]:
+    """Return the option of a limit on regressions; the command gets a share, or None."""
+    return option(flag, text, callback=_parse_limit, metavar="PERCENT")
+
+
+engines_limit_option = limit_option(
+    "--fail-if-slower",
+    "With several --engine, exit with 1 if a later one is more than PERCENT slower than the first, as compare does.",
+)
+
+
+def conclude(comparison: Comparison, checks: Sequence[LimitCheck]) -> None:
+    """Print one line about the limits on stderr, and exit with 1 if one is exceeded."""
+    for state, code in (("exceeded", ExitCode.UNEXPECTED), ("undecided", ExitCode.DONE), ("kept", ExitCode.DONE)):
+        found = [check for check in checks if check.state == state]
+        if found:
+            worst = max(found, key=lambda check: check.worse_by_ci95[0] if code else check.worse_by_ci95[1])
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            click.echo(f"{worst.message(comparison)}{more}", err=True)
+            raise click.exceptions.Exit(code)
+
+
+def refuse_limit_of_one(asked: MeasureRequest, limit: float | None) -> None:
+    """Raise UsageError for a limit without engines to compare."""
+    if limit is not None and len(asked.engines) < 2:
+        raise UsageError(
+            "--fail-if-slower compares several --engine, of which fewer than two are given",
+            "give two, or compare stored runs: ggbench compare NEW --against OLD --fail-if-slower 5%",
+        )
+
+
+def compare_engines(
+    experiment: Experiment, once: Settings, n_turns: int, asked: MeasureRequest, fail_if_slower: float | None
+) -> NoReturn:
+    """Measure one quant by every engine in turns, print the comparison of their means, and end the command.
+
+    Each turn is a run of each engine with the settings `once`. A failed run decides the exit code, then the limit.
+    """
+    from ggbench.commands.load_options import with_tuned
+    from ggbench.commands.measuring import exit_code_of, make_jobs, measure
+    from ggbench.commands.run_output import show_run_ids
+    from ggbench.decisions.compare.comparison import check_limits, compare
+    from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
+    from ggbench.decisions.compare.report import ComparisonReport
+    from ggbench.decisions.compare.show import COMPARE, comparison_fields
+    from ggbench.runs.store.database import Store
+
+    output, engines = asked.output, asked.engines
+    limits: Mapping[str, float] = {} if fail_if_slower is None else {"--fail-if-slower": fail_if_slower}
+    (job,) = with_tuned(make_jobs(experiment, once, replace(asked, engines=())), asked)
+    order = [index for turn in range(n_turns) for index in _rotated(len(engines), turn)]
+    measured = measure([replace(job, setup=engines[index]) for index in order], asked, is_sweep=True)
+    columns: list[list[QuantSummary]] = [[] for _ in engines]
+    for index, summary in zip(order, measured.summaries, strict=False):
+        if summary.run.is_complete:
+            columns[index].append(summary)
+    found = [column for column in columns if column]
+    failed = [(at, each) for at, each in zip(order, measured.finished, strict=False) if not each.run.is_complete]
+    for index, (setup, column) in enumerate(zip(engines, columns, strict=True)):
+        text = setup.engine_option or f"{setup.engine}, ggbench's own"
+        runs = f"{letter(found.index(column))}, {counted(len(column), 'run')}" if column else "no run was completed"
+        reasons = [each.run.reason for at, each in failed if at == index]
+        output.notice(f"{text}: {runs}" + (f", {len(reasons)} failed: {reasons[0]}" if reasons else ""))
+    comparison: Comparison | None = None
+    checks: tuple[LimitCheck, ...] = ()
+    unchecked: UsageError | None = None
+    if len(found) > 1:
+        with Store.open() as store:
+            found = [[_as_stored(store, each) for each in column] for column in found]
+            comparison = compare(found, RunSpreads(stored_repeats(store, found)))
+        try:
+            checks = check_limits(comparison, limits if columns[0] else {})
+        except UsageError as error:
+            unchecked = error
+        if output.as_json:
+            output.document(COMPARE, **comparison_fields(comparison, [column[0] for column in found], checks))
+        else:
+            output.show(ComparisonReport(comparison))
+        show_run_ids(measured)
+    if measured.store_error is not None or measured.is_cancelled:
+        measured.leave()
+    if failed:
+        raise click.exceptions.Exit(exit_code_of(failed[0][1]))
+    if unchecked is not None:
+        raise unchecked
+    if comparison is not None:
+        if n_needed := max((check.repeats_needed or 0 for check in checks), default=0):
+            output.notice(f"Hint: -r {n_needed} measures as many turns")
+        conclude(comparison, checks)
+    measured.leave()
+
+
+def _as_stored(store: Store, summary: QuantSummary) -> QuantSummary:
+    """Return the summary of a run with its times, by which turns are recognized."""
+    from ggbench.runs.stored import read_run
+
+    run_id = summary.run.run_id
+    return summary if run_id is None else replace(summary, runs=(read_run(store, store.load_run(run_id)),))
+
+
+def _rotated(n: int, by: int) -> list[int]:
+    """Return the numbers from 0 to n - 1, starting with another in each turn, so that none is always first."""
+    return [(by + index) % n for index in range(n)]
