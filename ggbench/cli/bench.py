@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     ggbench bench org/name-GGUF q4_k_m --maxctx --memory-limit 8GiB
     ggbench bench http://127.0.0.1:8080
     ggbench bench x.gguf -d 8k -r 5 --engine llama --engine llama-server
-    ggbench bench x.gguf -n 500 -r 5 --engine llama-server=OLD --engine llama-server=NEW --fail-if-slower 5%
+    ggbench bench x.gguf -r 5 --engine llama --engine llama-server \\
+        --fail-if-slower 5%
     """,
 )
 @settings_options(DecodeSettings)

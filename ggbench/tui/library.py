@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
-from ggbench.decisions.pick.wording import candidate_name, disturbed_text
+from ggbench.decisions.pick.wording import candidate_name
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.catalog import Catalog
@@ -91,11 +91,14 @@ class QuantRow(msgspec.Struct, frozen=True):
     @property
     def speed_note(self) -> str:
         """What the speed is from, or what a disturbed run says instead; empty for a bound. Printable."""
-        speed, disturbed = self.candidate.speed, disturbed_text(self.candidate)
-        if disturbed or speed is None or speed.is_bound:
-            return disturbed
-        how = "measured by" if speed.basis == "measured" else "estimated from"
-        return f"tok/s {how} {speed_from(speed.basis, speed.source)}"
+        speed, disturbed = self.candidate.speed, self.candidate.disturbed
+        if disturbed is not None:
+            number = format_number(disturbed.tok_s.value)
+            return f"{UNSTEADY} {number} tok/s by {speed_from(disturbed.basis, disturbed.source)}, disturbed"
+        if speed is None or speed.is_bound:
+            return ""
+        source = speed_from(speed.basis, speed.source)
+        return f"tok/s measured by {source}" if speed.basis == "measured" else f"{_ABOUT}tok/s from {source}"
 
     def is_called(self, name: str) -> bool:
         """Return whether the name, in any case, is its QUANT argument, its quant or its file's name."""

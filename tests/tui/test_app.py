@@ -1,8 +1,10 @@
 """The app around its screens: modes, help, palette, quitting, and what goes on behind them."""
 
 import asyncio
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from threading import Event, Thread
 
@@ -267,3 +269,14 @@ def test_an_app_without_its_terminal_quits(app: App, drive: Drive, monkeypatch: 
 
     drive(app, steps)
     assert app.return_code == 130
+
+
+def test_what_a_closed_screen_drew_is_let_go(app: GgbenchApp, drive: Drive) -> None:
+    async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
+        await press(app, pilot, "e")
+        drawn = weakref.ref(app.screen._styles_cache)
+        await press(app, pilot, "escape", "e", "escape")
+        gc.collect()
+        assert drawn() is None
+
+    drive(app, steps)

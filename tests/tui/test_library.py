@@ -211,8 +211,8 @@ def test_the_quant_at_the_cursor_says_what_its_speed_is_from(app: App, planner: 
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "enter", "ctrl+home")
         words += await press(app, pilot, "ctrl+end")
-        assert "GiB left; tok/s estimated from run 3" in words
-        assert "GiB left; ! 7.0 ±0.4 tok/s (run 2), disturbed" in words
+        assert "GiB left; ~tok/s from run 3" in words
+        assert "GiB left; ! 7.00 tok/s by run 2, disturbed" in words
 
     drive(app, steps, WIDE)
 

@@ -19,7 +19,7 @@ from ggbench.show.glossary import PREFILL
     ggbench prefill ~/models/model-q4_k_m.gguf
     ggbench prefill qwen2.5-7b q4_k_m --lengths 1,25,128,512,2k
     ggbench prefill http://127.0.0.1:8080 --lengths 512,4k
-    ggbench prefill model.gguf --engine llama --engine llama-server=/opt/bin/llama-server
+    ggbench prefill x.gguf --engine llama --engine llama-server
     """,
 )
 @settings_options(PrefillSettings)

@@ -18,6 +18,7 @@ from ggbench.decisions.pick.needs import needs_in_brief
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.models.added_places import remembered_servers, typed_path, typed_server
+from ggbench.text import shorten
 from ggbench.tui.host import ModelsChanged, host_of
 from ggbench.tui.library import QuantRow, quants_on_disk
 from ggbench.tui.model_list import ModelEntry, Section, list_models
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 _TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
 _NOTICE_S = 10.0
+_LEAST_REASON, _REASON_MARGIN = 40, 20
+"""Characters of the reason, and those of its two lines that breaks between words and the key of the rest may take."""
 _HERE = (Section.ADDED, Section.DISK)
 
 
@@ -326,7 +329,10 @@ class LibraryScreen(StartScreen):
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         is_first, is_empty = library.entry is None, bool(library.rows) and not library.listed()
         reason = "" if self.is_planning or is_empty else library.reason()
-        self.query_one("#reason", Static).update(Text(reason, overflow="ellipsis"))
+        room = max(_LEAST_REASON, 2 * (self.size.width - 2) - _REASON_MARGIN)
+        if len(reason) > room:
+            reason = f"{shorten(reason, room)} (P)"
+        self.query_one("#reason", Static).update(Text(reason))
         self.query_one("#right").set_class(is_first, "-first").set_class(is_empty, "-empty")
         if is_first or is_empty:
             enter = "adds this to the models" if _is_place(filtered) else "looks for this among the models"

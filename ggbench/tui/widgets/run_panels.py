@@ -159,6 +159,8 @@ def _phase_lines(live: LiveJob, item: QueueItem, following: QueueItem | None, *,
         return [now]
     if live.working is not None:
         now = _NOW.get(live.working.stage, now)
+    elif state is WorkState.PREPARING:
+        now = "checking the machine"
     if question is not None:
         now = f"{'decoding at' if question.is_proof else 'allocating'} {format_count(question.n_ctx)}"
     if state is WorkState.PREPARING:
