@@ -307,10 +307,6 @@ class ReadingLog:
             is_last = self._ended.wait(self._interval_s)
 
 
-def _observed(reading: MachineReading) -> Observation:
-    return Observation(reading.at_ns, reading)
-
-
 class Recorder:
     """The recorder of a run. If the store fails, the run is not stored, but the measurement continues."""
 
@@ -335,7 +331,8 @@ class Recorder:
             self.run_id = None if self._store is None else self._store.begin(head)
         except StoreError as error:
             self._give_up(error)
-        self._write_observations([*self.recording.observations, *map(_observed, self.recording.readings)])
+        readings = [Observation(each.at_ns, each) for each in self.recording.readings]
+        self._write_observations([*self.recording.observations, *readings])
 
     def observe(self, body: object) -> None:
         """Keep a record; its type determines its kind in the store."""
@@ -378,7 +375,7 @@ class Recorder:
         if not new:
             return
         self.recording.readings.extend(new)
-        self._write_observations(list(map(_observed, new)))
+        self._write_observations([Observation(each.at_ns, each) for each in new])
         self.keep_peak()
 
     def keep_peak(self) -> None:

@@ -59,7 +59,6 @@ _CHUNKS = (
 """Whole integers of 8 bytes, which damage may have cut."""
 _INT64_BYTES = 8
 _MANY = 1000
-"""Number of observations in one piece."""
 
 
 class Store:
