@@ -14,7 +14,6 @@ import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -265,27 +264,25 @@ class Store:
         import numpy as np
 
         lengths: dict[str, int] = {}
-        first, n_steps, steps, sampled = array("q"), array("q"), bytearray(), bytearray()
+        offsets, n_steps, steps, sampled = array("q"), array("q"), bytearray(), bytearray()
         for name, row_id in self._series(run_id):
             if warmup or not name.startswith(WARMUP):
                 n_before = len(n_steps)
-                for chunks in self._chunks(run_id, row_id):
-                    positions, _, step_bytes, sampler_bytes = zip(*chunks, strict=True)
-                    first.extend(positions)
-                    n_steps.extend(len(each) // _INT64_BYTES for each in step_bytes)
-                    steps += b"".join(step_bytes)
-                    sampled += b"".join(sampler_bytes)
+                for first_position, _, step_bytes, sampler_bytes in self._chunks(run_id, row_id):
+                    offsets.append(first_position - len(steps) // _INT64_BYTES)
+                    n_steps.append(len(step_bytes) // _INT64_BYTES)
+                    steps += step_bytes
+                    sampled += sampler_bytes
                 if n := sum(n_steps[n_before:]):
                     lengths[name] = n
         step_ns, sampler_ns = (np.frombuffer(each, "<i8").astype(np.int64) for each in (steps, sampled))
-        counts = np.array(n_steps)
-        position = np.repeat(np.array(first) - (np.cumsum(counts) - counts), counts) + np.arange(len(step_ns))
+        position = np.repeat(np.array(offsets), np.array(n_steps)) + np.arange(len(step_ns))
         return StoredSamples(lengths, position, step_ns, sampler_ns if len(sampler_ns) == len(step_ns) else None)
 
     def load_chunks(self, run_id: int) -> Iterator[SampleChunk]:
         """Yield the samples of a run as stored, series in order of their start. Raises UnknownName."""
         for name, row_id in self._series(run_id):
-            for first_position, at_ns, step_bytes, sampler_bytes in chain.from_iterable(self._chunks(run_id, row_id)):
+            for first_position, at_ns, step_bytes, sampler_bytes in self._chunks(run_id, row_id):
                 yield SampleChunk(name, first_position, at_ns, _int64s(step_bytes), _int64s(sampler_bytes))
 
     def load_observations(self, run_id: int, *, but: str = "") -> Iterator[StoredObservation]:
@@ -388,14 +385,10 @@ class Store:
         sql = "SELECT series, min(rowid) FROM samples WHERE run_id = ? AND typeof(series) = 'text' GROUP BY series"
         return [(name, row_id) for name, row_id in self._select(f"{sql} ORDER BY 2", (run_id,))]
 
-    def _chunks(self, run_id: int, row_id: int) -> Iterator[list[sqlite3.Row]]:
-        """Yield first position, time and the bytes of both blobs of each undamaged chunk of the series of a row, many
-        chunks at a time.
-        """
+    def _chunks(self, run_id: int, row_id: int) -> Iterator[sqlite3.Row]:
+        """Yield first position, time and the bytes of both blobs of each undamaged chunk of the series of a row."""
         with as_store_errors(self.path):
-            found = self._connection.execute(_CHUNKS, (run_id, row_id))
-            while chunks := found.fetchmany(_MANY):
-                yield chunks
+            yield from self._connection.execute(_CHUNKS, (run_id, row_id))
 
     def _require(self, run_id: int) -> sqlite3.Row:
         holds_id = abs(run_id) <= _LARGEST_ID
