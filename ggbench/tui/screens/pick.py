@@ -108,7 +108,8 @@ class PickScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
         yield Static(id="headline", markup=False)
-        yield Static(id="why", markup=False)
+        with VerticalScroll(id="reasons"):
+            yield Static(id="why", markup=False)
         with Horizontal(id="middle"):
             yield ColumnTable(id="candidates", cursor_type="row", zebra_stripes=False)
             yield Static(id="plot", markup=False)

@@ -21,7 +21,7 @@ from textual.widgets import Input, Static
 from ggbench.errors import GgbenchError
 from ggbench.machine.records import MachineReading
 from ggbench.show.names import short_device
-from ggbench.show.plan import PART_LABELS, WHOLE_TRAINING, fit_text, longest_text
+from ggbench.show.plan import PART_LABELS, fit_text, longest_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
 from ggbench.text import sanitize, shorten
 from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
@@ -271,12 +271,12 @@ class MemoryBar(Widget):
 
 
 def _n_ctx_text(row: PlanRow, n_ctx: int) -> str:
-    """Return `8,192`; `2,048* of 8,192` if it fits and the model was trained for less, of which llama-server uses no
+    """Return the context that the memory is for: `8,192`, or `8,192 (trained for 2,048)`, of which llama-server uses no
     more.
     """
     used = row.used_of(n_ctx)
-    is_more = used < n_ctx and row.fits is not False
-    return f"{format_count(used)}{WHOLE_TRAINING} of {format_count(n_ctx)}" if is_more else format_count(n_ctx)
+    trained = f" (trained for {format_count(used)})" if used < n_ctx and row.fits is not False else ""
+    return f"{format_count(n_ctx)}{trained}"
 
 
 def _remedy(row: PlanRow) -> str:

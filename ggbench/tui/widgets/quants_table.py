@@ -98,7 +98,7 @@ class QuantsTable(ColumnTable):
         self.has_pick = False
         """Whether the rows are in the order of a pick, or none is being made."""
         self._is_untouched = True
-        """Whether nobody uses the cursor, so that it goes to the pick."""
+        """Whether nobody has moved the cursor, so that it follows the pick, also to another GPU or need."""
         self.wanted: str | None = None
         """The quant or file to move the cursor to once it is planned."""
 
@@ -124,10 +124,6 @@ class QuantsTable(ColumnTable):
 
     def on_click(self) -> None:
         self._is_untouched, self.show_cursor = False, True
-
-    def on_focus(self) -> None:
-        if self.chosen is not None:
-            self._is_untouched = False
 
     def show(self, library: Library) -> None:
         self._library = library
@@ -155,7 +151,7 @@ class QuantsTable(ColumnTable):
         cursor = chosen.name if chosen is not None else None
         picked = library.picked
         if picked is not None and self._is_untouched:
-            cursor, self._is_untouched = picked.name, not self.has_focus
+            cursor = picked.name
         for row in shown:
             if self.wanted is not None and row.is_called(self.wanted):
                 cursor, self.wanted, self._is_untouched = row.name, None, False
