@@ -90,6 +90,10 @@ def command(
             hint = f"{runs}; {reasons}" if reasons else "compare runs of one kind"
             raise UsageError(sentence_of(comparison).rstrip("."), hint)
     elif not columns or against != PUBLISHED or asked:
+        if average and len(named) > 1:
+            raise UsageError(
+                f"the {len(named)} runs repeat one setting, so --average makes one of them", "compare them without it"
+            )
         raise UsageError("comparing needs at least two runs", "ggbench results lists their numbers")
     checks = check_limits(comparison, asked) if comparison else ()
     _show([column[0] for column in columns], comparison, checks, against == PUBLISHED, plot, output)

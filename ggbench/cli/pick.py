@@ -81,8 +81,9 @@ from the published typical loss of the type. Nothing is measured, and only heade
 The rules, in order:
 {_NUMBERED}
 
-Exits with 0 only if the needs are certainly met, and with 3 if the pick only may meet them. If nothing qualifies, pick
-shows the nearest miss and single changes that would make it qualify, and exits with 3.
+Exits with 0 only if the needs are certainly met, and with 3 if the pick only may meet them, or if the model was trained
+for less context: it is then planned for all of that. If nothing qualifies, pick shows the nearest miss and single
+changes that would make it qualify, and exits with 3.
 
 With -np N, N users share the machine: --need-ctx is of each, memory of all, and speeds are what each gets. Otherwise
 the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches beyond the plan.
@@ -189,7 +190,8 @@ def command(
     if (read := repo_read(planned)) is not None:
         output.notice(reading_notice(*read))
     rows = [each.candidate.row for each in pick.checked]
-    raise click.exceptions.Exit(plan_exit_code(rows, misses=chosen is None or not chosen.meets))
+    is_short = chosen is not None and chosen.candidate.row.used_of(needs.n_ctx) < needs.n_ctx
+    raise click.exceptions.Exit(plan_exit_code(rows, misses=chosen is None or not chosen.meets or is_short))
 
 
 def _split_models(model: str | None, quants: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -62,7 +62,7 @@ def command(behind: tuple[str, ...], sort: str | None, as_csv: bool, output: Out
     if behind:
         from ggbench.sizing.device_speed import rows_behind
 
-        leaned_on = set(rows_behind(behind))
+        leaned_on = set(rows_behind([" ".join(name.split()) for name in behind]))  # a terminal may have wrapped it
         kept = tuple(row for row in kept if row in leaned_on)
     rows = tuple(row for row in kept if isinstance(row, PublishedRow))
     benches = tuple(row for row in kept if isinstance(row, BenchedRow))

@@ -42,6 +42,10 @@ engines_limit_option = limit_option(
 )
 
 
+_MANY_TURNS = 30
+"""Number of turns beyond which something else should be tried first."""
+
+
 def conclude(comparison: Comparison, checks: Sequence[LimitCheck]) -> None:
     """Print one line about the limits on stderr, and exit with 1 if one is exceeded."""
     for state, code in (("exceeded", ExitCode.UNEXPECTED), ("undecided", ExitCode.DONE), ("kept", ExitCode.DONE)):
@@ -118,7 +122,11 @@ def compare_engines(
         raise unchecked
     if comparison is not None:
         if n_needed := max((check.repeats_needed or 0 for check in checks), default=0):
-            output.notice(f"Hint: -r {n_needed} measures as many turns")
+            is_few = n_needed <= _MANY_TURNS
+            how = (
+                f"-r {n_needed} measures as many turns" if is_few else "more tokens (-n) or a quieter machine do better"
+            )
+            output.notice(f"Hint: {how}")
         conclude(comparison, checks)
     measured.leave()
 

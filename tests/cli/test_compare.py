@@ -279,7 +279,7 @@ def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run, store_file: P
     assert worse.code == 1
     assert ggbench("compare", "1", "2", "--fail-if-worse", "5%").code == 0
     open_one = ggbench("compare", "1", "3", "--fail-if-worse", "1.2%")
-    assert (open_one.code, "times as many chunks would decide it" in open_one.err) == (0, True)
+    assert (open_one.code, "times as many chunks would decide this limit" in open_one.err) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -271,9 +271,15 @@ def test_a_gpu_that_other_programs_fill(ggbench: Run, monkeypatch: pytest.Monkey
     assert ran.json["nearest_miss"]["fits"] is False
 
 
-def test_a_context_beyond_training_goes_on_and_is_marked(ggbench: Run) -> None:
+def test_a_context_beyond_training_is_planned_up_to_it_and_is_marked(ggbench: Run) -> None:
+    """The need is not met; what runs is what a need of the whole training context gets."""
     ran = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "40000")
-    assert ran.code == ExitCode.DONE
+    assert ran.code == ExitCode.DOES_NOT_FIT
+    within = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "32k")
+    assert within.code == ExitCode.DONE
+    server = [[line for line in each.out.splitlines() if line.startswith("llama-server")] for each in (ran, within)]
+    assert server[0] == server[1] != []
+    assert "fewer than 40,192; llama-server gives a slot no more" in " ".join(ran.out.split())
     assert "*: the whole training context of 32,768 fits; llama-server uses no more" in ran.out
     assert "32,768*" in ran.out
     assert "more context" not in ran.out

@@ -72,7 +72,8 @@ def test_an_interval_beyond_ten_percent_is_undecided_and_says_how_many_runs_woul
     assert line(compared, "B").verdict == "undecided: b 0 % (−40 to +71 %)"
     assert sentence_of(compared) == (
         "No difference in memory."
-        " Undecided in W and B: over 100 and about 31 more runs of each, compared with --average, would decide."
+        " Undecided in W and B: over 100 and about 31 more runs of each, compared with --average, would show if"
+        " they differ by 10 %."
     )
     steady = line(compare_quants([row(), row()]), "B")
     assert steady.verdict == "no difference: b 0 % (−9 to +10 %)"

@@ -161,7 +161,7 @@ def test_a_context_beyond_training_is_capped_in_the_commands_and_the_dialog(
         assert "-c 2048 " in words
         assert "trained with contexts of up to 2,048 tokens, fewer than 8,192" in words
         await press(app, pilot, "escape")
-        assert "q8_0 at n_ctx 8,192 (trained for 2,048): " in words_of(app)
+        assert "q8_0 at n_ctx 8,192: " in words_of(app)
         assert "Capped" not in await press(app, pilot, "b")
         words = " ".join((await press(app, pilot, "ctrl+r")).replace("│", " ").split())
         assert "--n-gen 2,023" in words

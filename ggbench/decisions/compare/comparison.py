@@ -384,9 +384,9 @@ class LimitCheck(msgspec.Struct, frozen=True):
         if needed is None:
             return f"{said}; even {_MOST_REPEATS} times the runs or chunks would not decide it"
         if concern == "quality":
-            return f"{said}; about {needed} times as many chunks would decide it"
+            return f"{said}; about {needed} times as many chunks would decide this limit"
         more = counted(needed - comparison.n_runs_of(self.run), "more run")
-        return f"{said}; about {more} of each, compared with --average, would decide it"
+        return f"{said}; about {more} of each, compared with --average, would decide this limit"
 
 
 def check_limits(comparison: Comparison, limits: Mapping[str, float]) -> tuple[LimitCheck, ...]:

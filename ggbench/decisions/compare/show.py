@@ -64,7 +64,7 @@ def sentences_of(comparison: Comparison) -> list[str]:
 
 
 def _undecided(lines: Sequence[tuple[ComparedLine, Tied]]) -> list[str]:
-    """Return `Undecided in B and W: about 3 and about 12 more runs of each, compared with --average, would decide`."""
+    """Return `Undecided in B: about 3 more runs of each, … would show if they differ by 10 %`."""
     said = []
     for is_quality in (False, True):
         found = [(line.topic, tied.n_more) for line, tied in lines if (line.concern == "quality") is is_quality]
@@ -72,7 +72,8 @@ def _undecided(lines: Sequence[tuple[ComparedLine, Tied]]) -> list[str]:
             counts = ["over 100" if n_more is None else f"about {n_more}" for _, n_more in found]
             needed = in_words(counts if len(set(counts)) > 1 else counts[:1])
             more = "times as many chunks" if is_quality else "more runs of each, compared with --average,"
-            said.append(f"Undecided in {in_words([topic for topic, _ in found])}: {needed} {more} would decide")
+            topics = in_words([topic for topic, _ in found])
+            said.append(f"Undecided in {topics}: {needed} {more} would show if they differ by 10 %")
     return said
 
 

@@ -94,7 +94,7 @@ def _what_would_help(
     variant = variant_of(candidate, models)
     if variant is None or candidate.row.fits is not False:
         return ()
-    asked = replace(candidate.setup, n_ctx=request.needs.n_ctx)
+    asked = replace(candidate.setup, n_ctx=candidate.row.used_of(request.needs.n_ctx))
     rows = list(plan_variant(variant, PlanRequest(request.budget, asked, request.options), allocator))
     if request.budget.grows_by_closing:
         held = programs_that_hold_memory(on_gpu=request.budget.on_gpu, gpu_index=asked.main_gpu or 0)
@@ -110,7 +110,8 @@ def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickReque
     variant, own = variant_of(chosen.candidate, models), chosen.candidate
     if variant is None or own.max_n_ctx is None or request.needs.workload.n_depth is None:
         return found
-    asked = PlanRequest(request.budget, replace(own.setup, n_ctx=request.needs.n_ctx), request.options)
+    setup = replace(own.setup, n_ctx=own.row.used_of(request.needs.n_ctx))
+    asked = PlanRequest(request.budget, setup, request.options)
     cache = KvCacheTypes(*own.cache, own.setup.flash_attn)
     row = next(iter(plan_variant(variant, asked, allocator, (cache,))))
     longest = row.planned_n_ctx
@@ -169,13 +170,18 @@ class _Finder:
 
     def of_variant(self, model: PickedModel, variant: Target, losses: MeasuredLosses) -> tuple[Candidate, ...]:
         """Return a quant's candidates, by cache."""
-        rows = self._rows(variant, self._request.needs.n_ctx, self._request.caches)
+        rows = self._rows(variant, self._needed_n_ctx(variant), self._request.caches)
         setups = [row.setup or self._request.setup for row in rows]
         return tuple(self._candidate(model.key, variant, *each, losses) for each in zip(rows, setups, strict=True))
 
     def losses_of(self, model: PickedModel) -> MeasuredLosses:
         headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
         return measured_losses(self._store, headers)
+
+    def _needed_n_ctx(self, variant: Target) -> int:
+        """Return the needed context, of which llama-server gives each slot no more than the training context."""
+        needs, trained = self._request.needs, None if variant.file is None else variant.file.n_ctx_train
+        return min(needs.n_ctx, needs.n_slots * trained) if trained else needs.n_ctx
 
     def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
         request = PlanRequest(self._request.budget, replace(self._request.setup, n_ctx=n_ctx), self._request.options)
@@ -202,7 +208,7 @@ class _Finder:
         longest = 0 if row.fits is False and not row.planned_n_ctx else row.planned_n_ctx
         if probe is not None:
             longest = probe[1]
-        offered, n_ctx = None if longest is None else row.used_of(longest), needs.n_ctx
+        offered, n_ctx = None if longest is None else row.used_of(longest), self._needed_n_ctx(variant)
         if needs.workload.n_depth is None:
             if known is not None and needs.tok_s is not None and offered is not None:
                 offered = n_slots * longest_fast_enough(known, needs.workload, offered // n_slots, needs.tok_s)
@@ -217,7 +223,7 @@ class _Finder:
             row=with_estimates(row, known),
             model_key=key,
             selector=variant.selector,
-            n_ctx=row.used_of(n_ctx),
+            n_ctx=n_ctx,
             max_n_ctx=longest,
             offered_n_ctx=offered,
             probed_by=None if probe is None else probe[0],

@@ -10,7 +10,7 @@ from ggbench.engines.endings import Outcome
 
 
 def check(candidate: Candidate, needs: Needs) -> Checked:
-    """Check a candidate against every need; memory is always one."""
+    """Check a candidate against every need; memory is always one, for the context up to the trained one."""
     checks = [_memory(candidate, needs)]
     if needs.tok_s is not None:
         checks.append(_speed(candidate, needs.tok_s))
@@ -20,18 +20,18 @@ def check(candidate: Candidate, needs: Needs) -> Checked:
 
 
 def _memory(candidate: Candidate, needs: Needs) -> NeedCheck:
-    row, n_ctx = candidate.row, candidate.max_n_ctx
+    row, n_ctx, wanted = candidate.row, candidate.max_n_ctx, candidate.row.used_of(needs.n_ctx)
     if row.outcome is not Outcome.COMPLETED:
-        return NeedCheck("memory", needs.n_ctx, None, False, short_by=math.inf, refusal=row.reason)
+        return NeedCheck("memory", wanted, None, False, short_by=math.inf, refusal=row.reason)
     if n_ctx is None:
-        return NeedCheck("memory", needs.n_ctx, None, None)
-    if n_ctx >= needs.n_ctx:
-        return NeedCheck("memory", needs.n_ctx, n_ctx, True)
+        return NeedCheck("memory", wanted, None, None)
+    if n_ctx >= wanted:
+        return NeedCheck("memory", wanted, n_ctx, True)
     missing, budget = -(row.left_bytes or 0), row.budget_bytes
     short_by = missing / budget if budget else math.inf
     return NeedCheck(
         "memory",
-        needs.n_ctx,
+        wanted,
         n_ctx,
         False,
         short_by=short_by,

@@ -55,7 +55,9 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
         return Pick(needs, checked, front, None, may_meet, nearest_miss=miss)
     chosen, best_in = best
     fitting = [
-        each for each in on_front if (each.candidate.max_n_ctx or 0) >= needs.n_ctx or needs.prefer != "balanced"
+        each
+        for each in on_front
+        if (each.candidate.max_n_ctx or 0) >= each.candidate.row.used_of(needs.n_ctx) or needs.prefer != "balanced"
     ]
     ideal = _best(fitting, needs, needs.prefer)
     return Pick(

@@ -62,8 +62,9 @@ def pick_report(
         Text(_legend(shown, pick.needs.n_slots), style="dim"),
     ]
     if pick.nearest_miss is not None and pick.changes:
-        name = candidate_name(pick.nearest_miss.candidate, with_model=pick.n_models > 1)
-        title = f"what would make {name} fit at n_ctx {format_count(pick.needs.n_ctx)}"
+        nearest = pick.nearest_miss.candidate
+        name = candidate_name(nearest, with_model=pick.n_models > 1)
+        title = f"what would make {name} fit at n_ctx {format_count(nearest.row.used_of(pick.needs.n_ctx))}"
         parts.append(Padding(changes_report(title, pick.changes, width=width), (1, 0, 0, 0)))
     if commands is not None:
         parts.append(Text("\n".join(["", *commands_lines(commands)]), no_wrap=True, overflow="ignore"))

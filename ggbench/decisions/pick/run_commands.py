@@ -185,6 +185,8 @@ def _notes(
             f"llama-server also keeps up to {format_bytes(CACHE_RAM_BYTES)} of earlier prompts in main memory; "
             "-cram 0 turns that off."
         )
+    if file.repo and not file.paths and not obstacles:
+        notes.append(f"Ollama takes no split file: if {file.repo} has {file.quant} in parts, use llama-server.")
     if obstacles:
         notes.append(f"Ollama has no setting for {', '.join(obstacles)}.")
     return notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ggbench.decisions.pick.needs import READING_TOK_S, UNNOTICED_LOSS
+from ggbench.decisions.pick.needs import READING_TOK_S, UNNOTICED_LOSS, Needs
 from ggbench.decisions.pick.record import BestIn, Candidate, Checked, NeedCheck, Pick, Reason
 from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text, turn_text, wanted_text
 from ggbench.engines.endings import Outcome
@@ -96,7 +96,7 @@ def reason(pick: Pick) -> tuple[str, ...]:
         unsaid = [wanted_text(each) for each in chosen.unknown if not (is_said and each.need == "speed")]
         if unsaid:
             sentences.append(f"Whether it meets {in_words(unsaid)} is not known.")
-    sentences += _beyond_training(own)
+    sentences += _beyond_training(own, pick.needs)
     if close := [each.need for each in chosen.checks if each.is_close]:
         sentences.append(f"The interval of its {in_words(close)} includes the limit.")
     sentences += _than_its_rival(pick)
@@ -268,12 +268,11 @@ def _why_nothing(pick: Pick) -> Iterator[str]:
                 yield f"No setting helps: use a smaller model, a shorter context, or {ratio} times the bandwidth."
             else:
                 yield "A smaller model or a shorter context is faster, and `ggbench tune` may find faster settings."
-        yield from _beyond_training(nearest.candidate)
+        yield from _beyond_training(nearest.candidate, pick.needs)
 
 
-def _beyond_training(candidate: Candidate) -> list[str]:
-    trained, n_slots = candidate.row.n_ctx_train, candidate.setup.n_seq_max
-    needed = (candidate.row.n_ctx or candidate.n_ctx) // n_slots
+def _beyond_training(candidate: Candidate, needs: Needs) -> list[str]:
+    trained, needed = candidate.row.n_ctx_train, needs.n_ctx_slot
     if not trained or needed <= trained:
         return []
     most = f"contexts of up to {format_count(trained)} tokens, fewer than {format_count(needed)}"

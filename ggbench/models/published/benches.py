@@ -90,7 +90,10 @@ FIELDS = BenchedRow.__struct_fields__
 
 @reads_data
 def load_benches() -> tuple[BenchedRow, ...]:
-    return tuple(parse_benches(data_text(ROWS_FILE)))
+    rows, sources = tuple(parse_benches(data_text(ROWS_FILE))), {source.id for source in load_bench_sources()}
+    if unknown := {row.source for row in rows} - sources:
+        raise LookupError(f"no source {min(unknown)}")
+    return rows
 
 
 @reads_data

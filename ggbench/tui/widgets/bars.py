@@ -261,22 +261,13 @@ class MemoryBar(Widget):
         if row.n_ctx is None or row.weight_bytes is None:
             return Text(sanitize(row.reason) or "its size is unknown", overflow="fold")
         parts = memory_parts(row)
-        plan = f"{sanitize(name)} at n_ctx {_n_ctx_text(row, row.n_ctx)}: {fit_text(row)}{_remedy(row)}"
+        plan = f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}{_remedy(row)}"
         plan += f"; {note}" if note and len(plan) + len(note) + 2 <= width else ""
         title = Text(plan, no_wrap=True, overflow="ellipsis")
         bar = Text(no_wrap=True)
         for part, cells in zip(parts, stack_widths(parts, width), strict=True):
             bar.append(part.glyph * cells, style=part.colour)
         return Group(title, bar, _legend(parts, width))
-
-
-def _n_ctx_text(row: PlanRow, n_ctx: int) -> str:
-    """Return the context that the memory is for: `8,192`, or `8,192 (trained for 2,048)`, of which llama-server uses no
-    more.
-    """
-    used = row.used_of(n_ctx)
-    trained = f" (trained for {format_count(used)})" if used < n_ctx and row.fits is not False else ""
-    return f"{format_count(n_ctx)}{trained}"
 
 
 def _remedy(row: PlanRow) -> str:

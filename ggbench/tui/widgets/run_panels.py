@@ -84,6 +84,8 @@ class QueueList(OptionList):
         current = next((index for index, item in enumerate(items) if item.state.is_at_work), None)
         if current is not None and self.highlighted in (None, self._followed):
             self._followed = self.highlighted = current  # which scrolls to it
+        elif self.highlighted is None and lines:  # all ended before they were drawn
+            self._followed = self.highlighted = len(lines) - 1
         elif current == self.highlighted:
             self._followed = current
 
