@@ -23,7 +23,7 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
         int | None,
         Option(
             "--reserve",
-            "Memory to leave free. Default: 1/4 of main memory, at most 1 GiB; 0 for GPUs or with --memory-limit.",
+            "Memory to leave free. Default: 1/4 of main memory, at most 1 GiB; with --memory-limit 64 MiB; for GPUs 0.",
             SIZE_OR_NONE,
         ),
     ] = None
