@@ -62,7 +62,7 @@ class _Columns(Generic[_T]):
 
 
 class Readings(Sequence[MachineReading]):
-    """Readings in order of time. Each reading that is asked for is made anew; `column` has all values of a field."""
+    """Readings in order of time. Indexing builds a reading; `column` has all values of a field."""
 
     def __init__(self, readings: Iterable[MachineReading] = ()) -> None:
         self._machine, self._gpus = _Columns(MachineReading, without="gpus"), _Columns(GpuReading)
