@@ -8,7 +8,7 @@ import pytest
 
 from scripts import bench_peers
 from scripts.peer_figures import Bench, Figure, Values
-from scripts.peer_programs import PROGRAMS
+from scripts.peer_programs import PROGRAMS, find_or_build
 from scripts.peer_table import Row, last_sessions, median_interval, read
 
 ROW = Row("decode", "ms", "llama-bench", 0.98, 1.02)
@@ -81,6 +81,13 @@ def test_last_session_of_a_row_replaces_the_one_before(monkeypatch: pytest.Monke
     assert [each.ours for each in rounds] == [11.0, 11.0, 10.0, 10.0, 10.0]
     [kept] = last_sessions(rounds)
     assert [each.ratio for each in kept] == [1.0] * 3
+
+
+def test_a_folder_without_a_program_is_refused(peers: Path) -> None:
+    assert find_or_build(peers, 1).folder == peers
+    (peers / "llama-bench").unlink()
+    with pytest.raises(SystemExit, match="has no llama-bench"):
+        find_or_build(peers, 1)
 
 
 @pytest.mark.parametrize(

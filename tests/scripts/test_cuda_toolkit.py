@@ -59,11 +59,19 @@ def make_packaged_cublas(site_packages: Path, name: str = "cu13") -> Path:
     return folder
 
 
-def test_a_distributions_cublas_is_left_to_cmake(root: Path, tmp_path: Path) -> None:
+def test_a_distributions_cublas_is_left_to_cmake(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nvcc is a wrapper: the compiler itself says where its toolkit is, and the wrapper has no libraries."""
     make_file(tmp_path / "usr/include/cublas_v2.h")
     make_file(tmp_path / "usr/lib/x86_64-linux-gnu/libcublas.so")
     make_packaged_cublas(tmp_path / "site-packages")
-    assert find(tmp_path / "site-packages").cublas is None
+    wrapper = make_file(tmp_path / "local/bin/nvcc", f'#!/bin/sh\nexec {root}/bin/nvcc "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(wrapper.parent), prepend=os.pathsep)
+
+    toolkit = find(tmp_path / "site-packages")
+
+    assert toolkit.cublas is None
+    assert (toolkit.compiler, toolkit.root, toolkit.version) == (str(wrapper), root, "13.0")
 
 
 def test_a_toolkit_of_pips_packages_alone_is_named_whole(
@@ -82,11 +90,14 @@ def test_a_toolkit_of_pips_packages_alone_is_named_whole(
 
 @pytest.mark.parametrize("name", ["cu13", "cublas"])
 def test_pips_cublas_is_named_to_cmake_the_compilers_and_the_loader(root: Path, tmp_path: Path, name: str) -> None:
+    """Headers alone, as some packages have them, would end in a linker's error."""
     folder = make_packaged_cublas(tmp_path / "site-packages", name)
+    make_file(tmp_path / "headers alone/nvidia/cu13/include/cublas_v2.h")
 
-    toolkit = find(tmp_path / "nothing here", tmp_path / "site-packages")
+    toolkit = find(tmp_path / "nothing here", tmp_path / "headers alone", tmp_path / "site-packages")
 
     arguments = toolkit.cmake_arguments("90-real")
+    assert {"-DCMAKE_CUDA_ARCHITECTURES=90-real", f"-DCMAKE_CUDA_COMPILER={root}/bin/nvcc"} <= set(arguments)
     assert f"-DCUDA_cublas_LIBRARY={folder}/lib/libcublas.so.13" in arguments
     assert f"-DCUDA_cublasLt_LIBRARY={folder}/lib/libcublasLt.so.13" in arguments
     assert toolkit.include_folders == [str(folder / "include")]
@@ -101,4 +112,8 @@ def test_the_drivers_own_library_is_linked_where_the_toolkit_has_no_stand_in(
     assert f"-DCUDA_cuda_driver_LIBRARY={driver}" in find().cmake_arguments("90-real")
 
     make_file(root / "lib64/stubs/libcuda.so")
-    assert find().driver_library is None
+    (root / "bin/nvcc").write_text("#!/bin/sh\nexit 1\n")  # a compiler that says nothing is taken by its place
+    toolkit = find()
+    assert (toolkit.driver_library, toolkit.root, toolkit.version) == (None, root, "unknown")
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    assert find_toolkit([]) is None

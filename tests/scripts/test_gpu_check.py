@@ -14,7 +14,7 @@ import pytest
 
 from scripts import gpu_check
 from scripts.cuda_toolkit import CudaToolkit
-from scripts.gpu_report import report_text
+from scripts.gpu_report import fact, report_text
 
 NVIDIA_SMI = """\
 NVIDIA H200, GPU-cb3dfa52-e2f3-9ca4-a399-7d16041c3732, 00000000:03:00.0, 550.90.12, 9.0, 143771 MiB
@@ -34,6 +34,13 @@ def test_devices_are_read_from_nvidia_smi() -> None:
     assert h200 == DEVICE
     assert (rtx_5090.name, rtx_5090.compute_capability) == ("NVIDIA GeForce RTX 5090", "12.0")
     assert rtx_5090.architecture == "120-real"
+    for no_device in (
+        "No devices were found\n",
+        'Field "compute_cap" is not a valid field to query.\n',
+        # Source: https://github.com/tinygrad/open-gpu-kernel-modules/issues/47, a driver half updated.
+        "Failed to initialize NVML: Driver/library version mismatch\n",
+    ):
+        assert gpu_check.parse_devices(no_device) == []
 
 
 def test_a_device_without_memory_of_its_own_is_one() -> None:
@@ -58,6 +65,9 @@ def test_a_machine_without_a_gpu_is_an_error(
     assert gpu_check.main(words) == 2
     assert "No devices were found" in capsys.readouterr().err
     assert not (tmp_path / "build").exists()
+    monkeypatch.setattr(gpu_check, "find_device", lambda: DEVICE)
+    assert gpu_check.main(words) == 2  # before anything is built
+    assert f"no wheels in {tmp_path}\nHint: make that folder with --prepare" in capsys.readouterr().err
 
 
 def test_an_nvidia_smi_too_old_to_name_what_to_build_for_is_an_error(
@@ -208,3 +218,32 @@ def test_the_report_says_what_was_seen_and_leaves_out_what_was_not(
         assert line in lines, (line, lines)
     assert not any("w " in line[:3] or "seconds" in line or "reason" in line for line in lines)
     assert "\x1b" not in text
+
+
+def test_a_report_that_is_not_there_is_an_error_and_one_without_tests_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.json").write_text("{")
+    for name in ("nope.json", "report.json"):
+        assert gpu_check.main(["--show", str(tmp_path / name)]) == 2
+        assert "report.json of an earlier check" in capsys.readouterr().err
+    assert "none ran (pytest ended with 5)" in report_text({**DOCUMENT, "tests": [], "pytest_status": 5})
+
+
+def test_the_end_of_a_figures_name_is_its_unit() -> None:
+    for name, value, answer in (
+        ("seconds", 3.5, ("seconds", "3.50 s")),
+        ("readings", 12, ("readings", "12")),
+        ("temperature_max_c", 71.0, ("temperature max", "71.0 °C")),
+        ("r2", 0.97, ("r2", "0.970")),
+        ("power_w", 318.4, ("power", "318 W")),
+    ):
+        assert fact(name, value) == answer
+
+
+def test_help_says_how_to_prepare(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        gpu_check.main(["--help"])
+    answer = capsys.readouterr().out
+    assert "scripts/gpu_check --prepare wheels --python-version 3.12" in answer
+    assert "scripts/gpu_check --wheels wheels" in answer

@@ -291,8 +291,13 @@ def test_a_wheel_is_used_as_it_is_and_stays(checkout: Checkout, tmp_path: Path) 
     """Until the environment is of another Python or its interpreter is gone, as after an upgrade of the system."""
     given = wheel(tmp_path, "llama_cpp_python", "0.4.1+cu130", "llama_cpp")
     using = "ggbench: using llama-cpp-python 0.4.1+cu130 as it is\n"
+    folder = tmp_path / "wheels of mine"  # of which the newest that fits is used
+    folder.mkdir()
+    shutil.copy(given, folder)
+    for version, tag in (("0.4.0", "py3-none-any"), ("0.4.1", "py3-none-zos_s390x"), ("0.4.2", "cp27-none-any")):
+        wheel(folder, "llama_cpp_python", version, "llama_cpp", tag=tag)
 
-    first = checkout.run("setup", "--wheels", given)
+    first = checkout.run("setup", "--wheels", folder)
     (checkout.root / "pyproject.toml").touch()
     launched = checkout.run("ggbench")
     again = checkout.run("setup")

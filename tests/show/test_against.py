@@ -5,18 +5,20 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
+from rich.cells import cell_len
 
+from ggbench.engines.events import DeviceBuffers
 from ggbench.experiments.quality.compared import nearest_to_score, quality_against_document
 from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredText, TextSource
 from ggbench.experiments.quality.texts import SHA256
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import against_tables, nearest_to
+from ggbench.show.against import against_tables, device_of, nearest_to, published_model
 from ggbench.show.document import json_text
 from ggbench.show.presenter import presenter_of
 from ggbench.show.run_documents import QUANT
 from ggbench.stats.intervals import Estimate
-from tests.fakes.measured import with_subject
+from tests.fakes.measured import with_head, with_memory, with_subject
 
 
 def test_the_articles_row_stands_under_the_same_measurement(
@@ -74,6 +76,7 @@ def test_the_nearest_is_the_own_models_row(run: Run) -> None:
     ]  # fmt: skip
     assert first["ln_ppl_ratio"] == pytest.approx(0.0098, abs=1e-4)
     assert all("compared with f16, not a file of logits" in each["differences"] for each in others)
+    assert presenter_of("quality").against_document(replace(run, result=None)) is None
 
 
 def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -> None:
@@ -83,4 +86,29 @@ def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -
     shown = replace(run, result=result, head=replace(run.head, subject=subject))
     presenter = presenter_of("quality")
     for table in (presenter.table([shown, shown]), presenter.against([shown]), presenter.details(shown)):
-        assert "\x1b" not in render(table, 80)
+        text = render(table, 80)
+        assert "\x1b" not in text
+        assert max(map(cell_len, text.splitlines())) <= 80
+
+
+def test_a_published_model_is_found_by_its_whole_name_alone(
+    completed: QuantSummary, render: Callable[..., str]
+) -> None:
+    for model, file, expected in (
+        ("twin:qwen1.5-7b", "", "qwen1.5-7b"),
+        ("Qwen/Qwen1.5-7B-Chat-GGUF", "", "qwen1.5-7b"),
+        ("/models", "/models/qwen1_5-72b-chat-q4_k_m.gguf", "qwen1.5-72b"),
+        (".", "./Qwen2-57B-A14B-Instruct-Q8_0-00001-of-00002.gguf", "qwen2-57b-a14b"),
+        ("qwen1.5-7bis", "", None),
+    ):
+        assert published_model(replace(completed.subject, model=model, file=file)) == expected
+    unknown = with_subject(completed, model="nobody-7b", file="nobody.gguf")
+    assert nearest_to(unknown) == ()
+    assert "No published row measures nobody-7b q4_k_m." in render(against_tables([unknown]))
+
+
+def test_the_device_is_the_one_that_holds_layers(completed: QuantSummary) -> None:
+    assert device_of(completed) == "NVIDIA RTX 4090"
+    on_cpu = with_memory(completed, buffers=(DeviceBuffers("CPU_REPACK", weight_bytes=5),))
+    assert device_of(on_cpu) == "AMD EPYC 9B14"
+    assert device_of(with_head(completed, environment=None)) is None

@@ -8,7 +8,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
-from ggbench.experiments.maxctx.show import PRESENTER
+from ggbench.experiments.maxctx.show import DOCUMENTS, PRESENTER
 from ggbench.machine.records import GpuProcess
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
@@ -85,5 +85,9 @@ def test_a_search_answers_in_one_line() -> None:
     assert PRESENTER.ending(proven) == "n_ctx 8,192, proven by a decode, after 1 context and 1 decode"
     stopped = search(MaxctxResult(max_n_ctx=8192, probes=made[:1] * 2), outcome=Outcome.CANCELLED)
     assert PRESENTER.ending(stopped) == "so far n_ctx 8,192, not proven, after 2 contexts"
+    largest = Probe(8192, "alloc", Outcome.COMPLETED, 0.1, 10, 20)
+    cut_short = search(MaxctxResult(max_n_ctx=8192, probes=(*made, largest)), Memory(), outcome=Outcome.INTERRUPTED)
+    document = DOCUMENTS.value(cut_short)
+    assert (document["kv_bytes"], document["compute_bytes"]) == (10, 20)
     too_large = search(MaxctxResult(), outcome=Outcome.OUT_OF_MEMORY, reason="m does not fit")
     assert PRESENTER.ending(too_large) == "out of memory: m does not fit"

@@ -86,12 +86,14 @@ def test_each_memory_has_a_stack_of_its_own(completed: QuantSummary) -> None:
         ("weights", "6.00 GiB"), ("KV cache", "2.00 GiB"), ("compute", "1.00 GiB"), ("draft", "9.00 GiB"),
         ("outside buffers", "512.0 MiB"),
     ]  # fmt: skip
+    assert on_gpu.totals[0].value == sum(part.value for part in on_gpu.parts) == 18.5
     assert (on_gpu.key, on_gpu.title, runs_of(on_gpu)) == ("memory", "Memory by use: CUDA0", (1,))
     assert [(part.name, part.text) for part in in_main.parts if part.run] == [
         ("weights", "1.00 GiB"), ("output", "1.00 MiB"),
     ]  # fmt: skip
     assert (in_main.key, in_main.title, runs_of(in_main)) == ("memory-2", "Memory by use: main memory", (0, 1))
     assert [chart.title for chart in memory_stacks([on_cpu])] == ["Memory by use"]
+    assert runs_of(memory_stacks([on_cpu, with_run(completed, memory=Memory())])[0]) == (0,)
 
 
 def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:

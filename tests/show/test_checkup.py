@@ -1,5 +1,6 @@
 """`ggbench doctor`: each planted fault is found by its code, and the answer says nothing about the person."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,13 @@ def test_text_of_a_machine_with_faults(golden: Callable[[str, str], None]) -> No
         store=replace(SOUND.store, version=9),
     )
     golden("doctor.txt", text_of(faulty, Paths(Path(HOME))) + "\n")
+    read = json.loads(json_of(faulty, Paths(Path(HOME))))
+    assert [(each["code"], each["severity"]) for each in read["findings"]] == [
+        ("store.newer", "problem"), ("cpu.governor", "advice"),
+    ]  # fmt: skip
+    assert (read["llama_cpp"]["cuda_version"], read["gpu_driver"]["cuda_version"]) == ("12.4", "13.0")
+    assert read["gpu_driver"]["gpus"][0]["compute_capability"] == "8.9"
+    assert (read["store"]["n_runs"], read["calibration"]["bandwidth"]["bytes_per_s"]) == (12, 12.8e9)
 
 
 def test_nothing_personal_is_shown() -> None:
@@ -46,6 +54,10 @@ def test_nothing_personal_is_shown() -> None:
         for private in ("alice", "scratch", "example.com", "GPU-1", "0000:01:00.0"):
             assert private not in text
     assert "~/.cache/huggingface/token" in text_of(PERSONAL, paths)
+    whole = Paths(Path(HOME), whole=True)
+    for text in (text_of(PERSONAL, whole), json_of(PERSONAL, whole)):
+        for private in (f"{HOME}/.cache/huggingface/token", "/scratch/alice/ggbench", "hub.example.com", "GPU-1"):
+            assert private in text
 
 
 def test_a_gpu_of_any_backend_is_listed_with_its_memory() -> None:

@@ -10,7 +10,7 @@ from ggbench.machine.known_devices import known_devices
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import all_columns, column_of
+from ggbench.show.columns import BENCH, all_columns, bench_columns, column_of
 from ggbench.show.names import model_names, short_device, unambiguous_names
 from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import LatencySummary, LineFit
@@ -124,3 +124,22 @@ def test_a_context_that_no_decode_proved_is_in_question(
     row = QuantSummary.of([completed.run, search_of(completed.run, n_ctx, proven=bool(verified))])
     assert column_of("max_n_ctx").text(row) == text
     assert (column_of("max_n_ctx").value(row), column_of("max_n_ctx_verified").value(row)) == (n_ctx, verified)
+
+
+def test_the_largest_context_has_a_column_where_it_was_searched_for(
+    completed: QuantSummary, unbounded: QuantSummary
+) -> None:
+    """Also where the search found none, and then the note says why."""
+    assert bench_columns([unbounded]) == BENCH
+    assert set(bench_columns([unbounded, completed])) - set(BENCH) == {"max_n_ctx"}
+    search = search_of(unbounded.run, None, outcome=Outcome.OUT_OF_MEMORY, reason="it does not fit")
+    failed = with_decode(QuantSummary.of([unbounded.run, search]), unsteady="the clock fell")
+    assert "max_n_ctx" in bench_columns([failed])
+    assert column_of("note").text(failed) == "unsteady: the clock fell; max n_ctx: it does not fit"
+
+
+def test_tables_have_names_and_programs_have_paths(completed: QuantSummary) -> None:
+    path = "/home/me/models/tiny-q4_k_m.gguf"
+    given = with_subject(completed, model=path, file=path)
+    for key, text in (("model", "tiny"), ("file", "tiny-q4_k_m.gguf")):
+        assert (column_of(key).text(given), column_of(key).value(given)) == (text, path)

@@ -3,6 +3,7 @@
 Without stored repeats a load is assumed to differ from the next by 2 %, so no interval of a timed ratio is narrower.
 """
 
+import io
 from typing import Any
 
 from msgspec.structs import replace
@@ -140,6 +141,11 @@ def test_searches_are_compared_by_what_they_found() -> None:
     cut_short = with_run(searches[1], outcome=Outcome.CANCELLED)
     assert line(compare_quants([searches[0], cut_short]), "max n_ctx").better == (False, False)
     assert "max n_ctx" not in {line.header for line in compare_quants([row(), row()]).lines}
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(ComparisonReport(proven))
+    text = console.export_text()
+    assert "max n_ctx tokens" in text
+    assert not any(name in text for name in ("W tokens/ms", "B ms", "speed", "p50"))
 
 
 def test_differences_are_named_with_their_letters() -> None:
@@ -377,3 +383,20 @@ def test_a_program_that_was_not_used_and_options_of_another_engine_are_told_apar
     assert "engine: llama in a, transformers in b" in found["configuration"]
     assert "threads: one per core in a, 1 in b" in found["configuration"]
     assert not any(each.startswith(("mlock", "attention", "cache")) for each in found["configuration"])
+
+
+def test_shares_of_the_bandwidth_and_b_as_w16_take_the_interval_of_their_metric() -> None:
+    """The same fit is worse in W MBU beside a higher limit, and better in B as w16 at more bits per weight."""
+    compared = compare_quants([row(), row(bpw=8.0, limit=DecodeLimit(500.0, 4.0, 40e9, "given"))])
+    assert line(compared, "W").better == (False, False)
+    assert line(compared, "W MBU").better == line(compared, "B MBU").better == (True, False)
+    assert line(compared, "B as w16").better == (False, True)
+    assert line(compared, "B as w16").texts == ("40.00", "20.00")
+
+
+def test_a_metric_that_not_all_have_is_compared_for_those_that_do() -> None:
+    runs = [row(latency=speed(80.0, 1.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
+    search = QuantSummary.of([search_of(row(quant="q2_k").run, 4096)])
+    compared = compare_quants([*runs, search])
+    assert line(compared, "speed").compared == (0, 1)
+    assert sentence_of(compared) == "No difference in speed, W, B and memory."

@@ -1,6 +1,7 @@
 """JSON that programs can rely on: names, nulls, strictness."""
 
 import json
+import math
 from collections.abc import Callable
 
 import pytest
@@ -25,6 +26,8 @@ def test_text_survives_and_steers_nothing() -> None:
     assert json.loads(text)["model"] == name
 
 
-def test_a_value_without_a_form_in_json_is_refused() -> None:
+def test_a_number_without_a_form_in_json_is_null_and_another_value_is_refused() -> None:
+    strange = json_text({"x": [math.nan, math.inf, -math.inf, 1.0]})
+    assert json.loads(strange, parse_constant=pytest.fail)["x"] == [None, None, None, 1.0]
     with pytest.raises(TypeError):
         json_text({"model": object()})

@@ -12,7 +12,8 @@ from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.show.presenter import presenter_of
-from ggbench.show.text import expected_text
+from ggbench.show.text import expected_text, planned_speed_text
+from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Expected
 
@@ -43,6 +44,9 @@ def test_an_interval_is_one_number_where_it_is_even() -> None:
     assert expected_text(Expected(250.0, 235.0, 265.0)) == "250 ±15"
     assert expected_text(Expected(4.0, 3.0, 8.0)) == "4.0 (3.0–8.0)"
     assert expected_text(None) == "—"
+    planned = PlannedForecast(3.0, (2.5, 3.5), "run 7", "measured")
+    assert planned_speed_text(planned) == "3.0 ±0.5"
+    assert planned_speed_text(replace(planned, is_steady=False)) == "! 3.0 ±0.5"
 
 
 def test_details_name_the_basis_and_the_limit() -> None:
@@ -60,3 +64,17 @@ def test_a_table_has_a_row_for_a_quant_that_failed() -> None:
     text = _shown(RUN, FAILED)
     assert "no layer stands alone" in text
     assert "250 ±15" in text
+
+
+def test_json_has_every_field_and_the_ending_is_one_line() -> None:
+    show = presenter_of("forecast")
+    document, empty = (show.documents.value(run) for run in (RUN, FAILED))
+    assert document.keys() == empty.keys()
+    assert (document["b_ms"], document["w_ci95"], empty["b_ms"]) == (250.0, (18.0, 23.0), None)
+    assert document["tok_s"] == {1: 4.0, 4096: 2.2}
+    assert document["tok_s_ci95"] == {1: (3.8, 4.3), 4096: (2.0, 2.4)}
+    assert document["prefill_tok_s"] == {512: 25.6}
+    assert show.ending(RUN) == (
+        "expected 4.00 ±0.30 tok/s at 1, 2.20 ±0.20 at 4,096, from twins of 2 and 6 of 32 layers"
+    )
+    assert show.ending(FAILED) == "failed: no layer stands alone"

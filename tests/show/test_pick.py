@@ -1,22 +1,25 @@
 """A pick as people and programs read it."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ggbench.decisions.known_losses import typical_loss
-from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.needs import WORKLOADS, Needs, needs_text
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate
 from ggbench.decisions.pick.report import pick_figure, pick_report
-from ggbench.decisions.pick.sentences import reason
+from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.show import commands_of
+from ggbench.decisions.pick.wording import turn_text
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
 from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.intervals import Expected
 from ggbench.text import in_words
 from ggbench.units import GIB, MIB
 from tests.fakes.candidates import candidate, measured_loss, turn_of
@@ -233,3 +236,22 @@ def test_what_leaves_little_says_what_may_take_it() -> None:
         row = replace(own.row, left_bytes=mib * MIB, n_gpu_layers=n_gpu_layers)
         found = [each for each in reason(recommend([replace(own, row=row)], Needs())) if each.startswith("Only")]
         assert found == ([said] if said else [])
+
+
+def test_what_may_meet_a_need_is_not_said_to_and_a_turn_by_a_bound_takes_that_long_or_longer() -> None:
+    bound = replace(turn_of(60.0, basis="bound"), turn_s=Expected(5.0, 4.8, math.inf))
+    found = candidate(cache="q8_0", cache_loss=None, tok_s=bound)
+    pick = recommend([found], Needs(given_tok_s=40.0, max_loss=0.05))
+    text = " ".join(reason(pick))
+    assert "Not known: what a q8_0 cache loses." in text
+    assert "whether it reaches 40.0 is known once measured" in text
+    assert "Whether it meets a loss of 0.050 nats is not known." in text
+    assert turn_text(found) == "≥ 5.00"
+    assert "a turn in ≥ 5.00 s; it may meet the needs." in headline(pick)
+
+
+def test_a_context_other_than_what_was_typed_says_why() -> None:
+    assert needs_text(Needs(given_n_ctx=4096)) == (
+        "a context of 5,120 (4,096 are too short for the turn); prefers balanced"
+    )
+    assert needs_text(Needs(given_n_ctx=16384)) == "a context of 16,384; prefers balanced"

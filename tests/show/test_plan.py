@@ -12,7 +12,16 @@ from ggbench.machine.readings import Program
 from ggbench.show.cluster import cluster_report
 from ggbench.show.plan import PLAN, plan_report
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
-from ggbench.sizing.plan_record import Budget, Change, MemoryPart, MemoryStack, PlannedDevice, PlannedSpeed, PlanRow
+from ggbench.sizing.plan_record import (
+    Budget,
+    Change,
+    MemoryPart,
+    MemoryStack,
+    PlannedDevice,
+    PlannedForecast,
+    PlannedSpeed,
+    PlanRow,
+)
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 
 Golden = Callable[[str, str], None]
@@ -102,6 +111,11 @@ def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> No
     text = render(plan_report(BUDGET, LlamaConfig(), {}, noted, width=80), width=80)
     assert text.count("it is repacked") == 1
     assert "q4_0, q2_k: it is repacked" in text
+    note = " ".join(["word"] * 30)
+    rows = [replace(FITS, notes=(note, "of all")), replace(FITS, quant="q2_k", notes=("of all",))]
+    text = render(plan_report(BUDGET, LlamaConfig(), {}, rows, width=120), width=120)
+    assert text.count("of all") == 1 and text.index("of all") < text.index("BPW")
+    assert f"q4_k_m: {' '.join(['word'] * 22)}\n" in text  # at the terminal's width, not the table's
 
 
 def test_a_cache_in_main_memory_and_its_windows_are_shown(render: Callable[..., str]) -> None:
@@ -110,6 +124,8 @@ def test_a_cache_in_main_memory_and_its_windows_are_shown(render: Callable[..., 
     assert "KV on CPU" in text
     assert "4.00 GiB" in text
     assert "sliding-window caches of 1,024 cells (of all 8,192 with --swa-full)" in text
+    whole = plan_report(BUDGET, LlamaConfig(), SOURCES, [replace(FITS, swa_cells=8192)], width=160)
+    assert "sliding-window caches of all 8,192 cells" in render(whole, 160)
     assert "KV on CPU" not in render(plan_report(BUDGET, LlamaConfig(), SOURCES, [FITS], width=160), 160)
 
 
@@ -180,3 +196,23 @@ def test_what_fits_in_no_way_is_one_line(render: Callable[..., str]) -> None:
     assert render(cluster_report(plan, width=80), 80).strip() == (
         "m q8_0: the fastest split at n_ctx 2k: none, it does not fit"
     )
+
+
+def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> None:
+    """Without a GPU there is one memory, and its weights are called that."""
+    budget = replace(BUDGET, on_gpu=False, bandwidth=None)
+    rows = [replace(FITS, host_weight_bytes=0, limit=None, decode=())]
+    text = render(plan_report(budget, LlamaConfig(type_k="q8_0"), SOURCES, rows, width=150), width=150)
+    assert "weights" in text and "not known" in text and "K q8_0, V f16" in text
+    assert "on CPU" not in text and "on GPU" not in text
+
+
+def test_expected_speeds_say_where_they_are_from(render: Callable[..., str]) -> None:
+    """A line for each kind of basis, with the first few sources."""
+    expected = [PlannedForecast(10.0 + n, (9.0, 19.0), f"run {n}", "measured") for n in range(6)]
+    expected.append(PlannedForecast(8.0, (6.0, 9.0), "twins of 2 and 6 of 32 layers", "forecast"))
+    rows = [replace(FITS, quant=f"q{n}", expected=each) for n, each in enumerate(expected)]
+    text = render(plan_report(BUDGET, LlamaConfig(), SOURCES, rows, width=140), width=140)
+    assert "expected, measured: run 0, run 1, run 2, run 3, 2 more\n" in text
+    assert "expected, forecast: twins of 2 and 6 of 32 layers\n" in text
+    assert "8.0 (6.0–9.0)" in text

@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.show.axes import Axis, from_a_tick, min_max_columns, rolling_median, tick_below, tick_decimals, tick_step
-from ggbench.show.figures import Curve, Floats, Integers, LatencyLine, PlottedRun, latency_figure
+from ggbench.show.axes import (
+    Axis,
+    from_a_tick,
+    min_max_columns,
+    rolling_median,
+    tick_below,
+    tick_decimals,
+    tick_step,
+    y_range,
+)
+from ggbench.show.figures import Curve, Figure, Floats, Integers, LatencyLine, PlottedRun, latency_figure
 from ggbench.show.plot import Frame, plot_text
 from ggbench.stats.decode_timing import DecodeLimit, LineFit
 
@@ -50,6 +59,7 @@ def test_a_zoom_leaves_out_what_is_beyond_its_edges() -> None:
     columns = min_max_columns(series(), Axis(1000, 1099), 10)
     assert columns.least[0] == LatencyLine(200.0, 10.0).ms(1000)
     assert columns.largest[-1] == LatencyLine(200.0, 10.0).ms(1099)
+    assert min_max_columns(series(POSITIONS[:1], CLIMBING[:1]), Axis(26, 27), 10).column.tolist() == [0]
     assert not len(min_max_columns(series(), Axis(20_000, 30_000), 10).column)
     assert not len(min_max_columns(series(POSITIONS[:0], CLIMBING[:0]), WHOLE, 10).column)
 
@@ -83,6 +93,7 @@ def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
     assert made.fit is None
     assert made.note == "W > 100 tokens/ms, B < 5.00 ms"
     assert made.y == pytest.approx(CLIMBING)
+    assert LatencyLine(None, 5.0).ms([1, 1000]).tolist() == [5.0, 5.0]  # a limit without a KV cache is flat
 
 
 def test_a_decode_at_depths_is_drawn_as_the_means_of_its_windows() -> None:
@@ -208,9 +219,29 @@ def test_repetitions_count_together_in_any_order() -> None:
     assert rolling_median(x, y, [100.4, 256.0]) == pytest.approx([11, 11])
     single = np.arange(1, 8)
     assert rolling_median(single, single.astype(np.float64), [-5, 1.4, 1.6, 99]).tolist() == [1, 1, 2, 7]
+    assert not len(rolling_median(x[:0], y[:0], [1.0]))
+
+
+def test_the_window_stays_centred_to_the_ends() -> None:
+    rising = np.asarray(10 + PLACES / 200.0, np.float64)
+    at = np.concatenate([PLACES[:300], PLACES[-300:]])
+    assert rolling_median(PLACES, rising, at) == pytest.approx(np.concatenate([rising[:300], rising[-300:]]))
 
 
 def test_a_gap_is_not_averaged_over() -> None:
     x = np.concatenate([np.arange(1, 1001), np.arange(6001, 7001)])
     y = np.where(x < 5000, 10.0, 20.0).astype(np.float64)
     assert rolling_median(x, y, [1000, 6001, 3000, 4000]).tolist() == [10, 20, 10, 20]
+
+
+def test_values_with_errors_settle_and_are_named_at_their_end() -> None:
+    """A running mean: its first values scatter beyond the axis, which is that of where they settle."""
+    chunks = np.arange(1, 41)
+    y = 12 + 30 / chunks**2 * np.cos(chunks)
+    one = Curve("q4_1", chunks, y, 4 / np.sqrt(chunks), note="12.0 ±0.6, 40 chunks")
+    figure = Figure("ppl", "PPL", "", "chunks scored", "", (one, replace(one, name="q2_k", y=y + 3)), 50)
+    text = plot_text(figure, 80, 18, False)
+    assert "▲" not in text
+    assert "b q2_k  12.0 ±0.6, 40 chunks" in text
+    assert text.splitlines()[0] == "PPL"
+    assert y_range(figure.curves, Axis(1, 50))[1] < 20 < float((y + 3).max())

@@ -13,12 +13,12 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.runs import StoredRun, encode
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import ListedRun
-from ggbench.show.machine import machine_table
+from ggbench.show.machine import machine_table, sparkline
 from ggbench.show.presenter import presenter_of
 from ggbench.show.quants import runs_table
 from ggbench.show.run_documents import RESULTS
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS
-from tests.fakes.measured import search_of
+from tests.fakes.measured import search_of, with_decode
 
 GIB = 1 << 30
 
@@ -67,6 +67,7 @@ def test_readings_have_a_section(
     assert both is not None
     assert "GPU 1 SM clock" in render(both, 80)
     assert machine_table([]) is None
+    assert (len(sparkline(range(1000), 24)), sparkline([5.0, 5.0, 5.0], 8)) == (24, "▁▁▁")
     show = presenter_of("decode")
     assert "5 readings" in render(show.details(completed.run, readings=readings()))
     assert "Machine" not in render(show.details(completed.run))
@@ -119,3 +120,22 @@ def test_a_list_has_each_run_with_its_answer_or_its_reason(completed: QuantSumma
     assert (running.state, running.note, running.is_completed) == ("running", "still running", False)
     document = listed(ListedRun.of(stored(completed.run)))
     assert (document["tok_s"], document["n_gen"], document["reason"]) == (108.2, 10_000, None)
+
+
+def test_a_decode_ends_with_its_speed_and_a_prefill_with_its_longest_prompt(
+    completed: QuantSummary, twin: QuantSummary
+) -> None:
+    """Without a result, only that it is done; where it did not complete, why."""
+    decode, show = completed.run, presenter_of("decode")
+    assert show.ending(decode) == "108.2 ±1.3 tok/s  W 1513 ±26 tokens/ms  B 5.926 ±0.016 ms"
+    assert show.ending(with_decode(completed, fit=None).run) == "108.2 ±1.3 tok/s"
+    assert show.ending(replace(decode, result=None)) == "done"
+    assert show.ending(with_decode(completed, unsteady="it was hot").run).endswith(" ms  unsteady")
+    full = replace(decode, outcome=Outcome.OUT_OF_MEMORY, result=None, reason="out of memory in load: no \x1b[31mroom")
+    assert show.ending(full) == "out of memory in load: no [31mroom"
+    assert show.ending(replace(full, reason="no room")) == "out of memory: no room"
+    assert show.has_details(replace(decode, outcome=Outcome.CANCELLED)) and not show.has_details(full)
+    prefill, prompts = twin.runs[1], presenter_of("prefill")
+    assert prompts.ending(prefill) == "prompt of 512: 2204.00 ms, 232 tok/s"
+    document = prompts.documents.value(prefill)
+    assert (document["n_gen"], document["n_prompt"], document["fit"]) == (0, None, None)

@@ -1,8 +1,13 @@
 """Tables in a narrow terminal."""
 
-from rich.console import Console
+from pathlib import Path
 
-from ggbench.show.tables import fitted_table, names, right
+import pytest
+from rich.console import Console, RenderableType
+
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant
+from ggbench.show.models import repo_report, search_table
+from ggbench.show.tables import fitted_table, names, notes, right
 
 
 def _lines(width: int) -> list[str]:
@@ -17,10 +22,14 @@ def _lines(width: int) -> list[str]:
         right("max n_ctx", ("14,336", "66,304*"), "tokens"),
         right("file", ("8.37 GiB", "14.6 GiB"), "", 1),
     ]
+    return _text(fitted_table(columns, width=width), width).splitlines()
+
+
+def _text(shown: RenderableType, width: int) -> str:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
-        console.print(fitted_table(columns, width=width))
-    return capture.get().splitlines()
+        console.print(shown)
+    return capture.get()
 
 
 def test_long_names_wrap_and_no_number_is_cut() -> None:
@@ -37,3 +46,47 @@ def test_columns_are_left_out_whole() -> None:
     assert max(map(len, lines)) <= 48
     assert "~0.00086" in "\n".join(lines)
     assert "omitted for width: answer, max n_ctx, file;" in " ".join("\n".join(lines).split())
+
+
+def test_notes_of_several_rows_name_each() -> None:
+    """The comma of a name does not look like the gap to the next."""
+    labels = ("q4_k_m, KV q8_0", "q4_k_m, KV q4_0")
+    text = _text(fitted_table([names("", labels), notes(["loss by run 1"] * 2)], width=20), 60)
+    assert "q4_k_m, KV q8_0; q4_k_m, KV q4_0: loss by run 1" in text
+
+
+SHARDS = tuple(RepoFile(f"q8_0/m-q8_0-0000{n}-of-00003.gguf", 5 << 30, "a" * 64, "b" * 40) for n in (1, 3))
+LISTING = RepoListing(
+    "org/name", "main", "c" * 40,
+    (
+        RepoVariant("q8_0/m-q8_0", "q8_0", SHARDS, ("q8_0/m-q8_0-00002-of-00003.gguf",)),
+        RepoVariant("m-UD-Q4_K_XL", "ud-q4_k_xl", (RepoFile("m-UD-Q4_K_XL.gguf", 4 << 30, "d" * 64, "e" * 40),)),
+    ),
+    (RepoFile("mmproj-[bold]f16\x1b[31m.gguf", 1 << 20, "f" * 64, "0" * 40),),
+    7, "2026-11-21T12:00:00+00:00",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_a_repo_is_shown_with_what_is_here_and_what_is_missing(width: int) -> None:
+    """Whoever wrote the repo cannot steer the terminal by the names in it."""
+    shown = repo_report(LISTING, {"m-UD-Q4_K_XL": [Path("m.gguf")]}, {"q8_0/m-q8_0": 13 << 27}, width=width)
+    text = _text(shown, width)
+    words = " ".join(text.split())
+    assert "14.0 GiB in 2 variants" in words and "mmproj-[bold]f16[31m.gguf (1.00 MiB)" in words
+    assert "\x1b" not in text
+    assert "missing: q8_0/m-q8_0-00002-of-00003.gguf" in words
+    [q8, q4] = [line for line in text.splitlines() if line.startswith(("q8_0 ", "ud-q4_k_xl "))][:2]
+    assert ("10.0 GiB" in q8, "yes" in q8, "16 %" in q8) == (True, False, True)
+    assert ("4.00 GiB" in q4, "yes" in q4) == (True, True)
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_unknown_counts_of_found_repos_are_no_zeros() -> None:
+    found = [
+        RepoSummary("org/one", 12345, 6, "2026-01-02T03:04:05Z", False),
+        RepoSummary("o/2", None, None, None, True),
+    ]
+    one, two = _text(search_table(found, width=80), 80).splitlines()[-2:]
+    assert all(word in one for word in ("org/one", "12,345", "6", "2026-01-02"))
+    assert ("—" in two, "yes" in two, "0" in two) == (True, True, False)

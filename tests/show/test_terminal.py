@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers
 from ggbench.experiments.decode.record import DecodeResult
-from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.model_file import LayerState, ModelFile
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.summary import QuantSummary
@@ -34,6 +34,7 @@ def test_narrow_table_keeps_what_matters(
     assert max(map(cell_len, text.splitlines())) <= width
     assert "1513 ±26" in text
     assert "omitted for width" in text
+    assert "model" in render(rows_table([], BENCH, width=width), width)
 
 
 def test_what_all_rows_share_is_shown_once_below_a_narrow_table(
@@ -82,6 +83,13 @@ def test_tensors_table(model_file: ModelFile, render: Render, golden: Golden) ->
 def test_kv_of_a_recurrent_model_says_why_it_is_unknown(model_file: ModelFile, render: Render) -> None:
     recurrent = replace(model_file, no_kv_reason="keeps a recurrent state")
     assert "unknown: tiny-moe-q4_k_m: keeps a recurrent state" in render(header_details(recurrent))
+
+
+def test_windows_and_recurrent_states_are_rows_of_their_own(model_file: ModelFile, render: Render) -> None:
+    states = (replace(model_file.states[0], window=1024), LayerState(recurrent_elements=1 << 18))
+    text = render(header_details(replace(model_file, sliding_window=1024, states=states)))
+    assert "1,024 tokens in 1 of 2 layers" in text
+    assert "1.00 MiB for each sequence, at every length" in text
 
 
 def listed(run: Run) -> ListedRun:

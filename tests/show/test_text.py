@@ -17,6 +17,7 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import BENCH, all_columns, rows_as_csv, rows_as_markdown
 from ggbench.show.text import markdown_code
+from ggbench.text import sanitize, shorten
 from tests.fakes.measured import with_subject
 
 Golden = Callable[[str, str], None]
@@ -71,3 +72,21 @@ def test_any_name_stays_in_its_cell(name: str) -> None:
     assert html.count("<") == html.count("</") * 2
     records = list(csv.reader(io.StringIO(rows_as_csv([row]))))
     assert [len(record) for record in records] == [len(all_columns())] * 2
+
+
+@settings(deadline=None)
+@given(text=st.text(max_size=40))
+def test_any_text_stays_on_its_line(text: str) -> None:
+    """What comes out can be encoded, has no control character, and is not changed again."""
+    out = sanitize(text)
+    assert out.encode("utf-8") is not None
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in out)
+    assert len(out.splitlines()) <= 1
+    assert sanitize(out) == out
+    assert len(shorten(text, 10)) <= 10
+
+
+def test_only_what_steers_is_taken_out_of_a_name() -> None:
+    name = "通义千问 é ß Ж 👍"
+    assert sanitize(name) == name
+    assert sanitize("a\u200bb\u202ec\x1b[31m\td") == "abc[31m d"
