@@ -83,6 +83,8 @@ def test_a_search_answers_in_one_line() -> None:
     made = (Probe(512, "alloc", Outcome.COMPLETED, 0.1), Probe(512, "decode", Outcome.COMPLETED, 0.1))
     proven = search(MaxctxResult(max_n_ctx=8192, verified_by_decode=True, probes=made))
     assert PRESENTER.ending(proven) == "n_ctx 8,192, proven by a decode, after 1 context and 1 decode"
+    assert PRESENTER.short_answer(proven) == "n_ctx 8,192"
+    assert PRESENTER.short_answer(search(MaxctxResult(max_n_ctx=8192))) == "n_ctx 8,192?"
     stopped = search(MaxctxResult(max_n_ctx=8192, probes=made[:1] * 2), outcome=Outcome.CANCELLED)
     assert PRESENTER.ending(stopped) == "so far n_ctx 8,192, not proven, after 2 contexts"
     largest = Probe(8192, "alloc", Outcome.COMPLETED, 0.1, 10, 20)

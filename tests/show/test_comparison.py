@@ -148,6 +148,17 @@ def test_searches_are_compared_by_what_they_found() -> None:
     assert not any(name in text for name in ("W tokens/ms", "B ms", "speed", "p50"))
 
 
+def test_many_runs_are_tables_below_each_other() -> None:
+    """No number is cut off."""
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(ComparisonReport(compare_quants([row(b=(b, (b - 0.1, b + 0.1))) for b in map(float, range(11, 19))])))
+    lines = console.export_text().splitlines()
+    cells = [cell for each in lines if each.startswith("B ms ") for cell in each.split("  ") if cell.strip()]
+    assert [f"{b}.00 ±0.10" in " ".join(cells) for b in range(11, 19)] == [True] * 8
+    assert sum(each.startswith("B ms ") for each in lines) > 1
+    assert max(map(len, lines)) <= 80
+
+
 def test_differences_are_named_with_their_letters() -> None:
     other = replace(ENVIRONMENT, llama_cpp="build 7001", system_info="CUDA : ARCHS = 890 | CPU : AMX = 1", gpus=())
     other = replace(other, backends=("Vulkan", "CPU"), build_flags="-DGGML_VULKAN=on")

@@ -17,7 +17,7 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import BENCH, all_columns, rows_as_csv, rows_as_markdown
 from ggbench.show.text import markdown_code
-from ggbench.text import sanitize, shorten
+from ggbench.text import sanitize, shorten, shorten_alike
 from tests.fakes.measured import with_subject
 
 Golden = Callable[[str, str], None]
@@ -90,3 +90,10 @@ def test_only_what_steers_is_taken_out_of_a_name() -> None:
     name = "通义千问 é ß Ж 👍"
     assert sanitize(name) == name
     assert sanitize("a\u200bb\u202ec\x1b[31m\td") == "abc[31m d"
+
+
+def test_texts_that_begin_alike_are_cut_so_that_they_differ() -> None:
+    long = ("a-long-name-of-one-model-q8_0", "a-long-name-of-one-model-q4_0", "another-name-of-22")
+    cut = shorten_alike(long, 20)
+    assert len(set(cut)) == 3 and max(map(len, cut)) == 20 and cut[2] == long[2]
+    assert len(set(shorten_alike([f"{'long' * 20}{n}.gguf" for n in "12"], 12))) == 2

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from textual import events
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from ggbench.errors import BadFile, UnknownName
 from ggbench.models.added_places import (
@@ -58,7 +59,7 @@ def listed(app: App) -> list[str]:
 
 
 def test_a_typed_folder_is_added_listed_and_planned(
-    places: Services, models: Path, planner: FakePlanner, drive: Drive
+    places: Services, models: Path, planner: FakePlanner, drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def steps(app: App, pilot: Page) -> None:
         await pilot.press("slash")
@@ -75,9 +76,16 @@ def test_a_typed_folder_is_added_listed_and_planned(
 
     drive(App(places), steps)
     assert remembered_places() == (models,)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(models / "below", "apart")
 
     async def later(app: App, pilot: Page) -> None:
+        """A word that is also a folder can be added or searched for; enter alone never asks the Hub."""
         assert listed(app)[1:] == ["one  2 quants", "two-q8_0"]
+        await press(app, pilot, "slash", *"apart")
+        assert listed(app) == ["a folder or file", "+ add apart", "found on the Hub", "⌕ search for “apart”"]
+        await press(app, pilot, "enter")
+        assert len(listed(app)) == 5
 
     drive(App(places), later)
 
@@ -113,6 +121,12 @@ def test_what_cannot_be_added_is_one_line(places: Services, tmp_path: Path, driv
             assert reason in " ".join(shown.split())
             assert field.value == str(tmp_path / name)
         assert "✗" not in await press(app, pilot, "backspace")
+        await press(app, pilot, "escape", "enter", "slash")  # a path in the filter of the quants is for the models
+        app.screen.query_one("#quant-filter", Input).value = str(tmp_path / "nowhere")
+        await settle(app, pilot)
+        assert "enter adds this to the models" in words_of(app)
+        assert "no such file or folder" in " ".join((await press(app, pilot, "enter")).split())
+        assert field.has_focus and field.value == str(tmp_path / "nowhere")
 
     drive(App(places), steps, (160, 24))
     assert remembered_places() == ()
@@ -139,17 +153,25 @@ def test_the_app_opens_on_a_model(places: Services, models: Path, planner: FakeP
         models / "below/two-q8_0.gguf": str(models / "below/two-q8_0.gguf"), models / "one-q4_0.gguf": str(models),
         "vast-72b": "vast-72b", "twin:vast-72b": "twin:vast-72b", "maker/other-gguf": "maker/other-gguf",
     }  # fmt: skip
+    quants: dict[Path | str, str] = {"twin:vast-72b": "Q4_0", models / "one-q4_0.gguf": "ONE-Q8_0.GGUF"}
     for opens, model in wanted.items():
+        opens_quant = quants.get(opens)
 
-        async def steps(app: App, pilot: Page, model: str = model) -> None:
+        async def steps(app: App, pilot: Page, model: str = model, opens_quant: str | None = opens_quant) -> None:
             library = app.screen
             assert isinstance(library, LibraryScreen)
             assert library.library.entry is not None
             assert library.library.entry.model == model
             assert model in {each[0] for each in planner.asked}  # a dropped plan of another may ask after it
             assert table(app).has_focus
+            if opens_quant is None:
+                return
+            chosen = table(app).chosen
+            assert chosen is not None and chosen.is_called(opens_quant)
+            await press(app, pilot, "up", "right")  # from then on the cursor is the user's
+            assert table(app).chosen not in (None, chosen)
 
-        drive(App(places, opens=opens), steps)
+        drive(App(places, opens=opens, opens_quant=opens_quant), steps)
 
 
 def test_the_command_takes_a_path_or_a_model(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,6 +213,12 @@ def test_quants_are_grouped_by_folder_and_name(tmp_path: Path) -> None:
         ("plain", "", "b/plain.gguf"), ("broken-q8_0", "", "b/broken-q8_0.gguf"),
     ]  # fmt: skip
     assert entries[-1].reason
+    for maker in ("one", "other"):
+        path = tmp_path / "c" / maker / "m-GGUF" / "z-q8_0.gguf"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(gguf_bytes())
+    titles = [entry.title for entry in list_models(CATALOG, added_models()) if entry.title.endswith("z-q8_0")]
+    assert sorted(titles) == ["one/z-q8_0", "other/z-q8_0"]  # by the nearest folder that differs
     assert len({entry.key for entry in entries}) == len(entries)
 
 
@@ -204,18 +232,26 @@ def test_a_typed_server_is_added_listed_and_removed(places: Services, planner: F
     with TestEndpoint(AnyLength("llama_server")) as endpoint:
 
         async def steps(app: App, pilot: Page) -> None:
+            named = ["servers", endpoint.url.removeprefix("http://")]
+            assert listed(app) == named  # by the command line
+            await press(app, pilot, "escape", "d", "enter", "slash")
+            assert listed(app) == []
+            app.screen.query_one("#quant-filter", Input).value = endpoint.url
+            await press(app, pilot, "enter")
+            assert listed(app) == named
+            await press(app, pilot, "escape", "d")
             await pilot.press("slash")
             app.screen.query_one(ModelsPane).input.value = f"{endpoint.url}/v1"
             await settle(app, pilot)
             assert listed(app) == ["a server", f"+ add {endpoint.url}/v1"]
             await press(app, pilot, "enter")
-            assert listed(app) == ["servers", endpoint.url.removeprefix("http://")]
+            assert listed(app) == named
             assert planner.asked[-1][:2] == (endpoint.url, ())
             assert remembered_servers() == (endpoint.url,)
             await press(app, pilot, "escape", "d")
             assert listed(app) == []
 
-        drive(App(places), steps)
+        drive(App(places, opens=endpoint.url), steps)
     assert remembered_servers() == ()
 
 

@@ -41,6 +41,7 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
             await press(app, pilot, key)
             assert app.current_mode == mode
             assert "1 Library  2 Run  3 Results  4 Pulls" in words_of(app).splitlines()[0]
+            assert words_of(app).splitlines()[-1].endswith("? Help q Quit ^p All")  # whole at 80 columns
             if key != "1":
                 assert "Library (1)" in words_of(app)
         await pilot.click(ModeBar, offset=(14, 0))
@@ -82,6 +83,13 @@ def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
         assert "Page up" not in shown
         await press(app, pilot, "escape")
         assert not isinstance(app.screen, HelpScreen)
+        for key in MODES:
+            await press(app, pilot, key)
+            for command in app.get_system_commands(app.screen):
+                assert len(command.help.partition(" (key: ")[0].split()) > 1, command
+        await press(app, pilot, "1")
+        shown = {command.title: command.help for command in app.get_system_commands(app.screen)}
+        assert shown["Filter"] == "Filter the models or the quants (key: /)"
 
     drive(app, steps, (100, 60))
 

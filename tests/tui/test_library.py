@@ -15,7 +15,7 @@ from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import StoreError
+from ggbench.errors import BadFile, StoreError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.catalog import load_catalog
 from ggbench.runs.experiment import Job
@@ -27,6 +27,7 @@ from ggbench.tui.host import RunStored, Services
 from ggbench.tui.model_list import grouped, list_models
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.screens.pick import PickScreen
+from ggbench.tui.widgets.bars import memory_parts, stack_widths
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.widgets.quants_table import QuantsTable
 from tests.fakes.candidates import measured_loss, turn_of
@@ -89,10 +90,14 @@ def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive:
         ("Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz", "on Xeon Gold 6248R · 22.0 GiB free of 64.0 GiB (g)"),
         ("AMD EPYC 9554 64-Core Processor", "on EPYC 9554 · 22.0 GiB free of 64.0 GiB (g)"),
         ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "on RTX PRO 6000 Blackwell Work… · 22.0 GiB free (g)"),
+        ("EPYC of 1 GiB", "on EPYC of 1 GiB · limit 1.00 GiB of 64.0 GiB (g)"),
     ],
 )
 def test_the_machine_is_named_beside_the_needs(services: Services, drive: Drive, device: str, shown: str) -> None:
+    """A limit is not called free."""
     budget = msgspec.structs.replace(BUDGET, device=device, on_gpu=False)
+    if "limit" in shown:
+        budget = msgspec.structs.replace(budget, memory_bytes=1 << 30, memory_source="given as --memory-limit")
 
     async def steps(app: App, pilot: Page) -> None:
         assert words_of(app).splitlines()[1].strip().endswith(shown)
@@ -131,6 +136,12 @@ def test_a_quant_that_cannot_be_planned_is_a_row(app: App, planner: FakePlanner,
         assert "iq9_z      ✗ failed" in shown
         assert "★q8_0       ✓" in shown
         assert "no such[31m type" in await press(app, pilot, "enter", "ctrl+end")
+        planner.errors["small-0.6b"] = BadFile("gone.gguf cannot be read", "check the path")
+        shown = await press(app, pilot, "r")
+        assert "✗ gone.gguf cannot be read" in shown and "check the path" in shown
+        assert planner.n_forgotten == 1
+        shown = await press(app, pilot, "right", "escape", "j")  # the other models still work
+        assert "unpublished-1b · 8 quants" in shown and "gone" not in shown
 
     drive(app, steps)
 
@@ -158,12 +169,18 @@ def test_a_store_that_cannot_be_read_is_reported(
 
 def test_names_of_others_are_text(services: Services, planner: FakePlanner, drive: Drive) -> None:
     name = "maker/[bold red]x[/]"
-    planner.rows_of[name] = [planned("[b]q\x1b[2J", plan_row("x", "[b]q\x1b[2J", BUDGET))]
+    planner.rows_of[name] = [
+        planned("[b]q\x1b[2J", plan_row("x", "[b]q\x1b[2J", BUDGET)),
+        *(planned(f"{file}-Q8_0.gguf", plan_row("x", "q8_0", BUDGET)) for file in "ab"),
+        planned("b-Q4_0.gguf", plan_row("x", "q4_0", BUDGET)),
+    ]
 
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
         assert "maker/[bold red]x[/]" in shown
         assert "[b]q[2J" in shown
+        # two files of one quant by their names, and where the quant says which is meant, the quant alone
+        assert {"a-Q8_0.gguf", "b-Q8_0.gguf", "q4_0"} <= set(names(app))
 
     drive(with_disk(services, local(name, "q8_0")), steps, WIDE)
 
@@ -285,8 +302,14 @@ def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) ->
         assert "vast-72b · 3 quants" in words_of(app)
         await press(app, pilot, "escape")
         assert len(app.screen.query_one(ModelList).entries) == 3
+        shown = await press(app, pilot, "slash", *"llama", "enter")
+        assert "the search failed" in shown and "offline mode" in shown
+        shown = await press(app, pilot, "escape", "slash", *"transformers:org/name", "enter")
+        assert "✗ this command needs a GGUF file, not a checkpoint of Transformers" in shown
+        assert "decode, prefill, speed" in shown  # which the command line measures
+        assert "checkpoint" not in await press(app, pilot, "escape", "escape", "j")
 
-    drive(app, steps)
+    drive(app, steps, (120, 30))
 
 
 def test_the_footer_names_the_filter_and_the_choice_of_a_gpu_beside_a_download(app: App, drive: Drive) -> None:
@@ -372,7 +395,21 @@ def test_escape_clears_a_filter_before_it_leaves(app: App, drive: Drive) -> None
         assert table(app).has_focus
         assert len(names(app)) == 8
         await press(app, pilot, "escape")
-        assert app.screen.query_one(ModelList).has_focus
+        models = app.screen.query_one(ModelList)
+        assert models.has_focus
+        for key, part in (("tab", table(app)), ("tab", models), ("shift+tab", table(app))):  # past the filters
+            await press(app, pilot, key)
+            assert part.has_focus
+        for keys in ([], ["g"]):  # a window that grows again has the focus where it was
+            await press(app, pilot, *keys)
+            await pilot.resize_terminal(50, 10)
+            await settle(app, pilot)
+            await press(app, pilot, *["escape"] * len(keys))
+            await pilot.resize_terminal(80, 24)
+            await settle(app, pilot)
+            assert table(app).has_focus
+        await press(app, pilot, "slash", "tab")
+        assert models.has_focus
 
     drive(app, steps)
 
@@ -647,3 +684,17 @@ def test_a_long_catalog_is_grouped_by_family_until_a_filter_shortens_it() -> Non
     assert [entry.title for entry in qwen[:3]] == ["qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b"]
     few = [entry for entry in listed if entry.matches("gemma 4")]
     assert [len(families) for _, families in grouped(few)] == [1]
+
+
+def test_the_bar_of_memory_fills_its_line() -> None:
+    """Parts that are there have a character at least; what is missing covers the end of what is wanted."""
+    for width in (10, 78, 200):
+        widths = stack_widths(memory_parts(plan_row("small", "q8_0", BUDGET)), width)
+        assert sum(widths) == width and all(widths)
+    missing = plan_row("vast-72b", "q8_0", BUDGET)
+    parts = memory_parts(missing)
+    assert (parts[-1].name, missing.needed_bytes is not None) == ("missing", True)
+    widths = stack_widths(parts, 100)
+    needed = sum(part.n_bytes for part in parts[:-1])
+    assert sum(widths) == 100
+    assert widths[-1] == pytest.approx(100 * -(missing.left_bytes or 0) / needed, abs=1)

@@ -73,6 +73,14 @@ def test_a_text_is_read_as_the_command_line_reads_it(name: str, text: str, value
         assert field.value_of(text, LlamaConfig()) == value
 
 
+def test_every_field_reads_what_it_shows() -> None:
+    default = LlamaConfig()
+    for record in (CHANGED, default):
+        for field in options_form().fields:
+            text = field.text_of(record, default)
+            assert field.value_of(text, default) == getattr(record, field.name), field.name
+
+
 def test_options_decide_plans_and_runs(
     setups: tuple[App, list[LlamaConfig], list[Job]], planner: FakePlanner, drive: Drive
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
@@ -190,6 +191,19 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         words = await press(app, pilot, "e")
         assert "‹ documents ›" in words
         assert "‹ quality ›" in words
+        await press(app, pilot, "escape")
+        for key in (
+            "e",
+            "down",
+            *"40k",
+            "down",
+            *"15",
+            "enter",
+        ):  # before the dialog has opened, as a terminal sends it
+            app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await settle(app, pilot)
+        needs = planner.requests[-1].needs
+        assert (needs.given_n_ctx, needs.given_tok_s) == (40 << 10, 15.0)
 
     drive(app, steps)
 

@@ -27,11 +27,13 @@ from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget, KvCacheTypes
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Expected
+from ggbench.tui.host import Services
 from ggbench.tui.planner import Planner
 from ggbench.units import GIB
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength
 from tests.fakes.engine import VERSIONS, FakeWorker
+from tests.fakes.rpc_server import listening, speaks
 
 BUDGET = Budget("this test", False, 4 * GIB, "given", GIB // 4, "given", Bandwidth(20e9, "given"))
 
@@ -131,6 +133,9 @@ def test_headers_are_read_once_until_they_are_forgotten(
     for n_ctx in (512, 1024):
         list(planner.decide("qwen1.5-0.5b", ("q8_0",), needing(n_ctx), None))
     assert read == ["qwen1.5-0.5b"]
+    left = planner.decide("qwen1.5-0.5b", ("q8_0",), needing(512), None)
+    next(left)
+    left.close()  # whoever leaves a plan lets the next one in
     planner.forget()
     list(planner.decide("qwen1.5-0.5b", ("q8_0",), needing(512), None))
     assert len(read) == 2
@@ -151,10 +156,16 @@ def test_a_deleted_file_is_reported_though_its_header_is_cached(
 
 
 def test_the_models_of_a_server_are_candidates_without_a_plan(
-    offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker]
+    offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is asked with the key of the command line, here and where a run looks for its models."""
+    monkeypatch.setenv("MY_KEY", "s3cret")
     with TestEndpoint(AnyLength("llama_server")) as endpoint:
-        (found,), pick = decided(Planner(offline, start).decide(endpoint.url, (), needing(512), None))
+        planner = Planner(offline, start, api_key_env="MY_KEY")
+        (found,), pick = decided(planner.decide(endpoint.url, (), needing(512), None))
+        (target,) = Services(offline, api_key_env="MY_KEY").resolve(endpoint.url)
+        assert {request.headers.get("Authorization") for request in endpoint.requests} == {"Bearer s3cret"}
+    assert target.subject.model == found.row.model
     assert pick is None
     assert found.selector == found.row.model
     assert (found.row.provenance, found.row.fits, found.row.needed_bytes) == ("endpoint", None, None)
@@ -172,7 +183,11 @@ def test_the_worker_is_kept_until_it_has_to_be_another(
         for request in requests:
             decided(planner.decide(str(tiny_twin), (), request, store))
         assert [worker.closed for worker in workers] == [True, False]
+        with listening(speaks()) as server:  # a server answers one client at a time, and the next may be a run
+            remote = LlamaConfig(rpc_servers=(server,))
+            decided(planner.decide(str(tiny_twin), (), msgspec.structs.replace(needing(512), setup=remote), store))
+        assert [worker.closed for worker in workers] == [True, True, True]
         planner.close()
         with pytest.raises(GgbenchError, match="closing"):
             decided(planner.decide(str(tiny_twin), (), needing(512), store))
-    assert [worker.closed for worker in workers] == [True, True]
+    assert len(workers) == 3

@@ -124,6 +124,50 @@ def test_the_download_of_a_run_is_listed_and_ends_with_it(queue: PullQueue) -> N
     assert [(item.state, item.amount) for item in queue.items] == [(WorkState.DONE, "4.00 GiB")]
 
 
+def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) -> None:
+    """A slow start is forgotten, and a file that is started again does not make the rate negative."""
+    seen = []
+
+    def run(on_progress: OnProgress) -> Path:
+        for second, done in enumerate((0, 1, 2, 102, 202, 302, 402, 502, 602, 0, 100)):
+            clock.now = 10.0 + second
+            on_progress(done << 20, 1 << 30)
+            (item,) = queue.items
+            seen.append((item.bytes_per_s, item.eta_s))
+        return Path("/models/m.gguf")
+
+    watched = WatchedQueue(queue)
+    queue.add([scripted(run)])
+    watched.wait(lambda queue: not queue.is_busy)
+    assert seen[0] == (None, None)
+    assert seen[8] == (100 << 20, pytest.approx(4.22))
+    assert (seen[9][0], seen[10][0]) == (None, 100 << 20)
+    (item,) = queue.items
+    assert (item.state, item.path, item.share) == (WorkState.DONE, Path("/models/m.gguf"), 1.0)
+    assert queue.take_completed() == ["maker/m q8_0"]
+    assert not queue.take_completed()
+
+
+def test_a_download_is_reported_before_its_first_byte() -> None:
+    """A server may take long to send it; whoever waits for the state hears of it."""
+    started = threading.Event()
+
+    def note() -> None:
+        if any(item.state is WorkState.DOWNLOADING for item in pulls.items):
+            started.set()
+
+    def wait(on_progress: OnProgress) -> Path:
+        assert started.wait(60)
+        return Path("/models/m.gguf")
+
+    pulls = PullQueue(note)
+    watched = WatchedQueue(pulls)
+    pulls.add([scripted(wait)])
+    watched.wait(lambda queue: not queue.is_busy)
+    pulls.close()
+    assert pulls.items[0].state is WorkState.DONE
+
+
 @pytest.fixture
 def online(services: Services, hub: TestHub, planner: FakePlanner, monkeypatch: pytest.MonkeyPatch) -> Services:
     planner.rows_of["maker/tiny-gguf"] = [planned("q8_0", plan_row("tiny", "q8_0", BUDGET))]

@@ -1,6 +1,7 @@
 """The Results screen over a real store: what it lists, in which order, and how it moves."""
 
 import contextlib
+import re
 import sqlite3
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
 from ggbench.tui.screens.results import MeasuredScreen, ResultsScreen
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching, read_runs
+from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
 from tests.fakes.measured import put_run, start
@@ -36,6 +38,19 @@ def test_all_runs_are_listed_newest_first(look: Look, filled: Path) -> None:
         assert lines[4].startswith("❯     4  ✗  q2_k")
         assert "97." in lines[4]
         assert "decode   47.79 ±0.11" in lines[5]
+        whole, seen = {column.header for column in COLUMNS_OF_RUNS}, set[str]()
+        for _ in COLUMNS_OF_RUNS:  # scrolled or not, every header is whole, and marks say where there are more
+            header = words_of(app).splitlines()[2].replace("▼", " ")
+            heads = {head.strip(" ‹›") for head in re.split(r"\s{2,}", header.strip(" ‹›"))}
+            assert heads <= whole
+            assert ("‹" in header) == (runs_table(app).scroll_x > 0)
+            assert ("›" in header) == ("note" not in header)
+            seen |= heads
+            await press(app, pilot, "right")
+        assert seen - {""} == whole - {""}
+        before = runs_table(app).scroll_x
+        await press(app, pilot, "left")
+        assert runs_table(app).scroll_x < before
 
     look(steps)
 
@@ -270,6 +285,13 @@ def test_what_another_process_stores_is_shown_without_a_key(look: Look, filled: 
             assert "✓" in words_of(app).splitlines()[4]
             store.delete_run(3)
             assert await look_again() == [5, 4, 2, 1]
+            for keys in (("enter",), ("w", "c")):  # opening or saving a run that is gone says so
+                gone = shown(app)[0]
+                store.delete_run(gone)
+                await press(app, pilot, "g", *keys)
+                assert f"no run named '{gone}'" in message(app)
+                assert shown(app)[0] < gone
+            assert shown(app) == [2, 1]
 
     look(steps)
 
@@ -304,10 +326,21 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
         assert "Run 1 · decode of twin:qwen1.5-0.5b q4_k_m · 2026-11-20 01:00 UTC" in words_of(app)
         await press(app, pilot, "end")
         assert "Again: ggbench decode twin:qwen1.5-0.5b q4_k_m -n 3000" in words_of(app)
+        whole = await press(app, pilot, "home")
+        details = app.focused
+        app.screen.query_one(CurvesPlot).focus()
+        assert await press(app, pilot, "+") != whole
+        app.screen.set_focus(details)
+        assert await press(app, pilot, "r") == whole
         await press(app, pilot, "escape", "k", "enter")
         assert "out of memory" in words_of(app)
+        *saved, _ = (await press(app, pilot, "w")).splitlines()
+        assert "c  CSV" in "".join(saved) and "SVG" not in "".join(saved)  # without samples there is no picture to save
+        opened = app.screen
+        await press(app, pilot, "s")
+        assert app.screen is opened
 
-    look(steps)
+    look(steps, (140, 45))
 
 
 def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
@@ -536,6 +569,9 @@ def test_the_newest_runs_are_shown_before_all_are_read(filled: Path, monkeypatch
         (again,) = read_runs(store, {run.run_id: run for run in whole})
     assert [run is before for run, before in zip(again, whole, strict=True)] == [True, True, False, True]
     assert again[2].stored.state == "failed"
+    (state,) = [column for column in COLUMNS_OF_RUNS if column.key == "state"]
+    cancelled = msgspec.structs.replace(again[3], stored=msgspec.structs.replace(again[3].stored, state="cancelled"))
+    assert [state.text(run) for run in (again[2], again[3], cancelled)] == ["✗", "✓", "–"]
 
 
 def test_a_run_that_cannot_be_read_is_not_opened(look: Look, filled: Path) -> None:

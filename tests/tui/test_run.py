@@ -1,9 +1,11 @@
 """The Run screen over a queue of fake workers."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec.structs
 import numpy as np
 import pytest
 from textual.app import App, ComposeResult
@@ -11,23 +13,38 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Static
 
+from ggbench.engines.endings import Outcome
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
+from ggbench.experiments.decode.record import DecodeResult
+from ggbench.experiments.maxctx.record import BracketEnds, MaxctxResult, Probe, Question, SearchPlan
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target
-from ggbench.runs.progress import Working
+from ggbench.runs.progress import Finished, Working
+from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.show.figures import LatencyLine, latency_figure
-from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, number_lines, queue_lines
+from ggbench.tui.widgets.run_panels import (
+    BracketPlot,
+    DecodedText,
+    Lines,
+    QueueList,
+    bracket_lines,
+    gauge_lines,
+    number_lines,
+    queue_lines,
+)
 from ggbench.tui.work_queue import WorkState
 from tests.fakes.driving import settle
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
+from tests.fakes.measured import start, start_search
 from tests.fakes.watched import watched_runs
 from tests.tui.test_run_queue import crash
 
@@ -408,3 +425,97 @@ def test_a_series_has_the_fit_and_the_limit() -> None:
     assert (series.fit.w_tokens_per_ms, series.fit.b_ms) == pytest.approx((200, 10))
     assert series.dimmed
     assert np.allclose(series.y[:2], [10.125, 10.13])
+
+
+def test_a_live_job_keeps_what_a_reader_took_and_a_tail_of_its_text() -> None:
+    live = LiveJob(0)
+    assert (live.numbers().latency, live.numbers().left_s) == (None, None)
+    live = grown(1000)
+    before = live.plotted("q8_0").step_ns
+    kept = before.copy()
+    live.append(1026, [1] * 5000, "x" * 10_000)
+    plotted = live.plotted("q8_0")
+    assert plotted.positions.tolist() == list(range(26, 6026))
+    assert (before == kept).all() and (plotted.step_ns[:1000] == kept).all()
+    live.append(6026, [1], "end")
+    assert live.text.endswith("xend") and len(live.text) < 5000
+
+
+def test_few_tokens_show_neither_w_nor_b_nor_how_long_it_takes_at_most() -> None:
+    """One slow token must not look like B, and how fast latency rises is not known yet."""
+    live = grown(200)
+    numbers = live.numbers()
+    assert numbers.latency is not None and numbers.left_s is not None
+    assert (numbers.fit, numbers.n_for_line, numbers.left_s[1]) == (None, 247, math.inf)
+    live.n_total = 240
+    left_s = live.numbers().left_s
+    assert left_s is not None and left_s[1] == pytest.approx(40 * (10 + 200 / 200) / 1e3, rel=0.05)
+
+
+def test_a_job_that_ended_shows_what_is_stored() -> None:
+    live, head = grown(1000), start()
+    live.plotted("q8_0")
+    fit = LineFit(1000, 201.0, (199.0, 203.0), 9.9, (9.8, 10.0), 0.9, None)
+    result = DecodeResult(n_prompt=25, n_gen=1000, fit=fit, latency=LatencySummary(11.0, 12.0, 13.0, 90.0, None))
+    live.take(Finished(Run(head=head, outcome=Outcome.COMPLETED, result=result)))
+    assert (live.numbers().fit, live.numbers().latency) == (fit, result.latency)
+
+
+def test_files_and_kv_types_of_one_quant_are_told_apart_in_the_queue() -> None:
+    def names(*items: QueueItem) -> list[str]:
+        return [each[4:].split("  ")[0] for each in queue_lines(items, {}, width=200, paused=False)]
+
+    subject, other = (Subject(model="m", quant=quant, source="file") for quant in ("q4_1", "q2_k"))
+    quantized = LlamaConfig(type_k="q8_0", type_v="q8_0")
+    setups = ((subject, LlamaConfig()), (subject, quantized), (other, quantized))
+    items = [QueueItem(of, "quality", id=index, setup=setup) for index, (of, setup) in enumerate(setups)]
+    assert names(*items) == ["m q4_1", "m q4_1, KV q8_0", "m q2_k"]
+    paths = ("/m/a.gguf", "/m/b.gguf", f"/m/{'long' * 20}1.gguf", f"/m/{'long' * 20}2.gguf")
+    files = [Subject(model="/m", quant="q4_1", source="file", file=path) for path in paths]
+    items = [QueueItem(of, "decode", id=index) for index, of in enumerate(files)]
+    assert names(*items[:2]) == ["a.gguf q4_1", "b.gguf q4_1"]
+    assert len(set(names(*items))) == 4
+
+
+def test_numbers_of_every_state_fit_their_column() -> None:
+    """No line is wider than the 28 characters beside the plot."""
+    live = LiveJob(0)
+    live.n_total, live.memory, live.point = 10_000, Memory(n_ctx=1_048_576), "prompt of 1,048,576: 123,456.00 ms"
+    live.append(26, [2_345_678_901 + 300_000_000 * step for step in range(100)], "")
+    plan = SearchPlan(theory_n_ctx=12_345_678, planned_n_ctx=131_328, budget_bytes=24 << 30)
+    subject = Subject(model="m", quant="q", source="file", n_ctx_train=1_048_576)
+    head = msgspec.structs.replace(start_search(), subject=subject)
+    run = Run(head=head, outcome=Outcome.COMPLETED, result=MaxctxResult(plan=plan, max_n_ctx=131_072))
+    for state in WorkState:
+        for kind in ("decode", "maxctx"):
+            item = QueueItem(subject, kind, id=0, state=state, run=run)
+            assert max(map(len, number_lines(live, item, item, paused=True))) <= 28, state
+    assert max(map(len, gauge_lines(READING))) <= 28
+    assert "  throttled: sw_power_cap" in gauge_lines(READING)
+
+
+def test_the_bracket_closes_in() -> None:
+    """What is known to work and to fail grows, and the gap between them shrinks."""
+    ends = BracketEnds(12_288, 16_384)
+    answers = [
+        (Probe(8192, "alloc", Outcome.COMPLETED, 0.3), BracketEnds(8192, None)),
+        (Probe(16_384, "alloc", Outcome.OUT_OF_MEMORY, 0.1), BracketEnds(8192, 16_384)),
+        (Probe(12_288, "alloc", Outcome.COMPLETED, 0.4), ends),
+    ]
+    _, first, second, third, gap = bracket_lines(answers, None, 80)
+    assert "╳" not in first
+    assert second.count("·") > third.count("·")
+    assert third.count("━") > second.count("━") == first.count("━")
+    assert gap == "12,288 works, 16,384 does not, 4,096 between"
+    assert max(map(len, (first, second, third))) <= 80
+    late = (Probe(14_336, "alloc", Outcome.TIMED_OUT, 9.0), ends)
+    assert bracket_lines([*answers, late], None, 80)[-2:] == ["context    14,336 – not known (timed out)", gap]
+    question = Question(8192, "alloc", BracketEnds(None, None), 8 << 30)
+    *_, asking, nothing, warning = bracket_lines([], question, 80, 75)
+    assert "8,192 ? asking 1:15" in asking
+    assert (nothing, warning) == ("none known to work", "it may take nearly all of 8.00 GiB of memory")
+    later = msgspec.structs.replace(question, n_ctx=14_336, ends=ends)
+    assert bracket_lines(answers, later, 80)[-1] == gap
+    assert bracket_lines(answers, msgspec.structs.replace(later, kind="decode"), 80)[-1] == warning
+    dry = (Probe(512, "dry", Outcome.COMPLETED, 0.0), BracketEnds(None, None))
+    assert bracket_lines([dry], None, 80) == ["planning with 1 dry context"]

@@ -101,6 +101,8 @@ def test_pulls_in_every_state(app: GgbenchApp, drive: Drive) -> None:
         app.pull_queue._targets = dict.fromkeys(range(len(states)), target)
         await press(app, pilot, "4", "j")
         check_snapshot(app, "pulls")
+        await press(app, pilot, "j", "x")  # a download in progress is stopped from the row of another that is over
+        assert app.pull_queue._stopped == {1}
         app.pull_queue._items = {}
 
     drive(app, steps)

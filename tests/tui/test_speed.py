@@ -117,6 +117,10 @@ def test_what_did_not_run_is_marked() -> None:
         "~ forecast, and skipped", "tok/s as Qwen2.5 counts",
     )  # fmt: skip
     assert figures_of(["speed"], [plotted(SpeedCase(skipped))]) == ()
+    many = SpeedSettings((1, 129_024), 8, (1, 2, 4, 8, 16, 32, 64), None)
+    lines = PRESENTER.live_lines(plotted(settings=many))  # several grids, none wider than the side of the screen
+    assert max(map(len, lines)) <= 28
+    assert sum(line.startswith(" 129,024") for line in lines) == 3
 
 
 SEARCH = TuneSettings((0, 4096), within_s=300)
