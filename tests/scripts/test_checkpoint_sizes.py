@@ -62,5 +62,5 @@ def test_both_tables_mark_what_nothing_explains(every_cell: tuple[Cell, ...]) ->
     printed = "\n".join(cells_table(every_cell))
     assert "| 7B | bf16 | memory | 14.88 | 14.38 | rotary tables 0.50 | 14.88 | 0.00 |" in printed
     assert (printed.count(" ?"), printed.count("✗ |")) == (6, 0)
-    beyond = replace(every_cell[0], parts=(*every_cell[0].parts, ("made up", 9e12)))
+    beyond = replace(every_cell[0], parts=(*every_cell[0].parts, ("made up", 9 * 10**12)))
     assert cells_table([beyond])[-1].endswith("✗ |")

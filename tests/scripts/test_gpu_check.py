@@ -37,6 +37,7 @@ def test_devices_are_read_from_nvidia_smi() -> None:
     for no_device in (
         "No devices were found\n",
         'Field "compute_cap" is not a valid field to query.\n',
+        "A Made-Up GPU, GPU-1, 00000000:03:00.0, 470.1, [N/A], 1 MiB\n",
         # Source: https://github.com/tinygrad/open-gpu-kernel-modules/issues/47, a driver half updated.
         "Failed to initialize NVML: Driver/library version mismatch\n",
     ):

@@ -93,7 +93,8 @@ def test_each_memory_has_a_stack_of_its_own(completed: QuantSummary) -> None:
     ]  # fmt: skip
     assert (in_main.key, in_main.title, runs_of(in_main)) == ("memory-2", "Memory by use: main memory", (0, 1))
     assert [chart.title for chart in memory_stacks([on_cpu])] == ["Memory by use"]
-    assert runs_of(memory_stacks([on_cpu, with_run(completed, memory=Memory())])[0]) == (0,)
+    without_buffers = with_run(completed, memory=Memory(n_ctx=4096, other_bytes=1 << 20))
+    assert runs_of(memory_stacks([on_cpu, without_buffers])[0]) == (0,)
 
 
 def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:

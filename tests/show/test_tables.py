@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant
-from ggbench.show.models import repo_report, search_table
+from ggbench.models.catalog import load_catalog
+from ggbench.models.disk import LocalModel
+from ggbench.show.models import catalog_table, local_models_listing, repo_report, search_table
 from ggbench.show.tables import fitted_table, names, notes, right
 
 
@@ -90,3 +93,23 @@ def test_unknown_counts_of_found_repos_are_no_zeros() -> None:
     one, two = _text(search_table(found, width=80), 80).splitlines()[-2:]
     assert all(word in one for word in ("org/one", "12,345", "6", "2026-01-02"))
     assert ("—" in two, "yes" in two, "0" in two) == (True, True, False)
+
+
+def test_ones_own_model_is_marked_and_a_file_shown_with_what_is_wrong() -> None:
+    (shipped, *_) = load_catalog()
+    own = replace(shipped, id="mine", title="My [own] model", repo=None, origin="user")
+    text = _text(catalog_table([shipped, own], {shipped.id: ("q4_k_m", "q8_0")}, width=120), 120)
+    assert "mine*" in text and "My [own] model" in text and "*: from your own models.toml" in text
+    assert f"{shipped.id}*" not in text and "q4_k_m q8_0" in text
+    shards = (Path("/m/big-00001-of-00003.gguf"), Path("/m/big-00003-of-00003.gguf"))
+    found = [
+        LocalModel("LM Studio", "big", str(shards[0]), None, shards, 9 << 30, reason="1 of 3 shards is missing"),
+        LocalModel("Ollama", "gone:latest", "", None, (), None, reason="its blob is not there"),
+        LocalModel("folder", "a b", "~/My Models/a b.gguf", None, (Path("/h/My Models/a b.gguf"),), 1 << 20),
+    ]
+    for width, columns in ((80, 0), (100, 1)):
+        first, _, big, gone, spaced = local_models_listing(found, width=width).plain.splitlines()
+        assert first.count("architecture") == columns  # which a narrow list has no room for
+        assert big.endswith("  /m/big-00001-of-00003.gguf  (1 of 3 shards is missing)")
+        assert "Ollama" in gone and gone.endswith("  gone:latest  (its blob is not there)")
+        assert spaced.endswith("  ~/'My Models/a b.gguf'")

@@ -140,8 +140,8 @@ def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) ->
     queue.add([scripted(run)])
     watched.wait(lambda queue: not queue.is_busy)
     assert seen[0] == (None, None)
-    assert seen[8] == (100 << 20, pytest.approx(4.22))
-    assert (seen[9][0], seen[10][0]) == (None, 100 << 20)
+    assert (seen[8][0], seen[9][0], seen[10][0]) == (100 << 20, None, 100 << 20)
+    assert seen[8][1] == pytest.approx(4.22)
     (item,) = queue.items
     assert (item.state, item.path, item.share) == (WorkState.DONE, Path("/models/m.gguf"), 1.0)
     assert queue.take_completed() == ["maker/m q8_0"]

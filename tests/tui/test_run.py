@@ -470,8 +470,8 @@ def test_files_and_kv_types_of_one_quant_are_told_apart_in_the_queue() -> None:
     setups = ((subject, LlamaConfig()), (subject, quantized), (other, quantized))
     items = [QueueItem(of, "quality", id=index, setup=setup) for index, (of, setup) in enumerate(setups)]
     assert names(*items) == ["m q4_1", "m q4_1, KV q8_0", "m q2_k"]
-    paths = ("/m/a.gguf", "/m/b.gguf", f"/m/{'long' * 20}1.gguf", f"/m/{'long' * 20}2.gguf")
-    files = [Subject(model="/m", quant="q4_1", source="file", file=path) for path in paths]
+    long = [f"/m/{'long' * 10}{number}{'long' * 10}.gguf" for number in (1, 2)]  # alike where they would be cut
+    files = [Subject(model="/m", quant="q4_1", source="file", file=path) for path in ("/m/a.gguf", "/m/b.gguf", *long)]
     items = [QueueItem(of, "decode", id=index) for index, of in enumerate(files)]
     assert names(*items[:2]) == ["a.gguf q4_1", "b.gguf q4_1"]
     assert len(set(names(*items))) == 4
