@@ -42,3 +42,12 @@ def test_unknown_name_points_at_the_nearest() -> None:
     assert error.message == "no quant named 'Q4_K_N'"
     assert error.hint.startswith("nearest: q4_k_m")
     assert isinstance(error, UsageError)
+
+
+def test_a_name_that_is_near_none_points_at_all_or_at_what_lists_them() -> None:
+    assert UnknownName("model", "zzz", ["b", "a"]).hint == "known: a, b"
+    assert UnknownName("model", "zzz", ["b", "a"], hint="see ggbench models").hint == "see ggbench models"
+    assert UnknownName("model", "zzz", ["b", "a"], listed_by="ggbench models").hint == "ggbench models lists all"
+    assert UnknownName("model", "abd", ["abc"], listed_by="ggbench x").hint == "nearest: abc; ggbench x lists all"
+    error = GgbenchError("it broke", "repair it")
+    assert (str(error), error.message, error.hint) == ("it broke", "it broke", "repair it")

@@ -12,7 +12,9 @@ from ggbench.units import (
     format_bandwidth,
     format_bytes,
     format_compute,
+    format_count,
     format_duration,
+    format_fixed,
     format_interval,
     format_number,
     format_params,
@@ -125,7 +127,7 @@ def test_numbers(value: float | None, digits: int, text: str) -> None:
         (10.917, 10.797, 11.037, "10.92 ±0.12"), (1513.2, 1489.1, 1538.9, "1513 ±26"),
         (205.3, 180.2, 310.7, "205 (180–311)"), (205.3, 205.3, 310.7, "205 (205–311)"),
         (44.09, 1.142, 90.6, "44 (1–91)"), (1.0, -43.0, 48.0, "1 ±47"), (10.9, 10.9, 10.9, "10.9"),
-        (10.9, 10.8, math.inf, "10.9"),
+        (10.9, 10.8, math.inf, "10.9"), (79.20479, 79.20479 - 8e-6, 79.20479 + 8e-6, "79.2"),
     ],
 )  # fmt: skip
 def test_intervals(value: float, low: float, high: float, text: str) -> None:
@@ -213,3 +215,10 @@ def test_what_is_no_number_of_tokens_says_what_to_write(text: str, hint: str) ->
     with pytest.raises(UsageError, match=r"token|out of range") as caught:
         parse_tokens(text)
     assert hint in caught.value.hint
+
+
+def test_counts_decimals_and_bandwidths() -> None:
+    assert (format_count(10_000), format_count(None)) == ("10,000", "—")
+    assert format_fixed(1250.04, 1) == "1,250.0"
+    rates = [format_bandwidth(rate) for rate in (1.008e12, 24.7e9, None)]
+    assert rates == ["1008 GB/s", "24.7 GB/s", "—"]

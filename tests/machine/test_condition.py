@@ -42,6 +42,8 @@ def test_the_cpu_has_its_governors_and_instructions(tmp_path: Path) -> None:
     assert state.instructions == {"fpu", "avx2", "avx512f"}
     assert (state.governors, state.scaling_driver) == (("performance", "powersave"), "intel_pstate")
     assert (state.energy_preference, state.busy_share) == ("balance_power", None)
+    (proc / "cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd asimddp i8mm\n")  # as Arm has them
+    assert describe_cpu_state(proc, sysfs).instructions == {"fp", "asimd", "asimddp", "i8mm"}
 
 
 def test_the_load_is_that_of_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:

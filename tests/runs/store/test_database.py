@@ -287,3 +287,16 @@ def test_records_of_other_versions_are_read_or_left_out(path: Path, head: RunHea
         stored = store.load_run(older)
     assert (stored.memory, stored.environment, stored.gpu_use) == (None, None, None)
     assert stored.subject == Subject(model="qwen1.5-0.5b", quant="q4_k_m", source="twin")
+
+
+def test_settings_that_make_no_run_are_explained() -> None:
+    for text in ("", "null", "[]", '{"n_gen": "many"}', '{"n_gen": 0}', '{"n_gen":1e999}', "{"):
+        record, reason = decode(text, DecodeSettings)
+        assert record is None and reason.startswith("written by another version of ggbench: "), text
+
+
+def test_a_filtered_list_walks_over_an_index(store: Store) -> None:
+    for filters in ({"model": "m"}, {"model": "m", "quant": "q"}, {"kind": "decode"}):
+        where = " AND ".join(f"{name} = :{name}" for name in filters)
+        plan = store._connection.execute(f"EXPLAIN QUERY PLAN SELECT * FROM runs WHERE {where}", filters).fetchall()
+        assert all("USING INDEX runs_by_" in step["detail"] for step in plan)
