@@ -72,9 +72,9 @@ def command(
 
     Several --engine measure one quant in turns, a run for each of --repeat, and end in the verdict of ggbench compare
     over their means, or from -r 4 on over the ratios within each turn: builds, forks, or the same program with other
-    flags ('llama -fa on' and 'llama -fa off'). No difference means none over 10 %. With --json it is compare's document.
-    --fail-if-slower compares each later engine with the first, at each depth of -d; a limit that stays undecided fails
-    only with --fail-if-undecided. If a run fails, the others go on, and the exit code is that of the failure.
+    flags, such as 'llama -fa on' and 'llama -fa off'. No difference means none over 10 %. With --json it is compare's
+    document. --fail-if-slower compares each later engine with the first, at each depth of -d; a limit that stays
+    undecided fails only with --fail-if-undecided. If a run fails, the others go on, and the exit code is its.
     """
     from ggbench.commands.load_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use

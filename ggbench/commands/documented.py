@@ -148,8 +148,8 @@ class DocumentedCommand(click.Command):
         own = {name for param in self.params for name in param.opts}
         words = [] if isinstance(self, click.Group) else args  # these are the subcommand's
         words = words[: words.index("--")] if "--" in words else words
-        if "--help" in words:  # also after an option without its value
-            args = words = ["--help"]
+        if helps := [word for word in words if word in ctx.help_option_names]:  # also after an option without its value
+            args = words = helps
         for word in words:
             name = word.partition("=")[0]
             if name not in own and (here := self._spelled_here(name, own)):
