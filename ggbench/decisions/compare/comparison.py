@@ -210,7 +210,10 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
         lines=tuple(lines),
         depths=tuple(_compared(metric, columns, spreads) for metric in depth_metrics(summaries)),
         differences=differences_of(summaries),
-        warnings=(*caveats(summaries), *_left_out(lines)),
+        warnings=(
+            *caveats([next((one for one in each if one.unsteady), each[0]) for each in columns]),
+            *_left_out(lines),
+        ),
         unsteady=tuple(index for index, column in enumerate(columns) if any(summary.unsteady for summary in column)),
         asked_depths=frozenset(set.intersection(*depths)),
     )
