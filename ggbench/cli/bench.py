@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from ggbench.commands.comparing import (
-    compare_engines,
-    engines_limit_option,
-    fail_undecided_option,
-    refuse_limit_of_one,
-)
+from ggbench.commands.comparing import EnginesLimit, compare_engines, engines_limit_options, refuse_limit_of_one
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_decodes, tuned_option
 from ggbench.commands.options import MeasureRequest, against_option, measuring_options, option, settings_options
@@ -51,8 +46,7 @@ if TYPE_CHECKING:
 )
 @option("--plot", "Plot the latencies in the terminal.", is_flag=True)
 @against_option
-@engines_limit_option
-@fail_undecided_option
+@engines_limit_options
 @tuned_option
 @measuring_options(many=True, servers=True, own_models=True, load=load_options_of_decodes)
 def command(
@@ -60,8 +54,7 @@ def command(
     maxctx: bool,
     plot: bool,
     against: str | None,
-    fail_if_slower: float | None,
-    fail_if_undecided: bool,
+    limit: EnginesLimit,
     asked: MeasureRequest,
 ) -> None:
     """Measure every quant of a model and show one table: BPW, memory, prefill, and W and B next to their limits.
@@ -86,12 +79,11 @@ def command(
     output = asked.output
     if plot and output.as_json:
         raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
-    refuse_limit_of_one(asked, fail_if_slower, fail_if_undecided)
+    refuse_limit_of_one(asked, limit)
     if len(asked.engines) > 1:
         if maxctx or plot or against:
             raise UsageError("several engines exclude --maxctx, --plot and --against", "omit them")
-        once = replace(settings, repeat=1)
-        compare_engines(EXPERIMENT, once, settings.repeat, asked, fail_if_slower, fail_if_undecided)
+        compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked, limit)
     if maxctx:
         given_setup(MAXCTX, asked)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)

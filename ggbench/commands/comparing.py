@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+import msgspec
 from msgspec.structs import replace
 
-from ggbench.commands.options import MeasureRequest, option
+from ggbench.commands.options import MeasureRequest, as_record, option
 from ggbench.errors import ExitCode, UsageError
 from ggbench.fields import config_options
 from ggbench.show import letter
@@ -38,15 +39,29 @@ def limit_option(flag: str, text: str) -> Callable[[_Function], _Function]:
     return option(flag, text, callback=_parse_limit, metavar="PERCENT")
 
 
-engines_limit_option = limit_option(
-    "--fail-if-slower",
-    "With several --engine, exit with 1 if a later one is more than PERCENT slower than the first, as compare does.",
-)
-
-
 fail_undecided_option = option(
     "--fail-if-undecided", "Exit with 1 also if a --fail-if-... limit is undecided.", is_flag=True
 )
+
+
+class EnginesLimit(msgspec.Struct, frozen=True):
+    """The limit of a comparison of several engines."""
+
+    fail_if_slower: float | None
+    fail_if_undecided: bool
+
+
+engines_limit_options = as_record(
+    "limit",
+    EnginesLimit,
+    EnginesLimit.__struct_fields__,
+    limit_option(
+        "--fail-if-slower",
+        "With several --engine, exit with 1 if a later one is over PERCENT slower than the first, as compare does.",
+    ),
+    fail_undecided_option,
+)
+"""Add both; the command gets `limit`, an EnginesLimit."""
 
 
 def refuse_undecided_alone(fail_if_undecided: bool, limits: Iterable[float | None]) -> None:
@@ -72,10 +87,10 @@ def conclude(comparison: Comparison, checks: Sequence[LimitCheck], fail_if_undec
             raise click.exceptions.Exit(code)
 
 
-def refuse_limit_of_one(asked: MeasureRequest, limit: float | None, fail_if_undecided: bool) -> None:
+def refuse_limit_of_one(asked: MeasureRequest, limit: EnginesLimit) -> None:
     """Raise UsageError for a limit without engines to compare, and for --fail-if-undecided without a limit."""
-    refuse_undecided_alone(fail_if_undecided, [limit])
-    if limit is not None and len(asked.engines) < 2:
+    refuse_undecided_alone(limit.fail_if_undecided, [limit.fail_if_slower])
+    if limit.fail_if_slower is not None and len(asked.engines) < 2:
         raise UsageError(
             "--fail-if-slower compares several --engine, of which fewer than two are given",
             "give two, or compare stored runs: ggbench compare NEW --against OLD --fail-if-slower 5%",
@@ -83,12 +98,7 @@ def refuse_limit_of_one(asked: MeasureRequest, limit: float | None, fail_if_unde
 
 
 def compare_engines(
-    experiment: Experiment,
-    once: Settings,
-    n_turns: int,
-    asked: MeasureRequest,
-    fail_if_slower: float | None,
-    fail_if_undecided: bool,
+    experiment: Experiment, once: Settings, n_turns: int, asked: MeasureRequest, limit: EnginesLimit
 ) -> NoReturn:
     """Measure one quant by every engine in turns, print the comparison of their means, and end the command.
 
@@ -105,7 +115,7 @@ def compare_engines(
     from ggbench.runs.store.database import Store
 
     output, engines = asked.output, asked.engines
-    limits: Mapping[str, float] = {} if fail_if_slower is None else {"--fail-if-slower": fail_if_slower}
+    limits: Mapping[str, float] = {} if limit.fail_if_slower is None else {"--fail-if-slower": limit.fail_if_slower}
     (job,) = with_tuned(make_jobs(experiment, once, replace(asked, engines=())), asked)
     order = [index for turn in range(n_turns) for index in _rotated(len(engines), turn)]
     measured = measure([replace(job, setup=engines[index]) for index in order], asked, is_sweep=True)
@@ -150,7 +160,7 @@ def compare_engines(
                 f"-r {n_needed} measures as many turns" if is_few else "more tokens (-n) or a quieter machine do better"
             )
             output.notice(f"Hint: {how}")
-        conclude(comparison, checks, fail_if_undecided)
+        conclude(comparison, checks, limit.fail_if_undecided)
     measured.leave()
 
 

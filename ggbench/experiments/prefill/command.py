@@ -5,12 +5,7 @@ from __future__ import annotations
 import click
 from msgspec.structs import replace
 
-from ggbench.commands.comparing import (
-    compare_engines,
-    engines_limit_option,
-    fail_undecided_option,
-    refuse_limit_of_one,
-)
+from ggbench.commands.comparing import EnginesLimit, compare_engines, engines_limit_options, refuse_limit_of_one
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import MeasureRequest, measuring_options, settings_options
 from ggbench.experiments.prefill.record import PrefillSettings
@@ -28,12 +23,9 @@ from ggbench.show.glossary import PREFILL
     """,
 )
 @settings_options(PrefillSettings)
-@engines_limit_option
-@fail_undecided_option
+@engines_limit_options
 @measuring_options(servers=True, own_models=True)
-def command(
-    settings: PrefillSettings, fail_if_slower: float | None, fail_if_undecided: bool, asked: MeasureRequest
-) -> None:
+def command(settings: PrefillSettings, limit: EnginesLimit, asked: MeasureRequest) -> None:
     """Time prompts of several lengths, each from an empty cache after one untimed pass, and show the medians.
 
     The result is the time to the first token, without sampling.
@@ -47,11 +39,10 @@ def command(
     from ggbench.decisions.compare.estimates import FEWEST_TURNS
     from ggbench.experiments.prefill.measure import EXPERIMENT
 
-    refuse_limit_of_one(asked, fail_if_slower, fail_if_undecided)
+    refuse_limit_of_one(asked, limit)
     if len(asked.engines) > 1:
         n_turns = max(settings.repeat, FEWEST_TURNS)
-        once = replace(settings, repeat=1)
-        compare_engines(EXPERIMENT, once, n_turns, asked, fail_if_slower, fail_if_undecided)
+        compare_engines(EXPERIMENT, replace(settings, repeat=1), n_turns, asked, limit)
     measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
     show_measured(measured)
     measured.leave()
