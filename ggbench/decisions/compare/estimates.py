@@ -196,7 +196,7 @@ _SERIAL = 1.2
 """By how much the interval of ratios in turns is widened: the order alternates, so noise that lasts makes neighbouring
 turns agree. With correlation r from run to run, the variance of the mean is 1 + r (1 - r) / (1 + r^2) times that of
 independent turns, at most 1.21, and four turns show up to 7 % less of it. In simulations with noise of heavy tails or
-bursts too, a setting then beats its equal in at most 5 % of comparisons."""
+bursts too, a setting then beats its equal in 1 to 5.5 % of comparisons."""
 
 
 def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: int) -> Expected | None:
