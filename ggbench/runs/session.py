@@ -227,7 +227,7 @@ class Session:
     def close(self) -> None:
         """Stop the engine, after recording its peak memory."""
         self.recorder.flush()
-        self.recorder.keep_peak()
+        self.recorder.end_readings()
         if self._engine is not None:
             self._engine.close()
 

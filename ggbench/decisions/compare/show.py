@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from ggbench.decisions.compare.comparison import (
     NO_DIFFERENCE,
+    UNDECIDED,
     Ahead,
     Better,
     ComparedLine,
     Comparison,
-    LimitCheck,
     Tied,
 )
 from ggbench.decisions.compare.estimates import Versus
+from ggbench.decisions.compare.limits import LimitCheck
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
@@ -52,8 +53,9 @@ def sentences_of(comparison: Comparison) -> list[str]:
     undecided = [(line, tied) for line, tied in judged if tied.is_undecided]
     if sentences:
         undecided = [(line, tied) for line, tied in undecided if line.concern == "speed"]
-    elif alike := [line.topic for line, tied in judged if not tied.is_undecided]:
-        sentences = [f"{NO_DIFFERENCE.capitalize()} in {in_words(alike)}"]
+    elif alike := [(line.topic, tied.is_exact) for line, tied in judged if not tied.is_undecided]:
+        over = "" if all(is_exact for _, is_exact in alike) else " over 10 %"
+        sentences = [f"{NO_DIFFERENCE.capitalize()}{over} in {in_words([topic for topic, _ in alike])}"]
     elif not ties:
         topics = [line.topic for line in lines if line.reasons]
         sentences = [f"{in_words(names)} cannot be compared in {in_words(topics)}"]
@@ -66,6 +68,10 @@ def sentences_of(comparison: Comparison) -> list[str]:
 def _undecided(lines: Sequence[tuple[ComparedLine, Tied]]) -> list[str]:
     """Return `Undecided in B: about 3 more runs of each, … would show if they differ by 10 %`."""
     said = []
+    for why in dict.fromkeys(tied.disturbed for _, tied in lines if tied.disturbed):
+        topics = in_words([line.topic for line, tied in lines if tied.disturbed == why])
+        said.append(f"{UNDECIDED.capitalize()} in {topics}: {why}")
+    lines = [(line, tied) for line, tied in lines if not tied.disturbed]
     for is_quality in (False, True):
         found = [(line.topic, tied.n_more) for line, tied in lines if (line.concern == "quality") is is_quality]
         if found:
