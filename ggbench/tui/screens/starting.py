@@ -39,10 +39,6 @@ class StartScreen(PlanScreen):
     Started jobs continue on any screen.
     """
 
-    @abstractmethod
-    def show_notice(self, text: str) -> None:
-        """Show the outcome of a key for a few seconds."""
-
     @property
     def selection(self) -> Selection:
         return self.library.selection(self.chosen)

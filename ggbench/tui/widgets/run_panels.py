@@ -34,7 +34,6 @@ from ggbench.units import (
     format_duration,
     format_duration_range,
     format_fixed,
-    format_interval,
     format_ms,
     format_percent,
 )
@@ -230,12 +229,7 @@ def number_lines(live: LiveJob, item: QueueItem, following: QueueItem | None = N
 def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeLimit | None) -> list[str]:
     """Return speed, percentiles, and W and B with intervals or bounds and their shares of the bandwidth limit."""
     fit = numbers.fit
-    if latency.tok_s_ci95 is not None and latency.tok_s_ci95[1] is not None:  # one form, however the interval changes
-        longer = max(abs(end - latency.tok_s) for end in latency.tok_s_ci95 if end is not None)
-        speed = format_interval(latency.tok_s, latency.tok_s - longer, latency.tok_s + longer)
-    else:
-        speed = tok_s_text(latency)
-    lines = [_with_unit(f"speed {speed}", "tok/s")]
+    lines = [_with_unit(f"speed {tok_s_text(latency)}", "tok/s")]
     if fit is None:
         lines.append(f"W, B  from {format_count(numbers.n_for_line)} tokens on")
     else:
