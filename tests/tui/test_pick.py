@@ -119,7 +119,8 @@ def test_a_quant_that_another_outdoes_opens_at_itself(app: App, drive: Drive, pl
 
 
 def test_a_decision_asked_for_too_early_opens_when_it_is_made_unless_for_another_model(
-    app: App, drive: Drive, planner: FakePlanner) -> None:
+    app: App, drive: Drive, planner: FakePlanner
+) -> None:
     async def steps(app: App, pilot: Page) -> None:
         planner.held = {"small-0.6b"}
         await pilot.press("greater_than_sign")

@@ -164,12 +164,16 @@ class PickScreen(Screen[None]):
 
     def show_progress(self) -> None:
         """Say that another pick is being made; until then there are no commands to copy."""
+        if not self._is_composed:
+            return
         self._keep_cursor()
         self._rows = []
         self.query_one("#headline", Static).update("picking again: the quants are being planned")
         self._show_commands()
 
     def show_failure(self, error: GgbenchError) -> None:
+        if not self._is_composed:
+            return
         self.query_one("#headline", Static).update("")
         self.query_one(StatusMessage).show_error(error)
 
@@ -207,9 +211,18 @@ class PickScreen(Screen[None]):
             is_pick = best is not None and candidate.name == best.candidate.name
             self._cursor = None if is_pick else candidate.name
 
+    @property
+    def _is_composed(self) -> bool:
+        """Whether it has widgets; another pick may be made before."""
+        return bool(self.query("#headline"))
+
     def show(self, pick: Pick) -> None:
-        self._keep_cursor()
+        """Show a pick; before there are widgets, they will begin with it."""
+        if self._is_composed:
+            self._keep_cursor()
         self._pick = pick
+        if not self._is_composed:
+            return
         where = sanitize(short_device(self._asked.budget.device))
         self.query_one("#title", Static).update(f"{self._asked.title} for {needs_in_brief(pick.needs)} on {where}")
         is_short = pick.recommended is not None

@@ -140,8 +140,8 @@ class PlanScreen(TaskScreen):
         if not tokens and further:
             wanted = further[0 if way > 0 else -1]
         wanted = min(max(wanted, least), most)
-        is_least = wanted == least
-        self.show_notice(f"{format_count(least)} tokens: the least for a turn of {needs.workload.name}" if is_least else "")
+        notice = f"{format_count(least)} tokens: the least for a turn of {needs.workload.name}"
+        self.show_notice(notice if wanted == least else "")
         self._take_needs(replace(needs, given_n_ctx=wanted))
 
     def action_edit_needs(self) -> None:

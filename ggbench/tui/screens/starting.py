@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 

@@ -182,9 +182,18 @@ def _detail_lines(working: Working | None) -> list[str]:
     return textwrap.wrap(sanitize(working.text), _WIDTH)[:_MOST_DETAILS]
 
 
-def number_lines(live: LiveJob, item: QueueItem, following: QueueItem | None = None, *, paused: bool) -> list[str]:
+def number_lines(
+    live: LiveJob,
+    item: QueueItem,
+    following: QueueItem | None = None,
+    *,
+    paused: bool,
+    waiting: tuple[float, bool] = (0.0, True),
+) -> list[str]:
     """Return the state of the job, in lines of up to 28 characters: its phase and what comes next (`following` is the
     next in the queue), progress, speed, W and B, and buffers by device.
+
+    `waiting` is `work_waiting` of the queue.
     """
     numbers, state, working, presenter = live.numbers(), item.state, live.working, presenter_of(item.kind)
     lines = _phase_lines(live, item, following, paused=paused)
@@ -202,10 +211,11 @@ def number_lines(live: LiveJob, item: QueueItem, following: QueueItem | None = N
     if live.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(live.n_total)} tokens")
         if state is WorkState.DECODING and presenter.has_line and numbers.left_s is not None:
-            least_s, most_s = numbers.left_s
-            is_known = math.isfinite(most_s)
-            left = format_duration_range(least_s, most_s) if is_known else f"at least {format_duration(least_s)}"
-            lines.append(f"{left} left")
+            (ratio, is_all), left_s = waiting, numbers.left_s
+            lines.append(f"{'this run ' if following else ''}{_left_text(*left_s)} left")
+            if ratio:
+                least_s, most_s = (each + ratio * (numbers.spent_s + each) for each in left_s)
+                lines.append(f"all {_left_text(least_s, most_s if is_all else math.inf)} left")
     lines += _detail_lines(working)
     found = None if item.run is None else QuantSummary.of([item.run])
     if numbers.latency is not None and presenter.has_line:
@@ -224,6 +234,10 @@ def number_lines(live: LiveJob, item: QueueItem, following: QueueItem | None = N
     if live.point:
         lines.append(shorten(live.point, _WIDTH))
     return lines
+
+
+def _left_text(least_s: float, most_s: float) -> str:
+    return format_duration_range(least_s, most_s) if math.isfinite(most_s) else f"at least {format_duration(least_s)}"
 
 
 def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeLimit | None) -> list[str]:
