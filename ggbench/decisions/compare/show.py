@@ -42,7 +42,8 @@ def sentences_of(comparison: Comparison) -> list[str]:
     if comparison.is_empty:
         return [f"{in_words(names)} have no metric in common to compare."]
     lines = comparison.stated
-    sentences = [said for line in lines if (said := _difference(comparison, line))]
+    found = [(line, said) for line in lines if (said := _difference(comparison, line))]
+    sentences = [said for _, said in found]
     ties = [(line, each) for line in lines for each in line.reasons if isinstance(each, Tied) and not each.behind]
     # Runs that were all disturbed may differ in time by as much as their wide intervals allow.
     judged = [
@@ -59,9 +60,13 @@ def sentences_of(comparison: Comparison) -> list[str]:
     elif not ties:
         topics = [line.topic for line in lines if line.reasons]
         sentences = [f"{in_words(names)} cannot be compared in {in_words(topics)}"]
-    sentences += _undecided(undecided)
+    n_of_speed = sum(line.concern == "speed" for line, _ in found)
+    open_questions = _undecided(undecided)
     if comparison.unsteady:
-        sentences.append(f"{_unsteady(comparison)} steady: measure again")
+        if not (n_of_speed or open_questions) and any(line.concern == "speed" for line in lines):
+            open_questions.append("Speed is undecided")
+        open_questions.append(f"{_unsteady(comparison)} steady: measure again")
+    sentences[n_of_speed:n_of_speed] = open_questions
     return [f"{sentence}." for sentence in sentences]
 
 
