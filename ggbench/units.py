@@ -43,10 +43,10 @@ def parse_batch_sizes(text: str) -> tuple[int, ...]:
         raise UsageError(f"{text!r} is not a list of batch sizes", "separate them by commas: 1,8,32") from None
 
 
-def parse_tokens(text: str, *, least: int = 1, most: int = MOST_TOKENS) -> int:
+def parse_tokens(text: str, *, least: int = 1) -> int:
     """Parse a number of tokens: `16384`, `16,384`, `16_384` or `16k`, where k is 1024 and m is 1024 k.
 
-    Raises UsageError for anything else, and outside `least` to `most`.
+    Raises UsageError for anything else, and outside `least` to `MOST_TOKENS`.
     """
     match = _TOKENS.fullmatch(text.strip())
     if match is None:
@@ -54,8 +54,8 @@ def parse_tokens(text: str, *, least: int = 1, most: int = MOST_TOKENS) -> int:
     value = float(match["number"].replace(",", "").replace("_", "")) * _TOKEN_UNITS[match["unit"].lower()]
     if not value.is_integer():
         raise UsageError(f"{text!r} is not a whole number of tokens", f"did you mean {math.ceil(value):,}?")
-    if not least <= value <= most:
-        raise UsageError(f"{text!r} is out of range", f"write {least:,} to {most:,} tokens")
+    if not least <= value <= MOST_TOKENS:
+        raise UsageError(f"{text!r} is out of range", f"write {least:,} to {MOST_TOKENS:,} tokens")
     return int(value)
 
 

@@ -208,9 +208,9 @@ def as_record(name: str, make: Callable[..., object], names: Collection[str], *o
     return decorate
 
 
-def settings_options(settings: type, *, but: Collection[str] = ()) -> _Decorator:
+def settings_options(settings: type) -> _Decorator:
     """Add the options of a type of settings; the command gets `settings`, a record of that type."""
-    names = [name for name in fields.options_of(settings) if name not in but]
+    names = fields.options_of(settings)
     return as_record("settings", functools.partial(given_record, settings), names, *field_options(settings, names))
 
 
