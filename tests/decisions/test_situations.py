@@ -214,7 +214,8 @@ def test_a_pick_is_what_an_experienced_person_runs(situation: Situation, engine:
         own = checked.candidate
         (variant,) = (each for each in targets(situation.model) if each.quant == own.row.quant)
         [row] = plan_variant(variant, PlanRequest(request.budget, own.setup), allocator)
-        assert (own.max_n_ctx, own.row.left_bytes) == (row.planned_n_ctx or 0, row.left_bytes), own.name
+        offered = row.used_of(row.planned_n_ctx or 0)
+        assert (own.offered_n_ctx, own.row.left_bytes) == (offered, row.left_bytes), own.name
 
 
 class Unmet(NamedTuple):

@@ -102,13 +102,22 @@ def _what_would_help(
     return rows[0].changes
 
 
+_SPARE = 0.8
+"""Training context as a share of the longest that fits by a line, below which the line is exact enough."""
+
+
 def _with_longest(
     checked: Checked, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator
 ) -> Checked:
-    """Return a candidate with its longest context searched, so that it is the one of `plan`."""
+    """Return a candidate with its longest context searched, so that it is the one of `plan`.
+
+    It is not searched if the whole training context fits with room to spare, which is then the answer of both.
+    """
     own = checked.candidate
     variant = variant_of(own, models)
     if variant is None or not own.max_n_ctx or own.probed_by is not None or request.needs.workload.n_depth is None:
+        return checked
+    if own.row.used_of(own.max_n_ctx) < _SPARE * own.max_n_ctx:
         return checked
     setup = replace(own.setup, n_ctx=own.row.used_of(request.needs.n_ctx))
     asked = PlanRequest(request.budget, setup, request.options)
