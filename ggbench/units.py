@@ -43,10 +43,10 @@ def parse_batch_sizes(text: str) -> tuple[int, ...]:
         raise UsageError(f"{text!r} is not a list of batch sizes", "separate them by commas: 1,8,32") from None
 
 
-def parse_tokens(text: str, *, least: int = 1, most: int = MOST_TOKENS) -> int:
+def parse_tokens(text: str, *, least: int = 1) -> int:
     """Parse a number of tokens: `16384`, `16,384`, `16_384` or `16k`, where k is 1024 and m is 1024 k.
 
-    Raises UsageError for anything else, and outside `least` to `most`.
+    Raises UsageError for anything else, and outside `least` to `MOST_TOKENS`.
     """
     match = _TOKENS.fullmatch(text.strip())
     if match is None:
@@ -54,8 +54,8 @@ def parse_tokens(text: str, *, least: int = 1, most: int = MOST_TOKENS) -> int:
     value = float(match["number"].replace(",", "").replace("_", "")) * _TOKEN_UNITS[match["unit"].lower()]
     if not value.is_integer():
         raise UsageError(f"{text!r} is not a whole number of tokens", f"did you mean {math.ceil(value):,}?")
-    if not least <= value <= most:
-        raise UsageError(f"{text!r} is out of range", f"write {least:,} to {most:,} tokens")
+    if not least <= value <= MOST_TOKENS:
+        raise UsageError(f"{text!r} is out of range", f"write {least:,} to {MOST_TOKENS:,} tokens")
     return int(value)
 
 
@@ -167,17 +167,17 @@ def format_fixed(value: float, decimals: int) -> str:
 def format_interval(value: float, low: float, high: float, digits: int = 3) -> str:
     """Return a value with its interval, rounded to the interval's precision.
 
-    `205 ±4`, with the longer side; `205 (180–310)` if it is asymmetric, or ± would reach below zero and it does not. An
-    interval below 1/100,000 of the value is omitted, and the value has `digits` digits.
+    `205 ±4`, with the longer side; `205 (180–310)` if it is asymmetric, and `4 (-4 to 12)` if it is longer than the
+    value. An interval below 1/100,000 of the value is omitted, and the value has `digits` digits.
     """
     shorter, longer = sorted((value - low, high - value))
     if not math.isfinite(longer) or longer <= abs(value) * 1e-5:
         return format_number(value, digits)
-    if longer <= 1.5 * shorter and not low >= 0 > value - longer:
+    if longer <= 1.5 * shorter and longer < abs(value):
         decimals = _decimals_of_error(longer)
         return f"{value:.{decimals}f} ±{longer:.{decimals}f}"
     decimals = _decimals_of_error(shorter if shorter > 0 else longer)
-    return f"{value:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
+    return f"{value:.{decimals}f} ({low:.{decimals}f}{' to ' if low < 0 else '–'}{high:.{decimals}f})"
 
 
 def format_ratio(ratio: float, low: float, high: float) -> str:

@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,8 +34,11 @@ settings.load_profile("any-machine")
 def pytest_configure() -> None:
     """Heed the signals that a shell or `nohup` makes programs in the background ignore: tests send them.
 
-    Threads of llama.cpp and NumPy that wait for another would keep a core busy that another test could have.
+    Threads of llama.cpp and NumPy that wait for another would keep a core busy that another test could have. Without
+    bytecode, each run compiles all tests, and the programs that tests start, hundreds, compile ggbench each time.
     """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from ggbench.commands.comparing import compare_engines, engines_limit_option, refuse_limit_of_one
+from ggbench.commands.comparing import EnginesLimit, compare_engines, engines_limit_options, refuse_limit_of_one
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_decodes, tuned_option
 from ggbench.commands.options import MeasureRequest, against_option, measuring_options, option, settings_options
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 )
 @option("--plot", "Plot the latencies in the terminal.", is_flag=True)
 @against_option
-@engines_limit_option
+@engines_limit_options
 @tuned_option
 @measuring_options(many=True, servers=True, own_models=True, load=load_options_of_decodes)
 def command(
@@ -54,7 +54,7 @@ def command(
     maxctx: bool,
     plot: bool,
     against: str | None,
-    fail_if_slower: float | None,
+    limit: EnginesLimit,
     asked: MeasureRequest,
 ) -> None:
     """Measure every quant of a model and show one table: BPW, memory, prefill, and W and B next to their limits.
@@ -65,8 +65,9 @@ def command(
 
     Several --engine measure one quant in turns, a run for each of --repeat, and end in the verdict of ggbench compare
     over their means, or from -r 4 on over the ratios within each turn: builds, forks, or the same program with other
-    flags (-dev, -fa). With --json it is compare's document. --fail-if-slower compares each later engine with the first,
-    at each depth of -d. If a run fails, the others go on, and the exit code is that of the failure.
+    flags, such as 'llama -fa on' and 'llama -fa off'. No difference means none over 10 %. With --json it is compare's
+    document. --fail-if-slower compares each later engine with the first, at each depth of -d; a limit that stays
+    undecided fails only with --fail-if-undecided. If a run fails, the others go on, and the exit code is its.
     """
     from ggbench.commands.load_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
@@ -78,11 +79,11 @@ def command(
     output = asked.output
     if plot and output.as_json:
         raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
-    refuse_limit_of_one(asked, fail_if_slower)
+    refuse_limit_of_one(asked, limit)
     if len(asked.engines) > 1:
         if maxctx or plot or against:
             raise UsageError("several engines exclude --maxctx, --plot and --against", "omit them")
-        compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked, fail_if_slower)
+        compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked, limit)
     if maxctx:
         given_setup(MAXCTX, asked)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)

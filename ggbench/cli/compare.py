@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.commands.comparing import conclude, limit_option
+from ggbench.commands.comparing import conclude, fail_undecided_option, limit_option, refuse_undecided_alone
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import option, output_options, plot_option
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ggbench.decisions.compare.comparison import Comparison, LimitCheck
+    from ggbench.decisions.compare.comparison import Comparison
+    from ggbench.decisions.compare.limits import LimitCheck
     from ggbench.runs.summary import QuantSummary
 
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 @limit_option("--fail-if-slower", "Exit with 1 if a run is more than PERCENT slower than the first.")
 @limit_option("--fail-if-larger", "Exit with 1 if a run takes more than PERCENT more memory than the first.")
 @limit_option("--fail-if-worse", "Exit with 1 if perplexity or KLD is more than PERCENT above the first's.")
+@fail_undecided_option
 @plot_option
 @output_options
 def command(
@@ -47,6 +49,7 @@ def command(
     fail_if_slower: float | None,
     fail_if_larger: float | None,
     fail_if_worse: float | None,
+    fail_if_undecided: bool,
     plot: bool,
     output: Output,
 ) -> None:
@@ -58,22 +61,25 @@ def command(
     A run is better (★) if the ratio's 95 % interval excludes 1. There is no difference if the interval lies within 10 %
     either way; otherwise it is undecided, and compare says about how many more runs would decide. The interval includes
     the variation between loads of the same file, estimated from repeated runs in the store; until there are a few, 2 %
-    is assumed, so that a single run of each rarely shows that there is no difference. Not judged: a run far from its
+    is assumed, so that a single run of each rarely shows that there is no difference. Times are undecided if other
+    programs used a quarter of the CPU or more, on average over the runs of one side. Not judged: a run far from its
     repeats, bounds, speeds over different lengths, and memory at different n_ctx. Perplexities are compared chunk by
     chunk, and only if text, chunks and n_batch are the same.
 
     If the whole interval exceeds a --fail-if-... limit, compare says why and exits with 1. An undecided limit exits
-    with 0 and says how many more runs or chunks are needed.
+    with 0, or with --fail-if-undecided with 1, and says how many more runs or chunks are needed.
     """
     from ggbench.cli.named_runs import PUBLISHED, compared_runs
-    from ggbench.decisions.compare.comparison import check_limits, compare
+    from ggbench.decisions.compare.comparison import compare
     from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
+    from ggbench.decisions.compare.limits import check_limits
     from ggbench.decisions.compare.show import sentence_of
     from ggbench.runs.store.database import Store
     from ggbench.show import letter
 
     limits = {"--fail-if-slower": fail_if_slower, "--fail-if-larger": fail_if_larger, "--fail-if-worse": fail_if_worse}
     asked = {name: share for name, share in limits.items() if share is not None}
+    refuse_undecided_alone(fail_if_undecided, limits.values())
     if plot and output.as_json:
         hint = "omit --json, or save the plot: ggbench report RUN -o FILE.svg"
         raise UsageError("--plot cannot be used with --json", hint)
@@ -98,7 +104,7 @@ def command(
     checks = check_limits(comparison, asked) if comparison else ()
     _show([column[0] for column in columns], comparison, checks, against == PUBLISHED, plot, output)
     if comparison is not None and checks:
-        conclude(comparison, checks)
+        conclude(comparison, checks, fail_if_undecided)
 
 
 def _show(

@@ -196,7 +196,7 @@ def _plan_files(
         found = []
         has_experts = any(target.file is not None and target.file.n_expert for target in targets)
         for memory, budget in zip(machines, budgets, strict=True):
-            if compares and has_experts:
+            if (compares and has_experts) or setup.places_tensors:
                 budget = with_main_memory(budget)
             if draft is not None:
                 budget = msgspec.structs.replace(budget, draft=draft.to_run)

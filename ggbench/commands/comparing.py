@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+import msgspec
 from msgspec.structs import replace
 
-from ggbench.commands.options import MeasureRequest, option
+from ggbench.commands.options import MeasureRequest, as_record, option
 from ggbench.errors import ExitCode, UsageError
+from ggbench.fields import config_options
 from ggbench.show import letter
 from ggbench.units import counted, parse_percent
 
 if TYPE_CHECKING:
-    from ggbench.decisions.compare.comparison import Comparison, LimitCheck
+    from ggbench.decisions.compare.comparison import Comparison
+    from ggbench.decisions.compare.limits import LimitCheck
     from ggbench.runs.experiment import Experiment
     from ggbench.runs.run import Settings
     from ggbench.runs.store.database import Store
@@ -36,30 +39,58 @@ def limit_option(flag: str, text: str) -> Callable[[_Function], _Function]:
     return option(flag, text, callback=_parse_limit, metavar="PERCENT")
 
 
-engines_limit_option = limit_option(
-    "--fail-if-slower",
-    "With several --engine, exit with 1 if a later one is more than PERCENT slower than the first, as compare does.",
+fail_undecided_option = option(
+    "--fail-if-undecided", "Exit with 1 also if a --fail-if-... limit is undecided.", is_flag=True
 )
+
+
+class EnginesLimit(msgspec.Struct, frozen=True):
+    """The limit of a comparison of several engines."""
+
+    fail_if_slower: float | None
+    fail_if_undecided: bool
+
+
+engines_limit_options = as_record(
+    "limit",
+    EnginesLimit,
+    EnginesLimit.__struct_fields__,
+    limit_option(
+        "--fail-if-slower",
+        "With several --engine, exit with 1 if a later one is over PERCENT slower than the first, as compare does.",
+    ),
+    fail_undecided_option,
+)
+"""Add both; the command gets `limit`, an EnginesLimit."""
+
+
+def refuse_undecided_alone(fail_if_undecided: bool, limits: Iterable[float | None]) -> None:
+    """Raise UsageError for --fail-if-undecided without a limit."""
+    if fail_if_undecided and all(limit is None for limit in limits):
+        raise UsageError("--fail-if-undecided needs a limit", "add one, such as --fail-if-slower 5%")
 
 
 _MANY_TURNS = 30
 """Number of turns beyond which something else should be tried first."""
 
 
-def conclude(comparison: Comparison, checks: Sequence[LimitCheck]) -> None:
-    """Print one line about the limits on stderr, and exit with 1 if one is exceeded."""
-    for state, code in (("exceeded", ExitCode.UNEXPECTED), ("undecided", ExitCode.DONE), ("kept", ExitCode.DONE)):
+def conclude(comparison: Comparison, checks: Sequence[LimitCheck], fail_if_undecided: bool) -> None:
+    """Print one line about the limits on stderr, and exit with 1 if one is exceeded or, where asked, undecided."""
+    for state in ("exceeded", "undecided", "kept"):
+        fails = state == "exceeded" or (state == "undecided" and fail_if_undecided)
+        code = ExitCode.UNEXPECTED if fails else ExitCode.DONE
         found = [check for check in checks if check.state == state]
         if found:
-            worst = max(found, key=lambda check: check.worse_by_ci95[0] if code else check.worse_by_ci95[1])
+            worst = max(found, key=lambda check: check.worse_by_ci95[state != "exceeded"])
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             click.echo(f"{worst.message(comparison)}{more}", err=True)
             raise click.exceptions.Exit(code)
 
 
-def refuse_limit_of_one(asked: MeasureRequest, limit: float | None) -> None:
-    """Raise UsageError for a limit without engines to compare."""
-    if limit is not None and len(asked.engines) < 2:
+def refuse_limit_of_one(asked: MeasureRequest, limit: EnginesLimit) -> None:
+    """Raise UsageError for a limit without engines to compare, and for --fail-if-undecided without a limit."""
+    refuse_undecided_alone(limit.fail_if_undecided, [limit.fail_if_slower])
+    if limit.fail_if_slower is not None and len(asked.engines) < 2:
         raise UsageError(
             "--fail-if-slower compares several --engine, of which fewer than two are given",
             "give two, or compare stored runs: ggbench compare NEW --against OLD --fail-if-slower 5%",
@@ -67,7 +98,7 @@ def refuse_limit_of_one(asked: MeasureRequest, limit: float | None) -> None:
 
 
 def compare_engines(
-    experiment: Experiment, once: Settings, n_turns: int, asked: MeasureRequest, fail_if_slower: float | None
+    experiment: Experiment, once: Settings, n_turns: int, asked: MeasureRequest, limit: EnginesLimit
 ) -> NoReturn:
     """Measure one quant by every engine in turns, print the comparison of their means, and end the command.
 
@@ -76,14 +107,15 @@ def compare_engines(
     from ggbench.commands.load_options import with_tuned
     from ggbench.commands.measuring import exit_code_of, make_jobs, measure
     from ggbench.commands.run_output import show_run_ids
-    from ggbench.decisions.compare.comparison import check_limits, compare
+    from ggbench.decisions.compare.comparison import compare
     from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
+    from ggbench.decisions.compare.limits import check_limits
     from ggbench.decisions.compare.report import ComparisonReport
     from ggbench.decisions.compare.show import COMPARE, comparison_fields
     from ggbench.runs.store.database import Store
 
     output, engines = asked.output, asked.engines
-    limits: Mapping[str, float] = {} if fail_if_slower is None else {"--fail-if-slower": fail_if_slower}
+    limits: Mapping[str, float] = {} if limit.fail_if_slower is None else {"--fail-if-slower": limit.fail_if_slower}
     (job,) = with_tuned(make_jobs(experiment, once, replace(asked, engines=())), asked)
     order = [index for turn in range(n_turns) for index in _rotated(len(engines), turn)]
     measured = measure([replace(job, setup=engines[index]) for index in order], asked, is_sweep=True)
@@ -94,7 +126,8 @@ def compare_engines(
     found = [column for column in columns if column]
     failed = [(at, each) for at, each in zip(order, measured.finished, strict=False) if not each.run.is_complete]
     for index, (setup, column) in enumerate(zip(engines, columns, strict=True)):
-        text = setup.engine_option or f"{setup.engine}, ggbench's own"
+        own = " ".join(["llama", *config_options(setup)])
+        text = setup.engine_option or f"{own}, ggbench's own"
         runs = f"{letter(found.index(column))}, {counted(len(column), 'run')}" if column else "no run was completed"
         reasons = [each.run.reason for at, each in failed if at == index]
         output.notice(f"{text}: {runs}" + (f", {len(reasons)} failed: {reasons[0]}" if reasons else ""))
@@ -127,7 +160,7 @@ def compare_engines(
                 f"-r {n_needed} measures as many turns" if is_few else "more tokens (-n) or a quieter machine do better"
             )
             output.notice(f"Hint: {how}")
-        conclude(comparison, checks)
+        conclude(comparison, checks, limit.fail_if_undecided)
     measured.leave()
 
 

@@ -147,7 +147,10 @@ class DocumentedCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {name for param in self.params for name in param.opts}
         words = [] if isinstance(self, click.Group) else args  # these are the subcommand's
-        for word in words[: words.index("--")] if "--" in words else words:
+        words = words[: words.index("--")] if "--" in words else words
+        if helps := [word for word in words if word in ctx.help_option_names]:  # also after an option without its value
+            args = words = helps
+        for word in words:
             name = word.partition("=")[0]
             if name not in own and (here := self._spelled_here(name, own)):
                 raise UsageError(f"{ctx.command_path} has no {name}", here)

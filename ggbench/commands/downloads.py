@@ -141,15 +141,15 @@ def _pull(targets: Sequence[Target]) -> str:
 class DownloadLines:
     """Write a line at each tenth of a download, or more often if that takes long."""
 
-    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._write, self._clock = write, clock
-        self._transfer = TransferRate(clock)
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._transfer = TransferRate()
         self._written_at: float | None = None
         self._written_step = 0
 
     def update(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
         self._transfer.update(done_bytes, total_bytes, moved_bytes)
-        now, step = self._clock(), _STEPS * done_bytes // max(1, total_bytes)
+        now, step = time.monotonic(), _STEPS * done_bytes // max(1, total_bytes)
         if self._written_at is None:
             self._written_at, self._written_step = now, step
             return

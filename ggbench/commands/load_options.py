@@ -90,6 +90,24 @@ load_options_of_batches = _load_options(*_KV, "kv_unified", hides_n_ctx=True)
 """Like `load_options_of_cases`, plus --kv-unified."""
 
 
+def reloaded(setup: LlamaConfig, words: Sequence[str]) -> LlamaConfig:
+    """Return a setup with options of loading in place of its own: `-fa off`. Raises UsageError."""
+
+    @load_options
+    @click.pass_context
+    def changed(context: click.Context, setup: LlamaConfig) -> dict[str, object]:
+        source = context.get_parameter_source
+        given = [name.removeprefix("no_") for name in context.params if source(name) is ParameterSource.COMMANDLINE]
+        return {name: getattr(setup, name) for name in given}
+
+    params = changed.__click_params__  # type: ignore[attr-defined]
+    command = click.Command("llama", params=params, callback=changed, add_help_option=False)
+    try:
+        return replace(setup, **command.main(list(words), standalone_mode=False))
+    except click.ClickException as error:
+        raise UsageError(f"--engine llama: {error.format_message()}", "it takes options of loading: -fa off") from None
+
+
 def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
     """Pair the types of K and V; a single type is paired with each of the others. Raises UsageError."""
     lists = [[part.strip().lower() for part in text.split(",")] for text in (type_k, type_v)]

@@ -26,7 +26,7 @@ from ggbench.models.targets import Target, resolve, resolve_one
 from ggbench.runs.driver import run_jobs
 from ggbench.runs.experiment import Experiment, FoundSetup, Job, experiment_of
 from ggbench.runs.progress import Finished, ModelReady, Progress, Started, Working
-from ggbench.runs.run import DecodeTiming, Run, Settings
+from ggbench.runs.run import DecodeTiming, Run, Settings, others_text
 from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
@@ -207,6 +207,9 @@ def _advise(measured: MeasureResult) -> None:
     for run, name in zip(runs, names, strict=True):
         for change in run.head.environment.changes if run.head.environment else ():
             output.notice(f"{name}: {change} while it was measured")
+    share, name = max(((run.others_share, name) for run, name in zip(runs, names, strict=True)), default=(0.0, ""))
+    if others := others_text(share):
+        output.notice(f"{name}: {others} while it was measured")
     if len(jobs) == len(finished) == 1 and finished[0].error is None:
         hint = _hint_for(jobs[0], runs[0], is_searched=len(measured.groups[0]) > 1)
         if hint:

@@ -169,7 +169,7 @@ _BANDWIDTH = memory_option(
 _ENGINE = source_option(
     "--engine",
     "Run the model by your own llama.cpp, e.g. llama-server=/opt/bin/llama-server; flags of yours may follow the path, "
-    "in quotes. Default: ggbench's llama.cpp.",
+    "in quotes. Default: llama, ggbench's own llama.cpp, which takes options of loading so, too: 'llama -fa off'.",
     metavar="llama-server[=PATH]",
     multiple=True,
 )
@@ -208,9 +208,9 @@ def as_record(name: str, make: Callable[..., object], names: Collection[str], *o
     return decorate
 
 
-def settings_options(settings: type, *, but: Collection[str] = ()) -> _Decorator:
+def settings_options(settings: type) -> _Decorator:
     """Add the options of a type of settings; the command gets `settings`, a record of that type."""
-    names = [name for name in fields.options_of(settings) if name not in but]
+    names = fields.options_of(settings)
     return as_record("settings", functools.partial(given_record, settings), names, *field_options(settings, names))
 
 
@@ -275,7 +275,13 @@ def _parsed(model: str, quants: tuple[str, ...]) -> ModelRef:
 
 
 def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
-    """Return a setup as run by an `--engine`: `NAME` or `NAME=COMMAND`. Raises UsageError."""
+    """Return a setup as run by an `--engine`: `NAME`, `NAME=COMMAND`, or `llama FLAGS` with options of loading that
+    replace the command's own. Raises UsageError.
+    """
+    if text.startswith("llama "):
+        from ggbench.commands.load_options import reloaded
+
+        return reloaded(setup, text.split()[1:])
     name, _, command = text.strip().partition("=")
     folder = name.replace("-", "_")
     if folder not in plugin_names("ggbench.engines"):

@@ -20,6 +20,7 @@ from ggbench.show.changes import change_options
 from ggbench.show.document import Document, Shape, field, many
 from ggbench.show.names import models_title, short_device
 from ggbench.show.plan import MEMORY, PLAN_ROW, WHOLE_TRAINING, fit_text, longest_text, training_legend
+from ggbench.show.plan_facts import main_memory_text
 from ggbench.show.tables import fitted_table, left, names, notes, right
 from ggbench.show.text import planned_speed_text, rows_behind_text
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedForecast, PlanRow
@@ -40,9 +41,11 @@ class MachineChoice(msgspec.Struct, frozen=True):
     lead: float | None = None
     """Speed of the fastest over the second."""
     lead_ci95: tuple[float, float] | None = None
-    """Its 95 % interval, with both speeds independent; None without an upper end."""
+    """Its 95 % interval, None without an upper end. It takes both speeds as independent, so it is too wide where both
+    are estimates: these share the error of what was fitted for the model, its quant and the family of their cards.
+    """
     is_clear: bool | None = None
-    """Whether the intervals of both do not overlap."""
+    """Whether the intervals of both do not overlap, which asks for more than is needed in the same way."""
     longest: str | None = None
     """The one with the longest context; None if several have it, or if their placements differ."""
     verdict: str = ""
@@ -114,17 +117,14 @@ def _placed(row: PlanRow) -> str:
 
 def _lack(name: str, row: PlanRow) -> str:
     if row.left_bytes is not None and row.left_bytes < 0:
-        return f"{name} lacks {format_bytes(-row.left_bytes)}"
+        fits = f" ({remedy})" if (remedy := _remedy(row)) else ""
+        return f"{name} lacks {format_bytes(-row.left_bytes)}{' of main memory' * row.lacks_main_memory}{fits}"
     return f"{name} is unknown" if row.fits is None else f"{name} is too small"
 
 
 def _main_memory(plan: EnginePlan) -> str | None:
     """Return the main memory that its speeds are for; None if nothing that could be on a GPU is in it."""
-    host = plan.budget.host
-    if host is None or host.bandwidth is None or not any(map(_placed, plan.rows)):
-        return None
-    rate = f"{format_bandwidth(host.bandwidth.bytes_per_s)} ({host.bandwidth.source})"
-    return f"{format_bytes(host.free_bytes)} at {rate}"
+    return main_memory_text(plan.budget.host) or None if any(map(_placed, plan.rows)) else None
 
 
 PLAN_MACHINES = Document(
@@ -224,7 +224,10 @@ def _speed_text(expected: PlannedForecast | None, row: PlanRow) -> str:
 
 def _note(row: PlanRow) -> str:
     """Return why a quant has no plan, or the cheapest change with which it fits."""
-    if row.outcome is not Outcome.COMPLETED:
-        return sanitize(row.reason)
+    return _remedy(row) if row.outcome is Outcome.COMPLETED else sanitize(row.reason)
+
+
+def _remedy(row: PlanRow) -> str:
+    """Return `fits with -ctk q8_0 -ctv q8_0`, the cheapest change with which it does; empty if none is enough."""
     change = next((each for each in row.changes if each.fits and change_options(each)), None)
     return f"fits with {change_options(change)}" if change is not None else ""

@@ -297,13 +297,9 @@ def config_type(engine: str) -> type[EngineConfig]:
 
 
 def launch_engine(
-    config: EngineConfig,
-    cancel: threading.Event | None = None,
-    *,
-    timeout_s: float = DEFAULT_TIMEOUT_S,
-    hold: threading.Event | None = None,
+    config: EngineConfig, cancel: threading.Event | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> Engine:
-    return engine_module(config.engine).launch(cancel or threading.Event(), timeout_s=timeout_s, hold=hold)
+    return engine_module(config.engine).launch(cancel or threading.Event(), timeout_s=timeout_s, hold=None)
 
 
 FLUSH_NS = 50_000_000

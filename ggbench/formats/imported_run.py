@@ -51,8 +51,8 @@ class ImportedRun(msgspec.Struct, frozen=True):
         return environment.imported
 
 
-def observed(records: Sequence[object], at_ns: int = 0) -> list[tuple[int, str, object]]:
-    return [(at_ns, kind_of(type(record)), record) for record in records]
+def observed(records: Sequence[object]) -> list[tuple[int, str, object]]:
+    return [(0, kind_of(type(record)), record) for record in records]
 
 
 def content_sha256(*parts: object) -> str:

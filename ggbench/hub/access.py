@@ -101,7 +101,7 @@ class HubLogin(msgspec.Struct, frozen=True):
     """Problem with the settings."""
 
 
-def describe_login(environ: Mapping[str, str] = os.environ) -> HubLogin:
+def describe_login() -> HubLogin:
     """Return the source of the token: a variable or, if unset, the file written by `hf auth login`.
 
     Source: huggingface_hub's get_token and constants. Google Colab's and trusted publishers' tokens are not considered.
@@ -114,10 +114,10 @@ def describe_login(environ: Mapping[str, str] = os.environ) -> HubLogin:
     else:
         is_offline = access.offline
         endpoint = None if access.endpoint == HUB else access.endpoint
-    token_from = next((name for name in _TOKEN_VARIABLES if environ.get(name, "").strip()), None)
+    token_from = next((name for name in _TOKEN_VARIABLES if os.environ.get(name, "").strip()), None)
     is_exposed = False
     if token_from is None:
-        path = Path(os.path.expandvars(environ.get("HF_TOKEN_PATH") or f"{_hf_home(environ)}/token")).expanduser()
+        path = Path(os.path.expandvars(os.environ.get("HF_TOKEN_PATH") or f"{_hf_home(os.environ)}/token")).expanduser()
         with suppress(OSError):
             status = path.stat()
             if status.st_size:

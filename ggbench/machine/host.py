@@ -151,6 +151,16 @@ def disk_waits(pid: int, proc: Path = PROC) -> tuple[int | None, int | None]:
     return int(values[9]) if len(values) > 9 else None, int(match[1]) if match else None
 
 
+def cpu_seconds_of(pid: int) -> float | None:
+    """Return the CPU time of a running process; None if it has ended or may not be read."""
+    import psutil
+
+    try:
+        return sum(psutil.Process(pid).cpu_times()[:2])
+    except (psutil.Error, OSError):
+        return None
+
+
 class Cpu(msgspec.Struct, frozen=True):
     """The CPU resources available to this process."""
 

@@ -83,6 +83,8 @@ class MachineReading(msgspec.Struct, frozen=True):
     """Major page faults of the engine's process so far, each a wait for the disk; None if unknown."""
     worker_read_bytes: int | None = None
     """Bytes that its process has had read from the disk so far, for page faults too; None if unknown."""
+    others_share: float | None = None
+    """Part of `cpu_share` used by neither ggbench nor the engine's process; None if unknown."""
 
 
 class Throttling(msgspec.Struct, frozen=True):
@@ -148,6 +150,8 @@ class Environment(msgspec.Struct, frozen=True):
     """Versions of Transformers and torch, `5.23.0, torch 2.13.0+cpu`; empty if another engine ran the model."""
     changes: tuple[str, ...] = ()
     """Changes of the machine during the run, such as a suspend or fewer CPUs, one line each."""
+    others_share: float | None = None
+    """Share of all CPUs that other programs used while the engine was timed, 0 to 1; None if unknown."""
 
 
 Cell = str | int | float | bool | list[int | float] | None

@@ -258,19 +258,14 @@ def repo_read(targets: Sequence[Target]) -> tuple[RepoListing, int] | None:
 
 
 def smaller_targets(
-    ref: ModelRef,
-    planned: Sequence[Target],
-    most_bytes: int,
-    *,
-    hub: HubAccess | None = None,
-    catalog: Catalog | None = None,
+    ref: ModelRef, planned: Sequence[Target], most_bytes: int, *, hub: HubAccess | None = None
 ) -> tuple[Target, ...]:
     """Return the quants of a planned model that are smaller than those planned, with headers, the largest first.
 
     For a file: its siblings whose names differ only in the quant. For a repo: only the largest of at most `most_bytes`,
     since its header must be read.
     """
-    catalog = catalog or load_catalog()
+    catalog = load_catalog()
     known = [target.file.file_bytes for target in planned if target.file is not None]
     if ref.kind in ("hub", "published_twin"):
         hub = hub or HubAccess.from_environment()

@@ -70,8 +70,9 @@ def run_job(context: RunContext, job: Job, index: int = 0, n_jobs: int = 1) -> G
 def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion) -> Run:
     """Return the run of a recording: when it ends, or read from the store after a kill."""
     head = recording.head
-    if head.environment is not None and recording.machine_changes:
-        head = replace(head, environment=replace(head.environment, changes=recording.machine_changes))
+    if head.environment is not None:
+        changes, others = recording.machine_changes, recording.others_share
+        head = replace(head, environment=replace(head.environment, changes=changes, others_share=others))
     result = experiment.reduce(recording)
     memory = experiment.memory(recording, result)
     gpu_use = recording.gpu_use

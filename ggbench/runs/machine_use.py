@@ -193,6 +193,25 @@ def _read_while_timed(series: Readings, spans: Sequence[Span]) -> str | None:
     return f"{waited}: {cause} (a smaller quant or --n-ctx, or ending other programs, avoids it)"
 
 
+def others_share(readings: Sequence[MachineReading], spans: Sequence[Span]) -> float | None:
+    """Return the share of all CPUs that other programs used, over the intervals between readings that overlap the
+    timed `spans`; None if unknown, or if the intervals are too short for the kernel's clock ticks.
+    """
+    import numpy as np
+
+    series = Readings.of(readings)
+    at_ns, share = series.column("at_ns"), series.column("others_share")[1:]
+    begins, ends = (np.sort([span[side] for span in spans]) for side in (0, 1))
+    begun, ended = (np.searchsorted(begins, at_ns[1:], "right"), np.searchsorted(ends, at_ns[:-1]))
+    is_timed = (begun > ended) & ~np.isnan(share)
+    elapsed_ns = np.diff(at_ns)[is_timed]
+    return float(share[is_timed] @ elapsed_ns / elapsed_ns.sum()) if elapsed_ns.sum() >= _FEWEST_TICKS_NS else None
+
+
+_FEWEST_TICKS_NS = 200_000_000
+"""A tick is 10 ms, so that 20 of them on each CPU give a share to a few percent."""
+
+
 def device_spills(
     readings: Sequence[MachineReading], indices: Sequence[int] | None, buffer_bytes: int
 ) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -15,10 +16,10 @@ from msgspec.structs import replace
 
 from ggbench.engines.events import Memory, Steps
 from ggbench.errors import StoreError, UnknownName
-from ggbench.machine.host import disk_waits, peak_rss_bytes
+from ggbench.machine.host import cpu_seconds_of, disk_waits, peak_rss_bytes
 from ggbench.machine.readings import moment_ns
 from ggbench.machine.records import GpuUse, MachineReading
-from ggbench.runs.machine_use import Span, device_spills, machine_changes, summarize_gpus
+from ggbench.runs.machine_use import Span, device_spills, machine_changes, others_share, summarize_gpus
 from ggbench.runs.reading_series import Readings
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
@@ -184,6 +185,11 @@ class Recording:
         return *machine_changes(readings, self.timed_spans), *spilled
 
     @property
+    def others_share(self) -> float | None:
+        """Return the share of all CPUs that other programs used while steps or prompts were timed; None if unknown."""
+        return others_share(self.readings, self.timed_spans)
+
+    @property
     def timed_spans(self) -> list[Span]:
         """Return the time spans of timed steps or, without any, of prompts."""
         prompts = [
@@ -259,16 +265,22 @@ _STORE_EVERY_S = 1.0
 
 
 class ReadingLog:
-    """Takes a reading on entry, at each interval, and on exit, in a thread, to leave the timed child undisturbed."""
+    """Takes a reading on entry, when the engine's process starts, at each interval, and before that process ends.
+
+    A thread of its own leaves the timed child undisturbed.
+    """
 
     def __init__(self, read: Callable[[], MachineReading] | None, interval_s: float = READING_INTERVAL_S) -> None:
         """`read` is called from a separate thread; None for no readings."""
         self._new: list[MachineReading] = []
         """The readings since `take_new`, in order of time; the thread only appends."""
-        self.worker_pid: int | None = None
-        """The engine's process, whose waits for the disk are read as well; None before its start, or without one."""
+        self._worker_pid: int | None = None
+        """The engine's process, whose waits for the disk and CPU time are read as well; None before its start."""
+        self._own: tuple[int, int, float] | None = None
+        """That process, when it was read last, and its and our CPU time until then."""
         self._read, self._interval_s = read, interval_s
-        self._ended = threading.Event()
+        self._due = threading.Event()
+        self._is_ended = False
         self._thread = threading.Thread(target=self._run, name="readings", daemon=True)
 
     def __enter__(self) -> Self:
@@ -277,7 +289,17 @@ class ReadingLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
+        self.end()
+
+    def watch(self, pid: int) -> None:
+        """Take a reading of the engine's process, which has started, and of the machine."""
+        self._worker_pid = pid
+        self._due.set()
+
+    def end(self) -> None:
+        """Take the last reading, and wait for it."""
+        self._is_ended = True
+        self._due.set()
         if self._thread.is_alive():
             self._thread.join(timeout=2)  # a hanging driver blocks only this thread, which nobody waits for
 
@@ -296,15 +318,27 @@ class ReadingLog:
         while True:
             try:
                 reading = self._read()
-                if self.worker_pid is not None:
-                    faults, read_bytes = disk_waits(self.worker_pid)
-                    reading = replace(reading, worker_faults=faults, worker_read_bytes=read_bytes)
+                if self._worker_pid is not None:
+                    faults, read_bytes = disk_waits(self._worker_pid)
+                    others = self._others_share(self._worker_pid, reading)
+                    reading = replace(reading, worker_faults=faults, worker_read_bytes=read_bytes, others_share=others)
                 self._new.append(reading)
             except OSError:
                 return  # the kernel's files or the driver are gone; the run continues without readings
             if is_last:
                 return
-            is_last = self._ended.wait(self._interval_s)
+            self._due.wait(self._interval_s)
+            self._due.clear()
+            is_last = self._is_ended
+
+    def _others_share(self, pid: int, reading: MachineReading) -> float | None:
+        """Return the part of a reading's `cpu_share` that neither we nor the engine used since the previous one."""
+        own_s, before = cpu_seconds_of(pid), self._own
+        self._own = None if own_s is None else (pid, reading.at_ns, own_s + time.process_time())
+        if before is None or self._own is None or before[0] != pid or reading.cpu_share is None:
+            return None
+        elapsed_s = (reading.at_ns - before[1]) / 1e9 * (os.cpu_count() or 1)
+        return max(0.0, reading.cpu_share - (self._own[2] - before[2]) / elapsed_s) if elapsed_s > 0 else None
 
 
 class Recorder:
@@ -337,7 +371,8 @@ class Recorder:
     def observe(self, body: object) -> None:
         """Keep a record; its type determines its kind in the store."""
         if isinstance(body, WorkerStarted):
-            self._pid = self._readings.worker_pid = body.pid
+            self._pid = body.pid
+            self._readings.watch(body.pid)
         observation = Observation(moment_ns(), body)
         self.recording.observations.append(observation)
         self._write_observations([observation])
@@ -376,6 +411,11 @@ class Recorder:
             return
         self.recording.readings.extend(new)
         self._write_observations([Observation(each.at_ns, each) for each in new])
+        self.keep_peak()
+
+    def end_readings(self) -> None:
+        """Take the last reading, while the worker still runs, and store its peak memory."""
+        self._readings.end()
         self.keep_peak()
 
     def keep_peak(self) -> None:

@@ -11,6 +11,7 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.errors import UsageError
+from ggbench.machine.readings import BUSY_SHARE
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.stats.decode_timing import (
@@ -24,6 +25,7 @@ from ggbench.stats.decode_timing import (
     w_ratio,
 )
 from ggbench.stats.requests import RequestRates
+from ggbench.units import format_percent
 
 
 class Settings:
@@ -172,15 +174,31 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unsteady(self) -> str:
         """Reasons not to trust the times; empty if the machine was steady. Every mark `!` is decided here."""
-        if isinstance(self.result, DecodeTiming):
-            return self.result.unsteady
+        if isinstance(self.result, DecodeTiming | PromptTimings):
+            own = self.result.unsteady if isinstance(self.result, DecodeTiming) else self._changes
+            return "; ".join(filter(None, (own, others_text(self.others_share))))
         if found := getattr(self.result, "unsteady", ""):
             return str(found)
+        return self._changes
+
+    @property
+    def _changes(self) -> str:
         return "; ".join(self.head.environment.changes) if self.head.environment else ""
+
+    @property
+    def others_share(self) -> float:
+        """Share of the CPUs that other programs took from the engine; 0 if unknown, or if a GPU has the weights."""
+        known = self.head.environment.others_share if self.head.environment else None
+        return 0.0 if known is None or self.memory.weights_on_gpu else known
 
     @property
     def is_complete(self) -> bool:
         return self.outcome is Outcome.COMPLETED
+
+
+def others_text(share: float) -> str:
+    """Return `other programs used 60 % of the CPU`; empty for a share that hardly disturbs."""
+    return f"other programs used {format_percent(share)} of the CPU" if share >= BUSY_SHARE else ""
 
 
 def require_positive(what: str, value: int) -> None:

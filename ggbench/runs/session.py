@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -227,7 +226,7 @@ class Session:
     def close(self) -> None:
         """Stop the engine, after recording its peak memory."""
         self.recorder.flush()
-        self.recorder.keep_peak()
+        self.recorder.end_readings()
         if self._engine is not None:
             self._engine.close()
 
@@ -365,7 +364,7 @@ def made_file(target: Target, cancel: threading.Event) -> Generator[Working, Non
 
     Raises CancelledError once `cancel` is set, and like `materialize`.
     """
-    updates: queue.SimpleQueue[Working] = queue.SimpleQueue()
+    updates: queue.SimpleQueue[Working | None] = queue.SimpleQueue()
     stage: Stage = "download" if target.download_bytes > 0 else "write"
     abandoned = threading.Event()
 
@@ -376,10 +375,10 @@ def made_file(target: Target, cancel: threading.Event) -> Generator[Working, Non
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         file = pool.submit(materialize, target, on_progress)
+        file.add_done_callback(lambda _: updates.put(None))
         try:
-            while not file.done() or not updates.empty():
-                with contextlib.suppress(queue.Empty):
-                    yield updates.get(timeout=0.05)
+            while (update := updates.get()) is not None:
+                yield update
         finally:
             abandoned.set()
     return file.result()

@@ -71,7 +71,16 @@ class QuantSummary(msgspec.Struct, frozen=True):
     @property
     def unsteady(self) -> str:
         """Reasons not to trust the times; empty if the machine was steady."""
-        return next((run for run in self.runs if isinstance(run.result, DecodeTiming)), self.run).unsteady
+        return self._timed.unsteady
+
+    @property
+    def others_share(self) -> float:
+        """Share of the CPUs that other programs took from the engine; 0 if unknown."""
+        return self._timed.others_share
+
+    @property
+    def _timed(self) -> Run:
+        return next((run for run in self.runs if isinstance(run.result, DecodeTiming)), self.run)
 
     @property
     def n_gen(self) -> int | None:

@@ -128,7 +128,7 @@ def _memory_table(row: PlanRow, title: str, width: int) -> RenderableType:
 
 def fit_text(row: PlanRow) -> str:
     """Return `✓ 1.2 GiB left`, which says that an incomplete file would not load."""
-    text = UNKNOWN if row.fits is None else left_text(row.left_bytes)
+    text = UNKNOWN if row.fits is None else left_text(row.left_bytes) + " of main memory" * row.lacks_main_memory
     return f"{text}, file incomplete" if row.missing_bytes else text
 
 

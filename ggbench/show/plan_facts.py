@@ -9,7 +9,7 @@ from ggbench.engines.llama.defaults import CACHE_RAM_BYTES, CTX_CHECKPOINTS
 from ggbench.show import UNKNOWN
 from ggbench.show.tables import Facts
 from ggbench.show.text import drafting_text, slots_text, swa_text
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, PlanRow
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlanRow
 from ggbench.sizing.projectors import Projector
 from ggbench.text import in_words
 from ggbench.units import MIB, format_bandwidth, format_bytes, format_count, format_number
@@ -30,6 +30,7 @@ def plan_facts(
         ("prompt cache", _prompt_cache_text(budget, config, rows)),
         ("budget", format_bytes(budget.usable_bytes)),
         ("bandwidth", _bandwidth_text(budget)),
+        ("main memory", main_memory_text(budget.host) if any(row.is_split for row in rows) else ""),
         ("planned at", _setting(config, rows)),
         (users_text(rows), _together_line(rows)),
         *((name.replace("_", " "), text) for name, text in sources.items()),
@@ -98,9 +99,16 @@ def _memory_text(budget: Budget) -> str:
 def _bandwidth_text(budget: Budget) -> str:
     of_devices = dict.fromkeys([*(device.bandwidth for device in budget.devices), budget.bandwidth])
     texts = [f"{format_bandwidth(each.bytes_per_s)} ({each.source})" for each in of_devices if each]
-    if budget.host is not None and (host := budget.host.bandwidth):
-        texts.append(f"main memory {format_bandwidth(host.bytes_per_s)} ({host.source})")
     return ", ".join(texts) or "not known"
+
+
+def main_memory_text(memory: DeviceMemory | None) -> str:
+    """Return `64.0 GiB, 4.00 GiB kept free, 50.0 GB/s (given)` of the main memory beside GPUs; empty if unknown."""
+    if memory is None:
+        return ""
+    rate = memory.bandwidth
+    speed = f", {format_bandwidth(rate.bytes_per_s)} ({rate.source})" if rate else ""
+    return f"{format_bytes(memory.free_bytes)}, {format_bytes(memory.reserve_bytes)} kept free{speed}"
 
 
 def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:

@@ -38,13 +38,14 @@ With 256 MiB kept free, decodes at 231,000 tokens took 56 s, 166 s and over 250 
 """
 DESKTOP_RESERVE_BYTES = 4 * GIB
 """The largest reserve of a described main memory, for the system and other programs: an assumption."""
+_ASSUMED_RATE = Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels; --ram 64GiB@60GB/s names yours")
 _ASSUMED_HOST = DeviceMemory(
     HOST_DEVICE,
     "",
     32 * GIB,
     4 * GIB,
     "main memory",
-    bandwidth=Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels; --ram 64GiB@60GB/s names yours"),
+    bandwidth=replace(_ASSUMED_RATE, source=f"size and rate {_ASSUMED_RATE.source}"),
 )
 """Main memory beside a described GPU of which nothing is said."""
 _DESKTOP = "for the system and other programs: a quarter of main memory, at most 4 GiB"
@@ -187,10 +188,13 @@ def _as_host(budget: Budget, host: MainMemory | None) -> DeviceMemory:
 
 def with_main_memory(budget: Budget) -> Budget:
     """Return the budget with the size and the bandwidth of main memory beside GPUs assumed if they are unknown."""
-    if not budget.on_gpu or any(device.server or device.is_shared for device in budget.devices):
+    shared = next((device for device in budget.devices if device.is_shared), None)
+    if not budget.on_gpu or any(device.server for device in budget.devices) or (shared and budget.host is None):
         return budget
-    host = budget.host or _ASSUMED_HOST
-    return replace(budget, host=replace(host, bandwidth=host.bandwidth or _ASSUMED_HOST.bandwidth))
+    host, rate = budget.host or _ASSUMED_HOST, _ASSUMED_RATE
+    if shared is not None and shared.bandwidth is not None:
+        rate = replace(shared.bandwidth, source=f"the GPU's: {shared.bandwidth.source}")
+    return replace(budget, host=replace(host, bandwidth=host.bandwidth or rate))
 
 
 def _of_devices(

@@ -121,7 +121,7 @@ _FAR = 4
 def longest_by_line(
     placement: Placement, usable_bytes: int, size: Callable[[int], DryContext | None], first: DryContext, ceiling: int
 ) -> int:
-    """Return the longest context that fits by the line through `first` and a longer context; 0 for none.
+    """Return the longest context that fits by a line for each memory through `first` and a longer context; 0 for none.
 
     It agrees with `longest_n_ctx` to some hundred tokens and makes one context, which all quants of a shape share.
     """
@@ -132,11 +132,19 @@ def longest_by_line(
     second = size(far) if far > first.n_ctx else first
     if second is None:
         return longest_n_ctx(placement, usable_bytes, size, first, ceiling)
-    needed, more = (placement.needed_bytes(each, usable_bytes) for each in (first, second))
-    if more <= needed:
-        return ceiling if more <= usable_bytes else 0
-    found = first.n_ctx + int((usable_bytes - needed) * (second.n_ctx - first.n_ctx) / (more - needed))
-    bounded = max(found, first.n_ctx) if needed <= usable_bytes else min(found, first.n_ctx - KV_CELLS)
+
+    def left(context: DryContext) -> list[int]:
+        if placement.devices:
+            return placement.left_by_memory(context)
+        return [usable_bytes - placement.needed_bytes(context, usable_bytes)]
+
+    found, fits = float(ceiling), placement.needed_bytes(first, usable_bytes) <= usable_bytes
+    for here, there in zip(left(first), left(second), strict=True):
+        if there < here:
+            found = min(found, first.n_ctx + here * (second.n_ctx - first.n_ctx) / (here - there))
+        elif here < 0:
+            return 0
+    bounded = max(int(found), first.n_ctx) if fits else min(int(found), first.n_ctx - KV_CELLS)
     return min(ceiling, max(0, bounded // KV_CELLS * KV_CELLS))
 
 

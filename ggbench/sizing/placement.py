@@ -172,12 +172,17 @@ class Placement:
 
     def left_bytes(self, context: DryContext) -> int:
         """Return the least memory left on any device, or the shortage of main memory; negative if one lacks memory."""
-        *devices, last = self.planned(context)
-        is_short = last.device != HOST_DEVICE or (last.left_bytes or 0) < 0
-        left = [each.left_bytes for each in (*devices, *([last] if is_short else [])) if each.left_bytes is not None]
+        *devices, last = self.left_by_memory(context)
+        counts = self.planned(context)[-1].left_bytes is None or bool(self.devices[0].server) or last < 0
+        return min([*devices, last] if counts else devices)
+
+    def left_by_memory(self, context: DryContext) -> list[int]:
+        """Return what is left of each device, and last of main memory if its size is known."""
+        planned = self.planned(context)
+        left = [each.left_bytes for each in planned if each.left_bytes is not None]
         if self.is_in_one_memory:
-            left[0] -= last.needed_bytes
-        return min(left)
+            left[0] -= planned[-1].needed_bytes
+        return left
 
     @property
     def is_in_one_memory(self) -> bool:

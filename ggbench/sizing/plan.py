@@ -111,7 +111,7 @@ def plan_variant(
                 if row.fits is False and cache is None:
                     row = _with_experts_placed(variant, asked, allocator, weight_buffers, row)
                 if row.fits is False and cache is None:
-                    changes = what_helps(variant.file, asked.setup, asked.budget, allocator, row)
+                    changes = what_helps(variant.file, row.setup or asked.setup, asked.budget, allocator, row)
                     row = replace(row, changes=changes)
                 yield row
                 if row.fits is False and cache is not None and cache.type_v in _SPLIT_CACHES and asked.budget.on_gpu:
@@ -123,12 +123,11 @@ def plan_variant(
 def _with_experts_placed(
     variant: Target, request: PlanRequest, allocator: DryAllocator, weight_buffers: Sequence[str], whole: PlanRow
 ) -> PlanRow:
-    """Return the row with the fewest experts in main memory, if the request places them and that is enough."""
+    """Return the row with the fewest experts in main memory, if the request places them and GPUs then have enough."""
     if not request.places_experts or not request.budget.on_gpu or variant.file is None or not variant.file.n_expert:
         return whole
     asked = replace(request, setup=replace(request.setup, n_ctx=whole.n_ctx))
-    placed = next(_split(variant, asked, allocator, weight_buffers, longest_n_ctx), whole)
-    return placed if placed.fits else whole
+    return next(_split(variant, asked, allocator, weight_buffers, longest_n_ctx), whole)
 
 
 def _split(
@@ -136,21 +135,15 @@ def _split(
     request: PlanRequest,
     allocator: DryAllocator,
     weight_buffers: Sequence[str],
-    search: Callable[..., int] | None = None,
+    search: Callable[..., int] = longest_by_line,
 ) -> Iterator[PlanRow]:
-    """Yield the row of the smallest part in main memory with which the GPUs have enough, if there is one.
-
-    Its longest context is found by `search`; without one, no longer context is known to fit.
-    """
+    """Yield the row of the smallest part in main memory with which the GPUs have enough, if there is one."""
     assert variant.file is not None and request.setup.n_ctx is not None
     whole = allocator.context(request.setup.n_ctx, request.setup)
     setup = smallest_split(variant.file, request.setup, request.budget, allocator, whole)
     if setup is not None:
         asked = replace(request, setup=setup)
-        row = _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers, search)
-        if row.fits is False and search is None:  # for want of main memory
-            row = _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers, longest_by_line)
-        yield row
+        yield _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers, search)
 
 
 def with_cache(setup: LlamaConfig, cache: KvCacheTypes, n_ctx: int | None = None) -> LlamaConfig:
@@ -165,9 +158,9 @@ def _planned(
     request: PlanRequest,
     allocator: DryAllocator,
     weight_buffers: Sequence[str],
-    search: Callable[..., int] | None = None,
+    search: Callable[..., int],
 ) -> PlanRow:
-    """Return the sizes of a row; without a search for the longest context, this one fits and no other is known to."""
+    """Return the sizes of a row, with the longest context that `search` finds."""
     budget, setup = request.budget, request.setup
     placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
@@ -176,8 +169,8 @@ def _planned(
     notes = [*row.notes, *_notes(file, placement, weight_buffers, budget), *placement.disagreement(asked)]
     need = None if weights is None else weights + placement.context_bytes(asked)
     ceiling = planning_ceiling(file, asked.n_ctx)
-    longest = asked.n_ctx if search is None else None
-    if weights is not None and search is not None:
+    longest = None
+    if weights is not None:
         longest = search(placement, budget.usable_bytes, lambda n: allocator.sized(n, setup), asked, ceiling)
     unreserved = placement.unreserved_bytes(asked)
     left = None if need is None else budget.usable_bytes - placement.needed_bytes(asked, budget.usable_bytes)

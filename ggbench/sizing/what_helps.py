@@ -49,7 +49,8 @@ def what_helps(
     alone = replace(sizes, setup=sizes.setup.undrafted(), is_alone=True)
     undrafted = None if row.draft_bytes is None else alone.change("draft", alone.setup)
     changes = [*_of_context(sizes, row), *_of_placement(sizes), *filter(None, [undrafted])]
-    changes = [change for change in changes if change.needed_bytes < (row.needed_bytes or 0)]
+    least, missing = row.needed_bytes or 0, row.left_bytes or 0
+    changes = [each for each in changes if each.needed_bytes < least and each.left_bytes > missing]
     is_enough = any(change.fits for change in changes)
     sized = ((alone if each.kind == "draft" else sizes, each) for each in changes)
     return _in_order((of.with_longest(each) if each.fits or not is_enough else each for of, each in sized), row)

@@ -252,17 +252,22 @@ COLUMNS = {column.key: column for column in (*_ESSENTIAL, *_BY_WORTH)}
 def quant_columns(rows: Sequence[QuantRow], width: int, gap: int) -> tuple[QuantColumn, ...]:
     """Return the columns of a table of this width with `gap` blanks between two.
 
-    Names, and how they fit, take what they need of what the essential columns leave; the rest is for other columns.
+    Names, and how they fit, take what they need of what the essential columns leave, and if that is too little, of what
+    names and files do not need; the rest is for other columns.
     """
-    room = width - sum(column.width + gap for column in _ESSENTIAL)
-    chosen = []
-    for column in _ESSENTIAL:
-        needed = 0
-        if column.key in ("quant", "fits"):
-            texts = [len(column.text(row)) + NAME_MARGIN * (column.key == "quant") for row in rows]
-            needed = min(max(texts, default=0) - column.width, room)
-        chosen.append(replace(column, width=column.width + max(0, needed)))
-        room -= max(0, needed)
+    widths = {column.key: column.width for column in _ESSENTIAL}
+    room = width - sum(widths.values()) - gap * len(widths)
+    needed = {
+        key: max([len(COLUMNS[key].header) + 1, *(len(COLUMNS[key].text(row)) for row in rows)]) for key in widths
+    }
+    needed["quant"] += NAME_MARGIN
+    for key in ("quant", "fits") if rows else ():
+        for other in ("quant", "file"):
+            spare = max(0, min(widths[other] - needed[other], needed[key] - widths[key] - room))
+            widths[other], room = widths[other] - spare, room + spare
+        more = max(0, min(needed[key] - widths[key], room))
+        widths[key], room = widths[key] + more, room - more
+    chosen = [replace(column, width=widths[column.key]) for column in _ESSENTIAL]
     for column in _BY_WORTH:
         if column.width + gap > room:
             break

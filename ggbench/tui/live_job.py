@@ -44,13 +44,17 @@ class LiveNumbers(msgspec.Struct, frozen=True):
     """Fewest and most seconds until the decode ends: by the pace of all tokens, and by that of the last quarter. The
     most is infinite until a line gives the growth of the latency.
     """
+    spent_s: float = 0.0
+    """Seconds of the steps so far."""
 
 
 class LiveJob:
     """One job since its start. One thread writes and one reads."""
 
-    def __init__(self, item_id: int, *, is_twin: bool = False, settings: Settings | None = None) -> None:
-        self.item_id, self.settings = item_id, settings
+    def __init__(
+        self, item_id: int, *, is_twin: bool = False, settings: Settings | None = None, file_bytes: int | None = None
+    ) -> None:
+        self.item_id, self.settings, self.file_bytes = item_id, settings, file_bytes
         self.is_twin = is_twin
         """A twin has no tokenizer."""
         self.working: Working | None = None
@@ -82,6 +86,8 @@ class LiveJob:
         self.n_done = 0
         self._fit = RunningFit()
         self._result: DecodeTiming | None = None
+        self._said: tuple[float, tuple[float, float]] | None = None
+        """The seconds spent and left when the time left was last estimated anew."""
 
     def take(self, record: Progress) -> None:
         match record:
@@ -190,7 +196,7 @@ class LiveJob:
         n_for_line = fewest_samples(int(positions[0])) if n_done else 0
         fit = self._line(positions, step_ns)
         latency = self._result.latency if self._result else summarize(positions, step_ns)
-        left_s = None
+        left_s, spent_s = None, float(step_ns.sum()) / 1e9
         if latency is not None:
             # the remaining tokens take the mean latency so far, plus its growth: from the middle of what was
             # timed to the middle of what is left lie half of both.
@@ -200,8 +206,18 @@ class LiveJob:
                 climb_s = (n_timed + n_left) / 2 / w_tokens_per_ms / 1e3 if w_tokens_per_ms else 0.0
                 found.append(n_left * (float(step_ns[-n_timed:].mean()) / 1e9 + climb_s))
             is_known = fit is not None or self.n_total <= n_for_line
-            left_s = min(found), max(found) if is_known else math.inf
-        return LiveNumbers(n_done, n_for_line, fit, latency, left_s)
+            left_s = self._settled(spent_s, (min(found), max(found) if is_known else math.inf))
+        return LiveNumbers(n_done, n_for_line, fit, latency, left_s, spent_s)
+
+    def _settled(self, spent_s: float, left_s: tuple[float, float]) -> tuple[float, float]:
+        """Return the former estimate less the time since then, unless the new one is off by more than a fifth."""
+        if self._said is not None:
+            passed_s = spent_s - self._said[0]
+            former = self._said[1][0] - passed_s, self._said[1][1] - passed_s
+            if all(old == new or abs(old - new) <= new / 5 for old, new in zip(former, left_s, strict=True)):
+                return former
+        self._said = spent_s, left_s
+        return left_s
 
     def _samples(self) -> tuple[Integers, Integers]:
         """Return the 1-based positions and the nanoseconds of every timed step so far."""

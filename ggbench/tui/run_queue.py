@@ -90,6 +90,18 @@ class RunQueue(WorkQueue[QueueItem]):
     def running(self) -> QueueItem | None:
         return next((item for item in self.items if item.state.is_at_work), None)
 
+    @property
+    def work_waiting(self) -> tuple[float, bool]:
+        """The work of the waiting jobs that measure what the running one does, as a multiple of its own by the sizes of
+        their files, and whether those are all that wait.
+        """
+        with self._changed:
+            live, jobs = self.live, list(self._jobs.values())
+        if live is None or not live.file_bytes:
+            return 0.0, not jobs
+        known = [job.target.file_bytes for job in jobs if job.target.file_bytes and job.settings == live.settings]
+        return sum(known) / live.file_bytes, len(known) == len(jobs)
+
     def add(self, jobs: Sequence[Job]) -> None:
         """Append jobs; the first starts at once if none is running."""
         with self._changed:
@@ -169,7 +181,8 @@ class RunQueue(WorkQueue[QueueItem]):
 
     def _run(self, item: QueueItem, store: Store | None) -> None:
         job = self._jobs.pop(item.id)  # with the headers of its files, which take several MB
-        live = self.live = LiveJob(item.id, is_twin=job.target.provenance == "twin", settings=job.settings)
+        is_twin, file_bytes = job.target.provenance == "twin", job.target.file_bytes
+        live = self.live = LiveJob(item.id, is_twin=is_twin, settings=job.settings, file_bytes=file_bytes)
         self._report()
         context = replace(self._run_context(store, job.experiment), cancel=self._cancel)
         with self._changed:

@@ -24,7 +24,7 @@ from ggbench.errors import GgbenchError
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target
 from ggbench.runs.progress import Finished, Progress, Working
-from ggbench.units import format_bytes, format_percent
+from ggbench.units import format_bytes, format_count, format_percent
 
 _SHUTDOWN_TIMEOUT_S = 10.0
 _NOTIFY_INTERVAL_S = 0.25
@@ -99,6 +99,12 @@ class WorkQueue(Generic[Item]):
     @property
     def is_busy(self) -> bool:
         return any(not item.state.is_over for item in self.items)
+
+    @property
+    def waiting_text(self) -> str:
+        """Return `, 2 queued`; empty if nothing waits."""
+        n_waiting = sum(item.state is WorkState.WAITING for item in self.items)
+        return f", {format_count(n_waiting)} queued" if n_waiting else ""
 
     def close(self) -> None:
         """Stop everything and wait for the thread; may be called twice."""
@@ -215,10 +221,9 @@ class PullQueue(WorkQueue[PullItem]):
         """The item and the rate of the download of a run, by the run's item."""
 
     def summary(self) -> str:
-        """Return a summary such as `42 %, 2 to go`."""
-        left = [item for item in self.items if not item.state.is_over]
-        share = left[0].share if left else None
-        return f"{format_percent(share)}, {len(left)} to go" if share is not None else f"{len(left)} to go"
+        """Return a summary such as `42 %, 2 queued`."""
+        share = next((item.share for item in self.items if item.state.is_at_work), None)
+        return f"{'downloading' if share is None else format_percent(share)}{self.waiting_text}"
 
     def take_completed(self) -> list[str]:
         """Return the names of the downloads completed since the last call."""

@@ -142,7 +142,7 @@ def test_repeats_are_no_difference_and_another_quant_is(ggbench: Run, store_file
     put_decodes(store_file, {"q4_k_m": STEADY, "q8_0": tuple(value * 1.15 for value in STEADY)})
     same, other = ggbench("compare", "1", "5"), ggbench("compare", "1", "2", "--json").json
     assert "Same file\nSame configuration\nSame environment" in same.out
-    assert "Result No difference in speed, W, B" in " ".join(same.out.split())
+    assert "Result No difference over 10 % in speed, W, B" in " ".join(same.out.split())
     assert "from up to 5 stored repeats" in " ".join(same.out.split())
     speed = next(metric for metric in other["metrics"] if metric["metric"] == "tok_s")
     assert (speed["better"], speed["n_repeats"]) == ([1], 5)
@@ -251,6 +251,7 @@ def test_published_figures_are_shown_below(ggbench: Run, store_file: Path) -> No
         (("2", "1", "--fail-if-slower", "5%"), 0, "within --fail-if-slower 5.0 %: "),
         (("1", "3", "--fail-if-slower", "40%"), 0, "within --fail-if-slower 40 %: "),
         (("1", "3", "--fail-if-slower", "1%"), 0, "undecided by --fail-if-slower 1.0 %: "),
+        (("1", "3", "--fail-if-slower", "1%", "--fail-if-undecided"), 1, "undecided by --fail-if-slower 1.0 %: "),
         (("1", "2", "--fail-if-larger", "2%"), 1, "larger than --fail-if-larger 2.0 %: memory of q8_0 against "),
         (("1", "3", "--fail-if-larger", "0%"), 0, "within --fail-if-larger 0 %: "),
     ],
@@ -292,6 +293,7 @@ def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run, store_file: P
         (("1", "2", "--fail-if-worse", "1%"), 2, "--fail-if-worse cannot be checked: ", "ggbench quality"),
         (("1", "--fail-if-slower", "5%", "--against", "published"), 2, "needs at least two runs", "ggbench results"),
         ((), 2, "comparing needs at least two runs", "ggbench results"),
+        (("1", "2", "--fail-if-undecided"), 2, "--fail-if-undecided needs a limit", "--fail-if-slower 5%"),
         (("1", "gone.json"), 5, "no such file: gone.json", "check the path"),
         (("1", "--against", "1"), 2, "run 1 is given 2 times", "give each run once"),
     ],

@@ -179,17 +179,18 @@ def _two(program: Path, *steps_ns: int) -> list[str]:
         ((5_000_000, 10_000_000), "5%", 1, "slower than --fail-if-slower 5.0 %: speed of "),
         ((10_000_000, 5_000_000), "5%", 0, "within --fail-if-slower 5.0 %: speed of "),
         ((10_000_000, 10_100_000), "3%", 0, "undecided by --fail-if-slower 3.0 %: speed of "),
+        ((10_000_000, 10_100_000), "3% --fail-if-undecided", 1, "undecided by --fail-if-slower 3.0 %: speed of "),
     ],
 )
 def test_engines_in_turns_have_the_limit_of_compare(
     steps_ns: tuple[int, int], percent: str, code: int, line: str, tiny_twin: Path, tmp_path: Path, ggbench: Run
 ) -> None:
     engines = _two(install(tmp_path), *steps_ns)
-    asked = ("bench", tiny_twin, "-n", "300", "-r", "2", "-t", "1", *engines, "--fail-if-slower", percent)
+    asked = ("bench", tiny_twin, "-n", "300", "-r", "2", "-t", "1", *engines, "--fail-if-slower", *percent.split())
     ran = ggbench(*asked, "--json")
     assert (ran.code, line in ran.err) == (code, True), ran.err
     (check,) = ran.json["checks"]
-    stored = ggbench("compare", "--average", "1", "2", "3", "4", "--fail-if-slower", percent, "--json")
+    stored = ggbench("compare", "--average", "1", "2", "3", "4", "--fail-if-slower", *percent.split(), "--json")
     assert (stored.code, stored.json["checks"]) == (code, [check])
     assert ("Hint: " in ran.err) is (check["state"] == "undecided")
 
@@ -203,6 +204,7 @@ def test_a_limit_needs_two_engines_that_ran(tiny_twin: Path, tmp_path: Path, ggb
         for engines in ((), ("--engine", f"llama-server={sound}")):
             ran = ggbench(command, tiny_twin, *engines, *limit)
             assert (ran.code, "compares several --engine" in ran.err) == (2, True), ran.err
+        assert "--fail-if-undecided needs a limit" in ggbench(command, tiny_twin, "--fail-if-undecided").err
         ran = ggbench(command, tiny_twin, *_two(sound, 1, 1), "--fail-if-slower", "5")
         assert (ran.code, "did you mean 5%?" in ran.err) == (2, True), ran.err
     three = ("--engine", f"llama-server={broken}", *_two(sound, 5_000_000, 10_000_000))
@@ -245,3 +247,16 @@ def test_several_engines_are_for_bench_and_prefill(tiny_twin: Path, tmp_path: Pa
     engines = ["--engine", "llama", "--engine", f"llama-server={install(tmp_path)}"]
     assert "bench and prefill alone" in ggbench("decode", tiny_twin, *engines).err
     assert "exclude --maxctx" in ggbench("bench", tiny_twin, "--maxctx", *engines).err
+
+
+def test_settings_of_the_own_engine_are_engines_too(tiny_twin: Path, ggbench: Run) -> None:
+    """What an engine names replaces the command's own options, the rest stays."""
+    engines = ("--engine", "llama", "--engine", "llama -fa off -ub 64 --no-mmap")
+    ran = ggbench("bench", tiny_twin, "-n", "70", "-r", "1", "-t", "1", "-ub", "32", *engines, "--json")
+    assert ran.code == 0, ran.err
+    said = "; ".join(ran.json["differences"]["configuration"])
+    assert "n_ubatch: 32 in a, 64 in b" in said and "off in b" in said and "mmap: on in a, off in b" in said
+    assert "threads" not in said
+    assert "llama --n-ubatch 64 --flash-attn off --threads 1 --no-mmap" in " ".join(ran.err.split())
+    wrong = ggbench("bench", tiny_twin, "--engine", "llama --nothing")
+    assert (wrong.code, "--engine llama: No such option" in wrong.err) == (2, True)

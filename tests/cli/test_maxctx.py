@@ -67,7 +67,7 @@ def test_a_certificate_as_json(ggbench: Run, searching: FakeMachine, tiny_twin: 
 
 
 def test_a_search_ends_at_the_training_context_and_says_that_more_would_fit(
-    ggbench: Run, searching: FakeMachine, tiny_twin: Path
+    ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
     words = ("maxctx", tiny_twin, "--memory-limit", "100MiB")
     found = ggbench(*words, "--json").json
@@ -77,6 +77,10 @@ def test_a_search_ends_at_the_training_context_and_says_that_more_would_fit(
     assert warning == (
         f"the search ended at the 4,096 tokens that the model was trained on; about {planned} would fit: --beyond-train"
     )
+    (tmp_path / "tiny.Q8_0.gguf").hardlink_to(tiny_twin)
+    (tmp_path / "tiny.Q4_0.gguf").hardlink_to(tiny_twin)
+    several = " ".join(ggbench("maxctx", tmp_path, "--all", *words[2:]).out.split())
+    assert several.count(warning) == 1, several
     assert ggbench(*words, "-c", 6000, "--json").json["max_n_ctx"] == 5888, "an n_ctx that is asked for is the ceiling"
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from ggbench.decisions.pick.candidates import of_families
 from ggbench.errors import ExitCode
+from ggbench.machine.host import default_threads
 from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.units import GIB
@@ -137,11 +138,11 @@ def test_a_larger_batch_is_offered_for_experts_in_main_memory(ggbench: Run) -> N
     found, picked = document["larger_batch"], document["pick"]
     assert (found["n_ubatch"], found["n_batch"], found["n_prompt"]) == (2048, 2048, 8192)
     assert found["prompt_s"] < 0.7 * found["usual_s"]
-    assert " -ub 2048 " in document["commands"]["faster_prompts"]
-    n_cpu_moe, n_ctx = picked["placement"]["n_cpu_moe"], picked["n_ctx"]
-    larger = ("-ncmoe", str(n_cpu_moe), "-ub", "2048", "-c", str(n_ctx), "--json")
+    assert found["n_cpu_moe"] == picked["placement"]["n_cpu_moe"] + 1, "as too little would stay free beside it"
+    assert f" -ub 2048 -ngl 999 -ncmoe {found['n_cpu_moe']} " in document["commands"]["faster_prompts"]
+    larger = ("-ncmoe", str(found["n_cpu_moe"]), "-ub", "2048", "-c", str(picked["n_ctx"]), "--json")
     [row] = ggbench("plan", *words, *larger).json["rows"]
-    assert 0 < found["more_bytes"] == picked["left_bytes"] - row["left_bytes"] < picked["left_bytes"]
+    assert 300 << 20 <= row["left_bytes"] == picked["left_bytes"] - found["more_bytes"]
 
 
 def test_needs_that_change_the_answer(ggbench: Run) -> None:
@@ -177,7 +178,10 @@ def test_models_of_the_catalog_are_compared_by_their_ids(ggbench: Run) -> None:
 
 def test_a_speed_that_is_not_known_can_be_measured(ggbench: Run) -> None:
     options = ("pick", "qwen1.5-0.5b", "q4_k_m", "-ctk", "f16", "-ctv", "f16", "--min-speed", "1", "--need-ctx", "5k")
-    assert "--measure times it" in ggbench(*options, "--bandwidth", "30GB/s", "--no-measure").err
+    unknown = ggbench(*options, "--bandwidth", "30GB/s", "--no-measure")
+    assert "--measure times it" in unknown.err
+    [server] = [line for line in unknown.out.splitlines() if line.startswith("llama-server -")]
+    assert f" -t {default_threads()} " in server, "as --measure would time it"
     assert "--measure" not in ggbench(*options, *CARD).err
     assert "--measure" not in ggbench(*options[:-4], "--bandwidth", "30GB/s", "--no-measure").err
 

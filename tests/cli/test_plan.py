@@ -182,7 +182,7 @@ def test_experts_in_main_memory_have_memory_and_speed_of_both(ggbench: Run) -> N
     too_small = ggbench(*asked, "--ram", "8GiB@50GB/s")
     assert (too_small.code, too_small.json["rows"][0]["devices"][1]["left_bytes"] < 0) == (3, True)
     [unknown] = ggbench(*asked).json["rows"]
-    assert any("bandwidth of main memory is not known" in note for note in unknown["notes"])
+    assert slower["at_n_ctx"]["tok_s"] < unknown["at_n_ctx"]["tok_s"]  # assumed, as a pick does
 
 
 @pytest.mark.parametrize("model", ["qwen1.5-0.5b", "gemma-3-1b"])

@@ -109,6 +109,7 @@ def test_the_rows_behind_an_estimate_are_listed_with_their_sources(ggbench: Run)
     assert document["llama_bench_sources"][0]["address"] in "".join(shown.out.split())
     both = ("published", "--behind", "GeForce RTX 30/CUDA", "--behind", "experts", "--json")
     assert len(ggbench(*both).json["llama_bench_rows"]) > len(rows)
+    assert ggbench("published", "--behind", "--help").out.startswith("Usage: ggbench published")
     unknown = ggbench("published", "--behind", "GeForce RTX 30")
     assert (unknown.code, unknown.out) == (2, "")
     assert "GeForce RTX 30/CUDA" in unknown.err

@@ -65,7 +65,8 @@ def test_a_machine_that_is_too_small_is_not_chosen_for_its_speed() -> None:
     cache = Change("KV q8_0", LlamaConfig(type_k="q8_0", type_v="q8_0"), GIB, GIB, 20_000, None)
     text = text_of(CARDS, [row(25.0, 12_032, fits=False, changes=(cache,)), row(20.0, 60_160)])
     assert text.startswith(
-        "q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k, ~ 20.0 (16.7–24.0) tok/s; RTX 3060 12.0 GiB lacks 1.00 GiB qwen3-14b"
+        "q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k, ~ 20.0 (16.7–24.0) tok/s; RTX 3060 12.0 GiB lacks 1.00 GiB"
+        " (fits with -ctk q8_0 -ctv q8_0) qwen3-14b"
     )
     assert "~ 25.0 (20.8–30.0) ✗" in text
     assert "fits with -ctk q8_0 -ctv q8_0" in text
@@ -108,6 +109,6 @@ def test_each_machine_of_a_mixture_has_a_placement_of_its_own() -> None:
         "q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k with -ncmoe 8, ~ 40.0 (33.3–48.0) tok/s; the fastest, 1.6"
     )
     assert "longest context" not in own and " -ncmoe 24 " in own
-    assert "main memory for it to fit; main memory: 32.0 GiB at 51.2 GB/s (assumed)" in own
+    assert "main memory for it to fit; main memory: 32.0 GiB, 4.00 GiB kept free, 51.2 GB/s (assumed)" in own
     same = text_of(machines, [placed(24, 25.0, 17_920), placed(24, 27.0, 60_160)])
     assert "-ncmoe 24 on each; main memory: 32.0 GiB" in same and "it also holds the longest context, 60,160" in same

@@ -20,8 +20,9 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.description import describe_machine
 from ggbench.models.reference import ModelRef
 from ggbench.models.targets import Target, resolve_headers
-from ggbench.sizing.budget import described_budget
+from ggbench.sizing.budget import described_budget, with_main_memory
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
+from ggbench.sizing.plan import PlanRequest, plan_variant
 from ggbench.units import parse_tokens
 
 pytestmark = pytest.mark.llama
@@ -152,16 +153,19 @@ def engine() -> Iterator[Engine]:
     engine.close()
 
 
-def picked(situation: Situation, engine: Engine) -> Pick:
-    gpus = [part for part in situation.machine.split("+") if part.startswith("rtx")]
-    ram = next((part for part in situation.machine.split("+") if not part.startswith("rtx")), None)
+def picked(
+    situation: Situation, engine: Engine, min_speed: float | None = None
+) -> tuple[Pick, PickRequest, DryAllocator]:
+    gpus = [part for part in situation.machine.split("+") if part[0].isalpha()]
+    ram = next((part for part in situation.machine.split("+") if not part[0].isalpha()), None)
     budget = described_budget(describe_machine(gpus, ram), reserve_bytes=None)
     needs = Needs(parse_workload(situation.need)) if situation.need.isalpha() else Needs(
-        given_n_ctx=parse_tokens(situation.need))  # fmt: skip
+        given_n_ctx=parse_tokens(situation.need), given_tok_s=min_speed)  # fmt: skip
     setup = LlamaConfig(threads=1)
     caches = caches_of([(name, name) for name in CACHE_TYPES], setup, on_gpu=budget.on_gpu)
     allocator = DryAllocator(engine, setup_to_load(setup, budget), budget.devices)
-    return pick(of_planned(targets(situation.model)), PickRequest(needs, budget, setup, caches), allocator, None)
+    request = PickRequest(needs, with_main_memory(budget), setup, caches)
+    return pick(of_planned(targets(situation.model)), request, allocator, None), request, allocator
 
 
 def place_of(found: Pick, on_gpu: bool) -> str:
@@ -172,12 +176,11 @@ def place_of(found: Pick, on_gpu: bool) -> str:
     return "gpu" if not candidate.is_split else "experts" if candidate.setup.n_cpu_moe else "layers"
 
 
-def answer(situation: Situation, engine: Engine) -> tuple[str, bool]:
+def answer(situation: Situation, found: Pick) -> tuple[str, bool]:
     """Return the pick in words, and whether the advice accepts it."""
-    found = picked(situation, engine)
     if found.recommended is None:
         return "nothing", False
-    candidate, place = found.recommended.candidate, place_of(found, "rtx" in situation.machine)
+    candidate, place = found.recommended.candidate, place_of(found, situation.machine[0].isalpha())
     agrees = (
         candidate.row.quant in situation.quants.split()
         and candidate.cache[0] in situation.caches.split()
@@ -203,6 +206,42 @@ def test_nine_in_ten_agree_with_public_advice() -> None:
     ],
 )
 def test_a_pick_is_what_an_experienced_person_runs(situation: Situation, engine: Engine) -> None:
-    """Those of DISAGREE are argued there."""
-    text, agrees = answer(situation, engine)
+    """Those of DISAGREE are argued there. The longest contexts of the short table are those of plan."""
+    found, request, allocator = picked(situation, engine)
+    text, agrees = answer(situation, found)
     assert agrees != (situation[:3] in DISAGREE), text
+    for _, checked in found.listed if found.needs.workload.n_depth is not None else ():
+        own = checked.candidate
+        (variant,) = (each for each in targets(situation.model) if each.quant == own.row.quant)
+        [row] = plan_variant(variant, PlanRequest(request.budget, own.setup), allocator)
+        offered = row.used_of(row.planned_n_ctx or 0)
+        assert (own.offered_n_ctx, own.row.left_bytes) == (offered, row.left_bytes), own.name
+
+
+class Unmet(NamedTuple):
+    model: str
+    machine: str
+    need: str
+    min_speed: float | None
+    nearest: str
+    """What comes nearest, as a person would run it."""
+    instead: str
+
+
+UNMET = (
+    Unmet("gpt-oss-120b", "rtx-3090+64GiB@50GB/s", "32k", 25.0, "mxfp4 f16 -ncmoe", "smaller model gpt-oss-20b"),
+    Unmet("gpt-oss-120b", "32GiB@ddr5-5600x2", "8k", None, "mxfp4", "smaller model gpt-oss-20b"),
+    Unmet("llama-3.1-70b", "rtx-3090+64GiB@50GB/s", "8k", 20.0, "q4_k_m", "smaller model llama-3.1-8b"),
+)
+
+
+@pytest.mark.parametrize(
+    "unmet", [pytest.param(each, marks=[pytest.mark.slow] * (each is UNMET[-1])) for each in UNMET]
+)
+def test_where_nothing_will_do_it_names_what_comes_nearest_and_what_would(unmet: Unmet, engine: Engine) -> None:
+    """Not a quant that nobody wants, nor one that lacks more than the machine has."""
+    found, _, _ = picked(Situation(*unmet[:3], "", "", "", "", ""), engine, unmet.min_speed)
+    assert found.recommended is None and found.nearest_miss is not None
+    nearest = found.nearest_miss.candidate
+    assert " ".join([nearest.quant, nearest.cache[0], *nearest.options]).startswith(unmet.nearest)
+    assert unmet.instead in [f"{each.kind} {each.name}" for each in found.instead]

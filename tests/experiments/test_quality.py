@@ -12,7 +12,7 @@ from ggbench.engines.contract import Request, Score
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.experiments.quality import base_rows, scoring
-from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file
+from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
 from ggbench.experiments.quality.texts import find_text
@@ -96,6 +96,24 @@ def test_every_chunk_is_scored_in_its_second_half(trained: Target, settings: Qua
     assert [each.done for each in progress if isinstance(each, Working) and each.stage == "score"] == [
         0, 2, 4, 6, 8, 10,
     ]  # fmt: skip
+
+
+def test_bos_takes_the_place_of_a_chunks_first_token(trained: Target, settings: QualitySettings) -> None:
+    """Of every chunk, as llama-perplexity does; the targets stay."""
+    _, _, (without,) = _run(trained, settings, [scores()])
+    _, _, (worker,) = _run(trained, settings, [scores(bos=7)])
+    asked = _requests(worker)
+    assert {chunk[0] for request in asked for chunk in request.chunks} == {7}
+    for ours, theirs in zip(asked, _requests(without), strict=True):
+        assert [chunk[1:] for chunk in ours.chunks] == [chunk[1:] for chunk in theirs.chunks]
+        assert ours.targets == theirs.targets
+
+
+def test_a_text_shorter_than_two_chunks_is_refused(trained: Target, settings: QualitySettings) -> None:
+    """As llama-perplexity refuses it."""
+    run, _, (worker,) = _run(trained, settings, [scores(n_tokens=2 * N_CTX - 1)])
+    assert "63 tokens, but two chunks of 32" in run.reason
+    assert not _requests(worker)
 
 
 def test_a_base_is_computed_right_before_the_model(trained: Target, settings: QualitySettings) -> None:
@@ -252,3 +270,21 @@ def test_a_file_of_logits_is_never_overwritten_nor_left_in_part(
     run, _, _ = _run(trained, asked, [scores()])
     assert "exists already" in run.reason
     assert path.read_text() == "mine"
+
+
+def test_a_file_that_another_program_made_meanwhile_is_kept_beside_the_logits(
+    trained: Target, settings: QualitySettings, tmp_path: Path
+) -> None:
+    """Neither is lost, and the message names where the logits are."""
+    path = tmp_path / "base.dat"
+
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, Score):
+            path.write_text("theirs")
+        yield from scores()(request)
+
+    run, _, _ = _run(trained, replace(settings, save_base_logits=str(path)), [answer])
+    (ours,) = tmp_path.glob("base.dat.*")
+    assert path.read_text() == "theirs"
+    assert f"the logits are in {ours.name}" in run.reason
+    assert len(read_logits_file(ours).tokens) == 10 * N_CTX

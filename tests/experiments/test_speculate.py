@@ -28,7 +28,7 @@ from ggbench.experiments.speculate.record import (
 from ggbench.experiments.speculate.show import PRESENTER
 from ggbench.experiments.speculate.steps import measured_steps
 from ggbench.experiments.speculate.texts import TEXTS, answered_texts, answers_of
-from ggbench.experiments.speculate.verdict import server_line, verdict
+from ggbench.experiments.speculate.verdict import is_undecided, server_line, verdict
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
@@ -189,6 +189,16 @@ def test_the_most_that_can_be_gained_has_an_interval(target: Target) -> None:
         for each in found.cases
     ]
     assert re.search(r"at most \d\.\d+ (±|\()", verdict(replace(found, cases=tuple(uncertain))))
+
+
+def test_steps_that_may_be_anything_decide_nothing(target: Target) -> None:
+    run, _, _ = _run(target, target, _Costly())
+    found = _result(run)
+    cases = [replace(each, step=replace(each.step, break_even=Expected(1.5, 1e-5, 26907.5))) for each in found.cases]
+    of_noise = replace(found, cases=tuple(cases))
+    assert verdict(of_noise).startswith("undecided, about 1.5 tokens per step (k ")
+    assert "at most" not in verdict(of_noise)
+    assert is_undecided(cases[0].step.best_speedup, cases[0].k)
 
 
 def test_with_a_random_router_only_the_least_break_even_is_sure(target: Target) -> None:

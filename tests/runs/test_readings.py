@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ggbench.engines import protocol
 from ggbench.engines.contract import Decode, Prefill, Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
-from ggbench.engines.events import MemoryKind, Steps
+from ggbench.engines.events import DeviceBuffers, MemoryKind, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.machine.readings import MachineReader, moment_ns
@@ -155,6 +155,22 @@ def test_a_run_through_a_suspend_is_marked(target: Target, store: Store) -> None
     assert run.run_id is not None
     stored = store.load_run(run.run_id)
     assert listed_run(stored).head.environment == read_run(store, stored).head.environment == run.head.environment
+
+
+def test_a_prompt_beside_other_programs_is_marked(
+    target: Target, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU is busy all the time, and the engine does not get any of it; a GPU would not care."""
+    monkeypatch.setattr("ggbench.runs.recording.cpu_seconds_of", lambda pid: 0.0)
+    monkeypatch.setattr(time, "process_time", lambda: 0.0)
+    monkeypatch.setattr("ggbench.runs.machine_use._FEWEST_TICKS_NS", 1)
+    rig = ChangingMachine(MachineReading(0, 1.0, 1, 2), MachineReading(0, 1.0, 1, 2)).rig(store)
+    (run,) = runs_of(rig, prefill_job(target, 8))
+    assert run.run_id is not None
+    for each in (run, read_run(store, store.load_run(run.run_id))):
+        assert each.unsteady == "other programs used 100 % of the CPU"
+    on_gpu_too = replace(run.memory, buffers=(DeviceBuffers("CUDA0", MemoryKind.GPU, 9, 0, 0, 0),))
+    assert replace(run, memory=on_gpu_too).unsteady == ""
 
 
 def test_setting_the_clock_moves_no_step(target: Target, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare, compare_quants
+from ggbench.decisions.compare.limits import check_limits
 from ggbench.decisions.compare.report import ComparisonReport
 from ggbench.decisions.compare.show import sentence_of, unstated_verdicts
 from ggbench.engines.endings import Outcome
@@ -23,7 +24,7 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
-from tests.fakes.measured import search_of, with_run
+from tests.fakes.measured import search_of, with_head, with_run
 
 
 def row(
@@ -69,12 +70,11 @@ def test_apart_is_better_and_a_ratio_that_may_be_one_is_undecided() -> None:
 
 def test_an_interval_beyond_ten_percent_is_undecided_and_says_how_many_runs_would_decide() -> None:
     compared = compare_quants([row(), row(w=(205.0, (20.0, 2000.0)), b=(10.0, (6.0, 17.0)))])
-    assert line(compared, "W").verdict.startswith("undecided: b 0 % (−90 to ")
+    assert line(compared, "W").verdict == "undecided: b 1.0 (0.1–9.8) times"
     assert line(compared, "B").verdict == "undecided: b 0 % (−40 to +71 %)"
     assert sentence_of(compared) == (
-        "No difference in memory."
-        " Undecided in W and B: over 100 and about 31 more runs of each, compared with --average, would show if"
-        " they differ by 10 %."
+        "Undecided in W and B: over 100 and about 31 more runs of each, compared with --average, would show if"
+        " they differ by 10 %. No difference in memory."
     )
     steady = line(compare_quants([row(), row()]), "B")
     assert steady.verdict == "no difference: b 0 % (−9 to +10 %)"
@@ -101,7 +101,7 @@ def in_turns(*values: tuple[float, float]) -> Comparison:
 def test_what_slows_both_of_a_turn_is_no_difference_between_them() -> None:
     drifting = [10.0, 20.0, 14.0, 31.0]
     same = line(in_turns(*((ms, ms * ratio) for ms, ratio in zip(drifting, (1.01, 0.99, 1.0, 1.01), strict=True))), "B")
-    assert same.verdict == "no difference: b +0.2 % (−1.3 to +1.8 %)"
+    assert same.verdict == "no difference: b +0.2 % (−1.6 to +2.1 %)"
     slower = line(
         in_turns(*((ms, ms * ratio) for ms, ratio in zip(drifting, (1.06, 1.04, 1.05, 1.05), strict=True))), "B"
     )
@@ -227,18 +227,54 @@ def test_two_runs_end_in_a_sentence() -> None:
         " q4_k_m takes less memory: 500 B against 1000 B, 500 B less."
     )
     same = [row(latency=speed(80.0, 1.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
-    assert sentence_of(compare_quants(same)) == "No difference in speed, W, B and memory."
+    assert sentence_of(compare_quants(same)) == "No difference over 10 % in speed, W, B and memory."
+
+
+def test_times_beside_other_programs_have_no_winner() -> None:
+    """On average over the runs of one side: an undisturbed one is no excuse, and memory has one all the same."""
+
+    def busy(share: float, tok_s: float, n_bytes: int = 400) -> list[QuantSummary]:
+        one = row(latency=speed(tok_s, 1.0), buffers=(DeviceBuffers("CPU", MemoryKind.HOST, n_bytes, 50, 25, 25),))
+        assert one.environment is not None
+        return [
+            with_head(one, environment=replace(one.environment, others_share=each))
+            for each in (share - 0.05, share + 0.05)
+        ]
+
+    compared = compare([busy(0.15, 80.0), busy(0.5, 10.0, 900)])
+    speeds = line(compared, "speed")
+    assert (speeds.better, speeds.verdict) == ((False, False), "undecided: other programs used 50 % of the CPU")
+    assert line(compared, "memory").better == (True, False)
+    said = sentence_of(compared)
+    assert "is faster" not in said
+    assert "Undecided in speed: other programs used 50 % of the CPU." in said and "more runs of each" not in said
+    (check,) = check_limits(compared, {"--fail-if-slower": 0.05})
+    assert (check.state, check.repeats_needed) == ("undecided", None)
+    assert check.message(compared).endswith(
+        "times as slow, but other programs used 50 % of the CPU: measure again on a quiet machine"
+    )
+    assert line(compare([busy(0.15, 80.0), busy(0.2, 10.0)]), "speed").better == (True, False)
+
+
+def test_a_limit_says_faster_of_what_is_and_times_of_what_is_far_off() -> None:
+    a, b, c = (row(latency=speed(tok_s, 1.0)) for tok_s in (80.0, 88.0, 400.0))
+    near, far, back = (compare_quants(pair) for pair in ((a, b), (a, c), (c, a)))
+    limit = {"--fail-if-slower": 0.05}
+    assert check_limits(near, limit)[0].message(near).endswith("is +10 % (0 to +21 %) faster")
+    assert "times as fast" in check_limits(far, limit)[0].message(far)
+    assert "is 5.0" in check_limits(back, limit)[0].message(back)
+    assert "times as slow" in check_limits(back, limit)[0].message(back)
 
 
 def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
     compared = compare_quants([row(unsteady="it slowed"), row(quant="q8_0")])
-    assert sentence_of(compared).endswith(" q4_k_m was not steady: measure again.")
+    assert " q4_k_m was not steady: measure again. No difference in memory." in sentence_of(compared)
     noisy = [row(run_id=n, unsteady="it slowed", latency=speed(5.0, 4.0)) for n in (1, 2, 3)]
     assert (
         sentence_of(compare_quants(noisy[:2]))
-        == "No difference in memory. Neither of the runs was steady: measure again."
+        == "Speed is undecided. Neither of the runs was steady: measure again. No difference in memory."
     )
-    assert sentence_of(compare_quants(noisy)).endswith("None of the runs was steady: measure again.")
+    assert "None of the runs was steady: measure again." in sentence_of(compare_quants(noisy))
     search = compare_quants([row(run_id=1), QuantSummary.of([search_of(row(run_id=2).run, 4096)])])
     assert search.is_empty
     assert sentence_of(search).endswith("have no metric in common to compare.")

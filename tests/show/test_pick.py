@@ -163,12 +163,12 @@ def test_what_lacks_main_memory_says_so(render: Callable[..., str]) -> None:
         ([candidate("q4_k_m", loss=0.031)], "q8_0 -ncmoe 40 needs 2.00 GiB more main memory."),
         ([], "The nearest, q8_0 -ncmoe 40, needs 2.00 GiB more main memory."),
     ):
-        pick = replace(recommend([on_gpu, short, *others], Needs()), main_memory=host, assumes_main_memory=True)
+        pick = replace(recommend([on_gpu, short, *others], Needs()), main_memory=host)
         text = " ".join(render(pick_report(pick, BUDGET, None, width=180), 180).split())
         assert said in text
         assert "✗ -2.00 GiB of main memory" in text
         assert "main memory 32.0 GiB, 4.00 GiB kept free, 51.2 GB/s (assumed)" in text
-    alone = replace(recommend([on_gpu], Needs()), main_memory=host, assumes_main_memory=True)
+    alone = replace(recommend([on_gpu], Needs()), main_memory=host)
     assert "main memory" not in render(pick_report(alone, BUDGET, None, width=180), 180)
 
 

@@ -10,7 +10,13 @@ from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.description import describe_machine
 from ggbench.machine.host import Ram
 from ggbench.machine.records import Gpu
-from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, described_budget, machine_budget, main_memory_here
+from ggbench.sizing.budget import (
+    BESIDE_BUFFERS_BYTES,
+    described_budget,
+    machine_budget,
+    main_memory_here,
+    with_main_memory,
+)
 from ggbench.sizing.projectors import Projector
 from ggbench.sizing.search_budget import beside_projector, gpu_budget, main_memory_budget
 from ggbench.stats.decode_timing import Bandwidth
@@ -78,6 +84,19 @@ def test_a_gpu_that_may_take_all_of_main_memory_leaves_it_uncounted() -> None:
     assert (whole.host, whole.memory_bytes) == (None, 128 * GIB)
     assert half.host is not None
     assert half.host.free_bytes == half.memory_bytes == 64 * GIB
+
+
+def test_main_memory_of_which_nothing_is_said_is_assumed() -> None:
+    """Where a GPU shares it, its bandwidth is the GPU's."""
+    card, mac = (
+        described_budget(describe_machine([name], None), reserve_bytes=None) for name in ("rtx-3060", "m4-pro-24gb")
+    )
+    host = with_main_memory(card).host
+    assert host is not None and host.bandwidth is not None
+    assert (host.free_bytes, host.bandwidth.source[:21]) == (32 * GIB, "size and rate assumed")
+    shared = with_main_memory(mac)
+    assert shared.host is not None and shared.host.bandwidth is not None and shared.bandwidth is not None
+    assert shared.host.bandwidth.bytes_per_s == shared.bandwidth.bytes_per_s
 
 
 def test_a_reserve_that_leaves_nothing() -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ggbench.machine.readings import spilled_bytes
 from ggbench.machine.records import GpuReading, MachineReading
-from ggbench.runs.machine_use import device_spills, machine_changes
+from ggbench.runs.machine_use import device_spills, machine_changes, others_share
 
 S = 1_000_000_000
 GIB = 1 << 30
@@ -60,6 +60,16 @@ def test_a_load_and_a_new_worker_between_timed_spans_do_not_count() -> None:
     readings[-1] = replace(readings[-1], worker_read_bytes=800 << 20, swapped_bytes=1 << 20)
     (line,) = machine_changes(readings, spans)
     assert line.startswith("the engine waited 0 times for 100.0 MiB from the disk while timed: its mapped file was")
+
+
+def test_what_others_used_counts_between_readings_around_timed_spans() -> None:
+    """The first reading has no share, and what others did while the model loaded slowed nothing."""
+    readings = [
+        replace(reading(), at_ns=s * S, others_share=share) for s, share in ((0, None), (4, 0.9), (5, 0.2), (8, 0.6))
+    ]
+    assert others_share(readings, [(45 * S // 10, 46 * S // 10), (7 * S, 75 * S // 10)]) == pytest.approx(0.5)
+    assert others_share(readings, [(45 * S // 10, 46 * S // 10)]) == pytest.approx(0.2)
+    assert others_share(readings[:1], [(0, S)]) is others_share(readings, []) is others_share([], [(0, S)]) is None
 
 
 def _on_gpu(used_gib: float, shared_gib: float | None = None, total_gib: float = 8) -> MachineReading:

@@ -34,10 +34,7 @@ Size = tuple[int, int]
 
 @pytest.fixture(autouse=True)
 def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for the app and not for a clock, and draw where a test looks: a headless app draws for nobody else.
-
-    A dialog is drawn always, as what is below it is drawn with it.
-    """
+    """Wait for the app and not for a clock, and draw where a test looks: a headless app draws for nobody else."""
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_until_quiet)
     draw = Compositor.render_update
@@ -48,7 +45,7 @@ def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
         screen_stack: list[Screen[Any]] | None = None,
         simplify: bool = False,
     ) -> RenderableType | None:
-        if full or screen_stack:
+        if full:
             return draw(compositor, full, screen_stack, simplify)
         visible_screen_stack.set(screen_stack or [])
         compositor._dirty_regions.clear()

@@ -177,7 +177,7 @@ def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: F
         app.run_queue.add(decodes(resolve(parse_model(str(tiny_twin))), 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
         await settle(app, pilot)
-        assert "▶ running, 1 to go" in words_of(app)
+        assert "4 Pulls   ▶ running\n" in words_of(app)
         await press(app, pilot, "q")
         assert isinstance(app.screen, ConfirmScreen)
         await press(app, pilot, "n")

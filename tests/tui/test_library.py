@@ -456,8 +456,9 @@ def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive
         assert "at n_ctx 16,384" in shown
         assert planner.asked[-1] == ("small-0.6b", (), 16_384)
         assert "n_ctx 17,408" in await press(app, pilot, "shift+right")
-        assert "n_ctx 8,704" in await press(app, pilot, "left")
-        assert "n_ctx 5,120:" in await press(app, pilot, *["left"] * 9)  # of a chat's turn
+        assert "n_ctx 16,384" in await press(app, pilot, "left")
+        assert "n_ctx 5,120:" in await press(app, pilot, *["left"] * 9)
+        assert "5,120 tokens: the least for a turn of chat" in words_of(app)
         assert "n_ctx 1,048,576: ✗" in await press(app, pilot, *["right"] * 14)
         assert "╳ missing" in words_of(app)
         assert "missing; fits with n_ctx " in words_of(app)

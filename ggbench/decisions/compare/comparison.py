@@ -1,5 +1,4 @@
-"""Compare measured runs: which one is better, in which metric and by how much, what else differs, and whether limits
-are exceeded.
+"""Compare measured runs: which one is better, in which metric and by how much, and what else differs.
 
 A number from one run is an estimate that changes with every load of the model. So a run is called better only if the
 interval of the ratio, including the spread between loads, excludes 1. Without intervals, the largest or smallest value
@@ -11,14 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.compare.differences import caveats, differences_of, letters
 from ggbench.decisions.compare.estimates import Column, Estimated, RunSpreads, Versus, estimates, versus
-from ggbench.errors import UsageError
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.metric import NO_INTERVAL, Concern, Metric, depth_key, depth_metrics, vary
@@ -27,7 +25,7 @@ from ggbench.show.presenter import metrics_of
 from ggbench.stats.intervals import Interval, log_ratio
 from ggbench.stats.samples import LoadSpread
 from ggbench.text import in_words
-from ggbench.units import counted, format_number, format_signed_percent
+from ggbench.units import format_number
 
 NO_DIFFERENCE = "no difference"
 UNDECIDED = "undecided"
@@ -68,6 +66,8 @@ class Tied(msgspec.Struct, frozen=True):
     n_more: int | None = None
     """Further runs of each that would decide it, if the differences stay the same; for quality, the factor of chunks.
     None if decided, or if not even a hundred would be enough."""
+    disturbed: str = ""
+    """Why it is undecided, as `Versus.disturbed`, whatever the intervals; empty otherwise."""
 
     @property
     def text(self) -> str:
@@ -77,6 +77,8 @@ class Tied(msgspec.Struct, frozen=True):
             runs = letters(self.runs)
             found = f"undecided between {runs}" if self.is_undecided else f"{runs} are equally good"
             return f"{found}; {letters(self.behind)} {verb} worse"
+        if self.disturbed:
+            return f"{UNDECIDED}: {self.disturbed}"
         found = "the same" if self.is_exact else UNDECIDED if self.is_undecided else NO_DIFFERENCE
         return f"{found}: {letter(1)} {self.apart}" if self.apart else found
 
@@ -208,7 +210,10 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
         lines=tuple(lines),
         depths=tuple(_compared(metric, columns, spreads) for metric in depth_metrics(summaries)),
         differences=differences_of(summaries),
-        warnings=(*caveats(summaries), *_left_out(lines)),
+        warnings=(
+            *caveats([next((one for one in each if one.unsteady), each[0]) for each in columns]),
+            *_left_out(lines),
+        ),
         unsteady=tuple(index for index, column in enumerate(columns) if any(summary.unsteady for summary in column)),
         asked_depths=frozenset(set.intersection(*depths)),
     )
@@ -283,7 +288,8 @@ def _decided(
         needed = [_runs_needed(metric, columns, *each) for each in pairs if not _is_alike(each[1])]
         percent = pairs[0][1].percent if pairs and len(columns) == 2 else ""
         n_more = None if None in needed else max(filter(None, needed), default=None)
-        return (Tied(tuple(unbeaten), behind, False, percent, bool(needed), n_more),)
+        disturbed = next((apart.disturbed for _, apart in pairs if apart.disturbed), "")
+        return (Tied(tuple(unbeaten), behind, False, percent, bool(needed), n_more, disturbed),)
     (best,) = unbeaten
     values = [(each.value, other) for other, each in enumerate(found) if each.value is not None and other in compared]
     _, over = (max if metric.more_is_better else min)((value, other) for value, other in values if other != best)
@@ -296,20 +302,20 @@ def _decided(
 
 
 def _is_alike(apart: Versus) -> bool:
-    """Return whether the whole interval of the ratio lies within 10 %, or there is no ratio."""
+    """Return whether the whole interval of the ratio lies within 10 %, or there is no ratio, on a quiet machine."""
     low, high = apart.ratio_ci95 or (1.0, 1.0)
-    return low >= 1 / _ALIKE and high <= _ALIKE
+    return not apart.disturbed and low >= 1 / _ALIKE and high <= _ALIKE
 
 
 def _runs_needed(metric: Metric, columns: Sequence[Column], pair: tuple[int, int], apart: Versus) -> int | None:
     """Return `Tied.n_more` of two runs: until the interval excludes 1, or lies within 10 %, whichever is nearer."""
-    if apart.ratio is None or apart.ratio_ci95 is None:
+    if apart.ratio is None or apart.ratio_ci95 is None or apart.disturbed:
         return None
     by, (low, high) = abs(math.log(apart.ratio)), apart.ratio_ci95
     half = max(log_ratio(apart.ratio, low), log_ratio(high, apart.ratio))
     is_quality = metric.concern == "quality"
     present = 1 if is_quality else max(len(columns[index]) for index in pair)
-    needed = _repeats_needed(max(by, math.log(_ALIKE) - by), half, present)
+    needed = repeats_needed(max(by, math.log(_ALIKE) - by), half, present)
     return needed if is_quality or needed is None else needed - present
 
 
@@ -332,103 +338,14 @@ def _left_out(lines: Sequence[ComparedLine]) -> list[str]:
     return [f"only {letter(index)} has {in_words(topics)}: not compared" for index, topics in sorted(alone.items())]
 
 
-State = Literal["exceeded", "kept", "undecided"]
+MOST_REPEATS = 100
 
 
-class _Limit(NamedTuple):
-    concern: Concern
-    word: str
-    hint: str
-
-
-LIMITS: Mapping[str, _Limit] = {
-    "--fail-if-slower": _Limit(
-        "speed",
-        "slower",
-        "compare runs of one kind over the same lengths, with 64 tokens or more, or prompts with --repeat 3",
-    ),
-    "--fail-if-larger": _Limit("memory", "larger", "compare completed runs with the same --n-ctx"),
-    "--fail-if-worse": _Limit(
-        "quality", "worse", "compare runs of ggbench quality over the same text, chunks and base"
-    ),
-}
-_MOST_REPEATS = 100
-
-
-class LimitCheck(msgspec.Struct, frozen=True):
-    """One metric of one run compared with the first, and a limit."""
-
-    option: str
-    share: float
-    """The limit, as a share of the first run's value."""
-    run: int
-    key: str
-    topic: str
-    state: State
-    worse_by: float
-    """Share of the first run's value by which it is worse; negative if it is better."""
-    worse_by_ci95: Interval
-    repeats_needed: int | None
-    """Runs of each needed to decide, if the difference stays the same; for quality, the factor of chunks. None if
-    decided, or if not even a hundred would be enough."""
-
-    def message(self, comparison: Comparison) -> str:
-        concern, word, _ = LIMITS[self.option]
-        by = format_signed_percent(self.worse_by, *self.worse_by_ci95)
-        verdict = {"exceeded": f"{word} than", "kept": "within", "undecided": "undecided by"}[self.state]
-        names = f"{comparison.names[self.run]} against {comparison.names[0]}"
-        said = f"{verdict} {self.option} {format_number(self.share * 100, 2)} %: {self.topic} of {names} is {by} {word}"
-        if self.state != "undecided":
-            return said
-        needed = self.repeats_needed
-        if needed is None:
-            return f"{said}; even {_MOST_REPEATS} times the runs or chunks would not decide it"
-        if concern == "quality":
-            return f"{said}; about {needed} times as many chunks would decide this limit"
-        more = counted(needed - comparison.n_runs_of(self.run), "more run")
-        return f"{said}; about {more} of each, compared with --average, would decide this limit"
-
-
-def check_limits(comparison: Comparison, limits: Mapping[str, float]) -> tuple[LimitCheck, ...]:
-    """Return a check for every run but the first, every limit (by option name) and every metric it limits.
-
-    Raises UsageError if no metric with an interval could decide a limit.
-    """
-    checks: list[LimitCheck] = []
-    for option, share in limits.items():
-        concern, _, hint = LIMITS[option]
-        lines = [line for line in comparison.stated if line.concern == concern]
-        found = [check for line in lines for check in _checked(option, share, line, comparison)]
-        if not found:
-            verdicts = dict.fromkeys(f"{line.topic}: {line.verdict}" for line in lines if line.verdict)
-            why = in_words(list(verdicts)) if verdicts else f"the runs have no comparable {concern}"
-            raise UsageError(f"{option} cannot be checked: {why}", hint)
-        checks += found
-    return tuple(checks)
-
-
-def _checked(option: str, share: float, line: ComparedLine, comparison: Comparison) -> list[LimitCheck]:
-    checks = []
-    for run, found in enumerate(line.versus):
-        if found is None or found.ratio is None or found.ratio_ci95 is None:
-            continue
-        low, high = found.ratio_ci95
-        by, least, most = found.ratio - 1, low - 1, high - 1
-        if line.more_is_better:
-            by, least, most = -by, -most, -least
-        state: State = "exceeded" if least > share else "kept" if most <= share else "undecided"
-        present = 1 if line.concern == "quality" else comparison.n_runs_of(run)
-        half = by - least if by > share else most - by
-        needed = _repeats_needed(abs(by - share), half, present) if state == "undecided" else None
-        checks.append(LimitCheck(option, share, run, line.key, line.topic, state, by, (least, most), needed))
-    return checks
-
-
-def _repeats_needed(distance: float, half: float, present: int) -> int | None:
+def repeats_needed(distance: float, half: float, present: int) -> int | None:
     """Return the runs needed, more than the present ones, until half the interval of the mean, which shrinks with their
     square root, is less than the distance to what it must exclude.
     """
     if not distance or not math.isfinite(half):
         return None
     factor = (half / distance) ** 2
-    return max(math.ceil(present * factor), present + 1) if factor <= _MOST_REPEATS else None
+    return max(math.ceil(present * factor), present + 1) if factor <= MOST_REPEATS else None

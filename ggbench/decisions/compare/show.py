@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from ggbench.decisions.compare.comparison import (
     NO_DIFFERENCE,
+    UNDECIDED,
     Ahead,
     Better,
     ComparedLine,
     Comparison,
-    LimitCheck,
     Tied,
 )
 from ggbench.decisions.compare.estimates import Versus
+from ggbench.decisions.compare.limits import LimitCheck
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
@@ -41,7 +42,8 @@ def sentences_of(comparison: Comparison) -> list[str]:
     if comparison.is_empty:
         return [f"{in_words(names)} have no metric in common to compare."]
     lines = comparison.stated
-    sentences = [said for line in lines if (said := _difference(comparison, line))]
+    found = [(line, said) for line in lines if (said := _difference(comparison, line))]
+    sentences = [said for _, said in found]
     ties = [(line, each) for line in lines for each in line.reasons if isinstance(each, Tied) and not each.behind]
     # Runs that were all disturbed may differ in time by as much as their wide intervals allow.
     judged = [
@@ -52,20 +54,29 @@ def sentences_of(comparison: Comparison) -> list[str]:
     undecided = [(line, tied) for line, tied in judged if tied.is_undecided]
     if sentences:
         undecided = [(line, tied) for line, tied in undecided if line.concern == "speed"]
-    elif alike := [line.topic for line, tied in judged if not tied.is_undecided]:
-        sentences = [f"{NO_DIFFERENCE.capitalize()} in {in_words(alike)}"]
+    elif alike := [(line.topic, tied.is_exact) for line, tied in judged if not tied.is_undecided]:
+        over = "" if all(is_exact for _, is_exact in alike) else " over 10 %"
+        sentences = [f"{NO_DIFFERENCE.capitalize()}{over} in {in_words([topic for topic, _ in alike])}"]
     elif not ties:
         topics = [line.topic for line in lines if line.reasons]
         sentences = [f"{in_words(names)} cannot be compared in {in_words(topics)}"]
-    sentences += _undecided(undecided)
+    n_of_speed = sum(line.concern == "speed" for line, _ in found)
+    open_questions = _undecided(undecided)
     if comparison.unsteady:
-        sentences.append(f"{_unsteady(comparison)} steady: measure again")
+        if not (n_of_speed or open_questions) and any(line.concern == "speed" for line in lines):
+            open_questions.append("Speed is undecided")
+        open_questions.append(f"{_unsteady(comparison)} steady: measure again")
+    sentences[n_of_speed:n_of_speed] = open_questions
     return [f"{sentence}." for sentence in sentences]
 
 
 def _undecided(lines: Sequence[tuple[ComparedLine, Tied]]) -> list[str]:
     """Return `Undecided in B: about 3 more runs of each, … would show if they differ by 10 %`."""
     said = []
+    for why in dict.fromkeys(tied.disturbed for _, tied in lines if tied.disturbed):
+        topics = in_words([line.topic for line, tied in lines if tied.disturbed == why])
+        said.append(f"{UNDECIDED.capitalize()} in {topics}: {why}")
+    lines = [(line, tied) for line, tied in lines if not tied.disturbed]
     for is_quality in (False, True):
         found = [(line.topic, tied.n_more) for line, tied in lines if (line.concern == "quality") is is_quality]
         if found:

@@ -21,11 +21,12 @@ from ggbench.decisions.known_losses import (
 from ggbench.decisions.known_speeds import KnownSpeeds, with_estimates
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.instead import what_instead
+from ggbench.decisions.pick.larger_batch import larger_batch
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.neighbours import with_neighbours
 from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Candidate, LargerBatch, Pick
+from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
@@ -50,7 +51,6 @@ from ggbench.text import sanitize
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Cache types to try for both K and V of each quant."""
-_LARGER_UBATCHES = (2048, 1024)
 _SAME_MEMORY = 0.9
 """Share of the memory planned for that a search for the largest context must have had to be shown as this machine's."""
 
@@ -102,60 +102,34 @@ def _what_would_help(
     return rows[0].changes
 
 
-def _with_longest(found: Pick, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator) -> Pick:
-    """Return the pick with the longest context of the recommendation searched."""
-    chosen = found.recommended
-    if chosen is None or chosen.candidate.is_split or chosen.candidate.probed_by is not None:
-        return found
-    variant, own = variant_of(chosen.candidate, models), chosen.candidate
-    if variant is None or own.max_n_ctx is None or request.needs.workload.n_depth is None:
-        return found
+_SPARE = 0.8
+"""Training context as a share of the longest that fits by a line, below which the line is exact enough."""
+
+
+def _with_longest(
+    checked: Checked, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator
+) -> Checked:
+    """Return a candidate with its longest context searched, so that it is the one of `plan`.
+
+    It is not searched if the whole training context fits with room to spare, which is then the answer of both.
+    """
+    own = checked.candidate
+    variant = variant_of(own, models)
+    if variant is None or not own.max_n_ctx or own.probed_by is not None or request.needs.workload.n_depth is None:
+        return checked
+    if own.row.used_of(own.max_n_ctx) < _SPARE * own.max_n_ctx:
+        return checked
     setup = replace(own.setup, n_ctx=own.row.used_of(request.needs.n_ctx))
     asked = PlanRequest(request.budget, setup, request.options)
     cache = KvCacheTypes(*own.cache, own.setup.flash_attn)
     row = next(iter(plan_variant(variant, asked, allocator, (cache,))))
     longest = row.planned_n_ctx
     if row.outcome is not Outcome.COMPLETED or not longest:
-        return found
+        return checked
     decode = tuple(replace(old, fits=new.fits) for old, new in zip(own.row.decode, row.decode, strict=True))
     names = ("at_n_ctx", "expected", "expected_first")
     row = replace(row, decode=decode, **{name: getattr(own.row, name) for name in names})  # with their estimates
-    exact = replace(own, row=row, max_n_ctx=longest, offered_n_ctx=row.used_of(longest))
-    return found.with_recommended(check(exact, request.needs))
-
-
-def _with_larger_batch(
-    found: Pick, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, speeds: KnownSpeeds
-) -> Pick:
-    """Return the pick with the largest physical batch that fits and speeds up prompts, if experts are in main memory.
-
-    llama.cpp computes batches of 32 tokens or more on the GPU, and copies the experts used to it for each
-    (`ggml_backend_cuda_device_offload_op`, `ggml_backend_sched_compute_splits`).
-    """
-    own = None if found.recommended is None else found.recommended.candidate
-    variant = None if own is None else variant_of(own, models)
-    if own is None or variant is None or not own.keeps_experts:
-        return found
-    n_slots, workload = request.needs.n_slots, request.needs.workload
-    n_read = workload.depth_in(own.n_ctx // n_slots) + workload.n_prompt
-    usual, left_bytes = speeds.of(variant.file, own.setup, n_slots), own.row.left_bytes
-    if usual is None or left_bytes is None:
-        return found
-    for n_ubatch in (each for each in _LARGER_UBATCHES if own.setup.n_ubatch < min(each, n_read)):
-        setup = replace(own.setup, n_ubatch=n_ubatch, n_batch=max(own.setup.n_batch, n_ubatch))
-        known = speeds.of(variant.file, setup, n_slots)
-        if known is None or known.basis != usual.basis:
-            continue
-        asked, cache = PlanRequest(request.budget, setup, request.options), KvCacheTypes(*own.cache, setup.flash_attn)
-        row = next(iter(plan_variant(variant, asked, allocator, (cache,))))
-        before, after = dict(usual.prefill_ms), dict(known.prefill_ms)
-        n_prompt = max(before.keys() & after.keys(), default=0)
-        if row.fits and row.left_bytes is not None and n_prompt and after[n_prompt].value < before[n_prompt].value:
-            prompt_s, usual_s = after[n_prompt].value / 1e3, before[n_prompt].value / 1e3
-            more_bytes = left_bytes - row.left_bytes
-            larger = LargerBatch(n_ubatch, setup.n_batch, n_prompt, prompt_s, usual_s, more_bytes)
-            return replace(found, larger_batch=larger)
-    return found
+    return check(replace(own, row=row, max_n_ctx=longest, offered_n_ctx=row.used_of(longest)), request.needs)
 
 
 class _Finder:
@@ -276,7 +250,6 @@ def decide(
     A quant that cannot be planned becomes a candidate with the reason; if none can, the first error is raised. Results
     come from the store, if there is one.
     """
-    assumed = request.budget.on_gpu and request.budget.host is None
     request = replace(request, budget=with_main_memory(request.budget))
     finder, found = _Finder(request, allocator, store), list[Candidate]()
     for model in models:
@@ -289,14 +262,20 @@ def decide(
         found += with_neighbours(sorted(of_model, key=lambda each: caches.index(_cache_of(each))))
     if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
         raise finder.errors[0]
-    best = _with_longest(recommend(found, request.needs), models, request, allocator)
-    best = _with_larger_batch(best, models, request, allocator, finder.speeds)
-    best = replace(best, main_memory=request.budget.host, assumes_main_memory=assumed)
-    if best.comfortable is False or best.misses_speed_alone:
-        best = replace(best, instead=what_instead(best, request.budget))
+    best = recommend(found, request.needs)
+    sized = (_with_longest(each, models, request, allocator) for _, each in best.listed)
+    best = best.with_sized({each.candidate.name: each for each in sized})
+    best = replace(best, main_memory=request.budget.host)
+    chosen = None if best.recommended is None else best.recommended.candidate
+    if chosen is not None and (own := variant_of(chosen, models)) is not None:
+        asked = PlanRequest(request.budget, chosen.setup, request.options)
+        best = replace(best, larger_batch=larger_batch(chosen, own, request.needs, asked, allocator, finder.speeds))
     if best.nearest_miss is not None:
         changes = _what_would_help(best.nearest_miss.candidate, models, request, allocator)
         best = replace(best, changes=changes)
+    is_hopeless = best.nearest_miss is not None and not any(change.fits for change in best.changes)
+    if best.comfortable is False or is_hopeless:
+        best = replace(best, instead=what_instead(best, request.budget))
     return best
 
 

@@ -73,8 +73,13 @@ def _experts(candidate: Candidate, needs: Needs, budget: Budget, speeds: KnownSp
 
 
 def _gpu(candidate: Candidate, needs: Needs, budget: Budget) -> Instead | None:
-    """Return the smallest GeForce on which all of the candidate would be comfortable, by its specifications."""
-    row = candidate.row
+    """Return the smallest GeForce on which all of the candidate would be comfortable, by its specifications.
+
+    None for a candidate that loses what people notice.
+    """
+    row, loss = candidate.row, candidate.least_loss
+    if loss is not None and needs.notices(loss.value):
+        return None
     needed = (row.weight_bytes or 0) + (row.kv_bytes or 0) * _CONTEXT_SHARE + CARD_RESERVE_BYTES
     cards = [each for each in known_devices() if each.family.startswith("GeForce") and "laptop" not in each.family]
     for card in sorted(cards, key=lambda each: (each.memory_gib, each.bandwidth_gb_s)):

@@ -10,7 +10,7 @@ import msgspec
 
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
-from ggbench.units import format_count, format_number, parse_tokens
+from ggbench.units import MIB, format_count, format_number, parse_tokens
 
 Preference = Literal["balanced", "quality", "speed", "context"]
 
@@ -27,6 +27,8 @@ NOTICED_LOSS = 0.05
 q4_k_m is the common default, and below it guides warn. By S. McLeod (smcleod.net, April 2026) 0.01 to 0.05 is usual at
 4 bits, and answers obviously differ above 0.1.
 """
+LITTLE_BYTES = 300 * MIB
+"""Too little to leave free: a browser's tabs and a desktop's windows take as much of a GPU."""
 READING_TOK_S = 238 / 60 / 0.75
 """Tokens/s of silent reading: 238 words a minute (M. Brysbaert, Journal of Memory and Language 109, 2019), 0.75 words a
 token in English."""

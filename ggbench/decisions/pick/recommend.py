@@ -279,7 +279,8 @@ def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]
 def _miss_order(each: Checked, needs: Needs) -> tuple[object, ...]:
     """Order by the number of missed needs, then by the worst miss, relative to the need.
 
-    Of those that miss only the speed, what loses little and is measured is first.
+    If a speed is needed, what loses little is first; of those that miss only the speed, what is measured. What misses
+    more than the whole memory is last.
     """
     speed = each.candidate.speed
     is_estimated = speed is not None and speed.basis not in ("measured", "forecast")
@@ -287,5 +288,5 @@ def _miss_order(each: Checked, needs: Needs) -> tuple[object, ...]:
     is_lossy = concessions(each.candidate, needs).noticed
     worst = max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
     is_refused = each.candidate.row.outcome is not Outcome.COMPLETED
-    is_worse = misses_speed and is_lossy, misses_speed and is_estimated
+    is_worse = is_lossy and needs.tok_s is not None, worst >= 1, misses_speed and is_estimated
     return is_refused, len(each.missed), *is_worse, worst, each.candidate.name

@@ -6,6 +6,7 @@ without needs. `ggbench.decisions.pick.sentences` only puts them into words.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -84,7 +85,7 @@ class Candidate(msgspec.Struct, frozen=True):
     n_ctx: int
     """Context to run it with, in tokens: at most the training context in each slot."""
     max_n_ctx: int | None
-    """The longest context that fits; 0 for none."""
+    """The longest context that fits; 0 for none. For a candidate that is not listed, to some hundred tokens."""
     offered_n_ctx: int | None
     """The part of `max_n_ctx` that llama-server uses, at most the training context in each slot; for a workload
     without a depth, the longest part of that with a fast enough answer.
@@ -271,7 +272,11 @@ class LargerBatch(msgspec.Struct, frozen=True):
     usual_s: float
     """The same with the candidate's own physical batch."""
     more_bytes: int
-    """GPU memory that it takes beyond the candidate's."""
+    """GPU memory that it takes beyond the candidate's; negative if more experts move to main memory than it needs."""
+    n_cpu_moe: int = 0
+    """Layers with experts in main memory, at least as many as the candidate's."""
+    tok_s: float = 0.0
+    """Speed of the answer."""
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -299,8 +304,6 @@ class Pick(msgspec.Struct, frozen=True):
     """What would be comfortable, if no candidate is."""
     main_memory: DeviceMemory | None = None
     """Main memory beside the GPUs that it is planned for; None without GPUs."""
-    assumes_main_memory: bool = False
-    """Whether nothing is known of it."""
     larger_batch: LargerBatch | None = None
     """For a recommendation with experts in main memory; None if none fits or is faster."""
     changes: tuple[Change, ...] = ()
@@ -311,13 +314,22 @@ class Pick(msgspec.Struct, frozen=True):
         """Number of different models."""
         return len({each.candidate.model_key for each in self.checked})
 
-    def with_recommended(self, new: Checked) -> Pick:
-        """Return the pick with the recommended candidate sized more exactly."""
-        candidate = new.candidate
-        checked = tuple(new if each is self.recommended else each for each in self.checked)
-        front = tuple(candidate if each.name == candidate.name else each for each in self.front)
-        first = new if self.without_needs is self.recommended else self.without_needs
-        return replace(self, checked=checked, front=front, recommended=new, without_needs=first)
+    def with_sized(self, sized: Mapping[tuple[str, ...], Checked]) -> Pick:
+        """Return the pick with some candidates sized more exactly, by name."""
+
+        def new(checked: Checked) -> Checked:
+            return sized.get(checked.candidate.name, checked)
+
+        return replace(
+            self,
+            checked=tuple(map(new, self.checked)),
+            front=tuple(sized[each.name].candidate if each.name in sized else each for each in self.front),
+            recommended=self.recommended and new(self.recommended),
+            alternatives=tuple(replace(each, checked=new(each.checked)) for each in self.alternatives),
+            without_needs=self.without_needs and new(self.without_needs),
+            nearest_miss=self.nearest_miss and new(self.nearest_miss),
+            reasons=tuple(replace(each, other=new(each.other)) for each in self.reasons),
+        )
 
     @property
     def misses_speed_alone(self) -> bool:

@@ -30,7 +30,7 @@ from ggbench.show.changes import changes_report
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import model_names
 from ggbench.show.plan import longest_text, training_legend
-from ggbench.show.plan_facts import draft_text
+from ggbench.show.plan_facts import draft_text, main_memory_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.show.text import rows_behind_text
 from ggbench.sizing.plan_record import Budget, PlanRow
@@ -85,13 +85,14 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
     n_open = sum(each.meets is None for each in pick.checked)
     counts = {"meet the needs": n_met, "may": n_open, "do not": len(pick.checked) - n_met - n_open}
     met = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "meet the needs")
+    is_split = any(each.candidate.is_split for _, each in pick.listed)
     undominated = f"; {len(pick.front)} are not dominated" if len(pick.front) < len(pick.checked) else ""
     return [
         ("workload", workload_text(needs)),
         ("needs", needs_text(needs)),
         ("memory", f"{format_bytes(budget.memory_bytes)} ({budget.memory_source}), {reserve}"),
         ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
-        ("main memory", _main_memory_text(pick)),
+        ("main memory", main_memory_text(pick.main_memory) if is_split else ""),
         ("draft", draft_text(budget, [each.candidate.row for each in pick.checked])),
         ("prompts", _batch_remark(pick)),
         ("could draft", draft_remark(possible_draft(pick, budget), is_here=budget.is_here)),
@@ -111,23 +112,16 @@ def _batch_remark(pick: Pick) -> str:
     found = pick.larger_batch
     if found is None or pick.recommended is None:
         return ""
-    options = f"-b {found.n_batch} -ub {found.n_ubatch}"
-    left = format_bytes(pick.recommended.candidate.row.left_bytes)
+    own = pick.recommended.candidate
+    options, answers = f"-b {found.n_batch} -ub {found.n_ubatch}", ""
+    if found.n_cpu_moe > own.setup.n_cpu_moe:
+        options += f" -ncmoe {found.n_cpu_moe}"
+        answers = f"; answers at {format_number(found.tok_s)} tok/s"
+    left = format_bytes((own.row.left_bytes or 0) - found.more_bytes)
     return (
         f"{options} reads {format_count(found.n_prompt)} tokens in about {format_number(found.prompt_s)} s rather than"
-        f" {format_number(found.usual_s)}, as each batch copies experts from main memory; it takes"
-        f" {format_bytes(found.more_bytes)} of the {left} left"
+        f" {format_number(found.usual_s)}, as each batch copies experts from main memory{answers}; {left} stay free"
     )
-
-
-def _main_memory_text(pick: Pick) -> str:
-    """Return the main memory beside GPUs; empty if it is only assumed and nothing shown is in it."""
-    memory = pick.main_memory
-    if memory is None or (pick.assumes_main_memory and not any(each.candidate.is_split for _, each in pick.listed)):
-        return ""
-    rate = memory.bandwidth
-    speed = f", {format_bandwidth(rate.bytes_per_s)} ({rate.source})" if rate else ""
-    return f"{format_bytes(memory.free_bytes)}, {format_bytes(memory.reserve_bytes)} kept free{speed}"
 
 
 _BASES = {
@@ -217,6 +211,8 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
         lines.append("≤: upper bound from the memory bandwidth; it can only rule a candidate out")
     if not all(each.is_steady for each in bounds):
         lines.append(f"{UNSTEADY} ≤: the bandwidth was measured on a busy machine, so this may be too low")
+    if any(label in ("", "dominated") for label, _ in shown):
+        lines.append("max n_ctx of dominated and of unnamed rows: to some hundred tokens")
     lines += training_legend([each.row for each in candidates], list(map(_longest, candidates)))
     if any(each.probed_by is not None for each in candidates):
         lines.append("†: found by real allocations")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ggbench.decisions.pick.needs import READING_TOK_S, UNNOTICED_LOSS, Needs
+from ggbench.decisions.pick.needs import LITTLE_BYTES, READING_TOK_S, UNNOTICED_LOSS, Needs
 from ggbench.decisions.pick.record import BestIn, Candidate, Checked, NeedCheck, Pick, Reason
 from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text, turn_text, wanted_text
 from ggbench.engines.endings import Outcome
@@ -13,7 +13,7 @@ from ggbench.show import UNKNOWN
 from ggbench.show.names import model_name
 from ggbench.show.text import slots_text
 from ggbench.text import in_words, sanitize
-from ggbench.units import MIB, format_bytes, format_count, format_number
+from ggbench.units import format_bytes, format_count, format_number
 
 _BEST_IN: Mapping[BestIn, str] = {
     "balance": "is the fastest that nobody could tell from the original",
@@ -29,8 +29,6 @@ _BEST_IN: Mapping[BestIn, str] = {
     "dense": "is dense: it uses all its parameters for each token, unlike the mixture of about the same size",
     "faster of dense and mixture": "is the faster of a dense model and a mixture of about the same size",
 }
-_LITTLE_BYTES = 300 * MIB
-"""A browser's tabs and a desktop's windows take as much of a GPU."""
 
 
 def headline(pick: Pick) -> str:
@@ -83,8 +81,6 @@ def reason(pick: Pick) -> tuple[str, ...]:
         )
     if own.host_bytes is not None:
         sentences.append(_in_main_memory(own))
-        if pick.assumes_main_memory:
-            sentences.append("Its size is assumed.")
         if own.row.draft_bytes:
             sentences.append(f"Without drafting, {format_bytes(own.row.draft_bytes)} more of the GPU would be free.")
         sentences += _none_whole(pick, own)
@@ -219,10 +215,12 @@ def _none_whole(pick: Pick, own: Candidate) -> Iterator[str]:
 def _little_left(candidate: Candidate) -> Iterator[str]:
     """Yield how little is left, and what may take it."""
     left_bytes = candidate.row.left_bytes
-    if left_bytes is not None and 0 <= left_bytes < _LITTLE_BYTES:
+    if left_bytes is not None and 0 <= left_bytes < LITTLE_BYTES:
         what = "a desktop or a browser on the GPU" if candidate.row.n_gpu_layers else "a browser"
         only = f"Only {format_bytes(left_bytes)} stay free beside the reserve"
-        yield f"{only}, and {what} may take more: a larger --reserve leaves room."
+        n_cpu_moe = candidate.setup.n_cpu_moe
+        more = f" or -ncmoe {n_cpu_moe + 1}" if n_cpu_moe else ""
+        yield f"{only}, and {what} may take more: a larger --reserve{more} leaves room."
 
 
 _INSTEADS = {"smaller model": "a smaller model, ", "mixture of experts": "a mixture of experts, ", "GPU": "on an "}

@@ -25,6 +25,7 @@ from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.decisions.pick.sentences import reason
 from ggbench.decisions.pick.wording import candidate_name
 from ggbench.engines.contract import EngineConfig
+from ggbench.machine.host import default_threads
 from ggbench.show.document import Document, Field, Shape, by_name, field, many, of, within
 from ggbench.show.plan import MEMORY
 from ggbench.show.run_documents import ENDS, ends, expected
@@ -32,10 +33,19 @@ from ggbench.sizing.plan_record import Budget, PlanRow
 
 
 def commands_of(candidate: Candidate, budget: Budget, larger: LargerBatch | None = None) -> RunCommands | None:
-    """Return the commands that run a candidate as planned, and with a larger batch; None without a file."""
+    """Return the commands that run a candidate as planned, and with a larger batch; None without a file.
+
+    Where the CPU computes, they name the threads that speeds are measured with here, or in the machine's profile: the
+    programs' own defaults may count cores that a container or `taskset` withholds.
+    """
     if candidate.to_run is None:
         return None
     setup = replace(candidate.setup, n_ctx=candidate.n_ctx, type_k=candidate.cache[0], type_v=candidate.cache[1])
+    if not budget.on_gpu or candidate.is_split:
+        if budget.profile is not None:
+            setup = setup.with_threads(budget.profile.threads)
+        elif budget.is_here:
+            setup = setup.with_threads(default_threads())
     return run_commands(
         candidate.to_run,
         setup,
@@ -43,7 +53,9 @@ def commands_of(candidate: Candidate, budget: Budget, larger: LargerBatch | None
         n_ctx_train=candidate.row.n_ctx_train,
         projector=budget.projector,
         draft=budget.draft,
-        larger=None if larger is None else replace(setup, n_batch=larger.n_batch, n_ubatch=larger.n_ubatch),
+        larger=None
+        if larger is None
+        else replace(setup, n_batch=larger.n_batch, n_ubatch=larger.n_ubatch, n_cpu_moe=larger.n_cpu_moe),
     )
 
 

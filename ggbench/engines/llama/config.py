@@ -367,6 +367,11 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         return replace(type(self)(), **{name: getattr(self, name) for name in _OF_THE_LOAD})
 
     @property
+    def places_tensors(self) -> bool:
+        """Whether it says what is on a GPU, so that some of the model may be in main memory."""
+        return self.n_gpu_layers >= 0 or bool(self.tensor_overrides) or not self.kv_offload
+
+    @property
     def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
         """Pattern and buffer type of every tensor override, in llama.cpp's order: the first match applies."""
         given = [text.rpartition("=") for text in self.override_tensor]

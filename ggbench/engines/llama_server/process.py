@@ -201,6 +201,8 @@ class ServerProcess:
         self.pid: int | None = None
         self.port: int | None = None
         """None until its log names it."""
+        self._named_port = threading.Event()
+        """Set once the log names the port."""
         self.load_log: list[str] = []
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._errors: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -221,7 +223,7 @@ class ServerProcess:
                 return self.ending("load")
             if (ending := self.interrupted(cancel, timeout_s)) is not None:
                 return ending
-            self._reader.join(_POLL_S)
+            self._named_port.wait(_POLL_S)
         return None
 
     def interrupted(self, cancel: threading.Event, timeout_s: float) -> Ending | None:
@@ -389,3 +391,4 @@ class ServerProcess:
                     self._limit()
                 if self.port is None and (match := _LISTENING.search(line)):
                     self.port = int(match[1] or match[2])
+                    self._named_port.set()

@@ -148,9 +148,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(parse_config(data, name), data, folder, _weight_bytes(folder, name))
 
 
-def checkpoint_of(config: Config, folder: Path | None = None) -> Checkpoint:
+def checkpoint_of(config: Config) -> Checkpoint:
     """Return the checkpoint of a config without known files."""
-    return Checkpoint(config, json.dumps(config.values, sort_keys=True).encode(), folder)
+    return Checkpoint(config, json.dumps(config.values, sort_keys=True).encode(), None)
 
 
 def _weight_bytes(folder: Path, name: str) -> int:

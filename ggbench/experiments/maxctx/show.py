@@ -164,7 +164,10 @@ class MaxctxPresenter(Presenter):
             right("KV", (format_bytes(kv_bytes) for kv_bytes, _ in sizes), priority=2),
             right("compute", (format_bytes(compute_bytes) for _, compute_bytes in sizes), priority=3),
             right("contexts", (format_count(each.n_allocations) for each in found), "made", 4),
-            notes(run.reason for run in runs),
+            notes(
+                sanitize("; ".join(filter(None, (run.reason, *each.warnings))))
+                for run, each in zip(runs, found, strict=True)
+            ),
         ]
         budgets = sorted({each.plan.budget_bytes for each in found if each.plan.budget_bytes})
         within = " to ".join(format_bytes(n_bytes) for n_bytes in dict.fromkeys((*budgets[:1], *budgets[-1:])))

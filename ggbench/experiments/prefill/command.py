@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from msgspec.structs import replace
 
-from ggbench.commands.comparing import compare_engines, engines_limit_option, refuse_limit_of_one
+from ggbench.commands.comparing import EnginesLimit, compare_engines, engines_limit_options, refuse_limit_of_one
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import MeasureRequest, measuring_options, settings_options
 from ggbench.experiments.prefill.record import PrefillSettings
@@ -23,25 +23,26 @@ from ggbench.show.glossary import PREFILL
     """,
 )
 @settings_options(PrefillSettings)
-@engines_limit_option
+@engines_limit_options
 @measuring_options(servers=True, own_models=True)
-def command(settings: PrefillSettings, fail_if_slower: float | None, asked: MeasureRequest) -> None:
+def command(settings: PrefillSettings, limit: EnginesLimit, asked: MeasureRequest) -> None:
     """Time prompts of several lengths, each from an empty cache after one untimed pass, and show the medians.
 
     The result is the time to the first token, without sampling.
 
     Several --engine measure in turns, each length once in each of --repeat turns, at least 4, and end in the verdict of
-    ggbench compare over the ratios within each turn, for each length; with --json in its document.
+    ggbench compare over the ratios within each turn, for each length, where no difference means none over 10 %; with
+    --json in its document.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
     from ggbench.decisions.compare.estimates import FEWEST_TURNS
     from ggbench.experiments.prefill.measure import EXPERIMENT
 
-    refuse_limit_of_one(asked, fail_if_slower)
+    refuse_limit_of_one(asked, limit)
     if len(asked.engines) > 1:
         n_turns = max(settings.repeat, FEWEST_TURNS)
-        compare_engines(EXPERIMENT, replace(settings, repeat=1), n_turns, asked, fail_if_slower)
+        compare_engines(EXPERIMENT, replace(settings, repeat=1), n_turns, asked, limit)
     measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
     show_measured(measured)
     measured.leave()

@@ -26,6 +26,7 @@ from ggbench.experiments.speculate.verdict import (
     needed_acceptance,
     published_gains,
     server_line,
+    step_text,
     verdict,
 )
 from ggbench.machine.records import MachineReading
@@ -239,7 +240,7 @@ def _fastest(found: SpeculateResult) -> list[tuple[str, str]]:
         steps, parts = [each.step for each in found.at(n_depth)], list[str]()
         for acceptance in ACCEPTANCES:
             best = best_step(steps, acceptance)
-            gain = expected_text(best.speedup(mean_len(acceptance, best.times.k)))
+            gain = step_text(best.speedup(mean_len(acceptance, best.times.k)), best.times.k)
             accepted = f"{format_percent(acceptance)}{'' if parts else ' accepted'}"
             parts.append(f"{accepted}: {best.times.k}, {gain}x")
         facts.append((f"fastest k, depth {format_count(n_depth)}", "; ".join(parts)))
@@ -325,11 +326,11 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
             right("k", (str(each.k) for each in cases), stays=True),
             right("T1", (format_number(each.t1_ms) for each in times), "ms", 2, stays=True),
             *parts,
-            right("break-even", (expected_text(each.step.break_even) for each in cases), "tokens", stays=True),
+            right("break-even", (step_text(each.step.break_even, each.k) for each in cases), "tokens", stays=True),
             *least,
             right("accepted", (format_percent(needed_acceptance(each)) for each in cases), "", stays=True),
             *(gains(length) for length in _LENS if length <= max(each.k for each in cases) + 1),
-            right("all k+1", (expected_text(each.step.best_speedup) for each in cases), "times", 6),
+            right("all k+1", (step_text(each.step.best_speedup, each.k) for each in cases), "times", 6),
         ],
         labels=[f"{name} depth {each.n_depth}, k {each.k}".strip() for name, each in rows],
         groups=[f"{name} {each.n_depth}" for name, each in rows],

@@ -36,6 +36,18 @@ def needed_acceptance(case: SpeculationCase) -> float | None:
     return acceptance_of(case.step.break_even.value, case.k)
 
 
+def is_undecided(expected: Expected, k: int) -> bool:
+    """Return whether a break-even, or a gain, of steps with k drafted tokens may be anything from 1 to k + 1."""
+    return expected.low <= 1 and expected.high > k + 1
+
+
+def step_text(expected: Expected, k: int) -> str:
+    """Return `1.94 ±0.05`, or `1.5 (undecided)`."""
+    if is_undecided(expected, k):
+        return f"{format_number(expected.value, 2)} (undecided)"
+    return expected_text(expected)
+
+
 def verdict(found: SpeculateResult) -> str:
     """Return where speculation hurts, then what it gains, in one sentence; empty without a case.
 
@@ -50,6 +62,10 @@ def verdict(found: SpeculateResult) -> str:
         at = f"at depth {format_count(n_depth)} " if n_depth else ""
         case = _best(found.at(n_depth))
         share, least = needed_acceptance(case), case.step.least_break_even_len
+        if is_undecided(case.step.break_even, case.k):
+            length = format_number(case.step.break_even.value, 2)
+            parts.append(f"{at}undecided, about {length} tokens per step (k {case.k}): measure again")
+            continue
         if least is not None and least <= case.k + 1:
             sure, about = least * case.step.break_even.low / case.step.break_even.value, case.step.break_even.value
             lengths = f"{format_number(sure)}, probably below {format_number(about)} tokens per step"
@@ -68,7 +84,8 @@ def verdict(found: SpeculateResult) -> str:
             continue
         length = expected_text(case.step.break_even)
         parts.append(f"{at}slower below {length} tokens per step (k {case.k}, {format_percent(share)} accepted)")
-    fastest = max((case.step.best_speedup for case in found.cases), key=lambda gain: gain.value, default=None)
+    gains = (case.step.best_speedup for case in found.cases if not is_undecided(case.step.break_even, case.k))
+    fastest = max(gains, key=lambda gain: gain.value, default=None)
     if fastest is not None and fastest.value > 1 and not found.pair.has_random_router:
         parts.append(f"at most {expected_text(fastest)} times as fast")
     return "; ".join(parts)

@@ -24,7 +24,7 @@ from ggbench.tui.library import QuantRow, quants_on_disk
 from ggbench.tui.model_list import ModelEntry, Section, list_models
 from ggbench.tui.screens.starting import StartScreen
 from ggbench.tui.widgets.bars import FilterInput, KeysFooter, MemoryBar, NeedsBar, StatusMessage
-from ggbench.tui.widgets.models_pane import ModelsPane
+from ggbench.tui.widgets.models_pane import MODEL_FILTER, ModelsPane
 from ggbench.tui.widgets.quants_table import QuantsTable
 from ggbench.units import counted
 
@@ -68,8 +68,8 @@ class LibraryScreen(StartScreen):
         Binding("g", "choose_card", "GPU", tooltip="Plan for another GPU, or for a size of memory"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
         Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
-        Binding("greater_than_sign", "change_n_ctx(2, 0)", "Context×2", show=False, tooltip="Need twice the context"),
-        Binding("less_than_sign", "change_n_ctx(0.5, 0)", "Context÷2", show=False, tooltip="Need half the context"),
+        Binding("greater_than_sign", "change_n_ctx(1)", "Context×2", show=False, tooltip="Need a longer context"),
+        Binding("less_than_sign", "change_n_ctx(-1)", "Context÷2", show=False, tooltip="Need a shorter context"),
         Binding("f", "toggle_fits", "Fits", show=False, tooltip="Hide or show quants that do not fit"),
         Binding("s", "sort", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
@@ -104,7 +104,7 @@ class LibraryScreen(StartScreen):
 
     def on_mount(self) -> None:
         """Read models and machine, and open the model given at the start."""
-        self._left.models.focus()
+        self.set_focus(self._left.models)
         self.show_status()
         self.read_machine()
         opens = host_of(self).opens
@@ -166,12 +166,17 @@ class LibraryScreen(StartScreen):
     def _forget_problems_of_text(self) -> None:
         self.forget("place", "search")
 
+    @on(events.DescendantFocus)
+    def _show_key_of_filter(self) -> None:
+        is_left = self.focused in (self._left.models, self._left.input)
+        self._left.input.placeholder = f"{'/ ' if is_left else ''}{MODEL_FILTER}"
+
     @on(events.Paste)
     def _paste(self, event: events.Paste) -> None:
         """Put text pasted or dropped anywhere on the screen into the filter of the models."""
         if lines := event.text.strip().splitlines():
             self._left.input.value = lines[0]
-            self._left.input.focus()
+            self.set_focus(self._left.input)
 
     def show_notice(self, text: str) -> None:
         """Show the outcome of a key in the message line for a few seconds; no text clears it."""
@@ -204,7 +209,7 @@ class LibraryScreen(StartScreen):
         if message.entered:
             host = host_of(self)
             self._table.wanted, host.opens_quant = host.opens_quant, None
-            self._table.focus()
+            self.set_focus(self._table)
 
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
@@ -224,25 +229,26 @@ class LibraryScreen(StartScreen):
 
     def action_filter(self) -> None:
         """Open the filter of the quants if their table has the focus, else that of the models."""
-        if self._table.has_focus:
+        # immediate, unlike `focus()`: letters typed right after belong to the filter
+        if self.focused is self._table:
             self.query_one("#right").add_class("-filter")
-            self._quant_filter.focus()
+            self.set_focus(self._quant_filter)
         else:
-            self._left.input.focus()
+            self.set_focus(self._left.input)
 
     def action_leave(self) -> None:
         """Clear the filter of the quants, or go from the quants to the models, or clear the filter of the models."""
-        if self._quant_filter.has_focus or (self._table.has_focus and self._quant_filter.value):
+        if self.focused is self._quant_filter or (self.focused is self._table and self._quant_filter.value):
             self._close_quant_filter()
             return
-        if self._left.models.has_focus or self._left.input.has_focus:
+        if self.focused is not self._table:
             self._left.input.clear()
-        self._left.models.focus()
+        self.set_focus(self._left.models)
 
     def _close_quant_filter(self) -> None:
         self._quant_filter.clear()
         self.query_one("#right").remove_class("-filter")
-        self._table.focus()
+        self.set_focus(self._table)
 
     @on(Input.Submitted, "#quant-filter")
     def _leave_quant_filter(self) -> None:
@@ -254,16 +260,16 @@ class LibraryScreen(StartScreen):
         elif text and not self.library.listed():
             self._close_quant_filter()
             self._left.input.value = text
-            self._left.input.focus()
+            self.set_focus(self._left.input)
+        elif text:
+            self.set_focus(self._table)
         else:
-            self._table.focus()
+            self._close_quant_filter()
 
     def action_other_part(self) -> None:
         """Switch between the models and the quants, skipping the filters."""
-        if self._table.has_focus or self._quant_filter.has_focus:
-            self._left.models.focus()
-        else:
-            self._table.focus()
+        is_right = self.focused in (self._table, self._quant_filter)
+        self.set_focus(self._left.models if is_right else self._table)
 
     def action_toggle_fits(self) -> None:
         self.library.is_fits_only = not self.library.is_fits_only

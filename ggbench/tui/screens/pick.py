@@ -18,7 +18,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Static
 
 from ggbench.decisions.pick.needs import needs_in_brief
-from ggbench.decisions.pick.record import Candidate, Checked, Pick
+from ggbench.decisions.pick.record import Candidate, Checked, Need, Pick
 from ggbench.decisions.pick.report import pick_figure
 from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines
 from ggbench.decisions.pick.sentences import headline, reason
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("quant", "fits", "tok_s", "n_ctx", "kld", "file", "turn", "left_bytes", "interval", "needed_bytes")
 """Keys of the columns beside the label."""
+_MISSES: dict[Need, str] = {"memory": "does not fit", "speed": "too slow", "loss": "loses more"}
 _MAX_CHANGES = 3
 _TALL = 14
 """Lines from which a plot has one for the name of its x axis."""
@@ -139,8 +140,8 @@ class PickScreen(Screen[None]):
 
     def action_copy(self) -> None:
         if (commands := self._commands) is not None:
-            note = "the file is not here: the first downloads it" if commands.pull else ""
-            self.query_one(StatusMessage).copy_commands(commands.pull, commands.llama_server, note=note)
+            what = "download, then llama-server" if commands.pull else "llama-server"
+            self.query_one(StatusMessage).copy_commands(commands.pull, commands.llama_server, what=what)
 
     def action_copy_modelfile(self) -> None:
         commands, status = self._commands, self.query_one(StatusMessage)
@@ -163,12 +164,16 @@ class PickScreen(Screen[None]):
 
     def show_progress(self) -> None:
         """Say that another pick is being made; until then there are no commands to copy."""
+        if not self._is_composed:
+            return
         self._keep_cursor()
         self._rows = []
         self.query_one("#headline", Static).update("picking again: the quants are being planned")
         self._show_commands()
 
     def show_failure(self, error: GgbenchError) -> None:
+        if not self._is_composed:
+            return
         self.query_one("#headline", Static).update("")
         self.query_one(StatusMessage).show_error(error)
 
@@ -206,16 +211,25 @@ class PickScreen(Screen[None]):
             is_pick = best is not None and candidate.name == best.candidate.name
             self._cursor = None if is_pick else candidate.name
 
+    @property
+    def _is_composed(self) -> bool:
+        """Whether it has widgets; another pick may be made before."""
+        return bool(self.query("#headline"))
+
     def show(self, pick: Pick) -> None:
-        self._keep_cursor()
+        """Show a pick; before there are widgets, they will begin with it."""
+        if self._is_composed:
+            self._keep_cursor()
         self._pick = pick
+        if not self._is_composed:
+            return
         where = sanitize(short_device(self._asked.budget.device))
         self.query_one("#title", Static).update(f"{self._asked.title} for {needs_in_brief(pick.needs)} on {where}")
         is_short = pick.recommended is not None
         rest = [
-            (label if is_short else "", each)
+            (_MISSES[each.missed[0].need] if each.missed else label if is_short else "", each)
             for label, each in pick.unlisted
-            if not (label and is_short) or each.candidate.name == self._cursor
+            if not (is_short and (label or each.missed)) or each.candidate.name == self._cursor
         ]
         self._rows = [*pick.listed, *rest]
         self.query_one(StatusMessage).show()

@@ -24,6 +24,7 @@ from ggbench.tui.library import Library, QuantRow
 from ggbench.tui.screens.dialogs import CardChoice, CardPicker
 from ggbench.tui.screens.forms import PICK, SettingsDialog, options_form
 from ggbench.tui.widgets.bars import NeedsBar
+from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.machine.records import MachineReading
@@ -60,6 +61,10 @@ class PlanScreen(TaskScreen):
         self._is_draw_due = False
         self._is_stale = False
         """Whether a run was stored or a file downloaded since the plan, while another mode was shown."""
+
+    @abstractmethod
+    def show_notice(self, text: str) -> None:
+        """Show the outcome of a key for a few seconds; no text clears it."""
 
     @property
     @abstractmethod
@@ -121,13 +126,23 @@ class PlanScreen(TaskScreen):
         if self._is_stale and self in self.app.screen_stack:
             self.replan()
 
-    def action_change_n_ctx(self, factor: float, added: int) -> None:
-        """Change the needed context, from that of the workload's turn to the model's useful range."""
+    def action_change_n_ctx(self, way: int, tokens: int = 0) -> None:
+        """Change the needed context up (1) or down (-1): by these tokens or, without any, to the next power of two or
+        the training context; at least to what a turn of the workload takes.
+        """
         needs, chosen = self.library.needs, self.chosen
-        shortest = replace(needs, given_n_ctx=1).n_ctx
-        largest = max(_LARGEST_N_CTX, (chosen and chosen.plan.n_ctx_train) or 0)
+        trained = (chosen and chosen.plan.n_ctx_train) or 0
+        least, most = replace(needs, given_n_ctx=1).n_ctx, max(_LARGEST_N_CTX, trained)
         n_ctx = self.library.setup.n_ctx or needs.n_ctx
-        self._take_needs(replace(needs, given_n_ctx=min(max(round(n_ctx * factor) + added, shortest), largest)))
+        steps = sorted({least, most, trained, *(1 << power for power in range(most.bit_length()))})
+        further = [step for step in steps if least <= step <= most and (step - n_ctx) * way > 0]
+        wanted = n_ctx + way * tokens
+        if not tokens and further:
+            wanted = further[0 if way > 0 else -1]
+        wanted = min(max(wanted, least), most)
+        notice = f"{format_count(least)} tokens: the least for a turn of {needs.workload.name}"
+        self.show_notice(notice if wanted == least else "")
+        self._take_needs(replace(needs, given_n_ctx=wanted))
 
     def action_edit_needs(self) -> None:
         self.app.push_screen(SettingsDialog(PICK, self.library.needs), self._take_needs)

@@ -192,6 +192,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         """The words last looked for among older runs."""
         self._deleted: list[list[DeletedRun]] = []
         """Runs removed by each deletion of this session, latest last."""
+        self._restored: int | None = None
+        """The run to move the cursor to once it is listed again."""
 
     def compose(self) -> ComposeResult:
         yield Input(
@@ -319,6 +321,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
             except Exception:
                 self._deleted.append(deleted)  # to try again, e.g. when the disk has space
                 raise
+            self._restored = deleted[0].run_id
             yield [f"Restored {numbers}."]
 
         self.perform(f"restore {numbers}", restore, self._show_change)
@@ -357,6 +360,9 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
             if notices:
                 self.status.show(*notices)
             self._show()
+            if self._restored is not None:
+                self._table.go_to_run(self._restored)
+                self._restored = None
 
         self.perform("list", read, show)
 

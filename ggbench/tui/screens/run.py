@@ -223,7 +223,8 @@ class RunScreen(Screen[None]):
             view.show(figures_of([item.kind], runs))
             view.visible = not view.figure.is_empty  # which has no scale
         following = next((each for each in items if each.state is WorkState.WAITING), None)
-        self.query_one("#numbers", Lines).lines = tuple(number_lines(live, item, following, paused=paused))
+        numbers = number_lines(live, item, following, paused=paused, waiting=self._queue.work_waiting)
+        self.query_one("#numbers", Lines).lines = tuple(numbers)
         if self.has_class("-text"):
             self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -38,10 +37,6 @@ class StartScreen(PlanScreen):
 
     Started jobs continue on any screen.
     """
-
-    @abstractmethod
-    def show_notice(self, text: str) -> None:
-        """Show the outcome of a key for a few seconds."""
 
     @property
     def selection(self) -> Selection:

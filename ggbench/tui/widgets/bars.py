@@ -52,14 +52,17 @@ class StatusMessage(Static):
     def show_error(self, error: GgbenchError) -> None:
         self.show(f"✗ {error.message}", *([error.hint] if error.hint else []), error=True)
 
-    def copy_commands(self, *commands: str, note: str = "") -> None:
-        """Copy commands to the clipboard, and show them for manual selection, as not every terminal allows copying."""
+    def copy_commands(self, *commands: str, what: str = "") -> None:
+        """Copy commands to the clipboard, and show them for manual selection, as not every terminal allows copying.
+
+        `what` names them; by default, they are counted.
+        """
         # one per line: a line break within a command would run half of it when pasted
         lines = [line for line in map(sanitize, commands) if line]
         if lines:
             self.app.copy_to_clipboard("\n".join(lines))
-            count = f"{counted(len(lines), 'command')}{f' ({note})' if note else ''}"
-            self.show(f"Copied {count}. If your terminal blocked that, select the text here with shift held:", *lines)
+            what = what or counted(len(lines), "command")
+            self.show(f"Copied {what}. If your terminal blocked that, select the text here with shift held:", *lines)
         else:
             self.show("No command is known.")
 
@@ -107,8 +110,7 @@ class ModeBar(Static):
         runs: RunQueue | None = made.get("run_queue")
         pulls: PullQueue | None = made.get("pull_queue")
         if runs is not None and runs.is_busy:
-            waiting = sum(not item.state.is_over for item in runs.items)
-            line.append(f"  {'‖ paused' if runs.is_paused else '▶ running'}, {waiting} to go")
+            line.append(f"  {'‖ paused' if runs.is_paused else '▶ running'}{runs.waiting_text}")
         if pulls is not None and pulls.is_busy:
             line.append(f"  ↓ {pulls.summary()}")
         if line != self._shown:

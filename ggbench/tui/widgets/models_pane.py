@@ -42,6 +42,8 @@ _MAX_FOUND = 20
 
 _SEARCH, _ADD, _FAMILY = "search", "add", "family:"
 """Ids of the options that search the Hub and add the path in the filter, and the start of those of families."""
+MODEL_FILTER = "filter, path, Hub"
+"""Placeholder of the filter, after the key that opens it."""
 _FOLDED, _UNFOLDED = "▸", "▾"
 
 
@@ -230,7 +232,7 @@ class ModelsPane(Vertical):
         """The model to open once it is listed."""
 
     def compose(self) -> ComposeResult:
-        yield FilterInput("/ filter, path, Hub", id="model-filter")
+        yield FilterInput(f"/ {MODEL_FILTER}", id="model-filter")
         yield ModelList(id="models")
 
     @property
@@ -269,7 +271,7 @@ class ModelsPane(Vertical):
     def enter(self, text: str) -> None:
         """Add a path or a URL via the filter, where it can be corrected."""
         self.input.value = text
-        self.input.focus()
+        self.screen.set_focus(self.input)
         self._add()
 
     def show_failure(self) -> bool:
@@ -322,7 +324,7 @@ class ModelsPane(Vertical):
         if typed_path(self._text) is not None or typed_server(self._text) is not None:
             self._add()
             return
-        self.models.focus()
+        self.screen.set_focus(self.models)
         if not self.models.entries and self._text:
             (self._add if is_local(self._text) else self._search)()
 

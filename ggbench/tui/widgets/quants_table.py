@@ -79,15 +79,15 @@ class QuantsTable(ColumnTable):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
-        Binding("left", "screen.change_n_ctx(0.5, 0)", show=False),
+        Binding("left", "screen.change_n_ctx(-1)", show=False),
         Binding(
             "right",
-            "screen.change_n_ctx(2, 0)",
+            "screen.change_n_ctx(1)",
             "ctx",
             key_display="←→",
-            tooltip="Halve or double the needed context",
+            tooltip="Need a shorter or longer context, in powers of two",
         ),
-        Binding("shift+left", "screen.change_n_ctx(1, -1024)", "context −1,024", show=False),
+        Binding("shift+left", "screen.change_n_ctx(-1, 1024)", "context −1,024", show=False),
         Binding("shift+right", "screen.change_n_ctx(1, 1024)", "context +1,024", show=False),
     ]
 

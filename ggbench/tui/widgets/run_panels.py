@@ -34,7 +34,6 @@ from ggbench.units import (
     format_duration,
     format_duration_range,
     format_fixed,
-    format_interval,
     format_ms,
     format_percent,
 )
@@ -183,9 +182,18 @@ def _detail_lines(working: Working | None) -> list[str]:
     return textwrap.wrap(sanitize(working.text), _WIDTH)[:_MOST_DETAILS]
 
 
-def number_lines(live: LiveJob, item: QueueItem, following: QueueItem | None = None, *, paused: bool) -> list[str]:
+def number_lines(
+    live: LiveJob,
+    item: QueueItem,
+    following: QueueItem | None = None,
+    *,
+    paused: bool,
+    waiting: tuple[float, bool] = (0.0, True),
+) -> list[str]:
     """Return the state of the job, in lines of up to 28 characters: its phase and what comes next (`following` is the
     next in the queue), progress, speed, W and B, and buffers by device.
+
+    `waiting` is `work_waiting` of the queue.
     """
     numbers, state, working, presenter = live.numbers(), item.state, live.working, presenter_of(item.kind)
     lines = _phase_lines(live, item, following, paused=paused)
@@ -203,10 +211,11 @@ def number_lines(live: LiveJob, item: QueueItem, following: QueueItem | None = N
     if live.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(live.n_total)} tokens")
         if state is WorkState.DECODING and presenter.has_line and numbers.left_s is not None:
-            least_s, most_s = numbers.left_s
-            is_known = math.isfinite(most_s)
-            left = format_duration_range(least_s, most_s) if is_known else f"at least {format_duration(least_s)}"
-            lines.append(f"{left} left")
+            (ratio, is_all), left_s = waiting, numbers.left_s
+            lines.append(f"{'this run ' if following else ''}{_left_text(*left_s)} left")
+            if ratio:
+                least_s, most_s = (each + ratio * (numbers.spent_s + each) for each in left_s)
+                lines.append(f"all {_left_text(least_s, most_s if is_all else math.inf)} left")
     lines += _detail_lines(working)
     found = None if item.run is None else QuantSummary.of([item.run])
     if numbers.latency is not None and presenter.has_line:
@@ -227,15 +236,14 @@ def number_lines(live: LiveJob, item: QueueItem, following: QueueItem | None = N
     return lines
 
 
+def _left_text(least_s: float, most_s: float) -> str:
+    return format_duration_range(least_s, most_s) if math.isfinite(most_s) else f"at least {format_duration(least_s)}"
+
+
 def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeLimit | None) -> list[str]:
     """Return speed, percentiles, and W and B with intervals or bounds and their shares of the bandwidth limit."""
     fit = numbers.fit
-    if latency.tok_s_ci95 is not None and latency.tok_s_ci95[1] is not None:  # one form, however the interval changes
-        longer = max(abs(end - latency.tok_s) for end in latency.tok_s_ci95 if end is not None)
-        speed = format_interval(latency.tok_s, latency.tok_s - longer, latency.tok_s + longer)
-    else:
-        speed = tok_s_text(latency)
-    lines = [_with_unit(f"speed {speed}", "tok/s")]
+    lines = [_with_unit(f"speed {tok_s_text(latency)}", "tok/s")]
     if fit is None:
         lines.append(f"W, B  from {format_count(numbers.n_for_line)} tokens on")
     else:

@@ -149,6 +149,11 @@ class RunsTable(ScrollView, can_focus=True):
         self.on_resize()
         self.refresh()
 
+    def go_to_run(self, run_id: int) -> None:
+        """Move the cursor to this run, if it is listed."""
+        places = (index for index, run in enumerate(self.runs) if run.run_id == run_id)
+        self._go_to(next(places, self._cursor))
+
     def show_sorted(self) -> None:
         self.show(self._all, self._words, self._n_stored)
         self.post_message(self.Changed())

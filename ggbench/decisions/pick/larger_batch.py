@@ -1,0 +1,69 @@
+"""Find a larger physical batch for a pick that keeps experts in main memory: each batch of a prompt copies them anew.
+
+llama.cpp computes batches of 32 tokens or more on the GPU, and copies the experts used to it for each
+(`ggml_backend_cuda_device_offload_op`, `ggml_backend_sched_compute_splits`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from msgspec.structs import replace
+
+from ggbench.decisions.known_speeds import KnownSpeeds
+from ggbench.decisions.pick.needs import LITTLE_BYTES, Needs
+from ggbench.decisions.pick.record import Candidate, LargerBatch
+from ggbench.decisions.pick.turn import known_turn
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.models.targets import Target
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan_variant
+from ggbench.sizing.plan_record import KvCacheTypes
+
+_LARGER_UBATCHES = (2048, 1024)
+_MOST_MOVED = 0.25
+"""Share of the layers whose experts may move to main memory to make room, as answers become slower."""
+
+
+def larger_batch(
+    own: Candidate, variant: Target, needs: Needs, request: PlanRequest, allocator: DryAllocator, speeds: KnownSpeeds
+) -> LargerBatch | None:
+    """Return the largest physical batch that speeds up prompts, with the experts of as many more layers in main memory
+    as leave room for it and for other programs; None without experts there, or if there is none.
+    """
+    n_slots, file, left_bytes = needs.n_slots, variant.file, own.row.left_bytes
+    usual = speeds.of(file, own.setup, n_slots) if own.keeps_experts else None
+    if file is None or usual is None or left_bytes is None:
+        return None
+    n_read = needs.workload.depth_in(own.n_ctx // n_slots) + needs.workload.n_prompt
+
+    def room_bytes(setup: LlamaConfig) -> int:
+        cache = KvCacheTypes(*own.cache, setup.flash_attn)
+        return next(iter(plan_variant(variant, replace(request, setup=setup), allocator, (cache,)))).left_bytes or 0
+
+    for n_ubatch in (each for each in _LARGER_UBATCHES if own.setup.n_ubatch < min(each, n_read)):
+        setup = replace(own.setup, n_ubatch=n_ubatch, n_batch=max(own.setup.n_batch, n_ubatch))
+        room, most = room_bytes(setup), min(file.n_layer, own.setup.n_cpu_moe + round(_MOST_MOVED * file.n_layer))
+        while room < LITTLE_BYTES and 0 < setup.n_cpu_moe < most:
+            n_more = math.ceil((LITTLE_BYTES - room) / ((own.host_bytes or 0) / own.setup.n_cpu_moe))
+            setup = replace(setup, n_cpu_moe=min(most, setup.n_cpu_moe + n_more))
+            room = room_bytes(setup)
+        known = speeds.of(file, setup, n_slots)
+        if room < LITTLE_BYTES or known is None or known.basis != usual.basis:
+            continue
+        before, after = dict(usual.prefill_ms), dict(known.prefill_ms)
+        n_prompt = max(before.keys() & after.keys(), default=0)
+        turn = known_turn(known, needs.workload, own.n_ctx // n_slots)
+        if turn is not None and n_prompt and after[n_prompt].value < before[n_prompt].value:
+            prompt_s, usual_s = after[n_prompt].value / 1e3, before[n_prompt].value / 1e3
+            return LargerBatch(
+                n_ubatch,
+                setup.n_batch,
+                n_prompt,
+                prompt_s,
+                usual_s,
+                left_bytes - room,
+                setup.n_cpu_moe,
+                turn.tok_s.value,
+            )
+    return None
