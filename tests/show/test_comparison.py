@@ -447,4 +447,4 @@ def test_a_metric_that_not_all_have_is_compared_for_those_that_do() -> None:
     search = QuantSummary.of([search_of(row(quant="q2_k").run, 4096)])
     compared = compare_quants([*runs, search])
     assert line(compared, "speed").compared == (0, 1)
-    assert sentence_of(compared) == "No difference in speed, W, B and memory."
+    assert sentence_of(compared) == "No difference over 10 % in speed, W, B and memory."

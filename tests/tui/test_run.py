@@ -481,7 +481,7 @@ def test_numbers_of_every_state_fit_their_column() -> None:
     """No line is wider than the 28 characters beside the plot."""
     live = LiveJob(0)
     live.n_total, live.memory, live.point = 10_000, Memory(n_ctx=1_048_576), "prompt of 1,048,576: 123,456.00 ms"
-    live.append(26, [2_345_678_901 + 300_000_000 * step for step in range(100)], "")
+    live.append(26, [134_567_890 + 1_000_000 * step for step in range(100)], "")
     plan = SearchPlan(theory_n_ctx=12_345_678, planned_n_ctx=131_328, budget_bytes=24 << 30)
     subject = Subject(model="m", quant="q", source="file", n_ctx_train=1_048_576)
     head = msgspec.structs.replace(start_search(), subject=subject)
