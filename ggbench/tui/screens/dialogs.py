@@ -131,9 +131,11 @@ class SaveChoice(Dialog["ReportForm | None"]):
     def _choose(self, event: OptionList.OptionSelected) -> None:
         self.action_choose(list(_FORMS)[event.option_index])
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return self._has_figures or parameters != ("svg",)
+
     def action_choose(self, form: ReportForm) -> None:
-        if self._has_figures or form != "svg":
-            self.dismiss(form)
+        self.dismiss(form)
 
 
 class HelpScreen(Dialog[None]):

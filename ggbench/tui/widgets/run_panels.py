@@ -212,7 +212,7 @@ def number_lines(
         lines.append(f"{format_count(numbers.n_done)} of {format_count(live.n_total)} tokens")
         if state is WorkState.DECODING and presenter.has_line and numbers.left_s is not None:
             (ratio, is_all), left_s = waiting, numbers.left_s
-            lines.append(f"{'this run ' if following else ''}{_left_text(*left_s)} left")
+            lines.append(f"{'run ' if following else ''}{_left_text(*left_s)} left")
             if ratio:
                 least_s, most_s = (each + ratio * (numbers.spent_s + each) for each in left_s)
                 lines.append(f"all {_left_text(least_s, most_s if is_all else math.inf)} left")
