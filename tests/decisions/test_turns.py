@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.commands import comparing
-from ggbench.decisions.compare.estimates import ratio_in_turns
+from ggbench.decisions.compare.estimates import Estimated, ratio_in_turns, versus
 from ggbench.engines.endings import Outcome
 from ggbench.runs.run import DecodeTiming, Run
 from ggbench.runs.store.database import Store
@@ -59,6 +59,33 @@ def test_runs_of_one_turn_are_close_in_time(firsts: Sequence[int], seconds: Sequ
     assert (found is not None) is is_in_turns
     if found is not None:
         assert 1.9 < found.low < 2 < found.high < 2.1
+
+
+@pytest.mark.parametrize(("seconds", "is_decided"), [((5.0, 10.1, 5.4, 15.0), True), ((9.0, 18.9, 10.4, 27.0), False)])
+def test_beside_other_programs_only_a_large_lead_counts(seconds: Sequence[float], is_decided: bool) -> None:
+    columns = [
+        _column(ONE, [n * MINUTE for n in (0, 6, 8, 14)]),
+        _column(seconds, [n * MINUTE for n in (2, 4, 10, 12)]),
+    ]
+    quiet = versus(TIME, columns, _estimated(columns), 0, 1)
+    busy = [[_beside_others(each) for each in column] for column in columns]
+    found = versus(TIME, busy, _estimated(busy), 0, 1)
+    assert quiet is not None and found is not None and quiet.is_different
+    assert found.is_different is is_decided
+    assert bool(found.disturbed) is not is_decided
+
+
+def _beside_others(summary: QuantSummary) -> QuantSummary:
+    head = summary.run.head
+    assert head.environment is not None
+    return QuantSummary.of([
+        replace(summary.run, head=replace(head, environment=replace(head.environment, others_share=0.5)))
+    ])  # fmt: skip
+
+
+def _estimated(columns: Sequence[Sequence[QuantSummary]]) -> list[Estimated]:
+    values = [value for column in columns if (value := _ms(column[0])) is not None]
+    return [Estimated("", value, (value, value), "") for value in values]
 
 
 def test_equals_seldom_beat_each_other_on_a_restless_machine() -> None:
