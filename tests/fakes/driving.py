@@ -38,11 +38,8 @@ async def wait_until_quiet(min_sleep: float = 0, max_sleep: float = 0) -> None:
     app: Any = active_app.get()
     loop: Any = asyncio.get_running_loop()
     while app._running:
-        await asyncio.sleep(0)
-        if loop._ready:
-            continue
-        if app._resize_event is not None:  # the app passes a resize on to its screens 8 ms later
-            await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(LOOK_EVERY_S)
+        if loop._ready or app._resize_event is not None:  # the app passes a resize on to its screens 8 ms later
             continue
         if not app.screen_stack:
             return

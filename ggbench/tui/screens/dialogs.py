@@ -30,7 +30,7 @@ from ggbench.errors import UsageError
 from ggbench.machine.description import describe_machine
 from ggbench.machine.known_devices import known_devices
 from ggbench.show.glossary import FORMULA, terms
-from ggbench.sizing.budget import CARD_RESERVE_BYTES, described_budget
+from ggbench.sizing.budget import described_budget, with_main_memory
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize, shorten
 from ggbench.tui.tables import has_words
@@ -197,7 +197,9 @@ _HERE, _TYPED, _CURRENT = "here", "typed", "current"
 
 
 class CardChoice(msgspec.Struct, frozen=True):
-    """The GPUs to plan for, as `--gpu` takes them; empty for this machine."""
+    """The GPUs to plan for, as `--gpu` takes them, and after a `+` the main memory, as `--ram` does; empty for this
+    machine.
+    """
 
     gpu: str = ""
 
@@ -207,7 +209,18 @@ class CardChoice(msgspec.Struct, frozen=True):
 
     def budget(self, limit_bytes: int | None = None) -> Budget:
         """Return the cards' memory, or the limit if that is less; not for this machine. Raises UsageError."""
-        return described_budget(describe_machine([self.gpu], None), reserve_bytes=None, limit_bytes=limit_bytes)
+        gpu, plus, ram = (part.strip() for part in self.gpu.partition("+"))
+        described = describe_machine([gpu] if gpu else [], ram if plus else None)
+        return with_main_memory(described_budget(described, reserve_bytes=None, limit_bytes=limit_bytes))
+
+
+def _why_none(text: str) -> str:
+    """Return why a text names no machine."""
+    try:
+        CardChoice(text.strip()).budget()
+    except UsageError as error:
+        return str(error).removeprefix("--ram ")
+    return "no such card"
 
 
 class CardPicker(Dialog[CardChoice | None]):
@@ -227,7 +240,7 @@ class CardPicker(Dialog[CardChoice | None]):
         with Vertical(classes="dialog") as sheet:
             sheet.border_subtitle = "enter chooses, esc closes"
             yield Label("Plan for which memory?")
-            yield Input(placeholder="cards or sizes: 4090, rtx-3090x2, 24GiB@936GB/s", compact=True)
+            yield Input(placeholder="rtx-3090x2; 24GiB@936GB/s; 4090 + 64GiB@60GB/s", compact=True)
             yield OptionList(markup=False)
 
     def on_mount(self) -> None:
@@ -272,10 +285,12 @@ class CardPicker(Dialog[CardChoice | None]):
         with contextlib.suppress(UsageError):
             typed = CardChoice(text.strip()).budget() if text.strip() else None
             listed = {device.name for device in known_devices()}
-            if typed is not None and (len(typed.devices) > 1 or typed.device not in listed):
-                known = typed.bandwidth
-                speeds = format_bandwidth(known.bytes_per_s) if known else "no speeds: bandwidth unknown"
-                add(_TYPED, typed.device, f"{format_bytes(typed.memory_bytes):>8}  {speeds}")
+            if typed is not None and (len(typed.devices) > 1 or typed.device not in listed or "+" in text):
+                rates = [each.bandwidth for each in typed.devices] or [typed.bandwidth]
+                known = [format_bandwidth(each.bytes_per_s) for each in rates if each]
+                speeds = ", ".join(dict.fromkeys(known)) or "no speeds: bandwidth unknown"
+                host = f" + {format_bytes(typed.host.free_bytes)}" if typed.on_gpu and typed.host else ""
+                add(_TYPED, typed.device, f"{format_bytes(typed.memory_bytes):>8}{host}  {speeds}")
         family = ""
         for device in known_devices():
             size = f"{device.memory_gib:g}"
@@ -289,5 +304,4 @@ class CardPicker(Dialog[CardChoice | None]):
         if options.option_count:
             options.highlighted = 0  # of the whole list, this machine
         else:
-            least = f"no such card; give more than the {format_bytes(CARD_RESERVE_BYTES)} that are kept free"
-            options.add_option(Option(Text(least), disabled=True))
+            options.add_option(Option(Text(_why_none(text)), disabled=True))
