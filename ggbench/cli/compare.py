@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     metavar="RUN|FILE|published",
 )  # fmt: skip
 @option("--average", "Average repeated runs; of a --model, at most the 12 newest of each setting.", is_flag=True)
-@limit_option("--fail-if-slower", "Exit with 1 if a run is more than PERCENT slower than the first.")
+@limit_option("--fail-if-slower", "Exit with 1 if a run is slower by more than PERCENT of the first's speed.")
 @limit_option("--fail-if-larger", "Exit with 1 if a run takes more than PERCENT more memory than the first.")
 @limit_option("--fail-if-worse", "Exit with 1 if perplexity or KLD is more than PERCENT above the first's.")
 @fail_undecided_option

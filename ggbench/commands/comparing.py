@@ -13,6 +13,7 @@ from ggbench.commands.options import MeasureRequest, as_record, option
 from ggbench.errors import ExitCode, UsageError
 from ggbench.fields import config_options
 from ggbench.show import letter
+from ggbench.text import in_words, sanitize
 from ggbench.units import counted, parse_percent
 
 if TYPE_CHECKING:
@@ -29,9 +30,15 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def _parse_limit(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
     try:
-        return None if text is None else parse_percent(text)
+        share = None if text is None else parse_percent(text)
     except UsageError as error:
         raise UsageError(f"{param.opts[0]}: {error.message}", error.hint) from None
+    if share is not None and share >= 1 and param.opts[0] == "--fail-if-slower":
+        raise UsageError(
+            f"--fail-if-slower is a share of the first's speed, and none can be {sanitize(str(text))} slower",
+            "give less than 100%",
+        )
+    return share
 
 
 def limit_option(flag: str, text: str) -> Callable[[_Function], _Function]:
@@ -57,7 +64,7 @@ engines_limit_options = as_record(
     EnginesLimit.__struct_fields__,
     limit_option(
         "--fail-if-slower",
-        "With several --engine, exit with 1 if a later one is over PERCENT slower than the first, as compare does.",
+        "With several --engine, exit with 1 if a later one is slower by over PERCENT of the first's speed.",
     ),
     fail_undecided_option,
 )
@@ -116,6 +123,12 @@ def compare_engines(
 
     output, engines = asked.output, asked.engines
     limits: Mapping[str, float] = {} if limit.fail_if_slower is None else {"--fail-if-slower": limit.fail_if_slower}
+    if len(asked.model.quants) > 1:
+        quants = in_words([sanitize(quant) for quant in asked.model.quants])
+        raise UsageError(f"several engines measure one quant at a time, not {quants}", "name one of them")
+    for setup in dict.fromkeys(engines):
+        experiment.check(setup, once)
+        setup.check_program()
     (job,) = with_tuned(make_jobs(experiment, once, replace(asked, engines=())), asked)
     order = [index for turn in range(n_turns) for index in _rotated(len(engines), turn)]
     measured = measure([replace(job, setup=engines[index]) for index in order], asked, is_sweep=True)

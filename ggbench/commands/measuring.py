@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Generator, Sequence
+from statistics import fmean
 from typing import NoReturn
 
 import click
@@ -19,6 +20,7 @@ from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu, che
 from ggbench.commands.options import MeasureRequest
 from ggbench.commands.process import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
 from ggbench.commands.progress import view_of
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, GgbenchError, StoreError
@@ -207,7 +209,10 @@ def _advise(measured: MeasureResult) -> None:
     for run, name in zip(runs, names, strict=True):
         for change in run.head.environment.changes if run.head.environment else ():
             output.notice(f"{name}: {change} while it was measured")
-    share, name = max(((run.others_share, name) for run, name in zip(runs, names, strict=True)), default=(0.0, ""))
+    shares: dict[tuple[str, EngineConfig], list[float]] = {}
+    for job, run, name in zip(jobs, runs, names, strict=False):
+        shares.setdefault((name, job.setup), []).append(run.others_share)
+    share, name = max(((fmean(each), name) for (name, _), each in shares.items()), default=(0.0, ""))
     if others := others_text(share):
         output.notice(f"{name}: {others} while it was measured")
     if len(jobs) == len(finished) == 1 and finished[0].error is None:

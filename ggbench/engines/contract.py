@@ -139,6 +139,9 @@ class EngineConfig:
     def check(self) -> None:
         """Raise UsageError for incompatible options, which an engine would refuse only after loading."""
 
+    def check_program(self) -> None:
+        """Raise GgbenchError if the user's program is not the engine's, or refuses the user's options."""
+
     def check_holds(self, n_tokens: int) -> None:
         """Raise UsageError if the given n_ctx is too small for a run, or the run too long for any context."""
 

@@ -58,7 +58,9 @@ class ModelRef(msgspec.Struct, frozen=True):
     name: str
     """Id in lower case, `org/name`, path with `~` expanded, or base URL."""
     quants: tuple[str, ...] = ()
-    """Without duplicates, the one of MODEL:QUANT first; lower case, except a server's models. Empty means all."""
+    """Without duplicates, the one of MODEL:QUANT first; lower case, except paths and a server's models.
+    Empty means all.
+    """
     revision: str = MAIN
     engine: str = ""
     """Engine of a model in its own format; empty for a GGUF and a server."""
@@ -122,7 +124,7 @@ def parse_model(text: str, *quants: str) -> ModelRef:
     ref = _parse(text)
     named = (*ref.quants, *quants)
     if not ref.is_server:
-        named = tuple(quant.lower() for quant in named)
+        named = tuple(quant if quant.startswith(_PATH_STARTS) else quant.lower() for quant in named)
     return replace(ref, quants=tuple(dict.fromkeys(named)), text=text)
 
 
@@ -203,12 +205,13 @@ def split_quant(text: str, *, last: bool = False) -> tuple[str, str | None]:
     return name, quant if colon else None
 
 
+_PATH_STARTS = ("/", "./", "../", "~")
 _FILES = (".gguf", ".safetensors")
 
 
 def looks_like_path(text: str) -> bool:
     """Return whether the text has the form of a path, whether or not it exists."""
-    return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or text.lower().endswith(_FILES)
+    return text.startswith(_PATH_STARTS) or text in (".", "..") or text.lower().endswith(_FILES)
 
 
 _HOST = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/", re.IGNORECASE)

@@ -7,11 +7,13 @@ named without the quant, so the quants in a folder are one model.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.fields import config_options
 from ggbench.gguf_file import quants
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.models.subject import Subject
@@ -109,6 +111,30 @@ def distinct_by_engine(names: Sequence[str], setups: Sequence[EngineConfig]) -> 
     return tuple(name if is_one else f"{name}, {engine}" for name, engine in zip(names, engines, strict=True))
 
 
+def engine_names(setups: Sequence[EngineConfig]) -> tuple[str, ...]:
+    """Return the shortest text that distinguishes how each is run: `b1/llama-server`, `llama --flash-attn off`."""
+    parts = [_engine_parts(setup) for setup in setups]
+    common = set.intersection(*({*options} for _, *options in parts))
+    programs = {PurePath(program) for program, *_ in parts}
+    depth = next((n for n in range(1, 9) if len({each.parts[-n:] for each in programs}) == len(programs)), 9)
+    return tuple(
+        sanitize(" ".join(["/".join(PurePath(program).parts[-depth:]), *(each for each in own if each not in common)]))
+        for program, *own in parts
+    )
+
+
+def _engine_parts(setup: EngineConfig) -> list[str]:
+    """Return the program and each of its options with its value."""
+    name, _, command = setup.engine_option.partition("=")
+    parts: list[str] = []
+    for word in shlex.split(command) or [name or setup.engine, *config_options(setup.as_asked())]:
+        if (word.startswith("-") and not word[1:2].isdigit()) or not parts:
+            parts.append(word)
+        else:
+            parts[-1] += f" {word}"
+    return parts
+
+
 def row_labels(subjects: Sequence[Subject]) -> tuple[str, ...]:
     """Return labels of rows below a table: only the quant if the model is the same. Printable."""
     is_one = len(set(model_names(subjects))) == 1
@@ -127,6 +153,17 @@ def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         name if run_id is None or names.count(name) == 1 else f"{name} (run {run_id})"
         for name, run_id in zip(names, (summary.run.run_id for summary in summaries), strict=True)
     )
+
+
+def column_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """Return `unambiguous_names`, with engines in place of numbers for runs of one quant by different engines."""
+    names, short = list(unambiguous_names(summaries)), short_names(summaries)
+    engines = engine_names([summary.setup for summary in summaries])
+    for index, name in enumerate(short):
+        same = [engine for engine, other in zip(engines, short, strict=True) if other == name]
+        if len(set(same)) == len(same) > 1:
+            names[index] = engines[index] if len(same) == len(short) else f"{name}, {engines[index]}"
+    return tuple(names)
 
 
 def short_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:

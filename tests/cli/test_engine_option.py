@@ -151,6 +151,9 @@ def test_bench_measures_several_engines_in_turns_and_names_the_faster(
     assert speed["better"] == [2] and speed["versus"][0]["ratio"] == pytest.approx(2)
     assert f"llama-server: {first} in a, {second} in b" in ran.json["differences"]["configuration"][0]
     assert "ggbench compare --average 1 2 3 4" in ran.err
+    assert [row["name"] for row in ran.json["rows"]] == ["llama-server", "llama-server --step-ns 5000000"]
+    assert [row["n_runs"] for row in ran.json["rows"]] == [2, 2]
+    assert speed["values"] == pytest.approx([100, 200]) and speed["values_ci95"][0][0] < 100
 
 
 def test_an_engine_that_fails_among_several_decides_the_exit_code(
@@ -205,8 +208,16 @@ def test_a_limit_needs_two_engines_that_ran(tiny_twin: Path, tmp_path: Path, ggb
             ran = ggbench(command, tiny_twin, *engines, *limit)
             assert (ran.code, "compares several --engine" in ran.err) == (2, True), ran.err
         assert "--fail-if-undecided needs a limit" in ggbench(command, tiny_twin, "--fail-if-undecided").err
-        ran = ggbench(command, tiny_twin, *_two(sound, 1, 1), "--fail-if-slower", "5")
-        assert (ran.code, "did you mean 5%?" in ran.err) == (2, True), ran.err
+        for percent, said in (("5", "did you mean 5%?"), ("150%", "share of the first's speed")):
+            ran = ggbench(command, tiny_twin, *_two(sound, 1, 1), "--fail-if-slower", percent)
+            assert (ran.code, said in ran.err) == (2, True), ran.err
+    (tmp_path / "old").mkdir()
+    old = install(tmp_path / "old", "unknown flag")
+    for bad, reason in ((f"{old} --fast", "refuses an option: invalid argument: --fast"), ("/bin/true", "is not a")):
+        ran = ggbench("bench", tiny_twin, *_two(sound, 1), "--engine", f"llama-server={bad}")
+        assert (ran.code, reason in ran.err, "[1/" in ran.err) == (2, True, False), ran.err
+    ran = ggbench("bench", tiny_twin, "q8_0", "q4_0", *_two(sound, 1, 2))
+    assert (ran.code, "one quant at a time, not q8_0 and q4_0" in ran.err) == (2, True), ran.err
     three = ("--engine", f"llama-server={broken}", *_two(sound, 5_000_000, 10_000_000))
     ran = ggbench("bench", tiny_twin, "-n", "300", "-t", "1", *three, *limit, "--json")
     assert (ran.code, ran.json["checks"], "--fail-if-slower" in ran.err) == (3, [], False), ran.err

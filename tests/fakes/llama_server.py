@@ -75,7 +75,8 @@ def install(folder: Path, way: str = "") -> Path:
     """Write the program into a folder; it behaves in this way. Its version and its help need no Python."""
     path = folder / "llama-server"
     root = Path(__file__).parents[2]
-    said = _TEXTS | {"older": {"--help": HELP}, "accepts": {"--help": HELP + DRAFTS}}.get(way, {})
+    refused = {'"--fast --version"': "error: invalid argument: --fast"} if way == "unknown flag" else {}
+    said = refused | _TEXTS | {"older": {"--help": HELP}, "accepts": {"--help": HELP + DRAFTS}}.get(way, {})
     texts = "".join(f"*{flag}*) cat <<'END'\n{text}\nEND\nexit ;;\n" for flag, text in said.items())
     known = "" if way == "no library" else f"case $* in\n{texts}esac\n"
     path.write_text(

@@ -73,8 +73,8 @@ def test_an_interval_beyond_ten_percent_is_undecided_and_says_how_many_runs_woul
     assert line(compared, "W").verdict == "undecided: b 1.0 (0.1–9.8) times"
     assert line(compared, "B").verdict == "undecided: b 0 % (−40 to +71 %)"
     assert sentence_of(compared) == (
-        "Undecided in W and B: over 100 and about 31 more runs of each, compared with --average, would show if"
-        " they differ by 10 %. No difference in memory."
+        "Undecided in W and B: over 100 and about 31 more runs of each, measured in turns by bench or prefill with two"
+        " --engine, would show if they differ by 10 %. No difference in memory."
     )
     steady = line(compare_quants([row(), row()]), "B")
     assert steady.verdict == "no difference: b 0 % (−9 to +10 %)"
@@ -419,6 +419,9 @@ def test_nothing_differs_between_a_run_and_its_repetition() -> None:
     assert not any(compared.differences.values())
     assert compared.warnings == ()
     assert compare_quants([row(), row(environment=None)]).differences["environment"] == ("unknown for b",)
+    silent = replace(ENVIRONMENT, system_info="")
+    compared = compare_quants([row(), row(environment=silent)])
+    assert compared.differences["environment"] == ("compiled in: unknown for b",)
 
 
 def test_a_program_that_was_not_used_and_options_of_another_engine_are_told_apart() -> None:

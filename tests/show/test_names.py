@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.models.subject import Subject
-from ggbench.show.names import distinct_by_engine, model_name, model_names, models_title
+from ggbench.show.names import distinct_by_engine, engine_names, model_name, model_names, models_title
 
 
 def test_runs_are_named_by_their_engine_if_there_are_several() -> None:
@@ -17,6 +17,10 @@ def test_runs_are_named_by_their_engine_if_there_are_several() -> None:
         "m q8_0, llama-server=/a/llama-server",
         "m q8_0, llama-server=/b/s",
     )
+    b1, b2 = (LlamaServerConfig(command=f"/t/{folder}/llama-server -ub 64") for folder in ("b1", "b2"))
+    assert engine_names([b1, b2]) == ("b1/llama-server", "b2/llama-server")
+    assert engine_names([own, LlamaConfig(flash_attn="off")]) == ("llama", "llama --flash-attn off")
+    assert LlamaServerConfig(command="/a/llama-server -t 1").with_threads(2).threads == 1
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -17,10 +18,11 @@ from msgspec.structs import replace
 
 from ggbench.decisions.compare.differences import caveats, differences_of, letters
 from ggbench.decisions.compare.estimates import Column, Estimated, RunSpreads, Versus, estimates, versus
+from ggbench.runs.comparable import setting_of
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.metric import NO_INTERVAL, Concern, Metric, depth_key, depth_metrics, vary
-from ggbench.show.names import short_names, unambiguous_names
+from ggbench.show.names import column_names, quant_names, short_names
 from ggbench.show.presenter import metrics_of
 from ggbench.stats.intervals import Interval, log_ratio
 from ggbench.stats.samples import LoadSpread
@@ -127,6 +129,8 @@ class ComparedLine(msgspec.Struct, frozen=True):
     texts: tuple[str, ...]
     """One text per run, an em dash if unknown."""
     values: tuple[float | None, ...]
+    ci95: tuple[Interval | None, ...]
+    """Interval of each value, with the spread between loads; None if it is not compared by one."""
     compared: tuple[int, ...]
     """The runs whose values can be compared, with or without an interval."""
     better: tuple[bool, ...]
@@ -167,10 +171,20 @@ class Comparison(msgspec.Struct, frozen=True):
     """The runs whose machine was not steady."""
     asked_depths: frozenset[str] = frozenset()
     """Keys of the depths at which every run was asked to decode."""
+    file: str = ""
+    """Model and quant of all, if the names are those of engines. Printable."""
+    repeats_setting: bool = False
+    """Whether --average would join two of the columns."""
 
     def n_runs_of(self, run: int) -> int:
         """Return how many runs were averaged of this one or of the first, whichever has more."""
         return max(self.n_runs[0], self.n_runs[run])
+
+    @property
+    def more_runs(self) -> str:
+        """How to compare more runs of each: `more runs of each, compared with --average,`."""
+        how = "measured in turns by bench or prefill with two --engine"
+        return f"more runs of each, {how if self.repeats_setting else 'compared with --average'},"
 
     @property
     def is_empty(self) -> bool:
@@ -201,21 +215,27 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
     summaries = [column[0] for column in columns]
     kinds = [run.head.kind for summary in summaries for run in summary.runs]
     lines = [_compared(metric, columns, spreads) for metric in metrics_of(kinds, summaries)]
+    short, files = short_names(summaries), quant_names([summary.subject for summary in summaries])
     depths = [{depth_key(each.n_depth) for each in summary.depths} for summary in summaries]
     return Comparison(
-        names=unambiguous_names(summaries),
-        short_names=short_names(summaries),
+        names=(names := column_names(summaries)),
+        short_names=short,
         run_ids=tuple(summary.run.run_id for summary in summaries),
         n_runs=tuple(map(len, columns)),
         lines=tuple(lines),
         depths=tuple(_compared(metric, columns, spreads) for metric in depth_metrics(summaries)),
         differences=differences_of(summaries),
         warnings=(
-            *caveats([next((one for one in each if one.unsteady), each[0]) for each in columns]),
+            *caveats(
+                [next((one for one in each if one.unsteady), each[0]) for each in columns],
+                [statistics.fmean(one.others_share for one in each) for each in columns],
+            ),
             *_left_out(lines),
         ),
         unsteady=tuple(index for index, column in enumerate(columns) if any(summary.unsteady for summary in column)),
         asked_depths=frozenset(set.intersection(*depths)),
+        file="" if any(map(str.startswith, names, short)) or len({*files}) > 1 else files[0],
+        repeats_setting=len({setting_of(summary.run) for summary in summaries}) < len(summaries),
     )
 
 
@@ -256,6 +276,7 @@ def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
         topic=metric.topic,
         texts=texts,
         values=tuple(values),
+        ci95=tuple(intervals),
         compared=compared,
         better=tuple(one in unbeaten and one in winners for one in range(len(columns))),
         more_is_better=more,

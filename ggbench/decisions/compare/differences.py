@@ -12,7 +12,7 @@ import msgspec
 from ggbench.engines.endings import Outcome
 from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
-from ggbench.runs.run import Run
+from ggbench.runs.run import Run, others_text
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
 from ggbench.show.metric import Property, vary
@@ -170,10 +170,15 @@ def _environment(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     if unknown:
         return (f"unknown for {letters(unknown)}",)
     builds = [_build_parts(summary.environment) for summary in summaries]
-    common = frozenset.intersection(*builds)
+    known = [build for build in builds if build]
+    common = frozenset.intersection(*known) if known else frozenset()
     # builds list dozens of instruction sets, of which only the differences matter
-    parts = [", ".join(sorted(build - common)) or "nothing else" for build in builds]
-    build = _difference("compiled in", [sanitize(part) for part in parts])
+    parts = [sanitize(", ".join(sorted(build - common)) or "nothing else") for build in builds]
+    lacking = [n for n, build in enumerate(builds) if not build and (known or summaries[n].run.is_imported)]
+    if lacking and len({*known}) < 2:
+        build = f"compiled in: unknown for {letters(lacking)}"
+    else:
+        build = _difference("compiled in", ["" if n in lacking else part for n, part in enumerate(parts)])
     return tuple(
         line for line in (*_differing(_ENVIRONMENT, summaries), build, *_differing(_BANDWIDTH, summaries)) if line
     )
@@ -184,15 +189,20 @@ def _build_parts(environment: Environment | None) -> frozenset[str]:
     return frozenset(part.strip() for part in text.replace(" : ", " | ").split("|") if part.strip())
 
 
-def caveats(summaries: Sequence[QuantSummary]) -> list[str]:
-    """Return reasons not to trust numbers, then those that measure different things."""
+def caveats(summaries: Sequence[QuantSummary], others_shares: Sequence[float]) -> list[str]:
+    """Return reasons not to trust numbers, then those that measure different things.
+
+    `others_shares` are the shares of the CPU that other programs used, on average over each column's runs.
+    """
     lines = []
-    for index, summary in enumerate(summaries):
+    for index, (summary, share) in enumerate(zip(summaries, others_shares, strict=True)):
         if summary.outcome is not Outcome.COMPLETED:
             reason = sanitize(summary.run.reason)
             lines.append(f"{letter(index)} did not complete: {reason or summary.outcome.text}")
         elif summary.unsteady:
-            lines.append(f"{letter(index)} was not steady: {sanitize(summary.unsteady)}")
+            own, mean = others_text(summary.others_share), others_text(share)
+            reason = summary.unsteady.replace(own, mean or f"{own} in some of its runs") if own else summary.unsteady
+            lines.append(f"{letter(index)} was not steady: {sanitize(reason)}")
     if any(_are_other_models(*pair) for pair in combinations([summary.subject for summary in summaries], 2)):
         lines.append("different models: less memory or a lower B may just mean a smaller model")
     lines += own_caveats((run.head.kind for summary in summaries for run in summary.runs), summaries)

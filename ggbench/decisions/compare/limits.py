@@ -12,7 +12,7 @@ from ggbench.errors import UsageError
 from ggbench.show.metric import Concern
 from ggbench.stats.intervals import Interval
 from ggbench.text import in_words
-from ggbench.units import counted, format_number, format_ratio, format_signed_percent
+from ggbench.units import format_number, format_ratio, format_signed_percent
 
 State = Literal["exceeded", "kept", "undecided"]
 
@@ -95,8 +95,9 @@ class LimitCheck(msgspec.Struct, frozen=True):
             return f"{said}; even {MOST_REPEATS} times the runs or chunks would not decide it"
         if concern == "quality":
             return f"{said}; about {needed} times as many chunks would decide this limit"
-        more = counted(needed - comparison.n_runs_of(self.run), "more run")
-        return f"{said}; about {more} of each, compared with --average, would decide this limit"
+        n_more = needed - comparison.n_runs_of(self.run)
+        more = comparison.more_runs if n_more > 1 else comparison.more_runs.replace("runs", "run", 1)
+        return f"{said}; about {n_more} {more} would decide this limit"
 
 
 def check_limits(comparison: Comparison, limits: Mapping[str, float]) -> tuple[LimitCheck, ...]:

@@ -142,7 +142,9 @@ def _notes(comparison: Comparison) -> Iterator[Text | Padding]:
     for warning in comparison.warnings:
         yield Text(f"! {warning}")
     for topic, lines in comparison.differences.items():
-        yield Text(f"{'Different' if lines else 'Same'} {topic}", "bold")
+        is_known = not lines or any(" in " in line for line in lines)
+        file = f": {comparison.file}" if topic == "file" and comparison.file and not lines else ""
+        yield Text(f"{('Different' if is_known else 'Unknown') if lines else 'Same'} {topic}{file}", "bold")
         yield from map(_indented, lines)
 
 

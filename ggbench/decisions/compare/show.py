@@ -22,6 +22,7 @@ from ggbench.show.document import Document, Shape, field, many, of, sometimes
 from ggbench.show.metric import is_extrapolated
 from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import ENDS, NUMBER, QUANT
+from ggbench.stats.intervals import Interval
 from ggbench.text import in_words
 from ggbench.units import counted, format_number, with_unit
 
@@ -61,7 +62,7 @@ def sentences_of(comparison: Comparison) -> list[str]:
         topics = [line.topic for line in lines if line.reasons]
         sentences = [f"{in_words(names)} cannot be compared in {in_words(topics)}"]
     n_of_speed = sum(line.concern == "speed" for line, _ in found)
-    open_questions = _undecided(undecided)
+    open_questions = _undecided(undecided, comparison)
     if comparison.unsteady:
         if not (n_of_speed or open_questions) and any(line.concern == "speed" for line in lines):
             open_questions.append("Speed is undecided")
@@ -70,7 +71,7 @@ def sentences_of(comparison: Comparison) -> list[str]:
     return [f"{sentence}." for sentence in sentences]
 
 
-def _undecided(lines: Sequence[tuple[ComparedLine, Tied]]) -> list[str]:
+def _undecided(lines: Sequence[tuple[ComparedLine, Tied]], comparison: Comparison) -> list[str]:
     """Return `Undecided in B: about 3 more runs of each, … would show if they differ by 10 %`."""
     said = []
     for why in dict.fromkeys(tied.disturbed for _, tied in lines if tied.disturbed):
@@ -82,7 +83,7 @@ def _undecided(lines: Sequence[tuple[ComparedLine, Tied]]) -> list[str]:
         if found:
             counts = ["over 100" if n_more is None else f"about {n_more}" for _, n_more in found]
             needed = in_words(counts if len(set(counts)) > 1 else counts[:1])
-            more = "times as many chunks" if is_quality else "more runs of each, compared with --average,"
+            more = "times as many chunks" if is_quality else comparison.more_runs
             topics = in_words([topic for topic, _ in found])
             said.append(f"Undecided in {topics}: {needed} {more} would show if they differ by 10 %")
     return said
@@ -179,7 +180,11 @@ def spread_sentence(comparison: Comparison) -> str:
         repeats = f"{'up to ' if n_repeats > 1 else ''}{counted(n_repeats, 'stored repeat')}"
         return f"Repeats of a run differ by {in_words(texts)} (standard deviation, from {repeats})."
     percent = format_number(assumed * 100, 2)
-    return f"Repeats of a run are assumed to differ by {percent} %, since none is known." if assumed else ""
+    if max(comparison.n_runs) > 1:
+        why = "where the runs given do not show how much, since no other steady ones are stored"
+    else:
+        why = "since none is known"
+    return f"Repeats of a run are assumed to differ by {percent} %, {why}." if assumed else ""
 
 
 def versus_sentences(comparison: Comparison) -> tuple[str, ...]:
@@ -213,6 +218,8 @@ _METRIC = Shape(
     "Metric",
     "One metric of all runs.",
     of(ComparedLine, "metric=key"),
+    field("values", list[float | None], "Value of each run, or the mean of the `n_runs` averaged; null if unknown."),
+    field("values_ci95", list[Interval | None], "95 % interval of each; null if it has none, or is not compared."),
     field(
         "compared",
         list[int | None],
@@ -249,6 +256,7 @@ _NAMED = sometimes(
     field("name", str, "The shortest name that distinguishes the run from the others."),
     field("letter", str, _LETTER),
     of(RunHead, "kind"),
+    field("n_runs", int, "Runs averaged in `metrics`; the row is the first."),
 )
 _ROW = Shape("Row", "One run.", _NAMED, QUANT.without("against"))
 PUBLISHED_RUN = Shape(
@@ -281,7 +289,9 @@ def comparison_fields(
     named = enumerate(zip(comparison.names, summaries, strict=True))
     return {
         "rows": [
-            _ROW.value(summary, name=name, letter=letter(index), kind=summary.run.head.kind)
+            _ROW.value(
+                summary, name=name, letter=letter(index), kind=summary.run.head.kind, n_runs=comparison.n_runs[index]
+            )
             for index, (name, summary) in named
         ],
         "metrics": [_METRIC.value(line, **_of_line(line, comparison)) for line in comparison.lines],
@@ -300,6 +310,8 @@ def _of_line(line: ComparedLine, comparison: Comparison) -> dict[str, object]:
     won = next((each for each in line.reasons if isinstance(each, Better)), None)
     spreads = [each for each in line.spreads if each is not None]
     return {
+        "values": line.values,
+        "values_ci95": line.ci95,
         "compared": [run_ids[index] for index in line.compared],
         "better": [run_id for run_id, is_better in zip(run_ids, line.better, strict=True) if is_better],
         "over": won and run_ids[won.over],

@@ -84,6 +84,11 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         fields = {field: getattr(setup, field) for field in LlamaConfig.__struct_fields__}
         return cls(**fields, command=shlex.join([_program(words[0]), *words[1:]]))
 
+    def with_threads(self, threads: int) -> Self:
+        """Return the setup with the threads of the user's own `-t`, which llama-server takes instead of any other."""
+        own = self._own("-t", "--threads")
+        return replace(self, threads=int(own)) if own.isdecimal() and int(own) else super().with_threads(threads)
+
     def drafting(self, spec_type: str, n_draft: int | None = None, *, rejects_all: bool = False) -> Self:
         if given := [word for word in self.words[1:] if word.startswith("--spec-")]:
             hint = "omit it; --draft, --spec-type and -k have the same effect"
@@ -129,6 +134,11 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         if not address_space.CAN_LIMIT:
             raise UsageError(f"--memory-limit limits {NAME} only on Linux", "omit it, or omit --engine")
         self.held(self.memory_limit_bytes, on_gpu=self.may_use_gpu and bool(self.listed_gpus()))
+
+    def check_program(self) -> None:
+        from ggbench.engines.llama_server.process import check_words
+
+        check_words(self.words)
 
     def _own(self, *flags: str) -> str:
         """Return the value that the user's own words give to one of these flags; the last counts, as in llama.cpp."""

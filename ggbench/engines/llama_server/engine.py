@@ -8,7 +8,6 @@ not have.
 from __future__ import annotations
 
 import secrets
-import shlex
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -48,7 +47,7 @@ from ggbench.engines.llama.logs import is_out_of_memory
 from ggbench.engines.llama.rpc_client import find_unusable
 from ggbench.engines.llama_server.answers import answer
 from ggbench.engines.llama_server.config import HOST, NAME, SERVED_AT, LlamaServerConfig
-from ggbench.engines.llama_server.process import REFUSED_OPTION, Build, ServerProcess, describe_build
+from ggbench.engines.llama_server.process import Build, ServerProcess, describe_build, refused_option
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.engine import EndpointEngine
@@ -90,18 +89,8 @@ def _unlimited(refusal: str) -> Failed:
 
 def _refused_option(ending: Ending, setup: LlamaServerConfig, build: Build) -> Failed | None:
     """Return why a server that ended refused an option; None if it ended otherwise."""
-    said = REFUSED_OPTION.search(" ".join(ending.log_tail)) if isinstance(ending, Crashed) else None
-    if said is None:
-        return None
-    (program, *own), option = setup.words, said["unknown"] or said["wrong"]
-    what = f"{NAME} {build.version}".rstrip()
-    error: GgbenchError = EngineFailed(
-        f"{what} refuses an option that ggbench gives it: {said[0]}", "update it, or omit the option that needs this"
-    )
-    if option in (word.replace("_", "-") if word.startswith("--") else word for word in own):  # as llama.cpp reads it
-        hint = f"--engine gives it {shlex.join(own)}; its options: {shlex.quote(program)} --help"
-        error = UsageError(f"{what} refuses an option: {said[0]}", hint)
-    return Failed("start", error.message, error)
+    error = refused_option(" ".join(ending.log_tail), setup.words, build) if isinstance(ending, Crashed) else None
+    return None if error is None else Failed("start", error.message, error)
 
 
 class LlamaServerEngine(EndpointEngine):

@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from ggbench.engines.endings import Cancelled, Crashed, Ending, OutOfMemory, Tim
 from ggbench.engines.events import Allocated, MemoryKind
 from ggbench.engines.llama.logs import out_of_memory_line, parse_allocations
 from ggbench.engines.llama_server.config import NAME, REJECTS_ALL
-from ggbench.errors import EngineFailed, UsageError
+from ggbench.errors import EngineFailed, GgbenchError, UsageError
 from ggbench.machine.address_space import limit_data
 from ggbench.machine.host import count_oom_kills
 from ggbench.text import in_words, shorten
@@ -69,7 +70,7 @@ _LOADS = "llama_model_loader: "
 _STACK_BYTES = 8 << 20
 """Stack of a thread without a limit of its own: Linux's default."""
 _SIGILL_HINT = "this build uses instructions that this CPU lacks: use a build for this CPU, or compile llama.cpp here"
-REFUSED_OPTION = re.compile(r'invalid argument: (?P<unknown>\S+)|error while handling argument "(?P<wrong>[^"]+)": .+')
+_REFUSED_OPTION = re.compile(r'invalid argument: (?P<unknown>\S+)|error while handling argument "(?P<wrong>[^"]+)": .+')
 """llama.cpp's words for an option that it does not know, and for a value that it does not take."""
 _FAULT = re.compile(
     r"error loading model: .+|error while loading shared libraries: .+|error while handling argument .+|error: .+"
@@ -141,6 +142,30 @@ def describe_build(program: str) -> Build:
         "--metrics" in usage,
         all(flag in usage for flag in REJECTS_ALL[::2]),
     )
+
+
+def refused_option(log: str, words: Sequence[str], build: Build) -> GgbenchError | None:
+    """Return why a build that was started with these words of the user's refused an option; None if it did not."""
+    said = _REFUSED_OPTION.search(log)
+    if said is None:
+        return None
+    (program, *own), option = words, said["unknown"] or said["wrong"]
+    what = f"{NAME} {build.version}".rstrip()
+    if option in (word.replace("_", "-") if word.startswith("--") else word for word in own):  # as llama.cpp reads it
+        hint = f"--engine gives it {shlex.join(own)}; its options: {shlex.quote(program)} --help"
+        return UsageError(f"{what} refuses an option: {said[0]}", hint)
+    hint = "update it, or omit the option that needs this"
+    return EngineFailed(f"{what} refuses an option that ggbench gives it: {said[0]}", hint)
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Ask a program for its version, with the user's own options. Raises like `describe_build`, and for an option that
+    it refuses.
+    """
+    program, *own = words
+    build = describe_build(program)
+    if error := refused_option(_output(program, *own, "--version") if own else "", words, build):
+        raise error
 
 
 def list_devices(program: str, servers: Sequence[str] = ()) -> Mapping[str, int] | None:
