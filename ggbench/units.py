@@ -167,13 +167,13 @@ def format_fixed(value: float, decimals: int) -> str:
 def format_interval(value: float, low: float, high: float, digits: int = 3) -> str:
     """Return a value with its interval, rounded to the interval's precision.
 
-    `205 ±4`, with the longer side; `205 (180–310)` if it is asymmetric, and `4 (-4 to 12)` if it is longer than the
-    value. An interval below 1/100,000 of the value is omitted, and the value has `digits` digits.
+    `205 ±4`, with the longer side; `205 (180–310)` if it is asymmetric, or longer than half of the value. An
+    interval below 1/100,000 of the value is omitted, and the value has `digits` digits.
     """
     shorter, longer = sorted((value - low, high - value))
     if not math.isfinite(longer) or longer <= abs(value) * 1e-5:
         return format_number(value, digits)
-    if longer <= 1.5 * shorter and longer < abs(value):
+    if longer <= 1.5 * shorter and longer <= abs(value) / 2:
         decimals = _decimals_of_error(longer)
         return f"{value:.{decimals}f} ±{longer:.{decimals}f}"
     decimals = _decimals_of_error(shorter if shorter > 0 else longer)

@@ -97,6 +97,8 @@ def _heading(summary: QuantSummary) -> Text:
 def _model(summary: QuantSummary) -> Facts:
     subject, memory, decode, setup = summary.subject, summary.memory, summary.decode, summary.setup
     context = [f"{format_count(memory.n_ctx)} tokens"] if memory.n_ctx else []
+    if memory.n_ctx and subject.n_ctx_train and memory.n_ctx > subject.n_ctx_train * setup.n_streams:
+        context.append(f"beyond the {format_count(subject.n_ctx_train)} that it was trained for")
     if decode is not None:
         if not summary.depths:
             context.append(f"prompt {format_count(decode.n_prompt)}")

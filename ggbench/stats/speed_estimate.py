@@ -177,7 +177,8 @@ def speed_at_depths(
     if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
         rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
     elif limit is not None:
-        rates = rates_of_window(limit, max(depths, key=lambda each: each.n_depth))
+        known = (each for each in depths if _level(each) is not None)
+        rates = rates_of_window(limit, max(known, key=lambda each: each.n_depth))
     return SpeedEstimate(
         "measured",
         f"run {run_id}",

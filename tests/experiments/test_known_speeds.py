@@ -276,6 +276,9 @@ def test_a_run_without_a_line_says_what_share_its_own_file_reaches(store: Store)
     assert limit.w_tokens_per_ms is not None
     middle_ms = limit.b_ms + 525 / limit.w_tokens_per_ms
     lineless = replace(_decode(file), fit=None, latency=_latency(100 * middle_ms), unsteady="busy")
+    one_token = replace(lineless, latency=replace(_latency(100 * middle_ms), tok_s_ci95=None), unsteady="")
+    _add(store, file, one_token)
+    assert _one(store, file).basis == "bound", "too few tokens for an interval"
     number = _add(store, file, lineless)
     known = _one(store, file)
     assert (known.basis, known.is_steady) == ("other runs", False)

@@ -267,7 +267,7 @@ def _is_better(one: Candidate, other: Candidate) -> bool:
 
 def _is_faster(one: Candidate, other: Candidate) -> bool:
     is_comparable = not is_unsure(one) or is_unsure(other)
-    return is_comparable and pace(one) > FASTER * pace(other) > 0
+    return is_comparable and pace(one) > FASTER * pace(other) > 0 and clearly_slower(other, one)
 
 
 def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]:

@@ -110,7 +110,7 @@ class DecodeExperiment(Experiment):
         rates = None
         if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
             rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
-        elif limit is not None:
+        elif limit is not None and latency.tok_s_ci95 is not None:
             rates = rates_of_window(limit, window)
         is_steady, reach = not run.unsteady, found.n_prompt + n_gen
         return measured_speed(run.run_id, steps, reach, is_steady=is_steady, rates=rates)

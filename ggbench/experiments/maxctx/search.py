@@ -288,10 +288,13 @@ class _Search:
     def _does_not_fit(self, weight_bytes: int, reason: str = "", short_bytes: int | None = None) -> DoesNotFit:
         seen, file = self._seen, self._session.file
         budget, least_bytes = seen.budget, seen.least_bytes or 0
-        missing, program = weight_bytes + least_bytes - budget.held_bytes, self._session.setup.program
+        beside = 0 if budget.on_gpu else budget.planned.process_bytes  # of llama.cpp's process, in what is held
+        missing, program = weight_bytes + least_bytes + beside - budget.held_bytes, self._session.setup.program
         parts = f"weights of {format_bytes(weight_bytes)}"
         if least_bytes:
             parts += f" and {format_bytes(least_bytes)} for {self._step} tokens"
+        if beside:
+            parts += f", {format_bytes(beside)} for {program}'s process"
         room = f"{format_bytes(budget.held_bytes)} of {budget.place}"
         if budget.planned.kept_bytes:
             room += f" ({format_bytes(budget.planned.kept_bytes)} more are kept free)"

@@ -21,7 +21,7 @@ _COLUMNS = (
     "run_id INTEGER PRIMARY KEY, machine TEXT, setting TEXT, header TEXT, shape TEXT, has_rates INTEGER, loss TEXT,"
     " origin TEXT, content TEXT, model TEXT"
 )
-_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 5 */)"
+_TABLE = f"CREATE TABLE facts ({_COLUMNS} /* ggbench {__version__}, derivation 6 */)"
 _INDEXES = (
     "CREATE INDEX facts_by_setting ON facts (setting) WHERE machine IS NOT NULL",
     "CREATE INDEX facts_by_model ON facts (model, setting)",
