@@ -84,6 +84,8 @@ def _undecided(lines: Sequence[tuple[ComparedLine, Tied]], comparison: Compariso
             counts = ["over 100" if n_more is None else f"about {n_more}" for _, n_more in found]
             needed = in_words(counts if len(set(counts)) > 1 else counts[:1])
             more = "times as many chunks" if is_quality else comparison.more_runs
+            if needed == "about 1":
+                more = more.replace("more runs", "more run")
             topics = in_words([topic for topic, _ in found])
             said.append(f"Undecided in {topics}: {needed} {more} would show if they differ by 10 %")
     return said
