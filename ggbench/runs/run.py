@@ -174,6 +174,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unsteady(self) -> str:
         """Reasons not to trust the times; empty if the machine was steady. Every mark `!` is decided here."""
+        if self.head.kind == "quality":
+            return ""  # scores do not depend on time
         if isinstance(self.result, DecodeTiming | PromptTimings):
             own = self.result.unsteady if isinstance(self.result, DecodeTiming) else self._changes
             return "; ".join(filter(None, (own, others_text(self.others_share))))

@@ -80,14 +80,14 @@ def test_readings_have_a_section(
 def test_a_run_that_a_list_marks_says_in_its_details_what_disturbed_it(
     kind: str, outcome: Outcome, completed: QuantSummary, render: Callable[..., str]
 ) -> None:
-    """In a list on the command line and in the TUI alike; a steady run has neither mark nor line."""
+    """In a list on the command line and in the TUI alike; a steady run, and a score, has neither mark nor line."""
     assert completed.environment is not None
     what = "the machine was suspended for 1:02"
     changed = replace(completed.run.head, kind=kind, environment=replace(completed.environment, changes=(what,)))
     run = replace(completed.run, head=changed, outcome=outcome, result=None)
     steady = replace(run, head=replace(completed.run.head, kind=kind))
     state = next(column for column in COLUMNS_OF_RUNS if column.key == "state")
-    for each, line in ((run, f"! unsteady: {what}"), (steady, "")):
+    for each, line in ((run, "" if kind == "quality" else f"! unsteady: {what}"), (steady, "")):
         in_list = ListedRun(stored(each), each)
         shown = render(presenter_of(kind).details(each))
         assert ("! " in render(runs_table([in_list], width=120), 120)) == bool(line)
