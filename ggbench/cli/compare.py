@@ -61,11 +61,11 @@ def command(
     A run is better (★) if the ratio's 95 % interval excludes 1. There is no difference if the interval lies within 10 %
     either way; otherwise it is undecided, and compare says about how many more runs would decide. The interval includes
     the variation between loads of the same file, estimated from repeated runs in the store; until there are a few, 2 %
-    is assumed, so that a single run of each rarely shows that there is no difference. Times are undecided if other
-    programs used a quarter of the CPU or more, on average over the runs of one side, unless the interval of runs in
-    turns, twice as wide, still excludes 1. Not judged: a run far from its repeats, bounds, speeds over different
-    lengths, and memory at different n_ctx. Perplexities are compared chunk by chunk, and only if text, chunks and
-    n_batch are the same.
+    is assumed (10 % if unsteady), so a single run of each rarely shows that there is no difference. Times are undecided
+    if other programs used a quarter of the CPU or more, on average over the runs of one side, unless the interval of
+    runs in turns, twice as wide, still excludes 1. Not judged: a run far from its repeats, bounds, speeds over
+    different lengths, and memory at different n_ctx. Perplexities are compared chunk by chunk, and only if text, chunks
+    and n_batch are the same.
 
     If the whole interval exceeds a --fail-if-... limit, compare says why and exits with 1. An undecided limit exits
     with 0, or with --fail-if-undecided with 1, and says how many more runs or chunks are needed.

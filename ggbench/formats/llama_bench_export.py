@@ -116,7 +116,8 @@ def _fields(run: Run, recording: Recording, *, with_paths: bool) -> dict[str, Ce
     if environment is not None:
         features = [found[1] for part in environment.system_info.split("|") if (found := _SPLIT.match(part))]
         compiled = environment.backends or features
-        others = [name for name in dict.fromkeys(compiled) if name != "CPU"]
+        unused = ("CPU",) if getattr(run.head.setup, "rpc_servers", ()) else ("CPU", "RPC")
+        others = [name for name in dict.fromkeys(compiled) if name not in unused]
         fields |= {
             "build_commit": environment.llama_cpp_commit or None,
             "cpu_info": environment.cpu or None,

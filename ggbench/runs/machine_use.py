@@ -152,7 +152,7 @@ def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span] = 
     gaps_ns = np.diff(series.column("suspended_ns"))
     if slept_ns := gaps_ns[gaps_ns >= _LEAST_SUSPENDED_NS].sum():
         found.append(f"the machine was suspended for {format_duration(float(slept_ns) / 1e9)}")
-    for name, text in _SPILLS if own is None else _SPILLS[:1]:
+    for name, text in _SPILLS if own is None and spans else _SPILLS[:1]:
         rises = np.diff(series.column(name))
         if (spilled := rises[rises > 0].sum()) >= _LEAST_SPILL_BYTES:
             found.append(text.format(format_bytes(float(spilled))))

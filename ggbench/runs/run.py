@@ -57,6 +57,8 @@ class Result:
 
     no_one_memory: ClassVar[str] = ""
     """Why the run's memory is not that of a single context, in a few words; empty if it is."""
+    is_timed: ClassVar[bool] = True
+    """Whether a disturbed machine spoils it; scores do not depend on time."""
 
     __slots__ = ()
 
@@ -174,6 +176,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unsteady(self) -> str:
         """Reasons not to trust the times; empty if the machine was steady. Every mark `!` is decided here."""
+        if self.result is not None and not self.result.is_timed:
+            return ""
         if isinstance(self.result, DecodeTiming | PromptTimings):
             own = self.result.unsteady if isinstance(self.result, DecodeTiming) else self._changes
             return "; ".join(filter(None, (own, others_text(self.others_share))))

@@ -97,7 +97,12 @@ def facts_table(title: str, facts: Facts) -> Table:
 
 
 def spaced(parts: Sequence[RenderableType]) -> Group:
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), *parts[-1:])
+    # Padding would cut lines that must stay whole
+    padded = (
+        Group(part, Text()) if isinstance(part, Text) and part.no_wrap else Padding(part, (0, 0, 1, 0))
+        for part in parts[:-1]
+    )
+    return Group(*padded, *parts[-1:])
 
 
 class Cells(msgspec.Struct, frozen=True):

@@ -65,6 +65,10 @@ def slots_text(config: EngineConfig, n_ctx: int) -> str:
     return f" ({format_count(n_ctx // config.n_streams)} for each of {config.n_seq_max} slots)"
 
 
+_MOST_SPREAD = 10
+"""An upper end beyond so many times the value is omitted: the value is only bounded from below."""
+
+
 def w_text(fit: LineFit | None) -> str:
     """Return `205 ±4`; `> 1234` if the slope is indistinguishable from zero; an em dash without a fit."""
     if fit is None:
@@ -72,7 +76,7 @@ def w_text(fit: LineFit | None) -> str:
     if fit.w_ci95 is None:
         return format_number(fit.w_tokens_per_ms)
     low, high = fit.w_ci95
-    if fit.w_tokens_per_ms is None or high is None:
+    if fit.w_tokens_per_ms is None or high is None or high > _MOST_SPREAD * fit.w_tokens_per_ms:
         return f"> {format_number(low)}"
     return format_interval(fit.w_tokens_per_ms, low, high)
 
@@ -100,7 +104,9 @@ def tok_s_text(latency: LatencySummary | PrefillSpeed | DepthSpeed | None) -> st
     if latency.tok_s_ci95 is None:
         return format_number(latency.tok_s)
     low, high = latency.tok_s_ci95
-    return f"> {format_number(low)}" if high is None else format_interval(latency.tok_s, low, high)
+    if high is None or high > _MOST_SPREAD * latency.tok_s:
+        return f"> {format_number(low)}"
+    return format_interval(latency.tok_s, low, high)
 
 
 def estimate_text(estimate: Estimate | None) -> str:

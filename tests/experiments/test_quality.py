@@ -89,6 +89,9 @@ def test_every_chunk_is_scored_in_its_second_half(trained: Target, settings: Qua
     assert found.ppl.mean == pytest.approx(math.exp(2))
     assert found.chunk_nll == pytest.approx([2.0] * 10)
     assert found.divergence is None
+    assert run.head.environment is not None
+    disturbed = replace(run.head.environment, changes=("other programs used 80 % of the CPU",))
+    assert replace(run, head=replace(run.head, environment=disturbed)).unsteady == ""  # scores do not depend on time
     scored = [request for request in _requests(worker) if request.targets[0]]
     assert [len(request.chunks) for request in scored] == [2] * 5
     assert scored[1].chunks[0] == tuple(range(2 * N_CTX, 3 * N_CTX))

@@ -51,8 +51,8 @@ def command(
     first.
 
     --type-k f16,q8_0 --type-v f16,q8_0 shows the loss of a quantized KV cache against the f16 cache of the same quant
-    (or --base). Below the table, adjacent quants are compared chunk by chunk with 95 % intervals. Repeat the command to
-    resume a stopped run.
+    (or --base). Below the table, adjacent quants are compared chunk by chunk with 95 % intervals. The same command
+    goes on with a run that was stopped, and measures a finished one again.
 
     Among files of several models, each is compared with the largest of its own. Results for different texts, n_ctx or
     tokenizers are not comparable; a run stores its text's SHA-256. A twin has no

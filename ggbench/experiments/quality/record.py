@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -154,6 +154,8 @@ class Divergence(msgspec.Struct, frozen=True):
 
 class QualityResult(Result, msgspec.Struct, frozen=True):
     """Perplexity of a text, and divergence from the base, if given."""
+
+    is_timed: ClassVar[bool] = False
 
     text: TextSource
     n_ctx: int

@@ -223,8 +223,8 @@ class TunePresenter(Presenter):
         if tuned := tuned_commands(run):
             line, commands = tuned
             lines = "\n".join(f"  {sanitize(each)}" for each in (line, *commands_lines(commands)))
-            shown = Text(lines, overflow="fold") if folded else Text(lines, no_wrap=True, overflow="ignore")
-            parts.append(Group(Text("Commands", style="bold"), shown))
+            shown = Text(overflow="fold") if folded else Text(no_wrap=True, overflow="ignore")
+            parts.append(shown.append("Commands", style="bold").append(f"\n{lines}"))
             if commands.notes:
                 parts.append(Group(*(Text(sanitize(note), style="dim") for note in commands.notes)))
         return run_page(run, quant_name(run.subject), parts, folded=folded, readings=readings)
