@@ -56,6 +56,17 @@ _BASES: Mapping[SpeedBasis, str] = {
 }
 
 
+def beyond_training(pick: Pick) -> str:
+    """Return a sentence if the needs are longer than the pick was trained for; else nothing."""
+    trained = None if pick.recommended is None else pick.recommended.candidate.row.n_ctx_train
+    if trained is None or not pick.needs.exceeds(trained):
+        return ""
+    return (
+        f"No pick: the model was trained for {format_count(trained)} tokens, the need is"
+        f" {format_count(pick.needs.n_ctx_slot)}; choose another model, or other needs (e)."
+    )
+
+
 def speed_from(basis: SpeedBasis, source: str) -> str:
     """Return what a speed is from: `run 12`, `runs of its other quants`, `a profile`. Printable."""
     return _BASES.get(basis) or sanitize(source.partition(" reach")[0])  # without the share of the bandwidth
@@ -71,6 +82,8 @@ class QuantRow(msgspec.Struct, frozen=True):
     """Whether ggbench has to write a twin to run it, as that was asked for, or nobody published the model."""
     meets: bool | None = None
     """Whether it meets the needs; None if unknown."""
+    is_beyond: bool = False
+    """Whether the needs are longer than the training context."""
     label: str = ""
     """Name in the table if several quants share one; printable."""
 
@@ -124,6 +137,8 @@ def _fits(row: QuantRow) -> str:
     """Return `✓`, with how it is run unless that is llama.cpp's default: `✓ KV q8_0`, `✓ ncmoe 24`."""
     if row.plan.outcome is not Outcome.COMPLETED:
         return f"{FITS_NOT} failed"
+    if row.is_beyond and row.plan.fits:
+        return f"{FITS_NOT} ctx"
     how = kv_name("", *row.candidate.cache).strip(" ,")
     options = (option.removeprefix("-") for option in row.candidate.options)
     return " ".join(filter(None, ({None: "?", True: FITS, False: FITS_NOT}[row.plan.fits], how, *options)))
@@ -312,6 +327,11 @@ class Library:
         return replace(self.options, n_ctx=self.needs.given_n_ctx or self.options.n_ctx)
 
     @property
+    def _all_needs(self) -> Needs:
+        """The needs, with the context of the options if they name none."""
+        return replace(self.needs, given_n_ctx=self.setup.n_ctx)
+
+    @property
     def marks(self) -> dict[str, None]:
         return {} if self.entry is None else self.all_marks.setdefault(self.entry.model, {})
 
@@ -322,7 +342,7 @@ class Library:
     @property
     def picked(self) -> QuantRow | None:
         """The quant to run; None if none meets the needs."""
-        if self.pick is None or self.pick.recommended is None:
+        if self.pick is None or self.pick.recommended is None or beyond_training(self.pick):
             return None
         chosen = self.pick.recommended.candidate
         return next((row for row in self.rows.values() if row.candidate.name == chosen.name), None)
@@ -334,8 +354,7 @@ class Library:
         options, default = self.options, LlamaConfig()
         given = options.type_k, options.type_v
         types = [(each, each) for each in CACHE_TYPES] if given == (default.type_k, default.type_v) else [given]
-        needs = replace(self.needs, given_n_ctx=self.setup.n_ctx)
-        return PickRequest(needs, budget, options, caches_of(types, options, on_gpu=budget.on_gpu))
+        return PickRequest(self._all_needs, budget, options, caches_of(types, options, on_gpu=budget.on_gpu))
 
     def choose(self, entry: ModelEntry) -> bool:
         """Choose a model; return False if it is already chosen and planned, with the same quants."""
@@ -424,6 +443,8 @@ class Library:
 
         if self.pick is None:
             return ""
+        if beyond := beyond_training(self.pick):
+            return beyond
         first = next(iter(reason(self.pick)), "")
         if self.pick.recommended is None:
             return sanitize(f"{headline(self.pick)} {first}")
@@ -442,7 +463,8 @@ class Library:
         file, is_here = candidate.to_run, self._is_here(candidate)
         is_asked_for = self.entry is not None and self.entry.model.startswith("twin:")
         is_twin = not is_here and (is_asked_for or (file is not None and not file.repo))
-        return QuantRow(candidate, is_here, is_twin, meets)
+        is_beyond = self._all_needs.exceeds(candidate.row.n_ctx_train)
+        return QuantRow(candidate, is_here, is_twin, False if is_beyond else meets, is_beyond)
 
     def _is_here(self, candidate: Candidate) -> bool:
         name, file = candidate.quant, candidate.to_run

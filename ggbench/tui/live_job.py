@@ -37,12 +37,13 @@ class LiveNumbers(msgspec.Struct, frozen=True):
 
     n_done: int
     n_for_line: int
-    """Tokens needed to fit a line."""
+    """Tokens needed to fit a line; 0 without tokens, and at given depths, where no line is fitted."""
     fit: LineFit | None
     latency: LatencySummary | None
     left_s: tuple[float, float] | None
-    """Fewest and most seconds until the decode ends: by the pace of all tokens, and by that of the last quarter. The
-    most is infinite until a line gives the growth of the latency.
+    """Fewest and most seconds until the decode ends: by the pace of all tokens, by that of the last quarter and,
+    without a line, by the interval of the speed. The most is infinite until a line gives the growth of the latency;
+    None before there is a line or an interval, unless the run is too short for a line.
     """
     spent_s: float = 0.0
     """Seconds of the steps so far."""
@@ -193,8 +194,10 @@ class LiveJob:
         """Compute the numbers of all samples so far; for a finished decode, the stored ones."""
         positions, step_ns = self._samples()
         n_done = len(positions)
-        n_for_line = fewest_samples(int(positions[0])) if n_done else 0
-        fit = self._line(positions, step_ns)
+        # W and B of given depths are those of the whole run
+        has_line = self._result is not None or not getattr(self.settings, "depths", ())
+        n_for_line = fewest_samples(int(positions[0])) if n_done and has_line else 0
+        fit = self._line(positions, step_ns) if has_line else None
         latency = self._result.latency if self._result else summarize(positions, step_ns)
         left_s, spent_s = None, float(step_ns.sum()) / 1e9
         if latency is not None:
@@ -205,8 +208,11 @@ class LiveJob:
             for n_timed in (n_done, max(1, n_done // 4)):
                 climb_s = (n_timed + n_left) / 2 / w_tokens_per_ms / 1e3 if w_tokens_per_ms else 0.0
                 found.append(n_left * (float(step_ns[-n_timed:].mean()) / 1e9 + climb_s))
+            ends = [end for end in latency.tok_s_ci95 or () if end] if fit is None else []
+            found += [n_left / end for end in ends]
             is_known = fit is not None or self.n_total <= n_for_line
-            left_s = self._settled(spent_s, (min(found), max(found) if is_known else math.inf))
+            if is_known or len(ends) == 2:
+                left_s = self._settled(spent_s, (min(found), max(found) if is_known else math.inf))
         return LiveNumbers(n_done, n_for_line, fit, latency, left_s, spent_s)
 
     def _settled(self, spent_s: float, left_s: tuple[float, float]) -> tuple[float, float]:

@@ -157,9 +157,10 @@ def test_a_context_beyond_training_is_capped_in_the_commands_and_the_dialog(
     async def steps(app: App, pilot: Page) -> None:
         words = " ".join((await press(app, pilot, "P")).split())
         assert "-c 2048 " in words
-        assert "trained with contexts of up to 2,048 tokens, fewer than 8,192" in words
-        await press(app, pilot, "escape")
-        assert "q8_0 at n_ctx 8,192: " in words_of(app)
+        assert "No pick: the model was trained for 2,048 tokens, the need is 8,192" in words and "→ pick" not in words
+        words = await press(app, pilot, "escape")
+        assert "q8_0 at n_ctx 8,192: " in words
+        assert "✗ ctx" in words and "★" not in words
         assert "Capped" not in await press(app, pilot, "b")
         words = " ".join((await press(app, pilot, "ctrl+r")).replace("│", " ").split())
         assert "--n-gen 2,023" in words
@@ -201,6 +202,9 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         await settle(app, pilot)
         needs = planner.requests[-1].needs
         assert (needs.given_n_ctx, needs.given_tok_s) == (40 << 10, 15.0)
+        words = " ".join((await press(app, pilot, "e", "left", "enter")).replace("│", " ").split())
+        assert "a turn of agent takes at least 66,560 tokens of context, not 40,960" in words
+        assert "context 40960 " in words
 
     drive(app, steps)
 

@@ -373,8 +373,8 @@ def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
         await press(app, pilot, "escape")
         await at_once("g", "space", "j", "space", "j", "space", "D")
         assert "Deleted run 2 (twin:qwen1.5-0.5b f16)" in message(app)
-        await press(app, pilot, "u", "g", "j", "j")
-        await at_once("space", "j", "space", "c")
+        assert "● 1 marked" in await press(app, pilot, "u", "g", "j", "j", "j")  # the restored run
+        await at_once("space", "c")
         assert "Comparing runs 1, 2" in words_of(app)
 
     look(steps)

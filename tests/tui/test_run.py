@@ -17,7 +17,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
-from ggbench.experiments.decode.record import DecodeResult
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.maxctx.record import BracketEnds, MaxctxResult, Probe, Question, SearchPlan
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.subject import Subject
@@ -259,6 +259,12 @@ def test_a_run_says_what_it_does_and_what_comes_next(
     assert shown[:2] == lines
     assert ("calibrating" in shown) is (kind == "tune")
     assert number_lines(live, item, paused=True)[0] == f"paused, {lines[0]}"
+    if state is WorkState.PROMPT:
+        live.settings = DecodeSettings(depths=(1024,))
+        live.append(1024, [int(1e7)] * 64, "")
+        live.n_total = 500
+        shown = number_lines(live, item, following, paused=False)
+        assert shown[0] == "warm-up, prompt of 1,024" and not any(line.startswith("W") for line in shown)
 
 
 def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tmp_path: Path) -> None:
@@ -447,6 +453,9 @@ def test_few_tokens_show_neither_w_nor_b_nor_how_long_it_takes_at_most() -> None
     numbers = live.numbers()
     assert numbers.latency is not None and numbers.left_s is not None
     assert (numbers.fit, numbers.n_for_line, numbers.left_s[1]) == (None, 247, math.inf)
+    ci95 = numbers.latency.tok_s_ci95
+    assert ci95 is not None and ci95[1] is not None
+    assert numbers.left_s[0] <= (live.n_total - 200) / ci95[1]  # `at least` is a bound
     live.n_total = 240
     left_s = live.numbers().left_s
     assert left_s is not None and left_s[1] == pytest.approx(40 * (10 + 200 / 200) / 1e3, rel=0.05)

@@ -141,7 +141,16 @@ class Needs(msgspec.Struct, frozen=True):
     def n_ctx_slot(self) -> int:
         """Required context of one slot in tokens, a multiple of llama.cpp's padding."""
         wanted = self.workload.n_ctx_least if self.given_n_ctx is None else self.given_n_ctx
-        return max(whole_steps(wanted), whole_steps((self.workload.n_depth or 0) + self.workload.n_turn))
+        return max(whole_steps(wanted), self.least_n_ctx)
+
+    @property
+    def least_n_ctx(self) -> int:
+        """Least context in which a turn fits, in tokens of one slot."""
+        return whole_steps((self.workload.n_depth or 0) + self.workload.n_turn)
+
+    def exceeds(self, n_ctx_train: int | None) -> bool:
+        """Return whether a turn, or the context asked for, is longer than the model was trained for."""
+        return 0 < (n_ctx_train or 0) < max(self.given_n_ctx or 0, self.least_n_ctx)
 
     @property
     def tok_s(self) -> float | None:

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import replace
+
 from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, EngineConfig, Prefill, Workload, check_users
 from ggbench.engines.endings import Completed
 from ggbench.errors import UsageError
@@ -188,6 +190,7 @@ def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
     from ggbench.stats.speed import summarize_tokens, unsteady
 
     windows, speeds, disturbed = list[DecodeWindow](), list[DepthSpeed](), list[str]()
+    latency = None
     for depth in settings.depths:
         names = [name for name in recording.timed_series if name.startswith(f"decode/d{depth}/")]
         times, own = recording.token_times(names), [recording.series[name] for name in names]
@@ -197,6 +200,7 @@ def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
         found = [DecodeWindow(each.position[0] - 1, len(each.step_ns), sum(each.step_ns)) for each in own]
         windows += found
         interval = latency.tok_s_ci95 or window_speed(found).tok_s_ci95
+        latency = replace(latency, tok_s_ci95=interval)
         speeds.append(DepthSpeed(depth, found[0].n_gen, latency.tok_s, len(found), interval))
         if reason := unsteady(times.position, times.step_ns):
             disturbed.append(f"at depth {format_count(depth)}: {reason}")
@@ -204,7 +208,7 @@ def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
         n_prompt=min(settings.depths),
         n_gen=sum(window.n_gen for window in windows),
         fit=fit_windows(windows),
-        latency=window_speed(windows) if windows else None,
+        latency=latency if len(settings.depths) == 1 else window_speed(windows) if windows else None,
         limit=recording.last(DecodeLimit),
         unsteady="; ".join(filter(None, (*disturbed, throttled(recording.gpu_use), *recording.machine_changes))),
         depths=tuple(sorted(speeds, key=lambda each: each.n_depth)),

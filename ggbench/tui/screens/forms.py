@@ -27,7 +27,7 @@ from textual.widgets import Button, Input, Label, Static
 from textual.widgets.button import ButtonVariant
 
 from ggbench.decisions.pick.needs import NOTICED_LOSS, WORKLOADS, Needs, Preference
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import UsageError
 from ggbench.fields import defaults_of, field_docs, options_of
 from ggbench.text import sanitize
@@ -164,19 +164,34 @@ def options_form() -> Form[LlamaConfig]:
     return Form("Options of plans and runs", "", fields, LlamaConfig(), LlamaConfig.check, marks_changes=True)
 
 
+def _check_needs(needs: Needs) -> None:
+    """Refuse a context that is too short for a turn. Raises UsageError."""
+    least = needs.least_n_ctx
+    if needs.given_n_ctx is not None and whole_steps(needs.given_n_ctx) < least:
+        raise UsageError(
+            f"a turn of {needs.workload.name} takes at least {format_count(least)} tokens of context,"
+            f" not {format_count(needs.given_n_ctx)}",
+            f"write {format_count(least)} or more, or choose another workload",
+        )
+
+
+_LEAST_CONTEXTS = ", ".join(f"{each.name} {format_count(Needs(each).least_n_ctx)}" for each in WORKLOADS.values())
+
 # fmt: off
 PICK = Form(
     "Needs",
     "chat: 512 tokens in, 300 out after 4k. agent: 16k in, 800 out after 48k. documents: 30k in, 500 out."
     " longest: the longest context answered at 15 tok/s.", (
         FormField("workload", "for", "← → change the workload", choices=WORKLOADS),
-        FormField("given_n_ctx", "context", "what the workload needs", parse_tokens),
+        FormField("given_n_ctx", "context", "what the workload needs", parse_tokens,
+              about=f"In tokens, e.g. 32k. A turn takes at least: {_LEAST_CONTEXTS}."),
         FormField("given_tok_s", "least speed", "any; tok/s of the answer", _number, "{:g}".format),
         FormField("max_loss", "most loss", f"any; over {NOTICED_LOSS:g} nats shows", _number, "{:g}".format),
         FormField("given_prefer", "prefer", "← → what decides",
               choices={"by workload": None, **_same(get_args(Preference))}),
     ),
     Needs(),
+    _check_needs,
 )
 # fmt: on
 

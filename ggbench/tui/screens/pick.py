@@ -30,7 +30,7 @@ from ggbench.show.names import short_device
 from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
-from ggbench.tui.library import COLUMNS, QuantRow
+from ggbench.tui.library import COLUMNS, QuantRow, beyond_training
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.quants_table import ColumnTable, side_of, style_of
@@ -225,16 +225,19 @@ class PickScreen(Screen[None]):
             return
         where = sanitize(short_device(self._asked.budget.device))
         self.query_one("#title", Static).update(f"{self._asked.title} for {needs_in_brief(pick.needs)} on {where}")
-        is_short = pick.recommended is not None
+        beyond, is_short = beyond_training(pick), pick.recommended is not None
         rest = [
             (_MISSES[each.missed[0].need] if each.missed else label if is_short else "", each)
             for label, each in pick.unlisted
             if not (is_short and (label or each.missed)) or each.candidate.name == self._cursor
         ]
-        self._rows = [*pick.listed, *rest]
+        self._rows = [*(("beyond training", each) if beyond else (label, each) for label, each in pick.listed), *rest]
         self.query_one(StatusMessage).show()
-        self.query_one("#headline", Static).update(headline(pick))
-        why, enough = [*reason(pick)], [change for change in pick.changes if change.fits][:_MAX_CHANGES]
+        self.query_one("#headline", Static).update(beyond or headline(pick))
+        why, enough = (
+            [] if beyond else [*reason(pick)],
+            [change for change in pick.changes if change.fits][:_MAX_CHANGES],
+        )
         if pick.nearest_miss is not None and enough:
             nearest = candidate_name(pick.nearest_miss.candidate)
             why.append(f"{nearest} would fit with {' or '.join(map(change_text, enough))}.")
@@ -248,7 +251,7 @@ class PickScreen(Screen[None]):
             table.add_row(Text(label, "dim" if checked.meets is False else ""), *cells)
             if checked.candidate.name == self._cursor:
                 table.move_cursor(row=table.row_count - 1, animate=False)
-        self.set_class(pick_figure(pick) is None, "-unplotted")
+        self.set_class(bool(beyond) or pick_figure(pick) is None, "-unplotted")
         self._show_commands()
         self.call_after_refresh(self._draw_plot)  # the height of the widgets above may change
 

@@ -132,7 +132,7 @@ class PlanScreen(TaskScreen):
         """
         needs, chosen = self.library.needs, self.chosen
         trained = (chosen and chosen.plan.n_ctx_train) or 0
-        least, most = replace(needs, given_n_ctx=1).n_ctx, max(_LARGEST_N_CTX, trained)
+        least, most = needs.least_n_ctx, max(_LARGEST_N_CTX, trained)
         n_ctx = self.library.setup.n_ctx or needs.n_ctx
         steps = sorted({least, most, trained, *(1 << power for power in range(most.bit_length()))})
         further = [step for step in steps if least <= step <= most and (step - n_ctx) * way > 0]

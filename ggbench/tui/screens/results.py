@@ -173,10 +173,10 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         Binding("s", "sort_next", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
         Binding("d,delete", "delete('cursor')", "Delete", tooltip="Delete the run at the cursor; u undoes that"),
-        Binding("D", "delete('marked')", "Delete marked", show=False, tooltip="Delete the marked runs; u undoes that"),
         Binding("u", "undo", "Undo", tooltip="Undo the last deletion, until ggbench exits"),
         Binding("w", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
         Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
+        Binding("D", "delete('marked')", "Delete marked", tooltip="Delete the marked runs; u undoes that"),
         Binding("r", "reload", "Reload", show=False, tooltip="Read the stored runs again"),
         Binding("escape", "leave", "Clear", show=False, tooltip="Clear the filter, or unmark all runs"),
     ]
@@ -245,6 +245,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     @on(RunsTable.Changed)
     def _show_count(self) -> None:
         self.query_one("#count", Static).update(self._table.summary)
+        self.refresh_bindings()
 
     @on(RunsTable.Chosen)
     def _open_run(self, event: RunsTable.Chosen) -> None:
@@ -432,7 +433,6 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
             self.set_focus(table)
         nothing.update(Text(self._why_empty(words)))
         self._show_count()
-        self.refresh_bindings()
 
     def _why_empty(self, words: str) -> str:
         if (error := self.problems.get("list")) is not None and not self._runs:
@@ -445,6 +445,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         return _NO_RUNS if self._has_read else "Reading the results…"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if parameters == ("marked",):
+            return bool(self._table.marks) if self._runs else False
         if action in ("compare", "filter", "sort_next", "reverse_sort", "copy_command", "save", "delete"):
             return bool(self._runs)
         return action != "undo" or bool(self._deleted)

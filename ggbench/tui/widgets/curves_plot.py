@@ -155,14 +155,17 @@ class CurvesPlot(Widget, can_focus=True):
             self._zoom((factor, factor), (column / self._frame.n_columns, 1 - row / self._frame.n_rows))
 
     def _legend(self, width: int) -> list[Text]:
-        """Return the names of curves with values, as many on a line as fit; none for a figure of one curve."""
-        lines: list[Text] = []
-        for index, one in enumerate(self.figure.curves if len(self.figure.curves) > 1 else ()):
+        """Return the names of curves with values, as many on a line as fit; none for a figure of one curve, unless that
+        is of an earlier run.
+        """
+        lines, curves = list[Text](), self.figure.curves
+        for index, one in enumerate(curves if len(curves) > 1 or any(one.dimmed for one in curves) else ()):
             if not len(one.x):
                 continue
             # with the last value, if it has an error; W and B are shown next to the plot
             name = one.name if one.error is None or not one.note else f"{one.name}  {one.note}"
-            text = Text(f"{letter(index)} {sanitize(name)}", self._style(Ink(index, one.dimmed)))
+            earlier = " (an earlier run)" if len(curves) == 1 else ""
+            text = Text(f"{letter(index)} {sanitize(name)}{earlier}", self._style(Ink(index, one.dimmed)))
             if lines and lines[-1].cell_len + len(_GAP) + text.cell_len <= width:
                 lines[-1] = Text.assemble(lines[-1], _GAP, text)
             else:

@@ -162,6 +162,8 @@ def _phase_lines(live: LiveJob, item: QueueItem, following: QueueItem | None, *,
         now = _NOW.get(live.working.stage, now)
     elif state is WorkState.PREPARING:
         now = "checking the machine"
+    elif state is WorkState.PROMPT and presenter.has_line and (depths := getattr(live.settings, "depths", ())):
+        now = f"warm-up, prompt {'up to ' if len(depths) > 1 else 'of '}{format_count(max(depths))}"
     if question is not None:
         now = f"{'decoding at' if question.is_proof else 'allocating'} {format_count(question.n_ctx)}"
     if state is WorkState.PREPARING:
@@ -244,9 +246,9 @@ def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeL
     """Return speed, percentiles, and W and B with intervals or bounds and their shares of the bandwidth limit."""
     fit = numbers.fit
     lines = [_with_unit(f"speed {tok_s_text(latency)}", "tok/s")]
-    if fit is None:
+    if fit is None and numbers.n_for_line:
         lines.append(f"W, B  from {format_count(numbers.n_for_line)} tokens on")
-    else:
+    elif fit is not None:
         lines.append(_with_unit(f"W     {w_text(fit)}", "tokens/ms"))
         lines.append(_with_unit(f"B     {b_text(fit)}", "ms"))
         shares = []

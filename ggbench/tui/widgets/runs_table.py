@@ -87,7 +87,7 @@ class RunsTable(ScrollView, can_focus=True):
         self._line_of: list[int] = []
         """The line of each of `runs`."""
         self._marks: frozenset[int] = frozenset()
-        """Ids of the marked runs, including hidden ones."""
+        """Ids of the marked runs, including hidden ones, and deleted ones, which may be restored."""
         self.order = Order(COLUMNS_OF_RUNS, COLUMNS_OF_RUNS[0].key)
         self._cursor = 0
         self._texts: dict[int, tuple[ListedRun, list[str]]] = {}
@@ -95,7 +95,7 @@ class RunsTable(ScrollView, can_focus=True):
 
     @property
     def marks(self) -> frozenset[int]:
-        return self._marks
+        return self._marks & {run.run_id for run in self._all}
 
     @property
     def cursor_run(self) -> ListedRun | None:
@@ -111,7 +111,7 @@ class RunsTable(ScrollView, can_focus=True):
         """`2 of 4 runs, newest first`, or ` ● 2 marked, 1 hidden  c compares, … · 2 of 4 runs`; empty without runs."""
         if not self._all:
             return Text()
-        n_shown, n_marked = len(self.runs), len(self._marks)
+        n_shown, n_marked = len(self.runs), len(self.marks)
         text = Text(no_wrap=True, overflow="ellipsis")
         if n_marked:
             hidden = n_marked - sum(run.run_id in self._marks for run in self.runs)
@@ -134,7 +134,6 @@ class RunsTable(ScrollView, can_focus=True):
         self._all, self._words, self._n_stored = runs, words, n_stored
         if len(self._texts) > len(runs):
             self._texts = {run.run_id: self._texts[run.run_id] for run in runs if run.run_id in self._texts}
-        self._marks &= {run.run_id for run in runs}
         chosen = self.cursor_run
         self.runs = by_model(self.order.sorted(matching(runs, words)))
         self._lines, self._line_of = [], []
