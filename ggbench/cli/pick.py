@@ -195,17 +195,17 @@ def command(
 
 
 def _split_models(model: str | None, quants: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the ids of the catalog's models that are compared, none for a single MODEL, and the QUANTS.
+    """Return the ids, or ID:QUANT, of the catalog's models that are compared, none for a single MODEL, and the QUANTS.
 
     Raises UsageError if MODEL is not in the catalog and another one is.
     """
     from ggbench.models.catalog import load_catalog
 
     ids = {each.id for each in load_catalog()} if quants else set[str]()
-    others = [word for word in quants if word.lower() in ids]
+    others = [word for word in quants if word.partition(":")[0].lower() in ids]
     if model is None or not others:
         return (), quants
-    if model.lower() not in ids:
+    if model.partition(":")[0].lower() not in ids:
         what = f"{model} is not in the catalog, so it is not compared with {others[0]}"
         raise UsageError(what, "name ids of the catalog; without any, pick compares the models on this disk")
     named = dict.fromkeys(word.lower() for word in (model, *others))

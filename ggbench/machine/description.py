@@ -18,11 +18,13 @@ from ggbench.units import GIB, parse_bandwidth, parse_size
 _COUNTED = re.compile(r"(?P<what>.+?)\s*[x*×]\s*(?P<count>\d{1,2})", re.IGNORECASE)
 _SIZE = re.compile(r"[\d.]+\s*[kmgt]i?b", re.IGNORECASE)
 """The start of a size; without a B, `780m` is a GPU."""
-_MODULES = re.compile(r"(?:lp)?ddr[3-6]x?-(?P<rate>\d{3,5})(?:\s*[x*×]\s*(?P<channels>\d{1,2}))?", re.IGNORECASE)
+_MODULES = re.compile(r"(?:lp)?ddr[3-5]x?-(?P<rate>\d{3,5})(?:\s*[x*×]\s*(?P<channels>\d{1,2}))?", re.IGNORECASE)
 _CHANNEL_BYTES = 8
 """Width of a channel of memory modules, 64 bits; DDR5 splits it into two of 32."""
 _MOST_GPUS = 16
 """GGML_CUDA_MAX_DEVICES of llama.cpp."""
+_METAL = "MTL"
+"""ggml's name of Apple's GPUs."""
 _EXAMPLES = "rtx-3060, rtx-3090x2 for two, or 24GiB@936GB/s"
 GIVEN_GPU = "a GPU with the given memory"
 """Name of a GPU described only by its memory."""
@@ -81,17 +83,26 @@ def describe_machine(
     if len(devices) > _MOST_GPUS:
         raise UsageError(f"{len(devices)} GPUs are described, but llama.cpp supports {_MOST_GPUS}", "name fewer")
     if host is not None and host.bandwidth is not None:
-        devices = [
-            each if each.shared_bytes is None else msgspec.structs.replace(each, bandwidth=host.bandwidth)
-            for each in devices
-        ]
+        devices = [_with_modules(each, host.bandwidth) for each in devices]
     if rate is not None:
         given = Bandwidth(parse_bandwidth(rate), "given")
         if devices:
             devices = [msgspec.structs.replace(each, bandwidth=given) for each in devices]
         elif host is not None:
             host = msgspec.structs.replace(host, bandwidth=given)
-    return Machine(tuple(devices), host)
+    is_apple = {each.backend == _METAL for each in devices}
+    if len(is_apple) > 1:
+        raise UsageError("a Mac has no other GPU than its own", "compare it: --or m4-pro-24gb")
+    return Machine(tuple(devices), None if True in is_apple else host)
+
+
+def _with_modules(device: Device, rate: Bandwidth) -> Device:
+    """Return the GPU with the bandwidth of the main memory that it shares; an Apple chip's memory is part of it."""
+    if device.shared_bytes is None:
+        return device
+    if device.backend == _METAL and device.bandwidth is not None:
+        rate = msgspec.structs.replace(device.bandwidth, source=f"{device.bandwidth.source}; not changed by --ram")
+    return msgspec.structs.replace(device, bandwidth=rate)
 
 
 def parse_gpus(text: str, ram_bytes: int | None = None) -> tuple[Device, ...]:
@@ -131,7 +142,7 @@ def _gpu(text: str, ram_bytes: int | None) -> Device:
         )
     shared_bytes = round(known.memory_gib * GIB) if known.is_unified else None
     bandwidth = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
-    backend = "MTL" if known.backend == "Metal" else known.backend  # ggml's name of it
+    backend = _METAL if known.backend == "Metal" else known.backend  # ggml's name of it
     return Device(known.name, known.gpu_bytes, known.memory_source, bandwidth, backend, shared_bytes)
 
 

@@ -59,8 +59,10 @@ def limits_report(
             "knee: prompt length at which the bound changes between reads and compute, searched up to "
             f"{format_count(longest)}\n"
             "each token of the prompt reads all KV before it; lm_head is computed only for the last token\n"
-            "floor: the KV cache is read once for the prompt, as flash attention does"
+            "KV once: the KV cache is read once for the prompt, as flash attention does"
         )
+        if "without tensor cores" in hardware.compute_source:
+            notes += "\nnone of these times is a lower bound: tensor cores compute faster than the compute rate above"
         parts.append(Group(_prefill_table(rows, curves, longest, width), Text(notes, style="dim")))
     return spaced(parts)
 
@@ -131,7 +133,10 @@ def _decode_table(rows: Sequence[SchemeLimits], width: int) -> Table:
 
 
 def _decode_notes(rows: Sequence[SchemeLimits]) -> str:
-    lines = ["weights: without the embedding table; compute buffers are not counted, so slightly less fits"]
+    lines = [
+        "weights: without the embedding table",
+        "fits: an upper bound, without reserve, compute buffers and training context: ggbench plan counts them",
+    ]
     if rows[0].decode:
         lines.append("latency(n) = (n - 1) / W + B: the lower bound at this memory bandwidth")
     if any(row.batch_size > 1 for row in rows):
@@ -150,7 +155,7 @@ def _prefill_table(rows: Sequence[SchemeLimits], curves: Sequence[PrefillLimit],
         texts = (f"{time:>{digits}} {bound}" for time, bound in zip(times, bounds, strict=True))
         cells.append(left(f"at {format_count(length)}", texts, "ms, bound by", 4))
         floors = (format_number(curve.floor_ms(length), 4) for curve in curves)
-        cells.append(right(f"floor {format_count(length)}", floors, "ms", 5))
+        cells.append(right(f"KV once {format_count(length)}", floors, "ms", 5))
     return _table("Prefill", cells, rows, width)
 
 

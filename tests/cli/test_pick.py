@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.decisions.pick.candidates import of_families
+from ggbench.decisions.pick.candidates import of_catalog, of_families
 from ggbench.errors import ExitCode
 from ggbench.machine.host import default_threads
 from ggbench.machine.records import Gpu
@@ -140,6 +140,9 @@ def test_a_larger_batch_is_offered_for_experts_in_main_memory(ggbench: Run) -> N
     assert found["prompt_s"] < 0.7 * found["usual_s"]
     assert found["n_cpu_moe"] == picked["placement"]["n_cpu_moe"] + 1, "as too little would stay free beside it"
     assert f" -ub 2048 -ngl 999 -ncmoe {found['n_cpu_moe']} " in document["commands"]["faster_prompts"]
+    little = (words[0], words[1], *CARD, "--ram", "10GiB@60GB/s", "--json")
+    assert "--cache-ram" not in document["commands"]["llama_server"]
+    assert re.search(r" --cache-ram [0-9]+$", ggbench("pick", *little).json["commands"]["llama_server"])
     larger = ("-ncmoe", str(found["n_cpu_moe"]), "-ub", "2048", "-c", str(picked["n_ctx"]), "--json")
     [row] = ggbench("plan", *words, *larger).json["rows"]
     assert 300 << 20 <= row["left_bytes"] == picked["left_bytes"] - found["more_bytes"]
@@ -215,6 +218,10 @@ def test_several_families_are_compared_each_model_once() -> None:
     found = [model.key for model in of_families(["gemma-3", "Phi-4", "gemma-3-1b"], ["q4_k_m"])]
     assert {"gemma-3-1b", "gemma-3-27b"} < set(found) and "phi-4-mini" in found
     assert len(found) == len(set(found))
+    named = {
+        each.key: [own.quant for own in each.variants] for each in of_catalog(["qwen3-32b:q2_k", "qwen3-14b:q5_k_m"])
+    }
+    assert named == {"qwen3-32b": ["q2_k"], "qwen3-14b": ["q5_k_m"]}
 
 
 def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ def test_a_name_that_begins_with_a_number_is_no_size() -> None:
 def test_the_gpu_of_a_machine_with_one_memory_takes_its_share() -> None:
     [device] = parse_gpus("m3-max-36gb")
     assert (device.memory_bytes, device.shared_bytes, device.backend) == (27 * GIB, 36 * GIB, "MTL")
+    own, other = device.bandwidth, describe_machine(["m3-max-36gb"], "32GiB@ddr4-3200x2")
+    assert own and (own.bytes_per_s, None) == (other.devices[0].bandwidth.bytes_per_s, other.host)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,8 @@ def test_main_memory(text: str, expected: MainMemory) -> None:
         (["rtx-3090x0"], None, "is 0 GPUs"), (["rtx-3090x17"], None, "is 17 GPUs"), (["rtx-3090,"], None, "empty name"),
         (["rtx-3090x9", "rtx-3060x9"], None, "18 GPUs are described"), (["24GiB@936"], None, "is not a bandwidth"),
         (["geforce-256"], None, "geforce-256"), ([], "lots", "is not a size"), ([], "64GiB@fast", "is not a bandwidth"),
-        ([], "ddr5-6000x0", "no channels"),
+        ([], "ddr5-6000x0", "no channels"), ([], "ddr6-3200x2", "is not a size"),
+        (["rtx-3090,m4-pro-24gb"], None, "a Mac has no other GPU"),
     ],
 )  # fmt: skip
 def test_a_wrong_description(gpus: list[str], ram: str | None, message: str) -> None:

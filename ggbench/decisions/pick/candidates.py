@@ -363,8 +363,12 @@ def of_families(names: Iterable[str], quants: Sequence[str] = ()) -> tuple[Picke
 
 
 def of_catalog(ids: Sequence[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
-    """Return models of the catalog, without files. Raises like `resolve_headers`."""
-    catalog, refs = load_catalog(), [ModelRef("catalog", each, label=each).of_quants(*quants) for each in ids]
+    """Return models of the catalog, by id or ID:QUANT, without files. Raises like `resolve_headers`."""
+    catalog, quants_of = load_catalog(), dict[str, tuple[str, ...]]()
+    for each in ids:
+        name, _, quant = each.partition(":")
+        quants_of[name] = (*quants_of.get(name, quants), *([quant] if quant else []))
+    refs = [ModelRef("catalog", name, label=name).of_quants(*own) for name, own in quants_of.items()]
     return tuple(PickedModel(ref.name, resolve_headers(ref, catalog=catalog)) for ref in refs)
 
 

@@ -160,7 +160,7 @@ def draft_remark(found: PossibleDraft | None, *, is_here: bool) -> str:
         least = format_number(found.least_len)
         room = "" if found.left_bytes is None else f" of the {format_bytes(found.left_bytes)} left"
         what = (
-            f"{found.model} {found.quant} ({format_bytes(found.needed_bytes)}{room}, with its cache): with k"
+            f"{found.model} {found.quant} (at most {format_bytes(found.needed_bytes)}{room}, with its cache): with k"
             f" {DRAFT_TOKENS}, pays above {least} tokens per step at best"
         )
     others = f"others' acceptance gives {low} to {high} ({counted(found.n_published, 'figure')})"

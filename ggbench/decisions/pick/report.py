@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -59,7 +59,7 @@ def pick_report(
             dim=[checked.meets is False for _, checked in shown],
             width=width,
         ),
-        Text(_legend(shown, pick.needs.n_slots), style="dim"),
+        Text("\n".join([*_unshown_models(pick, shown), _legend(shown, pick.needs.n_slots)]), style="dim"),
     ]
     if pick.nearest_miss is not None and pick.changes:
         nearest = pick.nearest_miss.candidate
@@ -151,7 +151,7 @@ def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
         left("speed from", speeds, priority=4),
         right("turn", map(turn_text, candidates), "s", 1),
         right("memory", (format_bytes(each.needed_bytes) for each in rows), "", 3),
-        right("left", map(left_text, rows), "", 2),
+        right("left", map(left_text, rows), "", 2, stays=not all(row.fits for row in rows)),
         right("max n_ctx", map(_longest, candidates), "tokens", stays=True),
         right("file", (format_bytes(each.file_bytes) for each in rows), "", 5),
         right("download", map(_download_text, candidates), "", 6),
@@ -194,6 +194,20 @@ def _note(checked: Checked) -> str:
     return "; ".join(parts)
 
 
+def _unshown_models(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> Iterator[str]:
+    """Yield the models without a row in the table, and why."""
+    keys = {checked.candidate.model_key for _, checked in shown}
+    of_key: dict[str, list[Checked]] = {}
+    for checked in pick.checked:
+        if checked.candidate.model_key not in keys:
+            of_key.setdefault(checked.candidate.model_key, []).append(checked)
+    missing = [key for key, each in of_key.items() if all(checked.meets is False for checked in each)]
+    lower = [key for key in of_key if key not in missing]
+    for found, why in ((missing, "no quant meets the needs"), (lower, "ranks lower")):
+        if found:
+            yield f"not shown: {in_words(list(map(sanitize, found)))}: {why} (--all)"
+
+
 def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
     candidates = [checked.candidate for _, checked in shown]
     losses = " ".join(map(loss_text, candidates))
@@ -205,6 +219,13 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
         is_among = any(name in each.model_key.lower() for name in models for each in candidates)
         elsewhere = "" if is_among else ", not this model"
         lines.append(f"~: typical of the types, published for {in_words(list(models))}{elsewhere}")
+    typical = {each.cache: each.cache_loss for each in candidates if each.joint_loss is None}
+    ranges = {types: loss.nats for types, loss in typical.items() if loss and loss.basis == "published typical"}
+    if ranges:
+        texts = (
+            f"{'/'.join(dict.fromkeys(types))} {nats.low:.2g} to {nats.high:.2g}" for types, nats in ranges.items()
+        )
+        lines.append(f"a KV cache's loss depends on the model: {', '.join(texts)} nats")
     if "?" in losses:
         lines.append("+ ?: plus the unknown loss of the KV cache")
     bounds = [each.speed for each in candidates if each.speed is not None and each.speed.is_bound]

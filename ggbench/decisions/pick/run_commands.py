@@ -25,6 +25,10 @@ _DEFAULT = LlamaConfig()
 _OLLAMA_KV_TYPES = ("f16", "q8_0", "q4_0")
 _OLLAMA_FLASH_ATTN = {"on": "1", "off": "0"}
 _PLACEHOLDER = Path("MODEL.gguf")
+_CACHE_NOTE = (
+    f"--cache-ram [MiB] keeps llama-server's prompt cache, by default up to {format_bytes(CACHE_RAM_BYTES)}, within the"
+    " main memory planned for."
+)
 
 
 def run_commands(
@@ -36,11 +40,13 @@ def run_commands(
     projector: Projector | None = None,
     draft: FileToRun | None = None,
     larger: LlamaConfig | None = None,
+    cache_ram_mib: tuple[int | None, int | None] = (None, None),
 ) -> RunCommands:
     """Return the commands that load a file as `setup` does.
 
     If `on_gpu` (planned for a GPU), they ask for all layers explicitly. The llama-cli command gets the context of one
     slot; Ollama drafts with nothing. `larger` is the setup with a larger physical batch.
+    `cache_ram_mib` limits llama-server's prompt cache for both setups; None leaves its default.
     """
     model = _model_words(file, projector)
     drafting = [] if draft is None else _draft_words(draft)
@@ -49,19 +55,23 @@ def run_commands(
     modelfile = "" if obstacles else _modelfile(file, alone, on_gpu=on_gpu)
     name = _ollama_name(file)
 
-    def server(setup: LlamaConfig) -> str:
-        return _line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting)])
+    def server(setup: LlamaConfig, cache_mib: int | None) -> str:
+        cache = [] if cache_mib is None else ["--cache-ram", str(cache_mib)]
+        return _line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting), *cache])
 
     return RunCommands(
-        llama_server=server(setup),
+        llama_server=server(setup, cache_ram_mib[0]),
         llama_cli=_line(["llama-cli", *model, *load_flags(alone, on_gpu=on_gpu), *draft_flags(alone, drafting)]),
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
         modelfile=modelfile,
         ollama=(*_ollama_server(setup), f"ollama create {name} -f Modelfile", f"ollama run {name}")
         if modelfile
         else (),
-        notes=tuple(_notes(file, setup, n_ctx_train, obstacles, on_gpu=on_gpu)),
-        faster_prompts="" if larger is None else server(larger),
+        notes=(
+            *_notes(file, setup, n_ctx_train, obstacles, on_gpu=on_gpu),
+            *([_CACHE_NOTE] if any(each is not None for each in cache_ram_mib) else []),
+        ),
+        faster_prompts="" if larger is None else server(larger, cache_ram_mib[1]),
     )
 
 

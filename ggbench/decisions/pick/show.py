@@ -25,11 +25,16 @@ from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.decisions.pick.sentences import reason
 from ggbench.decisions.pick.wording import candidate_name
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.machine.host import default_threads
 from ggbench.show.document import Document, Field, Shape, by_name, field, many, of, within
 from ggbench.show.plan import MEMORY
 from ggbench.show.run_documents import ENDS, ends, expected
-from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, PlanRow
+from ggbench.units import MIB
+
+_LEAST_CACHE_MIB = 256
+"""A smaller prompt cache is turned off."""
 
 
 def commands_of(candidate: Candidate, budget: Budget, larger: LargerBatch | None = None) -> RunCommands | None:
@@ -46,9 +51,17 @@ def commands_of(candidate: Candidate, budget: Budget, larger: LargerBatch | None
             setup = setup.with_threads(budget.profile.threads)
         elif budget.is_here:
             setup = setup.with_threads(default_threads())
+    more_bytes = 0
+    if larger is not None and candidate.setup.n_cpu_moe:
+        # experts alone move: at most their part of what lies there already
+        more_bytes = round((candidate.host_bytes or 0) * (larger.n_cpu_moe / candidate.setup.n_cpu_moe - 1))
     return run_commands(
         candidate.to_run,
         setup,
+        cache_ram_mib=(
+            _cache_ram_mib(candidate, budget),
+            None if larger is None else _cache_ram_mib(candidate, budget, more_bytes),
+        ),
         on_gpu=budget.on_gpu,
         n_ctx_train=candidate.row.n_ctx_train,
         projector=budget.projector,
@@ -57,6 +70,21 @@ def commands_of(candidate: Candidate, budget: Budget, larger: LargerBatch | None
         if larger is None
         else replace(setup, n_batch=larger.n_batch, n_ubatch=larger.n_ubatch, n_cpu_moe=larger.n_cpu_moe),
     )
+
+
+def _cache_ram_mib(candidate: Candidate, budget: Budget, more_bytes: int = 0) -> int | None:
+    """Return the main memory [MiB] that a prompt cache may take beside a GPU; None for llama-server's default.
+
+    `more_bytes` is main memory taken beyond the candidate's.
+    """
+    host = next((each for each in candidate.row.devices if each.device == HOST_DEVICE), None)
+    if budget.cache_ram_bytes is not None:
+        return budget.cache_ram_bytes // MIB
+    is_known = budget.on_gpu and (candidate.is_split or budget.host is not None)
+    if not is_known or host is None or host.left_bytes is None or host.left_bytes - more_bytes >= CACHE_RAM_BYTES:
+        return None
+    left_mib = (host.left_bytes - more_bytes) // MIB
+    return left_mib if left_mib >= _LEAST_CACHE_MIB else 0
 
 
 def _row(names: str) -> tuple[Field, ...]:

@@ -119,6 +119,8 @@ def _kv_types(text: str) -> tuple[str, ...]:
 
 _KV_TYPE = FieldKind(metavar="TYPE", choices=KV_TYPES)
 _NUMBER = FieldKind(int, metavar="N")
+_GPU_LAYERS = FieldKind(int, metavar="N", least=-2)
+"""llama-server's `-1` and `-2` are `auto` and `all`."""
 _LAYERS = FieldKind(int, metavar="N", least=0)
 _INDEX = FieldKind(int, metavar="INDEX", least=0)
 _SHARES = FieldKind(_shares, joined, "N,N,...", names_option=False)
@@ -155,7 +157,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     """Data type of the V cache; a quantized one needs flash attention."""
     flash_attn: Annotated[FlashAttn, Option("-fa", heading="model")] = "auto"
     """Use flash attention, which shrinks the compute buffer."""
-    n_gpu_layers: Annotated[int, Option("-ngl", kind=_NUMBER, shown="", heading="memory")] = -1
+    n_gpu_layers: Annotated[int, Option("-ngl", kind=_GPU_LAYERS, shown="", heading="memory")] = -1
     """Number of layers to put on the GPU. Default: all.
 
     Negative means all.
