@@ -277,7 +277,7 @@ class ReadingLog:
         self._worker_pid: int | None = None
         """The engine's process, whose waits for the disk and CPU time are read as well; None before its start."""
         self._own: tuple[int, int, float] | None = None
-        """That process, when it was read last, and its and our CPU time until then."""
+        """The engine's process, when it was read last, and its and our CPU time until then."""
         self._read, self._interval_s = read, interval_s
         self._due = threading.Event()
         self._is_ended = False

@@ -102,7 +102,7 @@ def test_every_chunk_is_scored_in_its_second_half(trained: Target, settings: Qua
 
 
 def test_bos_takes_the_place_of_a_chunks_first_token(trained: Target, settings: QualitySettings) -> None:
-    """Of every chunk, as llama-perplexity does; the targets stay."""
+    """llama-perplexity does so for every chunk; the targets stay."""
     _, _, (without,) = _run(trained, settings, [scores()])
     _, _, (worker,) = _run(trained, settings, [scores(bos=7)])
     asked = _requests(worker)
@@ -113,7 +113,7 @@ def test_bos_takes_the_place_of_a_chunks_first_token(trained: Target, settings: 
 
 
 def test_a_text_shorter_than_two_chunks_is_refused(trained: Target, settings: QualitySettings) -> None:
-    """As llama-perplexity refuses it."""
+    """llama-perplexity refuses it too."""
     run, _, (worker,) = _run(trained, settings, [scores(n_tokens=2 * N_CTX - 1)])
     assert "63 tokens, but two chunks of 32" in run.reason
     assert not _requests(worker)

@@ -197,14 +197,14 @@ def _disturbed(*columns: Column) -> str:
 
 
 _BESIDE_OTHERS = 2.0
-"""By how much the interval of ratios in turns is widened besides if other programs computed; runs that were not in
+"""The factor that widens the interval of ratios in turns besides if other programs computed; runs that were not in
 turns then decide nothing, since the others may have run beside one side only. The factor is a choice: between
 identical builds under a load of 4 to 11, the widest lead that turns showed was 1.9 (1.01–3.5) times, which it undoes,
 and one that reads prompts at 0.43 times the speed stays slower."""
 
 
 _SERIAL = 1.2
-"""By how much the interval of ratios in turns is widened: the order alternates, so noise that lasts makes neighbouring
+"""The factor that widens the interval of ratios in turns: the order alternates, so noise that lasts makes neighbouring
 turns agree. With correlation r from run to run, the variance of the mean is 1 + r (1 - r) / (1 + r^2) times that of
 independent turns, at most 1.21, and four turns show up to 7 % less of it. In simulations with noise of heavy tails or
 bursts too, a setting then beats its equal in 1 to 5.5 % of comparisons."""
