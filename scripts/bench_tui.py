@@ -50,7 +50,7 @@ _ENTER, _DOWN, _START, _QUIT, _YES = b"\r", b"\x1b[B", b"b", b"q", b"y"
 _MODES, _LISTED = b"3 Results", f"{_N_MODELS} models found".encode()
 _ASKED, _DECODING, _DONE, _SURE = b"Start (", b"decoding", "✓ a".encode(), b"Stop all runs"
 """Drawn in the dialog, during a run, after it, and in the question of `q` during a run."""
-_SCREENS = {b"3": b"Compare", b"2": b"Skip", b"1": b"Needs"}
+_SCREENS = {b"3": b"Compare", b"2": b"Skip", b"1": b"Need"}
 """Keys of screens, and a word of the footer, the last line to be drawn."""
 
 
