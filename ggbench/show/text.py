@@ -66,7 +66,7 @@ def slots_text(config: EngineConfig, n_ctx: int) -> str:
 
 
 _MOST_SPREAD = 10
-"""An upper end beyond so many times the value is omitted: the value is only bounded from below."""
+"""The ratio of upper end to value above which an interval is shown as a lower bound."""
 
 
 def w_text(fit: LineFit | None) -> str:

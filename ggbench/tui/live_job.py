@@ -88,7 +88,7 @@ class LiveJob:
         self._fit = RunningFit()
         self._result: DecodeTiming | None = None
         self._said: tuple[float, tuple[float, float]] | None = None
-        """The seconds spent and left when the time left was last estimated anew."""
+        """The seconds spent, and the estimate of those left, when that was last updated."""
 
     def take(self, record: Progress) -> None:
         match record:

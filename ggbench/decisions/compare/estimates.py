@@ -197,10 +197,9 @@ def _disturbed(*columns: Column) -> str:
 
 
 _BESIDE_OTHERS = 2.0
-"""The factor that widens the interval of ratios in turns besides if other programs computed; runs that were not in
-turns then decide nothing, since the others may have run beside one side only. The factor is a choice: between
-identical builds under a load of 4 to 11, the widest lead that turns showed was 1.9 (1.01–3.5) times, which it undoes,
-and one that reads prompts at 0.43 times the speed stays slower."""
+"""The factor that also widens the interval of ratios in turns if other programs used the CPU. Runs that were not in
+turns then decide nothing, since the other programs may have run beside one side only. The factor is our choice; see
+"Builds in turns" in scripts/EVIDENCE.md."""
 
 
 _SERIAL = 1.2

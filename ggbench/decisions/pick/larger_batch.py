@@ -1,4 +1,4 @@
-"""Find a larger physical batch for a pick that keeps experts in main memory: each batch of a prompt copies them anew.
+"""Find a larger physical batch for a pick with experts in main memory, since each batch of a prompt copies them again.
 
 llama.cpp computes batches of 32 tokens or more on the GPU, and copies the experts used to it for each
 (`ggml_backend_cuda_device_offload_op`, `ggml_backend_sched_compute_splits`).
@@ -28,8 +28,9 @@ _MOST_MOVED = 0.25
 def larger_batch(
     own: Candidate, variant: Target, needs: Needs, request: PlanRequest, allocator: DryAllocator, speeds: KnownSpeeds
 ) -> LargerBatch | None:
-    """Return the largest physical batch that speeds up prompts, with the experts of as many more layers in main memory
-    as leave room for it and for other programs; None without experts there, or if there is none.
+    """Return the largest physical batch that speeds up prompts; None without experts in main memory, or without a gain.
+
+    The experts of more layers move to main memory if that is what makes room for the batch and for other programs.
     """
     n_slots, file, left_bytes = needs.n_slots, variant.file, own.row.left_bytes
     usual = speeds.of(file, own.setup, n_slots) if own.keeps_experts else None
