@@ -399,6 +399,15 @@ def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
     assert [line(compared, header).better for header in ("memory", "p50", "W")] == [(False, True)] + [(False,) * 2] * 2
 
 
+def test_less_memory_with_a_larger_peak_is_said() -> None:
+    repacked = DeviceBuffers("CPU_REPACK", MemoryKind.HOST, 850)
+    less = row(buffers=(repacked,), tensor_bytes=850, peak_bytes=3000)
+    more = row(peak_bytes=2000)
+    peaks = "memory counts each weight once; b repacks some at load: it peaked at 2.93 KiB, not 1.95 KiB (a)"
+    assert compare_quants([more, less]).warnings == (peaks,)
+    assert not compare_quants([row(peak_bytes=3500), less]).warnings
+
+
 def test_a_run_that_ended_early_is_no_better() -> None:
     """It may not have taken all of its memory; where it measured nothing, its reason is a warning."""
     early = row(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 900, 0, 0, 0),), outcome=Outcome.CANCELLED)

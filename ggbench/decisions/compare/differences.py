@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import msgspec
@@ -208,7 +208,19 @@ def caveats(summaries: Sequence[QuantSummary], others_shares: Sequence[float]) -
     lines += own_caveats((run.head.kind for summary in summaries for run in summary.runs), summaries)
     if vary(lambda summary: summary.memory.n_ctx, summaries):
         lines.append("different n_ctx: memory counts KV caches of different lengths")
-    return lines
+    return [*lines, *_peaks(summaries)]
+
+
+def _peaks(summaries: Sequence[QuantSummary]) -> list[str]:
+    """Return what to know of a run with less memory and a larger peak: repacked weights are at first there twice."""
+    for (one, mine), (other, its) in permutations(enumerate(each.memory for each in summaries), 2):
+        if not (mine.total_bytes and its.total_bytes and mine.peak_bytes and its.peak_bytes):
+            continue
+        is_less = mine.total_bytes < its.total_bytes and mine.peak_bytes > its.peak_bytes
+        if is_less and any(each.is_repacked for each in mine.buffers):
+            peaks = f"{format_bytes(mine.peak_bytes)}, not {format_bytes(its.peak_bytes)} ({letter(other)})"
+            return [f"memory counts each weight once; {letter(one)} repacks some at load: it peaked at {peaks}"]
+    return []
 
 
 def _are_other_models(one: Subject, other: Subject) -> bool:
