@@ -14,7 +14,8 @@ from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse
 from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job
 from ggbench.runs.progress import Finished, Progress, Started
-from ggbench.runs.recording import ReadingLog, Recorder, Recording
+from ggbench.runs.reading_log import ReadingLog
+from ggbench.runs.recording import Recorder, Recording
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.session import RunContext, Session, subject_of
 

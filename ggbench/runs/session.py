@@ -44,7 +44,8 @@ from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, materialize
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
-from ggbench.runs.recording import READING_INTERVAL_S, GpusInUse, ModelDescribed, PromptTiming, Recorder, WorkerStarted
+from ggbench.runs.reading_log import READING_INTERVAL_S
+from ggbench.runs.recording import GpusInUse, ModelDescribed, PromptTiming, Recorder, WorkerStarted
 from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP

@@ -34,7 +34,7 @@ def one_worker_sizes_contexts(kept_workers: None, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture(autouse=True)
 def nobody_else_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verdicts on times depend on what else the machine does."""
-    monkeypatch.setattr("ggbench.runs.recording.cpu_seconds_of", lambda pid: None)
+    monkeypatch.setattr("ggbench.runs.reading_log.cpu_seconds_of", lambda pid: None)
 
 
 @dataclass(frozen=True)

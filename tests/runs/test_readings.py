@@ -161,7 +161,7 @@ def test_a_prompt_beside_other_programs_is_marked(
     target: Target, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CPU is busy all the time, and the engine does not get any of it; a GPU would not care."""
-    monkeypatch.setattr("ggbench.runs.recording.cpu_seconds_of", lambda pid: 0.0)
+    monkeypatch.setattr("ggbench.runs.reading_log.cpu_seconds_of", lambda pid: 0.0)
     monkeypatch.setattr(time, "process_time", lambda: 0.0)
     monkeypatch.setattr("ggbench.runs.machine_use._FEWEST_TICKS_NS", 1)
     rig = ChangingMachine(MachineReading(0, 1.0, 1, 2), MachineReading(0, 1.0, 1, 2)).rig(store)

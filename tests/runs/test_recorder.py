@@ -6,7 +6,8 @@ from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.subject import Subject
-from ggbench.runs.recording import ReadingLog, Recorder
+from ggbench.runs.reading_log import ReadingLog
+from ggbench.runs.recording import Recorder
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
 
