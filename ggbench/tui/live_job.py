@@ -26,6 +26,12 @@ from ggbench.stats.linefit import RunningFit, fewest_samples
 from ggbench.stats.speed import summarize
 
 _RECENT_COUNTS = 8
+_CACHE_COST_ON_CPU, _CACHE_COST_ON_GPU = 12.0, 3.0
+"""How many times the share of the bandwidth that the weights reach may be that of the KV cache. Measured with flash
+attention on Xeons: 2.7 for Qwen1.5-0.5B, 10 for SmolLM2-135M.
+"""
+_FEWEST_STEPS = 8
+"""Steps before which the first, which is slow, decides the speed."""
 _TEXT_TAIL = 4000
 """Maximum number of characters of decoded text to keep."""
 
@@ -41,9 +47,8 @@ class LiveNumbers(msgspec.Struct, frozen=True):
     fit: LineFit | None
     latency: LatencySummary | None
     left_s: tuple[float, float] | None
-    """Fewest and most seconds until the decode ends: by the pace of all tokens, by that of the last quarter and,
-    without a line, by the interval of the speed. The most is infinite until a line gives the growth of the latency;
-    None before there is a line or an interval, unless the run is too short for a line.
+    """Fewest and most seconds until the decode ends; the most is infinite if neither a line nor the memory's bandwidth
+    bounds the growth of latency, unless the run is too short for it to matter. None for fewer than 8 tokens.
     """
     spent_s: float = 0.0
     """Seconds of the steps so far."""
@@ -142,7 +147,7 @@ class LiveJob:
     def _time(self, record: Working) -> None:
         before, now_s = self.working, time.monotonic()
         is_same = before is not None and (before.stage, before.total) == (record.stage, record.total)
-        if record.done is None or record.is_bytes or (record.total or 0) <= 1:
+        if record.done is None or record.is_bytes or not record.total:
             self._counted_from = None
         else:
             if not is_same or self._counted_from is None:
@@ -169,25 +174,32 @@ class LiveJob:
         self.text = (self.text + text)[-_TEXT_TAIL:]
         self.n_done = end  # last: a reader looks at this before it takes the arrays
 
-    def plotted(self, name: str, *, dimmed: bool = False) -> PlottedRun:
-        """Return the figure to plot, with the line through the samples so far; `name` is for the legend."""
+    def plotted(self, name: str, *, behind: PlottedRun | None = None) -> PlottedRun:
+        """Return what to plot, with the line through the samples so far; `name` is for the legend.
+
+        Behind another run it is dimmed, with only the steps between the first and the last position of that.
+        """
         positions, step_ns = self._samples()
         end = self._n_counted
-        if getattr(self.settings, "depths", ()):
-            end = self.settings.n_ctx_needed if self.settings else None
-        elif len(positions):  # the last position, as all repetitions start from the same one
+        if decodes := self._decodes:
+            end = max(start + n_gen for start, n_gen in decodes)
+        elif len(positions):
             end = int(positions[0]) - 1 + self.n_total
+        fit = self._line(positions, step_ns)
+        if behind is not None and behind.end is not None and len(behind.positions):
+            end, kept = None, (positions >= behind.positions[0]) & (positions <= behind.end)
+            positions, step_ns = positions[kept], step_ns[kept]
         return PlottedRun(
             name=name,
             positions=positions,
             step_ns=step_ns,
-            fit=self._line(positions, step_ns),
+            fit=fit,
             limit=self.limit,
             observations=self.observations,
             settings=self.settings,
             doing=self._doing,
             end=end,
-            dimmed=dimmed,
+            dimmed=behind is not None,
         )
 
     def numbers(self) -> LiveNumbers:
@@ -199,21 +211,57 @@ class LiveJob:
         n_for_line = fewest_samples(int(positions[0])) if n_done and has_line else 0
         fit = self._line(positions, step_ns) if has_line else None
         latency = self._result.latency if self._result else summarize(positions, step_ns)
-        left_s, spent_s = None, float(step_ns.sum()) / 1e9
-        if latency is not None:
-            # the remaining tokens take the mean latency so far, plus its growth: from the middle of what was
-            # timed to the middle of what is left lie half of both.
-            n_left, w_tokens_per_ms = max(0, self.n_total - n_done), fit.w_tokens_per_ms if fit else None
-            found = []
-            for n_timed in (n_done, max(1, n_done // 4)):
-                climb_s = (n_timed + n_left) / 2 / w_tokens_per_ms / 1e3 if w_tokens_per_ms else 0.0
-                found.append(n_left * (float(step_ns[-n_timed:].mean()) / 1e9 + climb_s))
-            ends = [end for end in latency.tok_s_ci95 or () if end] if fit is None else []
-            found += [n_left / end for end in ends]
-            is_known = fit is not None or self.n_total <= n_for_line
-            if is_known or len(ends) == 2:
-                left_s = self._settled(spent_s, (min(found), max(found) if is_known else math.inf))
-        return LiveNumbers(n_done, n_for_line, fit, latency, left_s, spent_s)
+        spent_s = float(step_ns.sum()) / 1e9
+        is_known = latency is not None and (n_done >= _FEWEST_STEPS or n_done >= self.n_total)
+        left_s = self._decode_left_s(positions, step_ns, latency) if latency is not None and is_known else None
+        return LiveNumbers(n_done, n_for_line, fit, latency, left_s and self._settled(spent_s, left_s), spent_s)
+
+    def _decode_left_s(self, positions: Integers, step_ns: Integers, latency: LatencySummary) -> tuple[float, float]:
+        """Return fewest and most seconds of the steps to come: from the level of all steps, with its interval, and of
+        the last quarter, each in the middle of its positions, and the growth of latency from there on.
+        """
+        n_done, n_left = len(positions), max(0, self.n_total - len(positions))
+        middle = float(positions[-1]) + (n_left + 1) / 2
+        if n_left and (decodes := self._decodes):
+            planned = [np.arange(start + 1, start + n_gen + 1) for start, n_gen in decodes]
+            middle = float(np.concatenate(planned)[n_done:].mean())
+        flattest, steepest = self._growth_ms(positions, step_ns)
+        found: list[float] = []
+        for n_timed in (n_done, max(1, n_done // 4)):
+            level_ms = float(step_ns[-n_timed:].mean()) / 1e6
+            ends = [1e3 / end for end in latency.tok_s_ci95 or () if end] if n_timed == n_done else []
+            if latency.tok_s_ci95 is None:
+                ends = [each for each in (latency.p50_ms, latency.p95_ms) if each is not None]
+            distance = middle - float(positions[-n_timed:].mean())
+            for growth in (flattest, steepest):
+                climb_ms = distance * growth if distance else 0.0
+                found += [n_left * max(0.0, each + climb_ms) / 1e3 for each in (level_ms, *ends)]
+        return min(found), max(found)
+
+    @property
+    def _decodes(self) -> tuple[tuple[int, int], ...]:
+        """The tokens in the cache before each decode, and those that it times; empty if unknown."""
+        decodes = self.settings.decodes if self.settings is not None else ()
+        return decodes if sum(n_gen for _, n_gen in decodes) == self.n_total else ()
+
+    def _growth_ms(self, positions: Integers, step_ns: Integers) -> tuple[float, float]:
+        """Return the least and most ms by which a token of context lengthens a step: the interval of the line, within
+        what reading the KV cache takes at the memory's bandwidth and at a small part of the share that the steps reach.
+        Without a line or a limit, the most is infinite.
+        """
+        fit, limit, flattest, steepest = self._line(positions, step_ns), self.limit, 0.0, math.inf
+        if limit is not None:
+            flattest = getattr(self.settings, "n_seqs", 1) / limit.w_tokens_per_ms if limit.w_tokens_per_ms else 0.0
+            share = (limit.b_ms + float(positions.mean()) * flattest) * 1e6 / float(step_ns.mean())
+            on_gpu = self.memory is not None and self.memory.weights_on_gpu
+            steepest = flattest * (_CACHE_COST_ON_GPU if on_gpu else _CACHE_COST_ON_CPU) / min(1.0, share)
+        if fit is not None and fit.w_ci95 is not None:
+            slowest, fastest = fit.w_ci95
+            own = 1 / fastest if fastest else 0.0, 1 / slowest
+            both = max(flattest, own[0]), min(steepest, own[1])
+            flattest, steepest = both if both[0] <= both[1] else own
+        is_short = math.isinf(steepest) and self.n_total <= fewest_samples(int(positions[0]))
+        return flattest, flattest if is_short else steepest
 
     def _settled(self, spent_s: float, left_s: tuple[float, float]) -> tuple[float, float]:
         """Return the former estimate less the time since then, unless the new one is off by more than a fifth."""

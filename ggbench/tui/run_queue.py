@@ -91,16 +91,23 @@ class RunQueue(WorkQueue[QueueItem]):
         return next((item for item in self.items if item.state.is_at_work), None)
 
     @property
-    def work_waiting(self) -> tuple[float, bool]:
-        """The work of the waiting jobs that measure what the running one does, as a multiple of its own by the sizes of
-        their files, and whether those are all that wait.
+    def work_waiting(self) -> tuple[float, float, bool]:
+        """The least and the most work of the waiting jobs that measure what the running one does, as multiples of its
+        own, and whether those are all that wait.
+
+        By the sizes of their files; other quants of the model read the same KV cache, so that is one end.
         """
         with self._changed:
             live, jobs = self.live, list(self._jobs.values())
         if live is None or not live.file_bytes:
-            return 0.0, not jobs
-        known = [job.target.file_bytes for job in jobs if job.target.file_bytes and job.settings == live.settings]
-        return sum(known) / live.file_bytes, len(known) == len(jobs)
+            return 0.0, 0.0, not jobs
+        model, ends = self._items[live.item_id].subject.model, list[tuple[float, float]]()
+        for job in jobs:
+            if job.target.file_bytes and job.settings == live.settings:
+                ratio = job.target.file_bytes / live.file_bytes
+                same = 1.0 if job.target.model == model else ratio
+                ends.append((min(ratio, same), max(ratio, same)))
+        return sum(least for least, _ in ends), sum(most for _, most in ends), len(ends) == len(jobs)
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Append jobs; the first starts at once if none is running."""

@@ -264,7 +264,7 @@ def test_a_run_says_what_it_does_and_what_comes_next(
         live.append(1024, [int(1e7)] * 64, "")
         live.n_total = 500
         shown = number_lines(live, item, following, paused=False)
-        assert shown[0] == "warm-up, prompt of 1,024" and not any(line.startswith("W") for line in shown)
+        assert shown[0] == "warm-up, prompt of 1,024" and "W, B  need several depths" in shown
 
 
 def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tmp_path: Path) -> None:
@@ -398,7 +398,7 @@ def test_the_numbers_are_those_of_the_samples() -> None:
     assert numbers.latency.p50_ms == pytest.approx(10 + (25 + 2499.5) / 200)
     assert numbers.latency.tok_s == pytest.approx(1e3 / (10 + (25 + 2499.5) / 200))
     left_ms = sum(10 + (position - 1) / 200 for position in range(5026, 10_026))
-    assert numbers.left_s == pytest.approx((left_ms / 1e3, left_ms / 1e3), rel=1e-3)
+    assert numbers.left_s == pytest.approx((left_ms / 1e3, left_ms / 1e3), rel=5e-3)
 
 
 def test_the_time_left_is_a_range_if_the_pace_changed() -> None:
@@ -425,7 +425,7 @@ def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
 def test_a_series_has_the_fit_and_the_limit() -> None:
     live = grown(1000)
     live.limit = DecodeLimit(300.0, 8.0, 20e9, "given")
-    (series,) = latency_figure([live.plotted("q8_0", dimmed=True)]).curves
+    (series,) = latency_figure([live.plotted("q8_0", behind=live.plotted("newer"))]).curves
     assert series.limit == LatencyLine(300.0, 8.0)
     assert series.fit is not None
     assert (series.fit.w_tokens_per_ms, series.fit.b_ms) == pytest.approx((200, 10))

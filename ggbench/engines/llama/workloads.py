@@ -45,14 +45,21 @@ def carry_out(model: LlamaModel, request: Workload, emit: Emit) -> None:
 
 
 def _prefill(model: LlamaModel, request: Prefill, emit: Emit) -> None:
-    for number in range(request.warmup + request.repeat):
-        elapsed_ns = model.read_prompts(request.n_prompt)
+    n_prompts = request.warmup + request.repeat
+    for number in range(n_prompts):
+        emit(ReadingPrompts(number / n_prompts))
+
+        def report(share: float, number: int = number) -> None:
+            emit(ReadingPrompts((number + share) / n_prompts))
+
+        elapsed_ns = model.read_prompts(request.n_prompt, 1, report)
         if number >= request.warmup:
             emit(PromptRead(request.n_prompt, elapsed_ns))
 
 
 def _decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
-    emit(PromptRead(request.n_prompt, model.read_prompts(request.n_prompt)))
+    elapsed_ns = model.read_prompts(request.n_prompt, 1, lambda share: emit(ReadingPrompts(share)))
+    emit(PromptRead(request.n_prompt, elapsed_ns))
     with without_gc():
         _timed_decode(model, request, emit)
 
