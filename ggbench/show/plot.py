@@ -44,6 +44,8 @@ _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _MIN_WIDTH, _MIN_HEIGHT = 40, 8
 _LETTER_EVERY, _DASH_EVERY, _POINT_EVERY = 12, 3, 2
 """Columns between two letters, dashes or points."""
+_FEW = 16
+"""Values up to which each has a mark, as dots so far apart are hardly seen."""
 _LETTER_SHIFT = 5
 """Columns between the letters of neighbouring curves, to keep them apart."""
 
@@ -248,7 +250,11 @@ def _x_axis_lines(ticks: Sequence[int], texts: Sequence[str], n_columns: int) ->
 
 
 def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Columns) -> None:
-    index = ink.curve or 0
+    index, x, y = ink.curve or 0, frame.x, frame.y
+    if len(one.x) <= _FEW and not one.is_formula:
+        for at, value in zip(one.x.tolist(), one.y.tolist(), strict=True):
+            if x.low <= at <= x.high and y.low <= value <= y.high:
+                canvas.put(int(x.bins(at, frame.n_columns)), frame.row(value), "•", ink)
     first, last = int(values.column[0]) // DOTS_ACROSS, int(values.column[-1]) // DOTS_ACROSS
     if one.limit is not None:
         for column, row in frame.line_places(one.limit, first, last, _POINT_EVERY):

@@ -30,6 +30,8 @@ _CACHE_COST_ON_CPU, _CACHE_COST_ON_GPU = 12.0, 3.0
 """How many times the share of the bandwidth that the weights reach may be that of the KV cache. Measured with flash
 attention on Xeons: 2.7 for Qwen1.5-0.5B, 10 for SmolLM2-135M.
 """
+_OTHER_DAY = 1.5
+"""Factor by which W of another run may differ, by the load of the machine and by the quant."""
 _FEWEST_STEPS = 8
 """Steps before which the first, which is slow, decides the speed."""
 _TEXT_TAIL = 4000
@@ -63,6 +65,8 @@ class LiveJob:
         self.item_id, self.settings, self.file_bytes = item_id, settings, file_bytes
         self.is_twin = is_twin
         """A twin has no tokenizer."""
+        self.earlier_w: tuple[float, ...] = ()
+        """W [tokens/ms] of earlier decodes of the model under this setup."""
         self.working: Working | None = None
         """The slow step in progress; None once the next one has started."""
         self.memory: Memory | None = None
@@ -246,8 +250,8 @@ class LiveJob:
 
     def _growth_ms(self, positions: Integers, step_ns: Integers) -> tuple[float, float]:
         """Return the least and most ms by which a token of context lengthens a step: the interval of the line, within
-        what reading the KV cache takes at the memory's bandwidth and at a small part of the share that the steps reach.
-        Without a line or a limit, the most is infinite.
+        those of earlier runs or else within what reading the KV cache takes at the memory's bandwidth and at a small
+        part of the share that the steps reach. If none is known, the most is infinite.
         """
         fit, limit, flattest, steepest = self._line(positions, step_ns), self.limit, 0.0, math.inf
         if limit is not None:
@@ -255,6 +259,9 @@ class LiveJob:
             share = (limit.b_ms + float(positions.mean()) * flattest) * 1e6 / float(step_ns.mean())
             on_gpu = self.memory is not None and self.memory.weights_on_gpu
             steepest = flattest * (_CACHE_COST_ON_GPU if on_gpu else _CACHE_COST_ON_CPU) / min(1.0, share)
+        if self.earlier_w:
+            earlier = 1 / max(self.earlier_w) / _OTHER_DAY, _OTHER_DAY / min(self.earlier_w)
+            flattest, steepest = max(flattest, earlier[0]), max(flattest, earlier[1])
         if fit is not None and fit.w_ci95 is not None:
             slowest, fastest = fit.w_ci95
             own = 1 / fastest if fastest else 0.0, 1 / slowest

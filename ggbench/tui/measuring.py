@@ -256,8 +256,8 @@ def past_runs(store: Store, chosen: Chosen) -> PastRuns:
 
 
 _LEAST_OF_WEIGHTS, _LEAST_OF_CACHE_ON_CPU, _LEAST_OF_CACHE_ON_GPU = 0.25, 0.04, 0.25
-"""Shares of the bandwidth that reading the weights, and the KV cache, usually reaches at least. Measured on Xeons: 27 to
-42 % and, with flash attention, 4 to 17 %.
+"""Shares of the bandwidth that reading the weights, and the KV cache, usually reaches at least. Measured on Xeons: 27
+to 42 % and, with flash attention, 4 to 17 %.
 """
 
 
@@ -268,8 +268,8 @@ def _seconds(line: LatencyLine, decodes: Sequence[tuple[int, int]]) -> float:
 def _known_times(chosen: Chosen, decodes: Sequence[tuple[int, int]]) -> Iterator[tuple[float, float, str]]:
     """Yield the fewest and most seconds of the decodes of each quant with a known speed, and what that is from.
 
-    From the bound's line, raised to the speed expected at n_ctx with its 95 % interval if there is one. By the bandwidth
-    alone, whose basis is empty, the most is at the least shares of it.
+    From the bound's line, raised to the speed expected at n_ctx with its 95 % interval if there is one. By the
+    bandwidth alone, whose basis is empty, the most is at the least shares of it.
     """
     from ggbench.show.figures import LatencyLine  # imports numpy
 

@@ -17,18 +17,22 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.models.subject import Subject
+from ggbench.runs.comparable import ThisMachine
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Experiment, Job
 from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
-from ggbench.runs.run import Run
+from ggbench.runs.run import DecodeTiming, Run
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run
 from ggbench.show.presenter import presenter_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.work_queue import WorkItem, WorkQueue, WorkState
 
 _MOST_PLOTTED = 12
 """Jobs whose samples are kept for the plot: more curves cannot be told apart."""
+_MOST_EARLIER = 8
+"""Runs of the same model whose W is looked up."""
 _NOTIFY_EVERY_S = 1.0
 """Minimum time between notices of only more tokens, or of progress in the same work."""
 
@@ -191,6 +195,9 @@ class RunQueue(WorkQueue[QueueItem]):
         is_twin, file_bytes = job.target.provenance == "twin", job.target.file_bytes
         live = self.live = LiveJob(item.id, is_twin=is_twin, settings=job.settings, file_bytes=file_bytes)
         self._report()
+        if store is not None:
+            with contextlib.suppress(StoreError):
+                live.earlier_w = _earlier_w(store, job)
         context = replace(self._run_context(store, job.experiment), cancel=self._cancel)
         with self._changed:
             self._context = context
@@ -243,6 +250,24 @@ class RunQueue(WorkQueue[QueueItem]):
         self.revision += 1
         self._notified_at = time.monotonic()
         super()._report()
+
+
+def _earlier_w(store: Store, job: Job) -> tuple[float, ...]:
+    """Return W [tokens/ms] of the model's latest decodes on this machine under the job's setup, whatever the quant.
+
+    Raises StoreError.
+    """
+    here, found = ThisMachine.describe(), list[float]()
+    asked = here.decisive(job.setup, None)
+    for stored in store.list_runs(
+        kind=job.experiment.kind, model=job.target.model, state=Outcome.COMPLETED, limit=_MOST_EARLIER
+    ):
+        run = listed_run(stored)
+        fit = run.result.fit if isinstance(run.result, DecodeTiming) else None
+        is_same = here.made(run.head.environment) and here.decisive(run.head.setup, None) == asked
+        if fit is not None and fit.w_tokens_per_ms is not None and is_same and asked is not None:
+            found.append(fit.w_tokens_per_ms)
+    return tuple(found)
 
 
 def _is_download(record: Progress) -> bool:
