@@ -26,10 +26,6 @@ from ggbench.stats.linefit import RunningFit, fewest_samples
 from ggbench.stats.speed import summarize
 
 _RECENT_COUNTS = 8
-_CACHE_COST_ON_CPU, _CACHE_COST_ON_GPU = 12.0, 3.0
-"""How many times the share of the bandwidth that the weights reach may be that of the KV cache. Measured with flash
-attention on Xeons: 2.7 for Qwen1.5-0.5B, 10 for SmolLM2-135M.
-"""
 _OTHER_DAY = 1.5
 """Factor by which W of another run may differ, by the load of the machine and by the quant."""
 _FEWEST_STEPS = 8
@@ -128,11 +124,11 @@ class LiveJob:
 
     @property
     def share(self) -> float | None:
-        """The fraction of the work in progress that is done, 0 to 1; None if it cannot be counted."""
+        """The fraction of the work in progress, or of all steps, that is done; None if it cannot be counted."""
         working = self.working
-        if working is None or working.done is None or not working.total:
-            return None
-        return working.done / working.total
+        if working is not None and working.done is not None and working.total:
+            return working.done / working.total
+        return self.n_done / self.n_total if self.n_total else None
 
     @property
     def left_s(self) -> tuple[float, float] | None:
@@ -250,23 +246,24 @@ class LiveJob:
 
     def _growth_ms(self, positions: Integers, step_ns: Integers) -> tuple[float, float]:
         """Return the least and most ms by which a token of context lengthens a step: the interval of the line, within
-        those of earlier runs or else within what reading the KV cache takes at the memory's bandwidth and at a small
-        part of the share that the steps reach. If none is known, the most is infinite.
+        those of earlier runs or else between the limit and its least shares, the most scaled to the present speed. The
+        most is infinite if nothing bounds it.
         """
         fit, limit, flattest, steepest = self._line(positions, step_ns), self.limit, 0.0, math.inf
         if limit is not None:
-            flattest = getattr(self.settings, "n_seqs", 1) / limit.w_tokens_per_ms if limit.w_tokens_per_ms else 0.0
-            share = (limit.b_ms + float(positions.mean()) * flattest) * 1e6 / float(step_ns.mean())
-            on_gpu = self.memory is not None and self.memory.weights_on_gpu
-            steepest = flattest * (_CACHE_COST_ON_GPU if on_gpu else _CACHE_COST_ON_CPU) / min(1.0, share)
+            n_seqs, on_gpu = getattr(self.settings, "n_seqs", 1), bool(self.memory and self.memory.weights_on_gpu)
+            w, b_ms = limit.at_least_shares(on_gpu=on_gpu)
+            flattest, steepest = (n_seqs / each if each else 0.0 for each in (limit.w_tokens_per_ms, w))
+            usual_ms = b_ms + float(positions.mean()) * steepest
+            steepest *= max(1.0, float(step_ns.mean()) / 1e6 / usual_ms)
         if self.earlier_w:
-            earlier = 1 / max(self.earlier_w) / _OTHER_DAY, _OTHER_DAY / min(self.earlier_w)
-            flattest, steepest = max(flattest, earlier[0]), max(flattest, earlier[1])
+            least, most = 1 / max(self.earlier_w) / _OTHER_DAY, _OTHER_DAY / min(self.earlier_w)
+            flattest, steepest = max(flattest, least), max(flattest, most)
         if fit is not None and fit.w_ci95 is not None:
-            slowest, fastest = fit.w_ci95
-            own = 1 / fastest if fastest else 0.0, 1 / slowest
-            both = max(flattest, own[0]), min(steepest, own[1])
-            flattest, steepest = both if both[0] <= both[1] else own
+            low, high = fit.w_ci95
+            least, most = 1 / high if high else 0.0, 1 / low
+            both = max(flattest, least), min(steepest, most)
+            flattest, steepest = both if both[0] <= both[1] else (least, most)
         is_short = math.isinf(steepest) and self.n_total <= fewest_samples(int(positions[0]))
         return flattest, flattest if is_short else steepest
 

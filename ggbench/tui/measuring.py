@@ -210,11 +210,9 @@ class RunRequest(msgspec.Struct, frozen=True):
             return f"about {format_duration(within_s * chosen.n_runs)} to measure"
         bases = in_words(list(dict.fromkeys(basis or "the memory bandwidth" for *_, basis in known)))
         least_s, most_s = (sum(each) for each in list(zip(*known, strict=True))[:2])
-        is_least = len(known) < chosen.n_runs or not math.isfinite(most_s)
         prompts = ", and the prompts" if max(start for start, _ in decodes) > 512 else ""
-        if is_least:
-            return f"at least {format_duration(least_s)} (from {bases}){prompts}"
-        return f"about {format_duration_range(least_s, most_s)} (from {bases}){prompts}"
+        taken = format_duration_range(least_s, math.inf if len(known) < chosen.n_runs else most_s)
+        return f"{taken} (from {bases}){prompts}"
 
     def _latest(self, past: PastRuns) -> str:
         runs = past.get(self.experiment.kind, ())
@@ -255,12 +253,6 @@ def past_runs(store: Store, chosen: Chosen) -> PastRuns:
     return found
 
 
-_LEAST_OF_WEIGHTS, _LEAST_OF_CACHE_ON_CPU, _LEAST_OF_CACHE_ON_GPU = 0.25, 0.04, 0.25
-"""Shares of the bandwidth that reading the weights, and the KV cache, usually reaches at least. Measured on Xeons: 27
-to 42 % and, with flash attention, 4 to 17 %.
-"""
-
-
 def _seconds(line: LatencyLine, decodes: Sequence[tuple[int, int]]) -> float:
     return sum(n * float(line.ms(start + n / 2)) for start, n in decodes) / 1e3
 
@@ -280,9 +272,8 @@ def _known_times(chosen: Chosen, decodes: Sequence[tuple[int, int]]) -> Iterator
         line = LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
         seconds = _seconds(line, decodes)
         if expected is None or row.plan.n_ctx is None:
-            of_cache = _LEAST_OF_CACHE_ON_GPU if chosen.budget and chosen.budget.on_gpu else _LEAST_OF_CACHE_ON_CPU
-            w = None if limit.w_tokens_per_ms is None else limit.w_tokens_per_ms * of_cache
-            yield seconds, _seconds(LatencyLine(w, limit.b_ms / _LEAST_OF_WEIGHTS), decodes), ""
+            on_gpu = chosen.budget is not None and chosen.budget.on_gpu
+            yield seconds, _seconds(LatencyLine(*limit.at_least_shares(on_gpu=on_gpu)), decodes), ""
             continue
         slow, fast = expected.tok_s_ci95
         bound = 1e3 / float(line.ms(row.plan.n_ctx))

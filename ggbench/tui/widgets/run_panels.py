@@ -16,7 +16,7 @@ from textual.widgets import OptionList
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.maxctx.record import BracketEnds, MaxctxResult, Probe, Question
-from ggbench.runs.progress import Stage, Working
+from ggbench.runs.progress import Stage
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
@@ -162,7 +162,7 @@ def _phase_lines(live: LiveJob, item: QueueItem, following: QueueItem | None, *,
     elif state is WorkState.PREPARING:
         now = "checking the machine"
     elif state is WorkState.PROMPT and presenter.has_line and (depths := getattr(live.settings, "depths", ())):
-        now = f"warm-up, prompt {'up to ' if len(depths) > 1 else 'of '}{format_count(max(depths))}"
+        now = f"warm-up, cache {'up to' if len(depths) > 1 else 'of'} {format_count(max(depths))}"
     elif state is WorkState.PROMPT and (n_prompt := getattr(live.settings, "n_prompt", 0)):
         now = f"{now} of {format_count(n_prompt)}"
     if question is not None:
@@ -176,13 +176,6 @@ def _phase_lines(live: LiveJob, item: QueueItem, following: QueueItem | None, *,
     else:
         then = ""
     return [f"paused, {now}" if paused else now, shorten(f"then: {then}", _WIDTH) if then else "no other run waits"]
-
-
-def _detail_lines(working: Working | None) -> list[str]:
-    """Return what the work in progress says of itself, unless a live view shows it."""
-    if working is None or working.stage not in _DETAILED or working.subject is not None:
-        return []
-    return textwrap.wrap(sanitize(working.text), _WIDTH)[:_MOST_DETAILS]
 
 
 def number_lines(
@@ -200,10 +193,7 @@ def number_lines(
     """
     numbers, state, working, presenter = live.numbers(), item.state, live.working, presenter_of(item.kind)
     lines = _phase_lines(live, item, following, paused=paused)
-    share = live.share
-    if share is None and live.n_total:
-        share = numbers.n_done / live.n_total
-    if share is not None:
+    if (share := live.share) is not None:
         full = round(share * _BAR_WIDTH)
         lines.append(f"{'█' * full}{'░' * (_BAR_WIDTH - full)} {share:.0%}")
     if working is not None and working.is_bytes and working.done is not None:
@@ -215,11 +205,12 @@ def number_lines(
         lines.append(f"{format_count(numbers.n_done)} of {format_count(live.n_total)} tokens")
         if state is WorkState.DECODING and presenter.has_line and numbers.left_s is not None:
             *ratios, is_all = waiting
-            lines.append(f"{'run ' if following else ''}{_left_text(*numbers.left_s)} left")
+            lines.append(f"{'run ' if following else ''}{format_duration_range(*numbers.left_s)} left")
             if ratios[1]:
                 ends = [each + r * (numbers.spent_s + each) for r, each in zip(ratios, numbers.left_s, strict=True)]
-                lines.append(f"all {_left_text(ends[0], ends[1] if is_all else math.inf)} left")
-    lines += _detail_lines(working)
+                lines.append(f"all {format_duration_range(ends[0], ends[1] if is_all else math.inf)} left")
+    if working is not None and working.stage in _DETAILED and working.subject is None:  # else a live view shows it
+        lines += textwrap.wrap(sanitize(working.text), _WIDTH)[:_MOST_DETAILS]
     found = None if item.run is None else QuantSummary.of([item.run])
     if numbers.latency is not None and presenter.has_line:
         lines += _latency_lines(numbers, numbers.latency, live.limit, getattr(live.settings, "depths", ()))
@@ -237,10 +228,6 @@ def number_lines(
     if live.point:
         lines.append(shorten(live.point, _WIDTH))
     return lines
-
-
-def _left_text(least_s: float, most_s: float) -> str:
-    return format_duration_range(least_s, most_s) if math.isfinite(most_s) else f"at least {format_duration(least_s)}"
 
 
 def _latency_lines(
