@@ -88,7 +88,8 @@ def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tup
     tenth above the 99.5th percentile, or above three times the 90th, if that is lower.
 
     A single step of a second among thousands of 20 ms would flatten all others: it is marked at the top instead. Of
-    values with an error, the first scatter most and are ignored. `y_low` is always included.
+    values with an error, the first scatter most and are ignored; of dimmed steps, the slower half. `y_low` is always
+    included.
     """
     lows, highs = [] if y_low is None else [y_low], []
     for one in curves:
@@ -98,7 +99,8 @@ def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tup
             lows.append(float((one.y[settled] - error).min()))
             highs.append(float((one.y[settled] + error).max()))
         elif len(one.y):
-            most, usual = (float(np.quantile(one.y, each, method="lower")) for each in (_QUANTILE, _USUAL))
+            shares = (0.5 if one.dimmed else _QUANTILE, _USUAL)
+            most, usual = (float(np.quantile(one.y, each, method="lower")) for each in shares)
             most = min(most, _OUTLIER * usual) * _ROOM_ABOVE
             highs.append(min(float(one.y.max()), most))
             lows.append(float(one.y.min()))

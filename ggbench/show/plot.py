@@ -187,7 +187,7 @@ def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, 
     for one, ink, values, band in drawn:
         if len(values.column):
             _draw_lines(canvas, frame, one, ink, values)
-        if one.error is None:  # values with an error scatter at first
+        if one.error is None and not one.dimmed:  # values with an error scatter at first
             for column in np.unique(band.column[band.largest > y.high] // DOTS_ACROSS).tolist():
                 canvas.put(column, 0, "▲", ink)
     n_dots = n_rows * _DOTS_DOWN

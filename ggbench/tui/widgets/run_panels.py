@@ -158,13 +158,12 @@ def _phase_lines(live: LiveJob, item: QueueItem, following: QueueItem | None, *,
     if state.is_over:
         return [now]
     if live.working is not None:
-        now = _NOW.get(live.working.stage, now)
+        is_prompt = live.working.stage == "prompt" and live.share is not None
+        now = live.working.text if is_prompt and live.working.text else _NOW.get(live.working.stage, now)
     elif state is WorkState.PREPARING:
         now = "checking the machine"
     elif state is WorkState.PROMPT and presenter.has_line and (depths := getattr(live.settings, "depths", ())):
         now = f"warm-up, cache {'up to' if len(depths) > 1 else 'of'} {format_count(max(depths))}"
-    elif state is WorkState.PROMPT and (n_prompt := getattr(live.settings, "n_prompt", 0)):
-        now = f"{now} of {format_count(n_prompt)}"
     if question is not None:
         now = f"{'decoding at' if question.is_proof else 'allocating'} {format_count(question.n_ctx)}"
     if state is WorkState.PREPARING:
