@@ -187,7 +187,7 @@ class LiveJob:
             end = int(positions[0]) - 1 + self.n_total
         fit = self._line(positions, step_ns)
         if behind is not None and behind.end is not None and len(behind.positions):
-            end, kept = None, (positions >= behind.positions[0]) & (positions <= behind.end)
+            end, kept = None, (positions >= behind.positions.min()) & (positions <= behind.end)
             positions, step_ns = positions[kept], step_ns[kept]
         return PlottedRun(
             name=name,
@@ -212,9 +212,10 @@ class LiveJob:
         fit = self._line(positions, step_ns) if has_line else None
         latency = self._result.latency if self._result else summarize(positions, step_ns)
         spent_s = float(step_ns.sum()) / 1e9
-        is_known = latency is not None and (n_done >= _FEWEST_STEPS or n_done >= self.n_total)
-        left_s = self._decode_left_s(positions, step_ns, latency) if latency is not None and is_known else None
-        return LiveNumbers(n_done, n_for_line, fit, latency, left_s and self._settled(spent_s, left_s), spent_s)
+        left_s = None
+        if latency is not None and n_done >= min(_FEWEST_STEPS, self.n_total):
+            left_s = self._settled(spent_s, self._decode_left_s(positions, step_ns, latency))
+        return LiveNumbers(n_done, n_for_line, fit, latency, left_s, spent_s)
 
     def _decode_left_s(self, positions: Integers, step_ns: Integers, latency: LatencySummary) -> tuple[float, float]:
         """Return fewest and most seconds of the steps to come: from the level of all steps, with its interval, and of
@@ -230,8 +231,8 @@ class LiveJob:
         for n_timed in (n_done, max(1, n_done // 4)):
             level_ms = float(step_ns[-n_timed:].mean()) / 1e6
             ends = [1e3 / end for end in latency.tok_s_ci95 or () if end] if n_timed == n_done else []
-            if latency.tok_s_ci95 is None:
-                ends = [each for each in (latency.p50_ms, latency.p95_ms) if each is not None]
+            if latency.tok_s_ci95 is None and latency.p50_ms is not None:
+                ends = [latency.p50_ms]
             distance = middle - float(positions[-n_timed:].mean())
             for growth in (flattest, steepest):
                 climb_ms = distance * growth if distance else 0.0
@@ -255,7 +256,7 @@ class LiveJob:
             w, b_ms = limit.at_least_shares(on_gpu=on_gpu)
             flattest, steepest = (n_seqs / each if each else 0.0 for each in (limit.w_tokens_per_ms, w))
             usual_ms = b_ms + float(positions.mean()) * steepest
-            steepest *= max(1.0, float(step_ns.mean()) / 1e6 / usual_ms)
+            steepest *= max(1.0, float(np.median(step_ns)) / 1e6 / usual_ms)
         if self.earlier_w:
             least, most = 1 / max(self.earlier_w) / _OTHER_DAY, _OTHER_DAY / min(self.earlier_w)
             flattest, steepest = max(flattest, least), max(flattest, most)

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -123,6 +124,10 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         numbers = host.screen.query_one("#numbers", Lines)
         assert numbers.lines[0] == "decoding"
         assert numbers.lines[1].startswith("then: decode of ")
+        assert [line.partition(" ")[0] for line in numbers.lines if re.search(r"\d–[\d:]+ left$", line)] == [
+            "run",
+            "all",
+        ]
         gate.opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
         first, second, third = lines_of(host)
@@ -419,8 +424,8 @@ def test_the_time_left_is_known_from_the_first_tokens_by_the_bandwidth_and_by_ea
     for earlier in ((), (90.0,)):
         live = LiveJob(0, settings=DecodeSettings(8000, n_prompt=0))
         live.n_total, live.limit, live.earlier_w = 8000, DecodeLimit(800.0, 6.0, 20e9, "given"), earlier
-        for start, end in ((0, 160), (160, 800), (800, 4000)):
-            live.append(start + 1, step_ns[start:end], "")
+        for first, end in ((0, 160), (160, 800), (800, 4000)):
+            live.append(first + 1, step_ns[first:end], "")
             left_s = live.numbers().left_s
             assert left_s is not None
             assert left_s[0] <= sum(step_ns[end:]) / 1e9 <= left_s[1]
