@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -81,10 +80,8 @@ class LiveJob:
         """The n_ctx that a search is trying; None between trials."""
         self._doing: object = None
         self._asked_at_s = 0.0
-        self._counted_from: tuple[float, float] | None = None
-        """Start time and start count of the work in progress; None if it is not counted."""
-        self._counted: deque[tuple[float, float]] = deque(maxlen=_RECENT_COUNTS)
-        """The times of the last counts, and the counts."""
+        self._counted: list[tuple[float, float]] = []
+        """The times of the counts of the work in progress, and the counts."""
         self._n_counted: int | None = None
         """Total count of the work in progress, such as chunks; None if it is not counted."""
         self._positions: Integers = np.empty(1024, np.int64)
@@ -135,25 +132,22 @@ class LiveJob:
         """Fewest and most seconds left for the work in progress: by its own estimate, or by its pace since the start
         and its pace in the last counts; None if unknown.
         """
-        working, first = self.working, self._counted_from
-        if working is None or working.left_s is not None:
-            return None if working is None or working.left_s is None else (working.left_s, working.left_s)
-        if first is None or working.done is None or not self._counted:
+        working, counted = self.working, self._counted
+        if working is not None and working.left_s is not None:
+            return working.left_s, working.left_s
+        if working is None or working.done is None or not counted:
             return None
-        (end_s, done), left = self._counted[-1], (working.total or 0.0) - working.done
-        found = [left * (end_s - at_s) / (done - n) for at_s, n in (first, self._counted[0]) if done > n]
+        (end_s, done), left = counted[-1], (working.total or 0.0) - working.done
+        starts = counted[0], counted[-_RECENT_COUNTS:][0]
+        found = [left * (end_s - at_s) / (done - n) for at_s, n in starts if done > n]
         return (min(found), max(found)) if found else None
 
     def _time(self, record: Working) -> None:
-        before, now_s = self.working, time.monotonic()
-        is_same = before is not None and (before.stage, before.total) == (record.stage, record.total)
-        if record.done is None or record.is_bytes or not record.total:
-            self._counted_from = None
-        else:
-            if not is_same or self._counted_from is None:
-                self._counted_from = now_s, record.done
-                self._counted.clear()
-            self._counted.append((now_s, record.done))
+        before = self.working
+        if before is None or (before.stage, before.total) != (record.stage, record.total):
+            self._counted = []
+        if record.done is not None and record.total and not record.is_bytes:
+            self._counted.append((time.monotonic(), record.done))
 
     @property
     def asked_s(self) -> int | None:

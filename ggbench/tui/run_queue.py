@@ -132,26 +132,19 @@ class RunQueue(WorkQueue[QueueItem]):
         """Stop the running job, keeping its measurements, and start the next."""
         self._leave(WorkState.SKIPPED)
 
-    def remove(self, item_id: int) -> None:
-        """Take a job out of the queue, unless it has started."""
+    def remove(self, *item_ids: int, reason: str = "removed from the queue") -> None:
+        """Take jobs out of the queue, except those that have started."""
         with self._changed:
-            item = self._items[item_id]
-            if item.state is WorkState.WAITING:
-                self._items[item_id] = replace(item, state=WorkState.CANCELLED, reason="removed from the queue")
-                del self._jobs[item_id]
+            for item_id in item_ids:
+                if (item := self._items[item_id]).state is WorkState.WAITING:
+                    self._items[item_id] = replace(item, state=WorkState.CANCELLED, reason=reason)
+                    del self._jobs[item_id]
         self._report()
 
     def cancel(self) -> None:
         """Stop the running job like `skip`, and cancel all waiting jobs."""
-        with self._changed:
-            for item in self._items.values():
-                if item.state is WorkState.WAITING:
-                    self._items[item.id] = replace(
-                        item, state=WorkState.CANCELLED, reason="cancelled before it started"
-                    )
-                    del self._jobs[item.id]
+        self.remove(*self._items, reason="cancelled before it started")
         self._leave(WorkState.CANCELLED)
-        self._report()
 
     def _stop_work(self) -> None:
         self._cancel.set()

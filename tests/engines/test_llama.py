@@ -76,8 +76,8 @@ def test_open_prefill_and_decode(engine: LlamaEngine, tiny_twin: Path) -> None:
     assert all(each.is_host for each in found.buffers)
     assert events.index(the(events, Loaded)) < events.index(found) < events.index(the(events, Opened))
 
-    *prompts, ending = engine.run(Prefill(25, repeat=2, warmup=1))
-    assert ending == Completed()
+    prompts = list(engine.run(Prefill(25, repeat=2, warmup=1)))
+    assert prompts[-1] == Completed()
     shares = [each.share for each in prompts if isinstance(each, ReadingPrompts)]
     assert shares == pytest.approx([0, 1 / 3, 2 / 3])
     assert sum(isinstance(each, PromptRead) for each in prompts) == 2
