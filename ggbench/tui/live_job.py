@@ -25,7 +25,7 @@ from ggbench.stats.linefit import RunningFit, fewest_samples
 from ggbench.stats.speed import summarize
 
 _RECENT_COUNTS = 8
-_OTHER_DAY = 1.5
+_OTHER_DAY = 2.0
 """Factor by which W of another run may differ, by the load of the machine and by the quant."""
 _FEWEST_STEPS = 8
 """Steps before which the first, which is slow, decides the speed."""
@@ -212,7 +212,9 @@ class LiveJob:
         return LiveNumbers(n_done, n_for_line, fit, latency, left_s, spent_s)
 
     def _decode_left_s(self, positions: Integers, step_ns: Integers, latency: LatencySummary) -> tuple[float, float]:
-        """Return fewest and most seconds of the steps to come: from the level of all steps, with its interval, and of
+        """Return fewest and most seconds of the steps to come.
+
+        From the level of all steps, with its interval and the median, which single slow steps do not raise, and that of
         the last quarter, each in the middle of its positions, and the growth of latency from there on.
         """
         n_done, n_left = len(positions), max(0, self.n_total - len(positions))
@@ -223,14 +225,13 @@ class LiveJob:
         flattest, steepest = self._growth_ms(positions, step_ns)
         found: list[float] = []
         for n_timed in (n_done, max(1, n_done // 4)):
-            level_ms = float(step_ns[-n_timed:].mean()) / 1e6
-            ends = [1e3 / end for end in latency.tok_s_ci95 or () if end] if n_timed == n_done else []
-            if latency.tok_s_ci95 is None and latency.p50_ms is not None:
-                ends = [latency.p50_ms]
+            levels_ms = [float(step_ns[-n_timed:].mean()) / 1e6]
+            if n_timed == n_done:
+                levels_ms += [1e3 / end for end in latency.tok_s_ci95 or () if end] + [latency.p50_ms or levels_ms[0]]
             distance = middle - float(positions[-n_timed:].mean())
             for growth in (flattest, steepest):
                 climb_ms = distance * growth if distance else 0.0
-                found += [n_left * max(0.0, each + climb_ms) / 1e3 for each in (level_ms, *ends)]
+                found += [n_left * max(0.0, each + climb_ms) / 1e3 for each in levels_ms]
         return min(found), max(found)
 
     @property
