@@ -27,6 +27,8 @@ from ggbench.stats.speed import summarize
 _RECENT_COUNTS = 8
 _OTHER_DAY = 2.0
 """Factor by which W of another run may differ, by the load of the machine and by the quant."""
+_FEW_STEPS = 32
+"""Minimum number of the latest steps that show the present speed."""
 _FEWEST_STEPS = 8
 """Steps before which the first, which is slow, decides the speed."""
 _TEXT_TAIL = 4000
@@ -214,8 +216,8 @@ class LiveJob:
     def _decode_left_s(self, positions: Integers, step_ns: Integers, latency: LatencySummary) -> tuple[float, float]:
         """Return fewest and most seconds of the steps to come.
 
-        From the level of all steps, with its interval and the median, which single slow steps do not raise, and that of
-        the last quarter, each in the middle of its positions, and the growth of latency from there on.
+        From the mean and the median, which single slow steps do not raise, of all steps and of the latest, each in the
+        middle of its positions, and the growth of latency from there on; and from the interval of the mean of all.
         """
         n_done, n_left = len(positions), max(0, self.n_total - len(positions))
         middle = float(positions[-1]) + (n_left + 1) / 2
@@ -224,10 +226,10 @@ class LiveJob:
             middle = float(np.concatenate(planned)[n_done:].mean())
         flattest, steepest = self._growth_ms(positions, step_ns)
         found: list[float] = []
-        for n_timed in (n_done, max(1, n_done // 4)):
-            levels_ms = [float(step_ns[-n_timed:].mean()) / 1e6]
-            if n_timed == n_done:
-                levels_ms += [1e3 / end for end in latency.tok_s_ci95 or () if end] + [latency.p50_ms or levels_ms[0]]
+        ends_ms = [1e3 / end for end in latency.tok_s_ci95 or () if end]
+        for n_timed in (n_done, max(1, n_done // 4), min(n_done, max(_FEW_STEPS, n_done // 16))):
+            latest = step_ns[-n_timed:] / 1e6
+            levels_ms = [float(latest.mean()), float(np.median(latest)), *(ends_ms if n_timed == n_done else ())]
             distance = middle - float(positions[-n_timed:].mean())
             for growth in (flattest, steepest):
                 climb_ms = distance * growth if distance else 0.0
