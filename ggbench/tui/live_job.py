@@ -226,7 +226,8 @@ class LiveJob:
             middle = float(np.concatenate(planned)[n_done:].mean())
         flattest, steepest = self._growth_ms(positions, step_ns)
         found: list[float] = []
-        ends_ms = [1e3 / end for end in latency.tok_s_ci95 or () if end]
+        fastest_ms = float(step_ns.min()) / 1e6  # the interval of few disturbed steps may reach below
+        ends_ms = [max(fastest_ms, 1e3 / end) for end in latency.tok_s_ci95 or () if end]
         for n_timed in (n_done, max(1, n_done // 4), min(n_done, max(_FEW_STEPS, n_done // 16))):
             latest = step_ns[-n_timed:] / 1e6
             levels_ms = [float(latest.mean()), float(np.median(latest)), *(ends_ms if n_timed == n_done else ())]
