@@ -282,7 +282,9 @@ def format_rough_seconds(seconds: float) -> str:
 
 
 def format_duration_range(least_s: float, most_s: float) -> str:
-    """Return `2:10–2:40`, or `2:10` if both are the same."""
+    """Return `2:10–2:40`, `2:10` if both are the same, or `at least 2:10` if the most is infinite."""
+    if not math.isfinite(most_s):
+        return f"at least {format_duration(least_s)}"
     return "–".join(dict.fromkeys((format_duration(least_s), format_duration(most_s))))
 
 

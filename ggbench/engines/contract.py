@@ -314,7 +314,9 @@ PROMPT = (
 
 
 class Prefill(Workload, frozen=True, tag="prefill"):
-    """Read a prompt `repeat` times, after `warmup` unreported times. Reports one `PromptRead` each."""
+    """Read a prompt `repeat` times, after `warmup` more. Reports any number of `ReadingPrompts`, the share of all of
+    them, and a `PromptRead` for each but the warm-ups.
+    """
 
     stage: ClassVar[Stage] = "prefill"
 
@@ -324,7 +326,9 @@ class Prefill(Workload, frozen=True, tag="prefill"):
 
 
 class Decode(Workload, frozen=True, tag="decode"):
-    """Clear the cache, read a prompt, then time `n_gen` tokens. Reports a `PromptRead` and any number of `Steps`."""
+    """Clear the cache, read a prompt, then time `n_gen` tokens. Reports any number of `ReadingPrompts`, a `PromptRead`,
+    and any number of `Steps`.
+    """
 
     stage: ClassVar[Stage] = "decode"
 

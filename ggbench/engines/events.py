@@ -93,9 +93,11 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class ReadingPrompts(msgspec.Struct, frozen=True, tag="reading_prompts"):
-    """The share of a long prompt read so far, 0 to 1."""
+    """The share of the prompts read so far, 0 to 1."""
 
     share: float
+    n_prompt: int | None = None
+    """Tokens of each; None if unknown."""
 
 
 class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):

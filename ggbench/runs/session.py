@@ -53,7 +53,7 @@ from ggbench.sizing.placement import Placement
 from ggbench.sizing.theory.limits import decode_limit
 from ggbench.sizing.theory.offload import check_overrides
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.units import format_ms
+from ggbench.units import format_count, format_ms
 
 _S = TypeVar("_S", bound=Settings)
 
@@ -254,8 +254,9 @@ class Session:
                     self.recorder.observe(memory)
                     self._observe_gpus(self.allocated or Allocated(()))
                     yield ModelReady(memory, self.recorder.run_id, self._observe_limit())
-                case ReadingPrompts(share):
-                    yield Working("prompt", share, 1.0)
+                case ReadingPrompts(share, n_prompt):
+                    text = f"reading prompts of {format_count(n_prompt)}" if n_prompt is not None else ""
+                    yield Working("prompt", share, 1.0, text)
                 case PromptRead():
                     timing = PromptTiming(
                         event.n_prompt, event.elapsed_ns, event.n_seqs, event.sampler_ns, n_asked=event.n_asked

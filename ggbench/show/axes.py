@@ -17,6 +17,8 @@ _USUAL, _OUTLIER = 0.9, 3.0
 """Steps over 3 times the 90th percentile are outliers, even if they are more than 0.5 % of a short run."""
 _UNSETTLED = 0.1
 """Share of the values with an error that the range ignores, counted from the first."""
+_PLACES = 32
+"""Number of medians of a dimmed curve."""
 _ROUNDING = 1e-9
 
 
@@ -88,7 +90,8 @@ def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tup
     tenth above the 99.5th percentile, or above three times the 90th, if that is lower.
 
     A single step of a second among thousands of 20 ms would flatten all others: it is marked at the top instead. Of
-    values with an error, the first scatter most and are ignored. `y_low` is always included.
+    values with an error, the first scatter most and are ignored, and of dimmed steps all but the medians. `y_low` is
+    always included.
     """
     lows, highs = [] if y_low is None else [y_low], []
     for one in curves:
@@ -97,6 +100,10 @@ def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tup
             error = 0.0 if one.dimmed else one.error[settled]
             lows.append(float((one.y[settled] - error).min()))
             highs.append(float((one.y[settled] + error).max()))
+        elif one.dimmed and len(one.y):
+            typical = rolling_median(one.x, one.y, np.linspace(x.low, x.high, _PLACES))
+            lows.append(float(typical.min()))
+            highs.append(float(typical.max()))
         elif len(one.y):
             most, usual = (float(np.quantile(one.y, each, method="lower")) for each in (_QUANTILE, _USUAL))
             most = min(most, _OUTLIER * usual) * _ROOM_ABOVE

@@ -44,6 +44,8 @@ _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _MIN_WIDTH, _MIN_HEIGHT = 40, 8
 _LETTER_EVERY, _DASH_EVERY, _POINT_EVERY = 12, 3, 2
 """Columns between two letters, dashes or points."""
+_FEW = 16
+"""Values up to which each has a mark, as dots so far apart are hardly seen."""
 _LETTER_SHIFT = 5
 """Columns between the letters of neighbouring curves, to keep them apart."""
 
@@ -185,7 +187,7 @@ def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, 
     for one, ink, values, band in drawn:
         if len(values.column):
             _draw_lines(canvas, frame, one, ink, values)
-        if one.error is None:  # values with an error scatter at first
+        if one.error is None and not one.dimmed:  # values with an error scatter at first
             for column in np.unique(band.column[band.largest > y.high] // DOTS_ACROSS).tolist():
                 canvas.put(column, 0, "▲", ink)
     n_dots = n_rows * _DOTS_DOWN
@@ -248,7 +250,11 @@ def _x_axis_lines(ticks: Sequence[int], texts: Sequence[str], n_columns: int) ->
 
 
 def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Columns) -> None:
-    index = ink.curve or 0
+    index, x, y = ink.curve or 0, frame.x, frame.y
+    if len(one.x) <= _FEW and not one.is_formula:
+        for at, value in zip(one.x.tolist(), one.y.tolist(), strict=True):
+            if x.low <= at <= x.high and y.low <= value <= y.high:
+                canvas.put(int(x.bins(at, frame.n_columns)), frame.row(value), "•", ink)
     first, last = int(values.column[0]) // DOTS_ACROSS, int(values.column[-1]) // DOTS_ACROSS
     if one.limit is not None:
         for column, row in frame.line_places(one.limit, first, last, _POINT_EVERY):

@@ -201,6 +201,8 @@ def _latency(summary: QuantSummary, decode: DecodeTiming) -> Facts:
             ("B as w16", "" if b_w16_ms is None else f"{format_ms(b_w16_ms)} ms"),
             ("R²", f"{format_number(fit.r2)} over {format_count(fit.n_samples)} samples"),
         ]
+    elif decode.depths:
+        facts.append(("W, B", "need several depths, and at least 3 timings"))
     if latency is not None:
         percentiles = [("p50", latency.p50_ms), ("p95", latency.p95_ms), ("p99", latency.p99_ms)]
         per_token = ", ".join(f"{name} {format_ms(ms)}" for name, ms in percentiles if ms is not None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -26,6 +25,12 @@ from ggbench.stats.linefit import RunningFit, fewest_samples
 from ggbench.stats.speed import summarize
 
 _RECENT_COUNTS = 8
+_OTHER_DAY = 2.0
+"""Factor by which W of another run may differ, by the load of the machine and by the quant."""
+_FEW_STEPS = 32
+"""Minimum number of the latest steps that show the present speed."""
+_FEWEST_STEPS = 8
+"""Steps before which the first, which is slow, decides the speed."""
 _TEXT_TAIL = 4000
 """Maximum number of characters of decoded text to keep."""
 
@@ -41,9 +46,8 @@ class LiveNumbers(msgspec.Struct, frozen=True):
     fit: LineFit | None
     latency: LatencySummary | None
     left_s: tuple[float, float] | None
-    """Fewest and most seconds until the decode ends: by the pace of all tokens, by that of the last quarter and,
-    without a line, by the interval of the speed. The most is infinite until a line gives the growth of the latency;
-    None before there is a line or an interval, unless the run is too short for a line.
+    """Fewest and most seconds until the decode ends; the most is infinite if neither a line nor the memory's bandwidth
+    bounds the growth of latency, unless the run is too short for it to matter. None for fewer than 8 tokens.
     """
     spent_s: float = 0.0
     """Seconds of the steps so far."""
@@ -58,6 +62,8 @@ class LiveJob:
         self.item_id, self.settings, self.file_bytes = item_id, settings, file_bytes
         self.is_twin = is_twin
         """A twin has no tokenizer."""
+        self.earlier_w: tuple[float, ...] = ()
+        """W [tokens/ms] of earlier decodes of the model under this setup."""
         self.working: Working | None = None
         """The slow step in progress; None once the next one has started."""
         self.memory: Memory | None = None
@@ -76,10 +82,8 @@ class LiveJob:
         """The n_ctx that a search is trying; None between trials."""
         self._doing: object = None
         self._asked_at_s = 0.0
-        self._counted_from: tuple[float, float] | None = None
-        """Start time and start count of the work in progress; None if it is not counted."""
-        self._counted: deque[tuple[float, float]] = deque(maxlen=_RECENT_COUNTS)
-        """The times of the last counts, and the counts."""
+        self._counted: list[tuple[float, float]] = []
+        """The times of the counts of the work in progress, and the counts."""
         self._n_counted: int | None = None
         """Total count of the work in progress, such as chunks; None if it is not counted."""
         self._positions: Integers = np.empty(1024, np.int64)
@@ -119,36 +123,33 @@ class LiveJob:
 
     @property
     def share(self) -> float | None:
-        """The fraction of the work in progress that is done, 0 to 1; None if it cannot be counted."""
+        """The fraction of the work in progress, or of all steps, that is done; None if it cannot be counted."""
         working = self.working
-        if working is None or working.done is None or not working.total:
-            return None
-        return working.done / working.total
+        if working is not None and working.done is not None and working.total:
+            return working.done / working.total
+        return self.n_done / self.n_total if self.n_total else None
 
     @property
     def left_s(self) -> tuple[float, float] | None:
         """Fewest and most seconds left for the work in progress: by its own estimate, or by its pace since the start
         and its pace in the last counts; None if unknown.
         """
-        working, first = self.working, self._counted_from
-        if working is None or working.left_s is not None:
-            return None if working is None or working.left_s is None else (working.left_s, working.left_s)
-        if first is None or working.done is None or not self._counted:
+        working, counted = self.working, self._counted
+        if working is not None and working.left_s is not None:
+            return working.left_s, working.left_s
+        if working is None or working.done is None or not counted:
             return None
-        (end_s, done), left = self._counted[-1], (working.total or 0.0) - working.done
-        found = [left * (end_s - at_s) / (done - n) for at_s, n in (first, self._counted[0]) if done > n]
+        (end_s, done), left = counted[-1], (working.total or 0.0) - working.done
+        starts = counted[0], counted[-_RECENT_COUNTS:][0]
+        found = [left * (end_s - at_s) / (done - n) for at_s, n in starts if done > n]
         return (min(found), max(found)) if found else None
 
     def _time(self, record: Working) -> None:
-        before, now_s = self.working, time.monotonic()
-        is_same = before is not None and (before.stage, before.total) == (record.stage, record.total)
-        if record.done is None or record.is_bytes or (record.total or 0) <= 1:
-            self._counted_from = None
-        else:
-            if not is_same or self._counted_from is None:
-                self._counted_from = now_s, record.done
-                self._counted.clear()
-            self._counted.append((now_s, record.done))
+        before = self.working
+        if before is None or (before.stage, before.total) != (record.stage, record.total):
+            self._counted = []
+        if record.done is not None and record.total and not record.is_bytes:
+            self._counted.append((time.monotonic(), record.done))
 
     @property
     def asked_s(self) -> int | None:
@@ -169,25 +170,32 @@ class LiveJob:
         self.text = (self.text + text)[-_TEXT_TAIL:]
         self.n_done = end  # last: a reader looks at this before it takes the arrays
 
-    def plotted(self, name: str, *, dimmed: bool = False) -> PlottedRun:
-        """Return the figure to plot, with the line through the samples so far; `name` is for the legend."""
+    def plotted(self, name: str, *, behind: PlottedRun | None = None) -> PlottedRun:
+        """Return what to plot, with the line through the samples so far; `name` is for the legend.
+
+        Behind another run it is dimmed, with only the steps between the first and the last position of that.
+        """
         positions, step_ns = self._samples()
         end = self._n_counted
-        if getattr(self.settings, "depths", ()):
-            end = self.settings.n_ctx_needed if self.settings else None
-        elif len(positions):  # the last position, as all repetitions start from the same one
+        if decodes := self._decodes:
+            end = max(start + n_gen for start, n_gen in decodes)
+        elif len(positions):
             end = int(positions[0]) - 1 + self.n_total
+        fit = self._line(positions, step_ns)
+        if behind is not None and behind.end is not None and len(behind.positions):
+            end, kept = None, (positions >= behind.positions.min()) & (positions <= behind.end)
+            positions, step_ns = positions[kept], step_ns[kept]
         return PlottedRun(
             name=name,
             positions=positions,
             step_ns=step_ns,
-            fit=self._line(positions, step_ns),
+            fit=fit,
             limit=self.limit,
             observations=self.observations,
             settings=self.settings,
             doing=self._doing,
             end=end,
-            dimmed=dimmed,
+            dimmed=behind is not None,
         )
 
     def numbers(self) -> LiveNumbers:
@@ -199,21 +207,64 @@ class LiveJob:
         n_for_line = fewest_samples(int(positions[0])) if n_done and has_line else 0
         fit = self._line(positions, step_ns) if has_line else None
         latency = self._result.latency if self._result else summarize(positions, step_ns)
-        left_s, spent_s = None, float(step_ns.sum()) / 1e9
-        if latency is not None:
-            # the remaining tokens take the mean latency so far, plus its growth: from the middle of what was
-            # timed to the middle of what is left lie half of both.
-            n_left, w_tokens_per_ms = max(0, self.n_total - n_done), fit.w_tokens_per_ms if fit else None
-            found = []
-            for n_timed in (n_done, max(1, n_done // 4)):
-                climb_s = (n_timed + n_left) / 2 / w_tokens_per_ms / 1e3 if w_tokens_per_ms else 0.0
-                found.append(n_left * (float(step_ns[-n_timed:].mean()) / 1e9 + climb_s))
-            ends = [end for end in latency.tok_s_ci95 or () if end] if fit is None else []
-            found += [n_left / end for end in ends]
-            is_known = fit is not None or self.n_total <= n_for_line
-            if is_known or len(ends) == 2:
-                left_s = self._settled(spent_s, (min(found), max(found) if is_known else math.inf))
+        spent_s = float(step_ns.sum()) / 1e9
+        left_s = None
+        if latency is not None and n_done >= min(_FEWEST_STEPS, self.n_total):
+            left_s = self._settled(spent_s, self._decode_left_s(positions, step_ns, latency))
         return LiveNumbers(n_done, n_for_line, fit, latency, left_s, spent_s)
+
+    def _decode_left_s(self, positions: Integers, step_ns: Integers, latency: LatencySummary) -> tuple[float, float]:
+        """Return fewest and most seconds of the steps to come.
+
+        From the mean and the median, which single slow steps do not raise, of all steps and of the latest, each in the
+        middle of its positions, and the growth of latency from there on; and from the interval of the mean of all.
+        """
+        n_done, n_left = len(positions), max(0, self.n_total - len(positions))
+        middle = float(positions[-1]) + (n_left + 1) / 2
+        if n_left and (decodes := self._decodes):
+            planned = [np.arange(start + 1, start + n_gen + 1) for start, n_gen in decodes]
+            middle = float(np.concatenate(planned)[n_done:].mean())
+        flattest, steepest = self._growth_ms(positions, step_ns)
+        found: list[float] = []
+        fastest_ms = float(step_ns.min()) / 1e6  # the interval of few disturbed steps may reach below
+        ends_ms = [max(fastest_ms, 1e3 / end) for end in latency.tok_s_ci95 or () if end]
+        for n_timed in (n_done, max(1, n_done // 4), min(n_done, max(_FEW_STEPS, n_done // 16))):
+            latest = step_ns[-n_timed:] / 1e6
+            levels_ms = [float(latest.mean()), float(np.median(latest)), *(ends_ms if n_timed == n_done else ())]
+            distance = middle - float(positions[-n_timed:].mean())
+            for growth in (flattest, steepest):
+                climb_ms = distance * growth if distance else 0.0
+                found += [n_left * max(0.0, each + climb_ms) / 1e3 for each in levels_ms]
+        return min(found), max(found)
+
+    @property
+    def _decodes(self) -> tuple[tuple[int, int], ...]:
+        """The tokens in the cache before each decode, and those that it times; empty if unknown."""
+        decodes = self.settings.decodes if self.settings is not None else ()
+        return decodes if sum(n_gen for _, n_gen in decodes) == self.n_total else ()
+
+    def _growth_ms(self, positions: Integers, step_ns: Integers) -> tuple[float, float]:
+        """Return the least and most ms by which a token of context lengthens a step: the interval of the line, within
+        those of earlier runs or else between the limit and its least shares, the most scaled to the present speed. The
+        most is infinite if nothing bounds it.
+        """
+        fit, limit, flattest, steepest = self._line(positions, step_ns), self.limit, 0.0, math.inf
+        if limit is not None:
+            n_seqs, on_gpu = getattr(self.settings, "n_seqs", 1), bool(self.memory and self.memory.weights_on_gpu)
+            w, b_ms = limit.at_least_shares(on_gpu=on_gpu)
+            flattest, steepest = (n_seqs / each if each else 0.0 for each in (limit.w_tokens_per_ms, w))
+            usual_ms = b_ms + float(positions.mean()) * steepest
+            steepest *= max(1.0, float(np.median(step_ns)) / 1e6 / usual_ms)
+        if self.earlier_w:
+            least, most = 1 / max(self.earlier_w) / _OTHER_DAY, _OTHER_DAY / min(self.earlier_w)
+            flattest, steepest = max(flattest, least), max(flattest, most)
+        if fit is not None and fit.w_ci95 is not None:
+            low, high = fit.w_ci95
+            least, most = 1 / high if high else 0.0, 1 / low
+            both = max(flattest, least), min(steepest, most)
+            flattest, steepest = both if both[0] <= both[1] else (least, most)
+        is_short = math.isinf(steepest) and self.n_total <= fewest_samples(int(positions[0]))
+        return flattest, flattest if is_short else steepest
 
     def _settled(self, spent_s: float, left_s: tuple[float, float]) -> tuple[float, float]:
         """Return the former estimate less the time since then, unless the new one is off by more than a fifth."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ggbench.runs.experiment import Experiment, Job
     from ggbench.runs.run import Settings
     from ggbench.runs.store.database import Store
+    from ggbench.show.figures import LatencyLine
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.host import Services
 
@@ -147,7 +148,7 @@ class RunRequest(msgspec.Struct, frozen=True):
 
         The n_ctx and, unless given, the number of decoded tokens are at most what the training context holds.
         """
-        n_gen, over, is_capped = getattr(options, "n_gen", 0), _of_one(options) - (trained or math.inf), False
+        n_gen, over, is_capped = getattr(options, "n_gen", 0), options.n_longest - (trained or math.inf), False
         if 0 < over < n_gen and not is_n_gen_given:
             options, is_capped = replace(cast("Any", options), n_gen=n_gen - int(over)), True
         needed = whole_steps(options.n_ctx_needed or 0)
@@ -196,7 +197,7 @@ class RunRequest(msgspec.Struct, frozen=True):
 
     def _training(self, chosen: Chosen) -> str:
         trained = chosen.n_ctx_train
-        if trained is not None and _of_one(self.options) > trained:
+        if trained is not None and self.options.n_longest > trained:
             return f" ! The model was trained for {format_count(trained)} tokens."
         return f" Capped at the training context of {format_count(trained)}." if self.is_capped else ""
 
@@ -207,13 +208,11 @@ class RunRequest(msgspec.Struct, frozen=True):
             if within_s is None:
                 return "time unknown"
             return f"about {format_duration(within_s * chosen.n_runs)} to measure"
-        bases = in_words(list(dict.fromkeys(basis or "the bandwidth limit" for *_, basis in known)))
+        bases = in_words(list(dict.fromkeys(basis or "the memory bandwidth" for *_, basis in known)))
         least_s, most_s = (sum(each) for each in list(zip(*known, strict=True))[:2])
-        is_least = len(known) < chosen.n_runs or not all(basis for *_, basis in known) or not math.isfinite(most_s)
         prompts = ", and the prompts" if max(start for start, _ in decodes) > 512 else ""
-        if is_least:
-            return f"at least {format_duration(least_s)} (from {bases}){prompts}"
-        return f"about {format_duration_range(least_s, most_s)} (from {bases}){prompts}"
+        taken = format_duration_range(least_s, math.inf if len(known) < chosen.n_runs else most_s)
+        return f"{taken} (from {bases}){prompts}"
 
     def _latest(self, past: PastRuns) -> str:
         runs = past.get(self.experiment.kind, ())
@@ -238,11 +237,6 @@ class RunRequest(msgspec.Struct, frozen=True):
         return f"{'' if n_bytes <= usable_bytes else f'{FITS_NOT} '}{text}, of {format_bytes(usable_bytes)} free"
 
 
-def _of_one(options: Settings) -> int:
-    """Return the tokens that each sequence needs; 0 if unknown."""
-    return (options.n_ctx_needed or 0) // getattr(options, "n_seqs", 1)
-
-
 def past_runs(store: Store, chosen: Chosen) -> PastRuns:
     """Return the latest completed runs of the only chosen quant. Raises StoreError."""
     from ggbench.runs.stored import head_of
@@ -259,11 +253,15 @@ def past_runs(store: Store, chosen: Chosen) -> PastRuns:
     return found
 
 
+def _seconds(line: LatencyLine, decodes: Sequence[tuple[int, int]]) -> float:
+    return sum(n * float(line.ms(start + n / 2)) for start, n in decodes) / 1e3
+
+
 def _known_times(chosen: Chosen, decodes: Sequence[tuple[int, int]]) -> Iterator[tuple[float, float, str]]:
     """Yield the fewest and most seconds of the decodes of each quant with a known speed, and what that is from.
 
-    From the bound's line, raised to the speed expected at n_ctx with its 95 % interval if there is one. The bandwidth's
-    bound alone, whose basis is empty, is the least.
+    From the bound's line, raised to the speed expected at n_ctx with its 95 % interval if there is one. By the
+    bandwidth alone, whose basis is empty, the most is at the least shares of it.
     """
     from ggbench.show.figures import LatencyLine  # imports numpy
 
@@ -272,9 +270,10 @@ def _known_times(chosen: Chosen, decodes: Sequence[tuple[int, int]]) -> Iterator
         if limit is None:
             continue
         line = LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
-        seconds = sum(n * float(line.ms(start + n / 2)) for start, n in decodes) / 1e3
+        seconds = _seconds(line, decodes)
         if expected is None or row.plan.n_ctx is None:
-            yield seconds, seconds, ""
+            on_gpu = chosen.budget is not None and chosen.budget.on_gpu
+            yield seconds, _seconds(LatencyLine(*limit.at_least_shares(on_gpu=on_gpu)), decodes), ""
             continue
         slow, fast = expected.tok_s_ci95
         bound = 1e3 / float(line.ms(row.plan.n_ctx))

@@ -17,18 +17,22 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.models.subject import Subject
+from ggbench.runs.comparable import ThisMachine
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Experiment, Job
 from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
-from ggbench.runs.run import Run
+from ggbench.runs.run import DecodeTiming, Run
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run
 from ggbench.show.presenter import presenter_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.work_queue import WorkItem, WorkQueue, WorkState
 
 _MOST_PLOTTED = 12
 """Jobs whose samples are kept for the plot: more curves cannot be told apart."""
+_MOST_EARLIER = 8
+"""Runs of the same model whose W is looked up."""
 _NOTIFY_EVERY_S = 1.0
 """Minimum time between notices of only more tokens, or of progress in the same work."""
 
@@ -91,16 +95,23 @@ class RunQueue(WorkQueue[QueueItem]):
         return next((item for item in self.items if item.state.is_at_work), None)
 
     @property
-    def work_waiting(self) -> tuple[float, bool]:
-        """The work of the waiting jobs that measure what the running one does, as a multiple of its own by the sizes of
-        their files, and whether those are all that wait.
+    def work_waiting(self) -> tuple[float, float, bool]:
+        """The least and the most work of the waiting jobs that measure what the running one does, as multiples of its
+        own, and whether those are all that wait.
+
+        By the sizes of their files; other quants of the model read the same KV cache, so that is one end.
         """
         with self._changed:
             live, jobs = self.live, list(self._jobs.values())
         if live is None or not live.file_bytes:
-            return 0.0, not jobs
-        known = [job.target.file_bytes for job in jobs if job.target.file_bytes and job.settings == live.settings]
-        return sum(known) / live.file_bytes, len(known) == len(jobs)
+            return 0.0, 0.0, not jobs
+        model, ends = self._items[live.item_id].subject.model, list[tuple[float, float]]()
+        for job in jobs:
+            if job.target.file_bytes and job.settings == live.settings:
+                ratio = job.target.file_bytes / live.file_bytes
+                same = 1.0 if job.target.model == model else ratio
+                ends.append((min(ratio, same), max(ratio, same)))
+        return sum(least for least, _ in ends), sum(most for _, most in ends), len(ends) == len(jobs)
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Append jobs; the first starts at once if none is running."""
@@ -121,26 +132,19 @@ class RunQueue(WorkQueue[QueueItem]):
         """Stop the running job, keeping its measurements, and start the next."""
         self._leave(WorkState.SKIPPED)
 
-    def remove(self, item_id: int) -> None:
-        """Take a job out of the queue, unless it has started."""
+    def remove(self, *item_ids: int, reason: str = "removed from the queue") -> None:
+        """Take jobs out of the queue, except those that have started."""
         with self._changed:
-            item = self._items[item_id]
-            if item.state is WorkState.WAITING:
-                self._items[item_id] = replace(item, state=WorkState.CANCELLED, reason="removed from the queue")
-                del self._jobs[item_id]
+            for item_id in item_ids:
+                if (item := self._items[item_id]).state is WorkState.WAITING:
+                    self._items[item_id] = replace(item, state=WorkState.CANCELLED, reason=reason)
+                    del self._jobs[item_id]
         self._report()
 
     def cancel(self) -> None:
         """Stop the running job like `skip`, and cancel all waiting jobs."""
-        with self._changed:
-            for item in self._items.values():
-                if item.state is WorkState.WAITING:
-                    self._items[item.id] = replace(
-                        item, state=WorkState.CANCELLED, reason="cancelled before it started"
-                    )
-                    del self._jobs[item.id]
+        self.remove(*self._items, reason="cancelled before it started")
         self._leave(WorkState.CANCELLED)
-        self._report()
 
     def _stop_work(self) -> None:
         self._cancel.set()
@@ -184,6 +188,9 @@ class RunQueue(WorkQueue[QueueItem]):
         is_twin, file_bytes = job.target.provenance == "twin", job.target.file_bytes
         live = self.live = LiveJob(item.id, is_twin=is_twin, settings=job.settings, file_bytes=file_bytes)
         self._report()
+        if store is not None:
+            with contextlib.suppress(StoreError):
+                live.earlier_w = _earlier_w(store, job)
         context = replace(self._run_context(store, job.experiment), cancel=self._cancel)
         with self._changed:
             self._context = context
@@ -236,6 +243,24 @@ class RunQueue(WorkQueue[QueueItem]):
         self.revision += 1
         self._notified_at = time.monotonic()
         super()._report()
+
+
+def _earlier_w(store: Store, job: Job) -> tuple[float, ...]:
+    """Return W [tokens/ms] of the model's latest decodes on this machine under the job's setup, whatever the quant.
+
+    Raises StoreError.
+    """
+    here, found = ThisMachine.describe(), list[float]()
+    asked = here.decisive(job.setup, None)
+    for stored in store.list_runs(
+        kind=job.experiment.kind, model=job.target.model, state=Outcome.COMPLETED, limit=_MOST_EARLIER
+    ):
+        run = listed_run(stored)
+        fit = run.result.fit if isinstance(run.result, DecodeTiming) else None
+        is_same = here.made(run.head.environment) and here.decisive(run.head.setup, None) == asked
+        if fit is not None and fit.w_tokens_per_ms is not None and is_same and asked is not None:
+            found.append(fit.w_tokens_per_ms)
+    return tuple(found)
 
 
 def _is_download(record: Progress) -> bool:

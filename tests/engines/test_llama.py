@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ggbench.engines import protocol
 from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext, Source
 from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
-from ggbench.engines.events import Allocated, Event, Loaded, Opened, PromptRead, Ready, Steps
+from ggbench.engines.events import Allocated, Event, Loaded, Opened, PromptRead, ReadingPrompts, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
@@ -76,7 +76,11 @@ def test_open_prefill_and_decode(engine: LlamaEngine, tiny_twin: Path) -> None:
     assert all(each.is_host for each in found.buffers)
     assert events.index(the(events, Loaded)) < events.index(found) < events.index(the(events, Opened))
 
-    assert list(engine.run(Prefill(25, repeat=2, warmup=1)))[2:] == [Completed()]
+    prompts = list(engine.run(Prefill(25, repeat=2, warmup=1)))
+    assert prompts[-1] == Completed()
+    shares = [each.share for each in prompts if isinstance(each, ReadingPrompts)]
+    assert shares == pytest.approx([0, 1 / 3, 2 / 3])
+    assert sum(isinstance(each, PromptRead) for each in prompts) == 2
     first, *decoded = engine.run(Decode(25, 300))
     assert isinstance(first, PromptRead)
     batches = steps_of(decoded)

@@ -79,6 +79,14 @@ def test_a_curve_has_no_gaps() -> None:
         assert here == set(range(min(here), max(here) + 1))
 
 
+def test_few_values_have_marks_and_an_earlier_run_scales_by_its_usual_steps() -> None:
+    few = series(np.arange(0, 8000, 1000), np.arange(8.0))
+    earlier = replace(series(POSITIONS, np.where(POSITIONS % 8, CLIMBING, 900.0)), dimmed=True)
+    figure = Figure("", "latency", "ms", "position", "tokens", (few,))
+    assert plot_text(figure, 80, 20, color=False, has_legend=False).count("•") == 7  # the last has the letter
+    assert y_range([few, earlier], WHOLE)[1] == pytest.approx(CLIMBING.max(), rel=0.01)
+
+
 def test_a_step_divides_the_range_into_round_numbers() -> None:
     assert Axis(8.3, 16.1).ticks(4) == [10, 12, 14, 16]
     assert tick_step(0.0, 0.7, 4) == pytest.approx(0.2)

@@ -21,7 +21,7 @@ from ggbench.tui.host import ModelsChanged, RunStored
 from ggbench.tui.measuring import RunRequest
 from ggbench.tui.screens.library import LibraryScreen
 from tests.fakes.candidates import candidate
-from tests.fakes.driving import check_snapshot, press, settle, words_of
+from tests.fakes.driving import ask, check_snapshot, press, settle, words_of
 from tests.fakes.library import FakePlanner, local
 from tests.fakes.watched import WAIT_S
 from tests.tui.conftest import Drive
@@ -166,6 +166,9 @@ def test_a_context_beyond_training_is_capped_in_the_commands_and_the_dialog(
         assert "--n-gen 2,023" in words
         assert "Capped at the training context of 2,048." in words
         words = " ".join((await press(app, pilot, "down", *"4k")).replace("│", " ").split())
+        assert "! The model was trained for 2,048 tokens." in words
+        await press(app, pilot, "escape")
+        words = " ".join((await ask(app, pilot, "speed")).replace("│", " ").split())
         assert "! The model was trained for 2,048 tokens." in words
 
     drive(app, steps)

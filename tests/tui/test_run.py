@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -123,6 +124,10 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         numbers = host.screen.query_one("#numbers", Lines)
         assert numbers.lines[0] == "decoding"
         assert numbers.lines[1].startswith("then: decode of ")
+        assert [line.partition(" ")[0] for line in numbers.lines if re.search(r"\d–[\d:]+ left$", line)] == [
+            "run",
+            "all",
+        ]
         gate.opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
         first, second, third = lines_of(host)
@@ -264,7 +269,7 @@ def test_a_run_says_what_it_does_and_what_comes_next(
         live.append(1024, [int(1e7)] * 64, "")
         live.n_total = 500
         shown = number_lines(live, item, following, paused=False)
-        assert shown[0] == "warm-up, prompt of 1,024" and not any(line.startswith("W") for line in shown)
+        assert shown[0] == "warm-up, cache of 1,024" and "W, B  need several depths" in shown
 
 
 def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tmp_path: Path) -> None:
@@ -398,7 +403,7 @@ def test_the_numbers_are_those_of_the_samples() -> None:
     assert numbers.latency.p50_ms == pytest.approx(10 + (25 + 2499.5) / 200)
     assert numbers.latency.tok_s == pytest.approx(1e3 / (10 + (25 + 2499.5) / 200))
     left_ms = sum(10 + (position - 1) / 200 for position in range(5026, 10_026))
-    assert numbers.left_s == pytest.approx((left_ms / 1e3, left_ms / 1e3), rel=1e-3)
+    assert numbers.left_s == pytest.approx((left_ms / 1e3, left_ms / 1e3), rel=5e-3)
 
 
 def test_the_time_left_is_a_range_if_the_pace_changed() -> None:
@@ -410,6 +415,42 @@ def test_the_time_left_is_a_range_if_the_pace_changed() -> None:
     assert left_s is not None
     assert left_s[0] < 17.5
     assert left_s[1] > 19.9
+
+
+def test_the_time_left_is_known_from_the_first_tokens_by_the_bandwidth_and_by_earlier_runs() -> None:
+    """A CPU that reads the weights at half of its bandwidth, and the KV cache at a tenth."""
+    step_ns = [12_000_000 + position * 1_000_000 // 80 for position in range(8000)]
+    found = []
+    for earlier in ((), (90.0,)):
+        live = LiveJob(0, settings=DecodeSettings(8000, n_prompt=0))
+        live.n_total, live.limit, live.earlier_w = 8000, DecodeLimit(800.0, 6.0, 20e9, "given"), earlier
+        for first, end in ((0, 160), (160, 800), (800, 4000)):
+            live.append(first + 1, step_ns[first:end], "")
+            left_s = live.numbers().left_s
+            assert left_s is not None
+            assert left_s[0] <= sum(step_ns[end:]) / 1e9 <= left_s[1]
+            found.append(left_s[1] / left_s[0])
+    early, tenth, half, early_known, *_ = found
+    assert early > 3 > early_known > tenth > 1.1 > half
+
+
+def test_each_repetition_starts_with_an_empty_cache_again() -> None:
+    live = LiveJob(0, settings=DecodeSettings(1000, n_prompt=0, repeat=3))
+    live.n_total, live.limit = 3000, DecodeLimit(100.0, 10.0, 20e9, "given")
+    step_ns = [10_000_000 + position * 10_000 for position in range(1000)]
+    live.append(1, step_ns, "")
+    left_s = live.numbers().left_s
+    assert left_s == pytest.approx((2 * sum(step_ns) / 1e9,) * 2, rel=0.05)
+    assert latency_figure([live.plotted("q8_0")]).x_end == 1000
+
+
+def test_an_earlier_run_is_drawn_as_far_as_the_new_one_goes() -> None:
+    earlier, live = grown(1000), LiveJob(1)
+    live.n_total = 200
+    live.append(26, [10_000_000] * 40, "")
+    newer = live.plotted("newer")
+    figure = latency_figure([earlier.plotted("earlier", behind=newer), newer])
+    assert (figure.x_end, len(figure.curves[0].x), figure.curves[0].dimmed) == (225, 200, True)
 
 
 def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
@@ -425,7 +466,7 @@ def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
 def test_a_series_has_the_fit_and_the_limit() -> None:
     live = grown(1000)
     live.limit = DecodeLimit(300.0, 8.0, 20e9, "given")
-    (series,) = latency_figure([live.plotted("q8_0", dimmed=True)]).curves
+    (series,) = latency_figure([live.plotted("q8_0", behind=live.plotted("newer"))]).curves
     assert series.limit == LatencyLine(300.0, 8.0)
     assert series.fit is not None
     assert (series.fit.w_tokens_per_ms, series.fit.b_ms) == pytest.approx((200, 10))

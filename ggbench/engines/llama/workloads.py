@@ -45,14 +45,21 @@ def carry_out(model: LlamaModel, request: Workload, emit: Emit) -> None:
 
 
 def _prefill(model: LlamaModel, request: Prefill, emit: Emit) -> None:
-    for number in range(request.warmup + request.repeat):
-        elapsed_ns = model.read_prompts(request.n_prompt)
+    n_prompts = request.warmup + request.repeat
+    for number in range(n_prompts):
+
+        def report(share: float, number: int = number) -> None:
+            emit(ReadingPrompts((number + share) / n_prompts, request.n_prompt))
+
+        report(0.0)
+        elapsed_ns = model.read_prompts(request.n_prompt, 1, report)
         if number >= request.warmup:
             emit(PromptRead(request.n_prompt, elapsed_ns))
 
 
 def _decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
-    emit(PromptRead(request.n_prompt, model.read_prompts(request.n_prompt)))
+    elapsed_ns = model.read_prompts(request.n_prompt, 1, lambda share: emit(ReadingPrompts(share, request.n_prompt)))
+    emit(PromptRead(request.n_prompt, elapsed_ns))
     with without_gc():
         _timed_decode(model, request, emit)
 
@@ -95,7 +102,9 @@ def _timed_decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
 
 
 def _batched_decode(model: LlamaModel, request: BatchedDecode, emit: Emit) -> None:
-    elapsed_ns = model.read_prompts(request.n_prompt, request.n_seqs, lambda share: emit(ReadingPrompts(share)))
+    elapsed_ns = model.read_prompts(
+        request.n_prompt, request.n_seqs, lambda share: emit(ReadingPrompts(share, request.n_prompt))
+    )
     context = model.context("decode")
     started = time.perf_counter_ns()
     lib.llama_sampler_sample(model.sampler, context, -1)

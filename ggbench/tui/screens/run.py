@@ -219,9 +219,12 @@ class RunScreen(Screen[None]):
         elif isinstance(view, CurvesPlot):
             shown = [items[job.item_id] for job in plotted]
             names = distinct_by_kv(row_labels([each.subject for each in shown]), [each.setup for each in shown])
-            runs = [job.plotted(name, dimmed=job is not live) for job, name in zip(plotted, names, strict=True)]
+            own = live.plotted("")
+            behind = [None if job is live else own for job in plotted]
+            runs = [job.plotted(name, behind=other) for job, name, other in zip(plotted, names, behind, strict=True)]
             view.show(figures_of([item.kind], runs))
-            view.visible = not view.figure.is_empty  # which has no scale
+            # without values there is no scale, and that of an earlier run is not this one's
+            view.visible = not view.figure.is_empty and (live in plotted or item.state.is_over)
         following = next((each for each in items if each.state is WorkState.WAITING), None)
         numbers = number_lines(live, item, following, paused=paused, waiting=self._queue.work_waiting)
         self.query_one("#numbers", Lines).lines = tuple(numbers)

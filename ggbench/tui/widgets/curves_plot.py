@@ -112,7 +112,7 @@ class CurvesPlot(Widget, can_focus=True):
         rows, self._frame = draw(figure, self.size.width, height)
         self._top = len(legend) + 1  # below the title of the y axis
         high = self._frame.y.high
-        if n_slower := sum(int((one.y > high).sum()) for one in figure.curves if one.error is None):
+        if n_slower := sum(int((one.y > high).sum()) for one in figure.curves if one.error is None and not one.dimmed):
             rows[0].append((f"   ▲ {format_count(n_slower)} slower {'step' if n_slower == 1 else 'steps'}", Ink()))
         text = Text("\n", no_wrap=True, end="").join(legend)
         for number, row in enumerate(rows, len(legend)):

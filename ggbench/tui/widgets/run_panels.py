@@ -16,7 +16,7 @@ from textual.widgets import OptionList
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.maxctx.record import BracketEnds, MaxctxResult, Probe, Question
-from ggbench.runs.progress import Stage, Working
+from ggbench.runs.progress import Stage
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
@@ -147,7 +147,6 @@ class Lines(Widget):
 
 
 _NOW: Mapping[Stage, str] = {"download": "downloading the file", "write": "writing the twin"}
-_LAST_OF_QUEUE = "the end of the queue"
 _DETAILED: Collection[Stage] = ("probe", "decode")
 """Stages whose text says more than the state does."""
 _MOST_DETAILS = 3
@@ -159,11 +158,12 @@ def _phase_lines(live: LiveJob, item: QueueItem, following: QueueItem | None, *,
     if state.is_over:
         return [now]
     if live.working is not None:
-        now = _NOW.get(live.working.stage, now)
+        is_prompt = live.working.stage == "prompt" and live.share is not None
+        now = live.working.text if is_prompt and live.working.text else _NOW.get(live.working.stage, now)
     elif state is WorkState.PREPARING:
         now = "checking the machine"
     elif state is WorkState.PROMPT and presenter.has_line and (depths := getattr(live.settings, "depths", ())):
-        now = f"warm-up, prompt {'up to ' if len(depths) > 1 else 'of '}{format_count(max(depths))}"
+        now = f"warm-up, cache {'up to' if len(depths) > 1 else 'of'} {format_count(max(depths))}"
     if question is not None:
         now = f"{'decoding at' if question.is_proof else 'allocating'} {format_count(question.n_ctx)}"
     if state is WorkState.PREPARING:
@@ -173,15 +173,8 @@ def _phase_lines(live: LiveJob, item: QueueItem, following: QueueItem | None, *,
     elif following is not None:
         then = f"{following.kind} of {following.subject.quant}"
     else:
-        then = _LAST_OF_QUEUE
-    return [f"paused, {now}" if paused else now, shorten(f"then: {then}", _WIDTH)]
-
-
-def _detail_lines(working: Working | None) -> list[str]:
-    """Return what the work in progress says of itself, unless a live view shows it."""
-    if working is None or working.stage not in _DETAILED or working.subject is not None:
-        return []
-    return textwrap.wrap(sanitize(working.text), _WIDTH)[:_MOST_DETAILS]
+        then = ""
+    return [f"paused, {now}" if paused else now, shorten(f"then: {then}", _WIDTH) if then else "no other run waits"]
 
 
 def number_lines(
@@ -190,7 +183,7 @@ def number_lines(
     following: QueueItem | None = None,
     *,
     paused: bool,
-    waiting: tuple[float, bool] = (0.0, True),
+    waiting: tuple[float, float, bool] = (0.0, 0.0, True),
 ) -> list[str]:
     """Return the state of the job, in lines of up to 28 characters: its phase and what comes next (`following` is the
     next in the queue), progress, speed, W and B, and buffers by device.
@@ -199,10 +192,7 @@ def number_lines(
     """
     numbers, state, working, presenter = live.numbers(), item.state, live.working, presenter_of(item.kind)
     lines = _phase_lines(live, item, following, paused=paused)
-    share = live.share
-    if share is None and live.n_total:
-        share = numbers.n_done / live.n_total
-    if share is not None:
+    if (share := live.share) is not None:
         full = round(share * _BAR_WIDTH)
         lines.append(f"{'█' * full}{'░' * (_BAR_WIDTH - full)} {share:.0%}")
     if working is not None and working.is_bytes and working.done is not None:
@@ -213,15 +203,16 @@ def number_lines(
     if live.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(live.n_total)} tokens")
         if state is WorkState.DECODING and presenter.has_line and numbers.left_s is not None:
-            (ratio, is_all), left_s = waiting, numbers.left_s
-            lines.append(f"{'run ' if following else ''}{_left_text(*left_s)} left")
-            if ratio:
-                least_s, most_s = (each + ratio * (numbers.spent_s + each) for each in left_s)
-                lines.append(f"all {_left_text(least_s, most_s if is_all else math.inf)} left")
-    lines += _detail_lines(working)
+            *ratios, is_all = waiting
+            lines.append(f"{'run ' if following else ''}{format_duration_range(*numbers.left_s)} left")
+            if ratios[1]:
+                ends = [each + r * (numbers.spent_s + each) for r, each in zip(ratios, numbers.left_s, strict=True)]
+                lines.append(f"all {format_duration_range(ends[0], ends[1] if is_all else math.inf)} left")
+    if working is not None and working.stage in _DETAILED and working.subject is None:  # else a live view shows it
+        lines += textwrap.wrap(sanitize(working.text), _WIDTH)[:_MOST_DETAILS]
     found = None if item.run is None else QuantSummary.of([item.run])
     if numbers.latency is not None and presenter.has_line:
-        lines += _latency_lines(numbers, numbers.latency, live.limit)
+        lines += _latency_lines(numbers, numbers.latency, live.limit, getattr(live.settings, "depths", ()))
     lines += presenter.live_lines(live.plotted(""))
     if found is not None and (context := found.result(MaxctxResult)) is not None:
         lines += _context_lines(context, found.subject.n_ctx_train)
@@ -238,15 +229,17 @@ def number_lines(
     return lines
 
 
-def _left_text(least_s: float, most_s: float) -> str:
-    return format_duration_range(least_s, most_s) if math.isfinite(most_s) else f"at least {format_duration(least_s)}"
-
-
-def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeLimit | None) -> list[str]:
+def _latency_lines(
+    numbers: LiveNumbers, latency: LatencySummary, limit: DecodeLimit | None, depths: Collection[int]
+) -> list[str]:
     """Return speed, percentiles, and W and B with intervals or bounds and their shares of the bandwidth limit."""
     fit = numbers.fit
     lines = [_with_unit(f"speed {tok_s_text(latency)}", "tok/s")]
-    if fit is None and numbers.n_for_line:
+    if fit is None and len(depths) == 1:
+        lines.append("W, B  need several depths")
+    elif fit is None and depths:
+        lines.append("W, B  after the last depth")
+    elif fit is None and numbers.n_for_line:
         lines.append(f"W, B  from {format_count(numbers.n_for_line)} tokens on")
     elif fit is not None:
         lines.append(_with_unit(f"W     {w_text(fit)}", "tokens/ms"))
