@@ -94,10 +94,11 @@ def loss_order(candidate: Candidate) -> tuple[bool, float]:
     return False, (candidate.least_loss or Expected(0, 0, 0)).value
 
 
-def last_order(candidate: Candidate) -> tuple[bool, float, float, int, tuple[str, ...]]:
-    """Order by speed (bounds after known speeds), then context, file size and name."""
+def last_order(candidate: Candidate) -> tuple[bool, float, bool, float, int, tuple[str, ...]]:
+    """Order by speed (bounds after known speeds), then quantization of the cache, context, file size and name."""
     size, longest = candidate.row.file_bytes or 0, float(candidate.offered_n_ctx or 0)
-    return is_unsure(candidate), -pace(candidate), -longest, size, candidate.name
+    is_quantized = candidate.is_cache_quantized
+    return is_unsure(candidate), -pace(candidate), is_quantized, -longest, size, candidate.name
 
 
 def is_unsure(candidate: Candidate) -> bool:
@@ -106,8 +107,24 @@ def is_unsure(candidate: Candidate) -> bool:
 
 
 def pace(candidate: Candidate) -> float:
-    """Return the tokens/s of the answer, which all estimates have, unlike the time of a turn; 0 if unknown."""
-    return 0.0 if candidate.speed is None else candidate.speed.tok_s.value
+    """Return the tokens/s of the answer, which all estimates have, unlike the time of a turn; 0 if unknown.
+
+    A bound is taken with an f16 cache: fewer bytes of weights are read faster, but a quantized cache may be slower.
+    """
+    speed = candidate.speed
+    if speed is None or not speed.is_bound:
+        return 0.0 if speed is None else speed.tok_s.value
+    return float(f"{bound_with_f16_cache(candidate, speed.tok_s.value):.4g}")  # those of one quant are equal
+
+
+def bound_with_f16_cache(candidate: Candidate, tok_s: float) -> float:
+    """Return a bound on the candidate's speed as it is with an f16 cache in the same places."""
+    limit = candidate.row.limit
+    if limit is None or not tok_s or not candidate.is_cache_quantized:
+        return tok_s
+    bits = sum(_CACHE_BITS.get(name, _FEWEST_BITS) for name in candidate.cache) / 2
+    weights_ms = limit.b_ms - (1 / limit.w_tokens_per_ms if limit.w_tokens_per_ms else 0.0)
+    return 1e3 / (weights_ms + max(0.0, 1e3 / tok_s - weights_ms) * _CACHE_BITS["f16"] / bits)
 
 
 def clearly_slower(one: Candidate, other: Candidate) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ggbench.decisions.pick.needs import LITTLE_BYTES, READING_TOK_S, UNNOTICED_LOSS, Needs
+from ggbench.decisions.pick.order import is_unsure
 from ggbench.decisions.pick.record import BestIn, Candidate, Checked, NeedCheck, Pick, Reason
 from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text, turn_text, wanted_text
 from ggbench.engines.endings import Outcome
@@ -64,6 +65,7 @@ def reason(pick: Pick) -> tuple[str, ...]:
     if first is None or first is chosen:
         if not sentences:
             best = _BEST_IN[pick.best_in or "loss"]
+            best += ", by the bytes it reads alone" if "fastest" in best and is_unsure(own) else ""
             sentences.append(f"{name} {best}, and would be the pick without these needs too.")
     elif first.missed:
         sentences.append(f"{_named(pick, first.candidate)} would come first, but {_misses(first)}.")
@@ -104,15 +106,19 @@ def reason(pick: Pick) -> tuple[str, ...]:
 
 def _than_its_rival(pick: Pick) -> Iterator[str]:
     """Yield why it is the pick and not another model, which no sentence about the pick alone says."""
-    is_decisive = pick.best_in == "faster of dense and mixture" and pick.comfortable is not False
-    rival = next((each for each in pick.alternatives if each.label in ("dense", "mixture")), None)
-    least = pick.recommended.candidate.least_loss if pick.recommended is not None else None
-    loses_little = least is not None and not pick.needs.notices(least.value)
-    if pick.needs.prefer == "balanced" and pick.best_in == "parameters" and pick.comfortable and loses_little:
+    if pick.recommended is None or pick.needs.prefer != "balanced" or pick.comfortable is False:
+        return
+    own = pick.recommended.candidate
+    loses_little = own.least_loss is not None and not pick.needs.notices(own.least_loss.value)
+    if pick.best_in == "parameters" and pick.comfortable and loses_little:
         yield "It has the most parameters of the models that are comfortable and lose little."
-    if pick.needs.prefer == "balanced" and is_decisive and rival is not None:
+    rival = next((each for each in pick.alternatives if each.label in ("dense", "mixture")), None)
+    if pick.best_in != "faster of dense and mixture" or rival is None:
+        return
+    if is_unsure(own) == is_unsure(rival.checked.candidate):
         kind = "a dense model" if rival.label == "dense" else "a mixture of experts"
-        yield f"It is faster than {_named(pick, rival.checked.candidate)}, {kind} of about the same size."
+        faster = "reads fewer bytes a token" if is_unsure(own) else "is faster"
+        yield f"It {faster} than {_named(pick, rival.checked.candidate)}, {kind} of about the same size."
 
 
 def _by_its_publisher(pick: Pick) -> Iterator[str]:
