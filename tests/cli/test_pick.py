@@ -285,6 +285,8 @@ def test_a_context_beyond_training_is_planned_up_to_it_and_is_marked(ggbench: Ru
     """The need is not met; what runs is what a need of the whole training context gets."""
     ran = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "40000")
     assert ran.code == ExitCode.DOES_NOT_FIT
+    agent = ggbench("pick", "qwen1.5-0.5b", *CARD, "--workload", "agent")
+    assert agent.code == ExitCode.DOES_NOT_FIT and ": 0 meet the needs, " in agent.out
     within = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "32k")
     assert within.code == ExitCode.DONE
     server = [[line for line in each.out.splitlines() if line.startswith("llama-server")] for each in (ran, within)]

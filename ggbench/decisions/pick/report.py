@@ -14,7 +14,7 @@ from ggbench.decisions.pick.needs import needs_text, workload_text
 from ggbench.decisions.pick.recommend import ranked
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
-from ggbench.decisions.pick.sentences import headline, is_beyond_training, reason
+from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.wording import (
     candidate_name,
     disturbed_text,
@@ -81,7 +81,7 @@ def _title(pick: Pick, budget: Budget) -> str:
 def _facts(pick: Pick, budget: Budget) -> Facts:
     needs, bandwidth = pick.needs, budget.bandwidth
     reserve = f"{format_bytes(budget.reserve_bytes)} kept free ({budget.reserve_source}; --reserve)"
-    trained = [each for each in pick.checked if not is_beyond_training(each.candidate, needs)]
+    trained = [each for each in pick.checked if not needs.exceeds(each.candidate.row.n_ctx_train)]
     n_met = sum(each.meets is True for each in trained)
     n_open = sum(each.meets is None for each in trained)
     counts = {"meet the needs": n_met, "may": n_open, "do not": len(pick.checked) - n_met - n_open}

@@ -275,16 +275,11 @@ def _why_nothing(pick: Pick) -> Iterator[str]:
         yield from _beyond_training(nearest.candidate, pick.needs)
 
 
-def is_beyond_training(candidate: Candidate, needs: Needs) -> bool:
-    """Return whether a slot needs more context than the model was trained with."""
-    return bool(candidate.row.n_ctx_train) and needs.n_ctx_slot > (candidate.row.n_ctx_train or 0)
-
-
 def _beyond_training(candidate: Candidate, needs: Needs) -> list[str]:
-    if not is_beyond_training(candidate, needs):
+    trained, needed = candidate.row.n_ctx_train, needs.n_ctx_slot
+    if not trained or trained >= needed:
         return []
-    trained, needed = format_count(candidate.row.n_ctx_train), format_count(needs.n_ctx_slot)
-    most = f"contexts of up to {trained} tokens, fewer than {needed}"
+    most = f"contexts of up to {format_count(trained)} tokens, fewer than {format_count(needed)}"
     return [f"The model was trained with {most}; llama-server gives a slot no more."]
 
 
