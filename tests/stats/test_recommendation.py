@@ -459,6 +459,8 @@ def test_a_loss_that_is_only_partly_known_does_not_win_by_that_part() -> None:
     needs = Needs(given_prefer="quality")
     assert _chosen(recommend([partly, whole], needs)) is whole
     assert _chosen(recommend([partly, finer], needs)) is finer
+    longer = replace(partly, offered_n_ctx=262144, max_n_ctx=262144)
+    assert _chosen(recommend([longer, whole], Needs(given_prefer="context"))) is whole
 
 
 def test_beside_experts_in_main_memory_the_best_that_is_whole_on_the_gpu_is_an_alternative() -> None:

@@ -187,9 +187,13 @@ class _Finder:
             if known is not None and needs.tok_s is not None and offered is not None:
                 offered = n_slots * longest_fast_enough(known, needs.workload, offered // n_slots, needs.tok_s)
             n_ctx = max(n_ctx, offered or 0)
+            cache = KvCacheTypes(*types, setup.flash_attn)
             if n_ctx != row.n_ctx and row.fits:
-                cache = KvCacheTypes(*types, setup.flash_attn)
-                row = next(iter(self._rows(variant, n_ctx, (cache,))))
+                row = self._rows(variant, n_ctx, (cache,))[0]
+                if not row.fits and row.planned_n_ctx and probe is None:  # the line by which it fits is not exact
+                    longest = row.planned_n_ctx
+                    offered = n_ctx = max(self._needed_n_ctx(variant), row.used_of(longest))
+                    row = self._rows(variant, n_ctx, (cache,))[0]
         marked = None if disturbed is None else known_turn(disturbed, needs.workload, n_ctx // n_slots)
         host = next((each for each in row.devices if each.device == HOST_DEVICE), None)
         is_split = setup.n_cpu_moe > 0 or setup.cpu_moe or (row.n_gpu_layers or 0) < self._n_slots(variant, row)

@@ -85,7 +85,7 @@ class Candidate(msgspec.Struct, frozen=True):
     n_ctx: int
     """Context to run it with, in tokens: at most the training context in each slot."""
     max_n_ctx: int | None
-    """The longest context that fits; 0 for none. For a candidate that is not listed, to some hundred tokens."""
+    """The longest context that fits; 0 for none. For a candidate that is not listed, to about 2 %."""
     offered_n_ctx: int | None
     """The part of `max_n_ctx` that llama-server uses, at most the training context in each slot; for a workload
     without a depth, the longest part of that with a fast enough answer.

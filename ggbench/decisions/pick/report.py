@@ -234,7 +234,7 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
     if not all(each.is_steady for each in bounds):
         lines.append(f"{UNSTEADY} ≤: the bandwidth was measured on a busy machine, so this may be too low")
     if any(label in ("", "dominated") for label, _ in shown):
-        lines.append("max n_ctx of dominated and of unnamed rows: to some hundred tokens")
+        lines.append("max n_ctx of dominated and of unnamed rows: to about 2 %")
     lines += training_legend([each.row for each in candidates], list(map(_longest, candidates)))
     if any(each.probed_by is not None for each in candidates):
         lines.append("†: found by real allocations")
