@@ -255,9 +255,10 @@ def decide(
     come from the store, if there is one.
     """
     request = replace(request, budget=with_main_memory(request.budget))
-    finder, found = _Finder(request, allocator, store), list[Candidate]()
+    finder, found, uncounted = _Finder(request, allocator, store), list[Candidate](), list[tuple[int, str]]()
     for model in models:
         of_model, losses = list[Candidate](), finder.losses_of(model)
+        uncounted += losses.uncounted
         for variant in model.variants:
             candidates = finder.of_variant(model, variant, losses)
             yield candidates
@@ -269,7 +270,7 @@ def decide(
     best = recommend(found, request.needs)
     sized = (_with_longest(each, models, request, allocator) for _, each in best.listed)
     best = best.with_sized({each.candidate.name: each for each in sized})
-    best = replace(best, main_memory=request.budget.host)
+    best = replace(best, main_memory=request.budget.host, uncounted_runs=tuple(uncounted))
     chosen = None if best.recommended is None else best.recommended.candidate
     if chosen is not None and (own := variant_of(chosen, models)) is not None:
         asked = PlanRequest(request.budget, chosen.setup, request.options)

@@ -58,7 +58,7 @@ def _nothing(pick: Pick) -> str:
 
 def reason(pick: Pick) -> tuple[str, ...]:
     if pick.recommended is None:
-        return (*_why_nothing(pick), *_instead(pick))
+        return (*_why_nothing(pick), *_instead(pick), *_uncounted(pick))
     chosen, first = pick.recommended, pick.without_needs
     own, name = chosen.candidate, _named(pick, chosen.candidate)
     sentences = [_in_a_sentence(pick, own)] if pick.needs.prefer == "balanced" else []
@@ -101,7 +101,16 @@ def reason(pick: Pick) -> tuple[str, ...]:
     if pick.n_models > 1:
         sentences.append("Quality is not comparable across models, so the better answers may come from another.")
     sentences += _by_its_publisher(pick)
-    return (*sentences, *_instead(pick))
+    return (*sentences, *_instead(pick), *_uncounted(pick))
+
+
+def _uncounted(pick: Pick) -> Iterator[str]:
+    """Yield which of the user's runs of quality do not count, and why."""
+    if runs := pick.uncounted_runs:
+        which = f"run {runs[0][0]}" if len(runs) == 1 else f"runs {in_words([str(run_id) for run_id, _ in runs])}"
+        bases = in_words(list(dict.fromkeys(base or "a base of unknown quant" for _, base in runs)))
+        coarse = "loses too much itself" if len({base for _, base in runs}) == 1 else "lose too much themselves"
+        yield f"The quality of {which} does not count: {bases} {coarse} to be a base; use one in 16 bits or q8_0."
 
 
 def _than_its_rival(pick: Pick) -> Iterator[str]:
