@@ -70,9 +70,7 @@ def plan_report(
         name = labels[rows.index(nearest)] if len(rows) > 1 else "it"
         title = f"what would make {name} fit at n_ctx {format_count(nearest.n_ctx)}"
         is_known = budget.host is not None
-        parts.append(
-            Padding(changes_report(title, nearest.changes, width=width, is_host_known=is_known), (1, 0, 0, 0))
-        )
+        parts.append(Padding(changes_report(title, nearest.changes, width=width, is_host_known=is_known), (1, 0, 0, 0)))
     return Group(*parts)
 
 

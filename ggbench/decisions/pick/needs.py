@@ -58,7 +58,8 @@ RULES = (
     " in 10 s (agent, documents: 60 s)."
     " With -np N these apply to each user while N users are served at once.",
     "Ties: a known speed before a bound, then higher speed, an unquantized cache, longer context, smaller file. Bounds"
-    " are compared as if every cache were f16: a quantized one has fewer bytes, but may be slower.",
+    " are compared as if every cache were f16: a quantized one has fewer bytes, but may be slower. By bytes alone"
+    " no i-quant is called faster than another quant.",
     "Quality is not comparable across models: of those that are comfortable with little loss, the one with the most"
     " parameters; between a dense model and a mixture of experts of about its size (up to 1.5 times), the faster, or"
     " with --prefer quality the dense one. The other is an alternative.",

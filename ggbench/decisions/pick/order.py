@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate
+from ggbench.gguf_file.quants import plain_quant
 from ggbench.stats.intervals import Z_95, Expected
 
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
@@ -126,13 +127,21 @@ def bound_with_f16_cache(candidate: Candidate, tok_s: float) -> float:
     return 1e3 / (weights_ms + max(0.0, 1e3 / tok_s - weights_ms) * _CACHE_BITS["f16"] / bits)
 
 
+def _is_i_quant(candidate: Candidate) -> bool:
+    return plain_quant(candidate.row.quant).startswith("iq")
+
+
 def clearly_slower(one: Candidate, other: Candidate) -> bool:
     """Return whether intervals are disjoint or, for two estimates of one kind, whether the ratio is above `FASTER`.
 
-    Such estimates share their error: both follow from the bytes to read, at a rate found elsewhere.
+    Such estimates share their error: both follow from the bytes to read, at a rate found elsewhere. By bytes alone an
+    i-quant makes no other slower, as it takes more computation.
     """
     if one.speed is None or other.speed is None:
         return other.speed is not None
+    is_by_bytes = one.speed.basis == other.speed.basis and one.speed.basis in ("bound", "other runs")
+    if is_by_bytes and _is_i_quant(other) and not _is_i_quant(one):
+        return False
     if one.speed.basis == other.speed.basis and one.speed.basis not in ("measured", "forecast"):
         return FASTER * pace(one) < pace(other)
     if one.speed.turn_s is not None and other.speed.turn_s is not None:

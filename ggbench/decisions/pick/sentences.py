@@ -181,7 +181,9 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
 
 def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
     other = reason.other.candidate
-    name, share = _named(pick, other), None if reason.ratio is None else format_number(100 * reason.ratio, 2)
+    name, share = _named(pick, other), ""
+    if reason.ratio is not None:
+        share = f"{format_number(100 * reason.ratio, 2)} % of the speed" + (" by its bytes" if is_unsure(own) else "")
     match reason.kind:
         case "misses":
             return f"{name} {_misses(reason.other)}"
@@ -190,15 +192,15 @@ def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
         case "slow":
             return f"{name} is slow: {tok_s_text(other)} tok/s"
         case "split":
-            at = "" if share is None else f" and has {share} % of the speed"
+            at = f" and has {share}" if share else ""
             return f"{name} needs {format_bytes(other.host_bytes)} of main memory{at}"
         case "cache":
             return f"{name} needs a quantized cache"
         case "unknown speed":
             return f"how fast {name} answers is not known"
         case "slower" | "hardly faster" | "ranks lower":
-            at = f"has {share} % of the speed"
-            if share is None:
+            at = f"has {share}"
+            if not share:
                 at = f"answers at {tok_s_text(other)} tok/s" if other.speed else "has an unknown speed"
             if reason.kind == "slower" and _is_unnoticed(other) and _is_unnoticed(own):
                 return f"{name} {at}, and nobody could tell them apart"
