@@ -31,12 +31,10 @@ def changes_report(title: str, changes: Sequence[Change], *, width: int, is_host
         left("change", map(change_text, shown), stays=True, wraps=True),
         right("memory", (format_bytes(change.needed_bytes) for change in shown), stays=True),
         left("fits", (left_text(change.left_bytes) for change in shown), stays=True),
-        right("main memory", (format_bytes(each.host_bytes) if each.host_bytes else "" for each in shown), stays=True),
         right("max n_ctx", (format_count(change.planned_n_ctx) for change in shown), "tokens", 2),
         right("tok/s", (format_number(change.tok_s) for change in shown), "at best", 3),
-        left("costs", (COSTS[change.kind] for change in shown), stays=True, wraps=True),
+        left("costs", map(_cost_text, shown), stays=True, wraps=True),
     ]
-    cells = [each for each in cells if not each.is_empty]
     table = fitted_table(cells, labels=[], dim=[False] * len(shown), width=width)
     needs_host = not is_host_known and any(change.host_bytes for change in shown)
     how_much = "how much main memory that machine has is not known: --ram 64GiB says it"
@@ -49,12 +47,17 @@ COSTS: Mapping[ChangeKind, str] = {
     "flash attention": "nothing",
     "KV q8_0": "a little quality",
     "draft": "the speed that drafting gains",
-    "n_cpu_moe": "speed: experts are read from main memory",
+    "n_cpu_moe": "speed: the CPU reads experts from main memory",
     "quant": "quality",
     "n_ctx": "context",
     "KV q4_0": "quality, most in long contexts",
-    "n_gpu_layers": "speed: the other layers are computed by the CPU",
+    "n_gpu_layers": "speed: the CPU reads the other layers from main memory",
 }
+
+
+def _cost_text(change: Change) -> str:
+    host = "" if change.host_bytes is None else f" ({format_bytes(change.host_bytes)})"
+    return COSTS[change.kind] + host
 
 
 def change_options(change: Change) -> str:
