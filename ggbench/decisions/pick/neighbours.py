@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.order import bound_with_f16_cache, pace
+from ggbench.decisions.pick.order import bound_with_f16_cache
 from ggbench.decisions.pick.record import Candidate, TurnSpeed
 from ggbench.stats.intervals import Expected
 
@@ -40,7 +40,7 @@ def _estimated(candidate: Candidate, known: Sequence[Candidate]) -> Candidate:
         bound = _bound(candidate)
         if shares and bound is not None:
             share = min(1.0, statistics.median(shares))
-            value, most = share * bound, pace(candidate)
+            value, most = share * bound, 0.0 if candidate.speed is None else candidate.speed.tok_s.high
             tok_s = Expected(value, value / factor, max(value, min(most, value * factor)))
             what = "quants with these settings" if neighbours is alike else "settings of this quant"
             source = f"other {what} reach {100 * share:.2g} % of the bound"
