@@ -222,6 +222,7 @@ def test_the_longest_contexts_fit(engine: Engine) -> None:
     """Those of quantized caches too, whose compute buffers do not grow by a line."""
     found, _, _ = picked(Situation("llama-3.1-8b", "rtx-3060", "longest", "", "", "", "", ""), engine)
     assert {each.candidate.cache[0] for _, each in found.listed} == {"f16", "q8_0"}
+    assert "faster" not in [each.label for each in found.alternatives]
     for _, checked in found.listed:
         own = checked.candidate
         assert own.row.fits and own.n_ctx == own.offered_n_ctx == own.row.planned_n_ctx, own.name

@@ -185,7 +185,10 @@ class _Finder:
         offered, n_ctx = None if longest is None else row.used_of(longest), self._needed_n_ctx(variant)
         if needs.workload.n_depth is None:
             if known is not None and needs.tok_s is not None and offered is not None:
-                offered = n_slots * longest_fast_enough(known, needs.workload, offered // n_slots, needs.tok_s)
+                limit = known
+                if known.basis == "bound":  # fewer bytes of cache are no promise of speed
+                    limit = self.speeds.of(file, replace(setup, type_k="f16", type_v="f16"), n_slots) or known
+                offered = n_slots * longest_fast_enough(limit, needs.workload, offered // n_slots, needs.tok_s)
             n_ctx = max(n_ctx, offered or 0)
             cache = KvCacheTypes(*types, setup.flash_attn)
             if n_ctx != row.n_ctx and row.fits:

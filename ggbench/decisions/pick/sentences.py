@@ -200,7 +200,9 @@ def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
             return f"how fast {name} answers is not known"
         case "slower" | "hardly faster" | "ranks lower":
             at = f"has {share}"
-            if not share:
+            if pick.needs.workload.n_depth is None and other.offered_n_ctx:  # each speed is at an end of its own
+                at = f"holds {format_count(other.offered_n_ctx)} tokens"
+            elif not share:
                 at = f"answers at {tok_s_text(other)} tok/s" if other.speed else "has an unknown speed"
             if reason.kind == "slower" and _is_unnoticed(other) and _is_unnoticed(own):
                 return f"{name} {at}, and nobody could tell them apart"
