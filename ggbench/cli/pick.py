@@ -190,7 +190,7 @@ def command(
     if (read := repo_read(planned)) is not None:
         output.notice(reading_notice(*read))
     rows = [each.candidate.row for each in pick.checked]
-    is_short = chosen is not None and 0 < (chosen.candidate.row.n_ctx_train or 0) < (needs.given_n_ctx or 0)
+    is_short = chosen is not None and needs.exceeds(chosen.candidate.row.n_ctx_train)
     raise click.exceptions.Exit(plan_exit_code(rows, misses=chosen is None or not chosen.meets or is_short))
 
 

@@ -16,8 +16,11 @@ from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes, format_count, format_number
 
 
-def changes_report(title: str, changes: Sequence[Change], *, width: int) -> RenderableType:
-    """Return the sufficient changes, best first; if there are none, all, with the memory still missing."""
+def changes_report(title: str, changes: Sequence[Change], *, width: int, is_host_known: bool = True) -> RenderableType:
+    """Return the sufficient changes, best first; if there are none, all, with the memory still missing.
+
+    `is_host_known` says whether changes were checked to have enough main memory beside GPUs.
+    """
     enough = [change for change in changes if change.fits]
     shown = enough or changes
     if not enough:
@@ -30,9 +33,12 @@ def changes_report(title: str, changes: Sequence[Change], *, width: int) -> Rend
         left("fits", (left_text(change.left_bytes) for change in shown), stays=True),
         right("max n_ctx", (format_count(change.planned_n_ctx) for change in shown), "tokens", 2),
         right("tok/s", (format_number(change.tok_s) for change in shown), "at best", 3),
-        left("costs", (COSTS[change.kind] for change in shown), stays=True, wraps=True),
+        left("costs", map(_cost_text, shown), stays=True, wraps=True),
     ]
-    return Group(Text(title), fitted_table(cells, labels=[], dim=[False] * len(shown), width=width))
+    table = fitted_table(cells, labels=[], dim=[False] * len(shown), width=width)
+    needs_host = not is_host_known and any(change.host_bytes for change in shown)
+    how_much = "how much main memory that machine has is not known: --ram 64GiB says it"
+    return Group(Text(title), table, *([Text(how_much, style="dim")] if needs_host else []))
 
 
 COSTS: Mapping[ChangeKind, str] = {
@@ -41,12 +47,17 @@ COSTS: Mapping[ChangeKind, str] = {
     "flash attention": "nothing",
     "KV q8_0": "a little quality",
     "draft": "the speed that drafting gains",
-    "n_cpu_moe": "speed: experts are read from main memory",
+    "n_cpu_moe": "speed: the CPU reads experts from main memory",
     "quant": "quality",
     "n_ctx": "context",
     "KV q4_0": "quality, most in long contexts",
-    "n_gpu_layers": "speed: the other layers are computed by the CPU",
+    "n_gpu_layers": "speed: the CPU reads the other layers from main memory",
 }
+
+
+def _cost_text(change: Change) -> str:
+    host = "" if change.host_bytes is None else f" ({format_bytes(change.host_bytes)})"
+    return COSTS[change.kind] + host
 
 
 def change_options(change: Change) -> str:
@@ -102,6 +113,6 @@ CHANGE = Shape(
         "Options, by the names of ggbench and llama.cpp: `-ctk q8_0 -ctv q8_0`.",
         lambda change: change_options(change) or None,
     ),
-    of(Change, "quant? programs needed_bytes left_bytes fits planned_n_ctx tok_s"),
+    of(Change, "quant? programs needed_bytes host_bytes left_bytes fits planned_n_ctx tok_s"),
     field("costs", str, "What it costs in exchange.", lambda change: COSTS[change.kind]),
 )

@@ -69,7 +69,8 @@ def plan_report(
     if nearest is not None and nearest.n_ctx is not None:
         name = labels[rows.index(nearest)] if len(rows) > 1 else "it"
         title = f"what would make {name} fit at n_ctx {format_count(nearest.n_ctx)}"
-        parts.append(Padding(changes_report(title, nearest.changes, width=width), (1, 0, 0, 0)))
+        is_known = budget.host is not None
+        parts.append(Padding(changes_report(title, nearest.changes, width=width, is_host_known=is_known), (1, 0, 0, 0)))
     return Group(*parts)
 
 

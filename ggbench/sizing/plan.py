@@ -78,7 +78,7 @@ def plan_variant(
     """Yield a row for each of `caches`; without any, one for the setup, with changes that would help if it does not
     fit.
 
-    Of several caches the longest context is found by a line, to some hundred tokens, as a search takes many dry ones.
+    Of several caches the longest context is found by a line, to about 2 %, as a search takes many dry ones.
     A cache of at least 8 bits that does not fit has a second row, with the least of the model in main memory, if that
     is enough for the GPUs; main memory may be too small for it. A variant that llama.cpp does not load yields one row
     with the reason. Raises GgbenchError if it cannot be planned.

@@ -388,6 +388,8 @@ class Change(msgspec.Struct, frozen=True):
     """Name of the other quant."""
     programs: tuple[Program, ...] = ()
     """Programs to close, the largest first."""
+    host_bytes: int | None = None
+    """Main memory that it takes beside GPUs, if it moves a part of the model there; else None."""
 
     @property
     def fits(self) -> bool:

@@ -137,6 +137,7 @@ class _Sizes(msgspec.Struct, frozen=True):
             return None
         assert setup.n_ctx is not None
         _, bounds = speed_bounds(self.budget, placement, None, setup.n_ctx)
+        memories = placement.planned(context) if kind in ("n_cpu_moe", "n_gpu_layers") else ()
         return Change(
             kind=kind,
             setup=setup,
@@ -144,6 +145,7 @@ class _Sizes(msgspec.Struct, frozen=True):
             left_bytes=self.left_bytes(placement, context),
             planned_n_ctx=None,
             tok_s=bounds[-1].tok_s if bounds else None,
+            host_bytes=memories[-1].needed_bytes if memories else None,
         )
 
     def with_longest(self, change: Change) -> Change:

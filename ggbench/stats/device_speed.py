@@ -18,6 +18,8 @@ import msgspec
 from ggbench.stats.intervals import Z_95, Expected
 
 COVARIANCE_UNIT = 1e-5
+_READS = ("read", "kv", "host")
+"""First terms of the costs of reading a memory, which take at least their time at its full bandwidth."""
 _LAYER_MS = 0.01
 """Unit of the cost of a layer, of the size that it has on a GPU."""
 _LINK_MS = 0.1
@@ -52,11 +54,9 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
     def predict(self, costs: Sequence[Cost]) -> Expected:
         """Return the time [ms] of these costs with a 95 % interval, of which none is below their least time."""
         index = self._index
-        logs = [
-            math.log(cost.least_ms) + sum(self.values[index[term]] for term in cost.terms if term in index)
-            for cost in costs
-        ]
-        times = [math.exp(each) for each in logs]
+        sums = [sum(self.values[index[term]] for term in cost.terms if term in index) for cost in costs]
+        slower = [max(0.0, each) if cost.terms[0] in _READS else each for cost, each in zip(costs, sums, strict=True)]
+        times = [cost.least_ms * math.exp(each) for cost, each in zip(costs, slower, strict=True)]
         total = sum(times)
         shares: dict[str, float] = {}
         for cost, ms in zip(costs, times, strict=True):
@@ -81,7 +81,7 @@ def group_of(term: str) -> str:
 
 def least_ms(costs: Iterable[Cost]) -> float:
     """Return the time at full bandwidths: of the terms that read."""
-    return sum(cost.least_ms for cost in costs if cost.terms[0] in ("read", "kv", "host"))
+    return sum(cost.least_ms for cost in costs if cost.terms[0] in _READS)
 
 
 class DeviceKind(msgspec.Struct, frozen=True):

@@ -227,7 +227,7 @@ def test_several_families_are_compared_each_model_once() -> None:
 def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
     for name in ("tiny.Q8_0.gguf", "tiny-again.Q8_0.gguf"):
         (tmp_path / name).hardlink_to(tiny_twin)
-    ran = ggbench("pick", tmp_path, *CARD, "--need-ctx", "512", "--json")
+    ran = ggbench("pick", tmp_path, *CARD, "--workload", "256+100", "--json")
     assert ran.code == ExitCode.DONE
     assert len({(each["selector"], each["type_k"]) for each in ran.json["candidates"]}) == 6
 
@@ -248,11 +248,11 @@ def test_an_incomplete_file_is_not_recommended(ggbench: Run, tiny_twin: Path, tm
     begun.write_bytes(tiny_twin.read_bytes()[:-100_000])
     planned = ggbench("plan", begun, *CARD, "-c", "512")
     assert "left, file incomplete" in planned.out
-    alone = ggbench("pick", begun, *CARD, "--need-ctx", "512")
+    alone = ggbench("pick", begun, *CARD, "--workload", "256+100")
     assert (alone.code, alone.out) == (ExitCode.BAD_FILE, "")
     assert "Error: tiny.Q8_0 is truncated: 97.7 KiB of its " in alone.err and "download it again" in alone.err
     (begun.parent / "tiny.Q4_0.gguf").hardlink_to(tiny_twin)
-    both = ggbench("pick", begun.parent, *CARD, "--need-ctx", "512")
+    both = ggbench("pick", begun.parent, *CARD, "--workload", "256+100")
     assert both.code == ExitCode.DONE
     assert "Run q4_0" in both.out
     assert "left out q8_0: tiny.Q8_0 is truncated: 97.7 KiB" in " ".join(both.out.split())
@@ -262,7 +262,7 @@ def test_a_repo_of_twenty_quants_is_read_once(ggbench: Run, hub: TestHub, tiny_t
     families = ("Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "IQ4_XS", "IQ3_M", "IQ2_M", "Q4_0")
     names = [f"{prefix}{family}" for prefix in ("", "UD-") for family in families]
     hub.add_repo("org/many", files={f"tiny-{name}.gguf": tiny_twin for name in names})
-    asked = ("pick", "org/many", *CARD, "--need-ctx", "512", "--json")
+    asked = ("pick", "org/many", *CARD, "--workload", "256+100", "--json")
     found = ggbench(*asked)
     assert found.code == ExitCode.DONE, found.err
     assert len({each["selector"] or each["quant"] for each in found.json["candidates"]}) == 20
@@ -285,6 +285,8 @@ def test_a_context_beyond_training_is_planned_up_to_it_and_is_marked(ggbench: Ru
     """The need is not met; what runs is what a need of the whole training context gets."""
     ran = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "40000")
     assert ran.code == ExitCode.DOES_NOT_FIT
+    agent = ggbench("pick", "qwen1.5-0.5b", *CARD, "--workload", "agent")
+    assert agent.code == ExitCode.DOES_NOT_FIT and ": 0 meet the needs, " in agent.out
     within = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "32k")
     assert within.code == ExitCode.DONE
     server = [[line for line in each.out.splitlines() if line.startswith("llama-server")] for each in (ran, within)]

@@ -9,6 +9,7 @@ import pytest
 from ggbench import paths
 from ggbench.models.catalog import load_catalog
 from ggbench.models.sources import planned_files
+from ggbench.units import format_bytes
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.llama
@@ -270,7 +271,12 @@ def test_experts_in_main_memory_are_proposed_as_they_fit(ggbench: Run) -> None:
     [row] = ggbench(*asked).json["rows"]
     assert [change["change"] for change in row["changes"] if change["fits"]] == ["n_cpu_moe", "quant", "n_gpu_layers"]
     option, number = row["changes"][0]["options"].split()
-    assert ggbench(*asked, option, number).code == 0
+    placed = ggbench(*asked, option, number)
+    host = placed.json["rows"][0]["devices"][-1]
+    assert (placed.code, row["changes"][0]["host_bytes"]) == (0, host["needed_bytes"])
+    said = ggbench(*asked[:-1]).out
+    assert "how much main memory that machine has is not known" in said
+    assert f"({format_bytes(host['needed_bytes']).split()[0]}" in said
     assert ggbench(*asked, option, str(int(number) - 1)).code == 3
 
 

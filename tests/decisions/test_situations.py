@@ -218,6 +218,16 @@ def test_a_pick_is_what_an_experienced_person_runs(situation: Situation, engine:
         assert (own.offered_n_ctx, own.row.left_bytes) == (offered, row.left_bytes), own.name
 
 
+def test_the_longest_contexts_fit(engine: Engine) -> None:
+    """Those of quantized caches too, whose compute buffers do not grow by a line."""
+    found, _, _ = picked(Situation("llama-3.1-8b", "rtx-3060", "longest", "", "", "", "", ""), engine)
+    assert {each.candidate.cache[0] for _, each in found.listed} == {"f16", "q8_0"}
+    assert "faster" not in [each.label for each in found.alternatives]
+    for _, checked in found.listed:
+        own = checked.candidate
+        assert own.row.fits and own.n_ctx == own.offered_n_ctx == own.row.planned_n_ctx, own.name
+
+
 class Unmet(NamedTuple):
     model: str
     machine: str

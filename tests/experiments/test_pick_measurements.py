@@ -9,6 +9,7 @@ from ggbench.decisions.pick.recommend import ranked, recommend
 from ggbench.decisions.pick.record import Candidate
 from ggbench.decisions.pick.sentences import reason
 from ggbench.sizing.plan_record import PlannedSpeed
+from ggbench.stats.decode_timing import DecodeLimit
 from tests.fakes.candidates import candidate, turn_of
 
 
@@ -53,6 +54,9 @@ def test_a_setting_that_nobody_tried_is_no_better_than_its_neighbours() -> None:
     pick = recommend(estimated, Needs(given_tok_s=40))
     assert pick.nearest_miss is not None and pick.nearest_miss.candidate is estimated[0]
     assert next_to_measure(pick, ()) is estimated[1]
+    weights = replace(found[1].row, limit=DecodeLimit(None, (16 / 150 - 8.5 / 120) / 7.5 * 1e3, 1e9, "given"))
+    cached = with_neighbours([found[0], replace(found[1], row=weights)])[1].speed
+    assert cached is not None and round(cached.tok_s.value, 1) == 16.7  # its cache alone is smaller
     unmeasured = found[1:]
     assert with_neighbours(unmeasured) == unmeasured
 

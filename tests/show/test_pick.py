@@ -116,6 +116,8 @@ def test_the_reason_names_what_decided() -> None:
     assert f"q4_k_m is the best balance of those not clearly slower than the fastest, {AS_WITHOUT}" in between
     lossy = " ".join(reason(recommend(found[1:3], Needs(max_loss=0.003))))
     assert "The nearest, q6_k, misses a loss of 0.0030 nats by 0.0021 (0.0051)." in lossy
+    uncounted = reason(replace(recommend(found, Needs()), uncounted_runs=((3, "q4_k_m"), (7, "q4_k_m"))))
+    assert uncounted[-1].startswith("The quality of runs 3 and 7 does not count: q4_k_m loses too much itself")
 
 
 def test_a_larger_quant_that_nobody_could_tell_apart_is_only_slower() -> None:

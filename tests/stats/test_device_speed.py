@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 
 from ggbench.stats.device_speed import (
@@ -38,6 +39,9 @@ def test_nothing_is_faster_than_its_reads_at_the_full_bandwidth() -> None:
     costs = [Cost(10.0, ("read", "read:device=other/CUDA")), Cost(1.0, ("layer",))]
     found = MODEL.predict(costs)
     assert found.low == 10.0 < found.value < found.high
+    model = msgspec.structs.replace(MODEL, terms=("layer", "read", "read:device=fast/CUDA"), values=(0.0, 0.25, -0.5))
+    fast = model.predict([Cost(10.0, ("read", "read:device=fast/CUDA")), costs[1]])
+    assert (fast.low, fast.value) == (10.0, 11.0)  # the layer's time is not made up for by reading
 
 
 def test_devices_compute_one_after_the_other() -> None:

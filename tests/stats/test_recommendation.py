@@ -8,13 +8,14 @@ from msgspec.structs import replace
 from ggbench.decisions.known_losses import typical_loss
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.dominance import dominates
-from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.needs import WORKLOADS, Needs, Preference
 from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
+from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedBasis
 from tests.fakes.candidates import candidate, measured_loss, turn_of
@@ -428,6 +429,30 @@ def test_a_bound_is_not_taken_for_speed() -> None:
             assert [each.label for each in pick.alternatives] == ["more context"]
 
 
+@pytest.mark.parametrize("prefer", ["balanced", "speed", "quality"])
+def test_fewer_bytes_of_cache_make_no_bound_faster(prefer: Preference) -> None:
+    """A bound of 20 ms of weights and 20 of an f16 cache: fewer weights count, a q8_0 cache does not."""
+
+    def bounded(quant: str, cache: str, weights_ms: float, loss: float) -> Candidate:
+        bits = {"f16": 16, "q8_0": 8.5}[cache]
+        speed = turn_of(1e3 / (weights_ms + 20 * bits / 16), basis="bound")
+        one = candidate(quant, cache, loss=loss, cache_loss=0 if cache == "f16" else 0.001, tok_s=speed, gib=weights_ms)
+        limit = DecodeLimit(None, weights_ms, 1e9, "given")
+        return replace(one, row=replace(one.row, limit=limit, left_bytes=2**30, fits=True))
+
+    fine, fine_q8_0 = bounded("q5_k_m", "f16", 20, 0.011), bounded("q5_k_m", "q8_0", 20, 0.011)
+    coarse, coarse_q8_0 = bounded("q4_k_m", "f16", 16, 0.03), bounded("q4_k_m", "q8_0", 16, 0.03)
+    pick = recommend([fine_q8_0, coarse_q8_0, coarse, fine], Needs(given_prefer=prefer))
+    assert _chosen(pick) is (coarse if prefer == "speed" else fine)
+    faster = [each.checked.candidate for each in pick.alternatives if each.label == "faster"]
+    assert faster == ([] if prefer == "speed" else [coarse])
+    ratio = 36 / 40 if prefer == "speed" else 40 / 36
+    assert pick.reasons[0].ratio == pytest.approx(ratio, rel=1e-3) and not dominates(fine_q8_0, coarse)
+    iq = bounded("iq4_xs", "f16", 14, 0.035)
+    pick = recommend([iq, coarse], Needs(given_prefer=prefer))
+    assert _chosen(pick) is coarse and not pick.alternatives
+
+
 def test_a_loss_that_is_only_partly_known_does_not_win_by_that_part() -> None:
     """q4_0 with a q4_0 cache loses at least 0.072; how much more, nobody says."""
     partly = candidate("q4_0", "q4_0", loss=0.072, cache_loss=None, tok_s=34)
@@ -436,6 +461,8 @@ def test_a_loss_that_is_only_partly_known_does_not_win_by_that_part() -> None:
     needs = Needs(given_prefer="quality")
     assert _chosen(recommend([partly, whole], needs)) is whole
     assert _chosen(recommend([partly, finer], needs)) is finer
+    longer = replace(partly, offered_n_ctx=262144, max_n_ctx=262144)
+    assert _chosen(recommend([longer, whole], Needs(given_prefer="context"))) is whole
 
 
 def test_beside_experts_in_main_memory_the_best_that_is_whole_on_the_gpu_is_an_alternative() -> None:

@@ -183,10 +183,10 @@ def spread_sentence(comparison: Comparison) -> str:
         return f"Repeats of a run differ by {in_words(texts)} (standard deviation, from {repeats})."
     percent = format_number(assumed * 100, 2)
     if max(comparison.n_runs) > 1:
-        why = "where the runs given do not show how much, since no other steady ones are stored"
+        why = "the runs given do not show how much, and no other steady ones are stored"
     else:
-        why = "since none is known"
-    return f"Repeats of a run are assumed to differ by {percent} %, {why}." if assumed else ""
+        why = "no steady repeat is stored that shows how much"
+    return f"Repeats of a run are assumed to differ by {percent} % (standard deviation): {why}." if assumed else ""
 
 
 def versus_sentences(comparison: Comparison) -> tuple[str, ...]:

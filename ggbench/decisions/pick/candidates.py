@@ -185,11 +185,18 @@ class _Finder:
         offered, n_ctx = None if longest is None else row.used_of(longest), self._needed_n_ctx(variant)
         if needs.workload.n_depth is None:
             if known is not None and needs.tok_s is not None and offered is not None:
-                offered = n_slots * longest_fast_enough(known, needs.workload, offered // n_slots, needs.tok_s)
+                limit = known
+                if known.basis == "bound":  # fewer bytes of cache are no promise of speed
+                    limit = self.speeds.of(file, replace(setup, type_k="f16", type_v="f16"), n_slots) or known
+                offered = n_slots * longest_fast_enough(limit, needs.workload, offered // n_slots, needs.tok_s)
             n_ctx = max(n_ctx, offered or 0)
+            cache = KvCacheTypes(*types, setup.flash_attn)
             if n_ctx != row.n_ctx and row.fits:
-                cache = KvCacheTypes(*types, setup.flash_attn)
-                row = next(iter(self._rows(variant, n_ctx, (cache,))))
+                row = self._rows(variant, n_ctx, (cache,))[0]
+                if not row.fits and row.planned_n_ctx and probe is None:  # the line by which it fits is not exact
+                    longest = row.planned_n_ctx
+                    offered = n_ctx = max(self._needed_n_ctx(variant), row.used_of(longest))
+                    row = self._rows(variant, n_ctx, (cache,))[0]
         marked = None if disturbed is None else known_turn(disturbed, needs.workload, n_ctx // n_slots)
         host = next((each for each in row.devices if each.device == HOST_DEVICE), None)
         is_split = setup.n_cpu_moe > 0 or setup.cpu_moe or (row.n_gpu_layers or 0) < self._n_slots(variant, row)
@@ -251,9 +258,10 @@ def decide(
     come from the store, if there is one.
     """
     request = replace(request, budget=with_main_memory(request.budget))
-    finder, found = _Finder(request, allocator, store), list[Candidate]()
+    finder, found, uncounted = _Finder(request, allocator, store), list[Candidate](), list[tuple[int, str]]()
     for model in models:
         of_model, losses = list[Candidate](), finder.losses_of(model)
+        uncounted += losses.uncounted
         for variant in model.variants:
             candidates = finder.of_variant(model, variant, losses)
             yield candidates
@@ -265,7 +273,7 @@ def decide(
     best = recommend(found, request.needs)
     sized = (_with_longest(each, models, request, allocator) for _, each in best.listed)
     best = best.with_sized({each.candidate.name: each for each in sized})
-    best = replace(best, main_memory=request.budget.host)
+    best = replace(best, main_memory=request.budget.host, uncounted_runs=tuple(uncounted))
     chosen = None if best.recommended is None else best.recommended.candidate
     if chosen is not None and (own := variant_of(chosen, models)) is not None:
         asked = PlanRequest(request.budget, chosen.setup, request.options)

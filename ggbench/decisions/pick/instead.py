@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Literal
 
 from msgspec.structs import replace
 
 from ggbench.decisions.known_speeds import KnownSpeeds
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.record import Candidate, Instead, Pick, TurnSpeed
+from ggbench.decisions.pick.record import Candidate, Instead, Pick
 from ggbench.decisions.pick.turn import known_turn
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
@@ -35,40 +37,40 @@ def what_instead(pick: Pick, budget: Budget) -> tuple[Instead, ...]:
     checked = pick.recommended or pick.nearest_miss
     if checked is None:
         return ()
-    candidate = checked.candidate
+    candidate, needs = checked.candidate, pick.needs
+    models = {model.id: model for model in load_catalog()}
+    own = models.get(candidate.row.model.removeprefix("twin:"))
+    setup = LlamaConfig(n_ctx=needs.n_ctx, n_seq_max=needs.n_slots)
+    found = [_gpu(candidate, needs, budget)]
     with KnownSpeeds.here(budget) as speeds:
-        found = (
-            _smaller(candidate, pick.needs, budget, speeds),
-            _experts(candidate, pick.needs, budget, speeds),
-            _gpu(candidate, pick.needs, budget),
-        )
+        if not candidate.setup.n_cpu_moe and (budget.on_gpu or own is None or not own.hyper.n_expert):
+            mixtures = [model for model in models.values() if model.hyper.n_expert]
+            placed = replace(setup, cpu_moe=budget.on_gpu)
+            found.insert(0, _of_catalog("mixture of experts", mixtures, placed, needs, budget, speeds))
+        if own is not None:
+            family = [model for model in models.values() if model.family == own.family]
+            below = candidate.row.n_params or 0
+            found.insert(0, _of_catalog("smaller model", family, setup, needs, budget, speeds, below))
     return tuple(each for each in found if each is not None)
 
 
-def _smaller(candidate: Candidate, needs: Needs, budget: Budget, speeds: KnownSpeeds) -> Instead | None:
-    """Return the largest comfortable model of the same family that is smaller; None for a model of no known family."""
-    models = {model.id: model for model in load_catalog()}
-    own = models.get(candidate.row.model.removeprefix("twin:"))
-    if own is None:
-        return None
-    family = [model for model in models.values() if model.family == own.family]
-    setup = LlamaConfig(n_ctx=needs.n_ctx, n_seq_max=needs.n_slots)
-    for model, file, quant in _files(family):
-        if (file.n_params or 0) >= (candidate.row.n_params or 0) or not _fits(file, setup, budget):
+def _of_catalog(
+    kind: Literal["smaller model", "mixture of experts"],
+    models: list[CatalogModel],
+    setup: LlamaConfig,
+    needs: Needs,
+    budget: Budget,
+    speeds: KnownSpeeds,
+    below: float = math.inf,
+) -> Instead | None:
+    """Return the largest of these models, below a number of parameters, that fits and would be comfortable."""
+    for model, file, quant in _files(models):
+        if (file.n_params or 0) >= below or not _fits(file, setup, budget):
             continue
-        if found := _comfortable(model.id, quant, speeds, file, setup, needs):
-            return replace(found, kind="smaller model")
-    return None
-
-
-def _experts(candidate: Candidate, needs: Needs, budget: Budget, speeds: KnownSpeeds) -> Instead | None:
-    """Return the largest mixture of experts of the catalog that would be comfortable, its experts in main memory."""
-    if candidate.setup.n_cpu_moe or (not budget.on_gpu and candidate.row.model in _mixtures()):
-        return None
-    setup = LlamaConfig(n_ctx=needs.n_ctx, n_seq_max=needs.n_slots, cpu_moe=budget.on_gpu)
-    for model, file, quant in _files([model for model in load_catalog() if model.id in _mixtures()]):
-        if _fits(file, setup, budget) and (found := _comfortable(model.id, quant, speeds, file, setup, needs)):
-            return replace(found, kind="mixture of experts")
+        known = speeds.of(file, setup, needs.n_slots)
+        speed = None if known is None else known_turn(known, needs.workload, needs.n_ctx_slot)
+        if speed is not None and speed.tok_s.value * (_OF_BOUND if speed.is_bound else 1.0) >= _wanted(needs):
+            return Instead(kind, model.id, quant, speed.tok_s.value, speed.is_bound)
     return None
 
 
@@ -107,10 +109,6 @@ def _files(models: list[CatalogModel]) -> Iterator[tuple[CatalogModel, ModelFile
     yield from sorted(found, key=lambda each: -(each[1].n_params or 0))
 
 
-def _mixtures() -> frozenset[str]:
-    return frozenset(model.id for model in load_catalog() if model.hyper.n_expert)
-
-
 def _fits(file: ModelFile, setup: LlamaConfig, budget: Budget) -> bool:
     """Return whether weights and cache fit by the theory, with something for compute buffers."""
     placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
@@ -121,16 +119,6 @@ def _fits(file: ModelFile, setup: LlamaConfig, budget: Budget) -> bool:
         return False
     needed = placement.weight_bytes + placement.theory.cached_bytes(setup.n_ctx)
     return needed * _CONTEXT_SHARE <= budget.usable_bytes
-
-
-def _comfortable(
-    name: str, quant: str, speeds: KnownSpeeds, file: ModelFile, setup: LlamaConfig, needs: Needs
-) -> Instead | None:
-    known = speeds.of(file, setup, needs.n_slots)
-    speed: TurnSpeed | None = None if known is None else known_turn(known, needs.workload, needs.n_ctx_slot)
-    if speed is None or speed.tok_s.value * (_OF_BOUND if speed.is_bound else 1.0) < _wanted(needs):
-        return None
-    return Instead("smaller model", name, quant, speed.tok_s.value, speed.is_bound)
 
 
 def _wanted(needs: Needs) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from ggbench.decisions.pick.order import bound_with_f16_cache
 from ggbench.decisions.pick.record import Candidate, TurnSpeed
 from ggbench.stats.intervals import Expected
 
@@ -39,7 +40,8 @@ def _estimated(candidate: Candidate, known: Sequence[Candidate]) -> Candidate:
         bound = _bound(candidate)
         if shares and bound is not None:
             share = min(1.0, statistics.median(shares))
-            tok_s = Expected(share * bound, share * bound / factor, min(1.0, share * factor) * bound)
+            value, most = share * bound, 0.0 if candidate.speed is None else candidate.speed.tok_s.high
+            tok_s = Expected(value, value / factor, max(value, min(most, value * factor)))
             what = "quants with these settings" if neighbours is alike else "settings of this quant"
             source = f"other {what} reach {100 * share:.2g} % of the bound"
             return replace(candidate, speed=TurnSpeed(tok_s, None, "other runs", source))
@@ -56,6 +58,6 @@ def _share(candidate: Candidate) -> float | None:
 
 
 def _bound(candidate: Candidate) -> float | None:
-    """Return the tokens/s that the bandwidth allows with a full context; None if unknown."""
+    """Return the tokens/s that the bandwidth allows with a full context and an f16 cache; None if unknown."""
     at = candidate.row.at_n_ctx
-    return None if at is None else at.tok_s
+    return None if at is None else bound_with_f16_cache(candidate, at.tok_s)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate
+from ggbench.gguf_file.quants import plain_quant
 from ggbench.stats.intervals import Z_95, Expected
 
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
@@ -80,11 +81,10 @@ def cache_bits(candidate: Candidate) -> float:
 
 
 def loss_class(candidate: Candidate, needs: Needs) -> int:
-    """0 for little, 1 for unknown, 2 for more than little."""
+    """0 for little, 1 for unknown, 2 for more than little, 3 for that and what an unknown cache adds."""
     known = candidate.least_loss
-    if known is not None and needs.notices(known.value):
-        return 2
-    return 1 if candidate.loss is None else 0
+    is_noticed = known is not None and needs.notices(known.value)
+    return 2 * is_noticed + (candidate.loss is None)
 
 
 def loss_order(candidate: Candidate) -> tuple[bool, float]:
@@ -94,10 +94,11 @@ def loss_order(candidate: Candidate) -> tuple[bool, float]:
     return False, (candidate.least_loss or Expected(0, 0, 0)).value
 
 
-def last_order(candidate: Candidate) -> tuple[bool, float, float, int, tuple[str, ...]]:
-    """Order by speed (bounds after known speeds), then context, file size and name."""
+def last_order(candidate: Candidate) -> tuple[bool, float, bool, float, int, tuple[str, ...]]:
+    """Order by speed (bounds after known speeds), then quantization of the cache, context, file size and name."""
     size, longest = candidate.row.file_bytes or 0, float(candidate.offered_n_ctx or 0)
-    return is_unsure(candidate), -pace(candidate), -longest, size, candidate.name
+    is_quantized = candidate.is_cache_quantized
+    return is_unsure(candidate), -pace(candidate), is_quantized, -longest, size, candidate.name
 
 
 def is_unsure(candidate: Candidate) -> bool:
@@ -106,17 +107,41 @@ def is_unsure(candidate: Candidate) -> bool:
 
 
 def pace(candidate: Candidate) -> float:
-    """Return the tokens/s of the answer, which all estimates have, unlike the time of a turn; 0 if unknown."""
-    return 0.0 if candidate.speed is None else candidate.speed.tok_s.value
+    """Return the tokens/s of the answer, which all estimates have, unlike the time of a turn; 0 if unknown.
+
+    A bound is taken with an f16 cache: fewer bytes of weights are read faster, but a quantized cache may be slower.
+    """
+    speed = candidate.speed
+    if speed is None or not speed.is_bound:
+        return 0.0 if speed is None else speed.tok_s.value
+    return float(f"{bound_with_f16_cache(candidate, speed.tok_s.value):.4g}")  # those of one quant are equal
+
+
+def bound_with_f16_cache(candidate: Candidate, tok_s: float) -> float:
+    """Return a bound on the candidate's speed as it is with an f16 cache in the same places."""
+    limit = candidate.row.limit
+    if limit is None or not tok_s or not candidate.is_cache_quantized:
+        return tok_s
+    bits = sum(_CACHE_BITS.get(name, _FEWEST_BITS) for name in candidate.cache) / 2
+    weights_ms = limit.b_ms - (1 / limit.w_tokens_per_ms if limit.w_tokens_per_ms else 0.0)
+    return 1e3 / (weights_ms + max(0.0, 1e3 / tok_s - weights_ms) * _CACHE_BITS["f16"] / bits)
+
+
+def _is_i_quant(candidate: Candidate) -> bool:
+    return plain_quant(candidate.row.quant).startswith("iq")
 
 
 def clearly_slower(one: Candidate, other: Candidate) -> bool:
     """Return whether intervals are disjoint or, for two estimates of one kind, whether the ratio is above `FASTER`.
 
-    Such estimates share their error: both follow from the bytes to read, at a rate found elsewhere.
+    Such estimates share their error: both follow from the bytes to read, at a rate found elsewhere. By bytes alone an
+    i-quant makes no other slower, as it takes more computation.
     """
     if one.speed is None or other.speed is None:
         return other.speed is not None
+    is_by_bytes = one.speed.basis == other.speed.basis and one.speed.basis in ("bound", "other runs")
+    if is_by_bytes and _is_i_quant(other) and not _is_i_quant(one):
+        return False
     if one.speed.basis == other.speed.basis and one.speed.basis not in ("measured", "forecast"):
         return FASTER * pace(one) < pace(other)
     if one.speed.turn_s is not None and other.speed.turn_s is not None:

@@ -228,11 +228,14 @@ def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -
         for each in pool
         if each.candidate.is_mixture is not own.is_mixture and is_comfortable(each.candidate, needs) is not False
     ]
+    faster = [each for each in acceptable if _is_faster(each.candidate, own)]
+    if needs.workload.n_depth is None:  # each speed is at the end of a context of its own
+        faster = []
     wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
         ("all on GPU", whole, needs.prefer),
         ("dense" if own.is_mixture else "mixture", other_kind, needs.prefer),
         ("better", [each for each in same_model if _is_better(each.candidate, own)], balanced or "quality"),
-        ("faster", [each for each in acceptable if _is_faster(each.candidate, own)], "speed"),
+        ("faster", faster, "speed"),
         ("more context", _with_more_context(pool, own), balanced or "quality"),
     )
     found: list[Alternative] = []

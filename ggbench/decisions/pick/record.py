@@ -85,7 +85,7 @@ class Candidate(msgspec.Struct, frozen=True):
     n_ctx: int
     """Context to run it with, in tokens: at most the training context in each slot."""
     max_n_ctx: int | None
-    """The longest context that fits; 0 for none. For a candidate that is not listed, to some hundred tokens."""
+    """The longest context that fits; 0 for none. For a candidate that is not listed, to about 2 %."""
     offered_n_ctx: int | None
     """The part of `max_n_ctx` that llama-server uses, at most the training context in each slot; for a workload
     without a depth, the longest part of that with a fast enough answer.
@@ -308,6 +308,8 @@ class Pick(msgspec.Struct, frozen=True):
     """For a recommendation with experts in main memory; None if none fits or is faster."""
     changes: tuple[Change, ...] = ()
     """Changes that would make the nearest miss fit, best first; empty if it fits."""
+    uncounted_runs: tuple[tuple[int, str], ...] = ()
+    """Runs of quality that do not count, as their base is too coarse, and its quant."""
 
     @property
     def n_models(self) -> int:

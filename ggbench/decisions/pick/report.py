@@ -14,7 +14,7 @@ from ggbench.decisions.pick.needs import needs_text, workload_text
 from ggbench.decisions.pick.recommend import ranked
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
-from ggbench.decisions.pick.sentences import headline, is_beyond_training, reason
+from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.wording import (
     candidate_name,
     disturbed_text,
@@ -81,7 +81,7 @@ def _title(pick: Pick, budget: Budget) -> str:
 def _facts(pick: Pick, budget: Budget) -> Facts:
     needs, bandwidth = pick.needs, budget.bandwidth
     reserve = f"{format_bytes(budget.reserve_bytes)} kept free ({budget.reserve_source}; --reserve)"
-    trained = [each for each in pick.checked if not is_beyond_training(each.candidate, needs)]
+    trained = [each for each in pick.checked if not needs.exceeds(each.candidate.row.n_ctx_train)]
     n_met = sum(each.meets is True for each in trained)
     n_open = sum(each.meets is None for each in trained)
     counts = {"meet the needs": n_met, "may": n_open, "do not": len(pick.checked) - n_met - n_open}
@@ -234,7 +234,7 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
     if not all(each.is_steady for each in bounds):
         lines.append(f"{UNSTEADY} ≤: the bandwidth was measured on a busy machine, so this may be too low")
     if any(label in ("", "dominated") for label, _ in shown):
-        lines.append("max n_ctx of dominated and of unnamed rows: to some hundred tokens")
+        lines.append("max n_ctx of dominated and of unnamed rows: to about 2 %")
     lines += training_legend([each.row for each in candidates], list(map(_longest, candidates)))
     if any(each.probed_by is not None for each in candidates):
         lines.append("†: found by real allocations")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ggbench.decisions.pick.needs import LITTLE_BYTES, READING_TOK_S, UNNOTICED_LOSS, Needs
+from ggbench.decisions.pick.order import is_unsure
 from ggbench.decisions.pick.record import BestIn, Candidate, Checked, NeedCheck, Pick, Reason
 from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text, turn_text, wanted_text
 from ggbench.engines.endings import Outcome
@@ -57,13 +58,14 @@ def _nothing(pick: Pick) -> str:
 
 def reason(pick: Pick) -> tuple[str, ...]:
     if pick.recommended is None:
-        return (*_why_nothing(pick), *_instead(pick))
+        return (*_why_nothing(pick), *_instead(pick), *_uncounted(pick))
     chosen, first = pick.recommended, pick.without_needs
     own, name = chosen.candidate, _named(pick, chosen.candidate)
     sentences = [_in_a_sentence(pick, own)] if pick.needs.prefer == "balanced" else []
     if first is None or first is chosen:
         if not sentences:
             best = _BEST_IN[pick.best_in or "loss"]
+            best += ", by the bytes it reads alone" if "fastest" in best and is_unsure(own) else ""
             sentences.append(f"{name} {best}, and would be the pick without these needs too.")
     elif first.missed:
         sentences.append(f"{_named(pick, first.candidate)} would come first, but {_misses(first)}.")
@@ -99,20 +101,33 @@ def reason(pick: Pick) -> tuple[str, ...]:
     if pick.n_models > 1:
         sentences.append("Quality is not comparable across models, so the better answers may come from another.")
     sentences += _by_its_publisher(pick)
-    return (*sentences, *_instead(pick))
+    return (*sentences, *_instead(pick), *_uncounted(pick))
+
+
+def _uncounted(pick: Pick) -> Iterator[str]:
+    """Yield which of the user's runs of quality do not count, and why."""
+    if runs := pick.uncounted_runs:
+        which = f"run {runs[0][0]}" if len(runs) == 1 else f"runs {in_words([str(run_id) for run_id, _ in runs])}"
+        bases = in_words(list(dict.fromkeys(base or "a base of unknown quant" for _, base in runs)))
+        coarse = "loses too much itself" if len({base for _, base in runs}) == 1 else "lose too much themselves"
+        yield f"The quality of {which} does not count: {bases} {coarse} to be a base; use one in 16 bits or q8_0."
 
 
 def _than_its_rival(pick: Pick) -> Iterator[str]:
     """Yield why it is the pick and not another model, which no sentence about the pick alone says."""
-    is_decisive = pick.best_in == "faster of dense and mixture" and pick.comfortable is not False
-    rival = next((each for each in pick.alternatives if each.label in ("dense", "mixture")), None)
-    least = pick.recommended.candidate.least_loss if pick.recommended is not None else None
-    loses_little = least is not None and not pick.needs.notices(least.value)
-    if pick.needs.prefer == "balanced" and pick.best_in == "parameters" and pick.comfortable and loses_little:
+    if pick.recommended is None or pick.needs.prefer != "balanced" or pick.comfortable is False:
+        return
+    own = pick.recommended.candidate
+    loses_little = own.least_loss is not None and not pick.needs.notices(own.least_loss.value)
+    if pick.best_in == "parameters" and pick.comfortable and loses_little:
         yield "It has the most parameters of the models that are comfortable and lose little."
-    if pick.needs.prefer == "balanced" and is_decisive and rival is not None:
+    rival = next((each for each in pick.alternatives if each.label in ("dense", "mixture")), None)
+    if pick.best_in != "faster of dense and mixture" or rival is None:
+        return
+    if is_unsure(own) == is_unsure(rival.checked.candidate):
         kind = "a dense model" if rival.label == "dense" else "a mixture of experts"
-        yield f"It is faster than {_named(pick, rival.checked.candidate)}, {kind} of about the same size."
+        faster = "reads fewer bytes a token" if is_unsure(own) else "is faster"
+        yield f"It {faster} than {_named(pick, rival.checked.candidate)}, {kind} of about the same size."
 
 
 def _by_its_publisher(pick: Pick) -> Iterator[str]:
@@ -166,7 +181,9 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
 
 def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
     other = reason.other.candidate
-    name, share = _named(pick, other), None if reason.ratio is None else format_number(100 * reason.ratio, 2)
+    name, share = _named(pick, other), ""
+    if reason.ratio is not None:
+        share = f"{format_number(100 * reason.ratio, 2)} % of the speed" + (" by its bytes" if is_unsure(own) else "")
     match reason.kind:
         case "misses":
             return f"{name} {_misses(reason.other)}"
@@ -175,15 +192,17 @@ def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
         case "slow":
             return f"{name} is slow: {tok_s_text(other)} tok/s"
         case "split":
-            at = "" if share is None else f" and has {share} % of the speed"
+            at = f" and has {share}" if share else ""
             return f"{name} needs {format_bytes(other.host_bytes)} of main memory{at}"
         case "cache":
             return f"{name} needs a quantized cache"
         case "unknown speed":
             return f"how fast {name} answers is not known"
         case "slower" | "hardly faster" | "ranks lower":
-            at = f"has {share} % of the speed"
-            if share is None:
+            at = f"has {share}"
+            if pick.needs.workload.n_depth is None and other.offered_n_ctx:  # each speed is at an end of its own
+                at = f"holds {format_count(other.offered_n_ctx)} tokens"
+            elif not share:
                 at = f"answers at {tok_s_text(other)} tok/s" if other.speed else "has an unknown speed"
             if reason.kind == "slower" and _is_unnoticed(other) and _is_unnoticed(own):
                 return f"{name} {at}, and nobody could tell them apart"
@@ -269,16 +288,11 @@ def _why_nothing(pick: Pick) -> Iterator[str]:
         yield from _beyond_training(nearest.candidate, pick.needs)
 
 
-def is_beyond_training(candidate: Candidate, needs: Needs) -> bool:
-    """Return whether a slot needs more context than the model was trained with."""
-    return bool(candidate.row.n_ctx_train) and needs.n_ctx_slot > (candidate.row.n_ctx_train or 0)
-
-
 def _beyond_training(candidate: Candidate, needs: Needs) -> list[str]:
-    if not is_beyond_training(candidate, needs):
+    trained, needed = candidate.row.n_ctx_train, needs.n_ctx_slot
+    if not trained or trained >= needed:
         return []
-    trained, needed = format_count(candidate.row.n_ctx_train), format_count(needs.n_ctx_slot)
-    most = f"contexts of up to {trained} tokens, fewer than {needed}"
+    most = f"contexts of up to {format_count(trained)} tokens, fewer than {format_count(needed)}"
     return [f"The model was trained with {most}; llama-server gives a slot no more."]
 
 

@@ -59,6 +59,8 @@ class LookAhead(msgspec.Struct, frozen=True):
     probes: tuple[Probe, ...]
     versions: Mapping[str, str] | None = None
     """Versions of the dry engine; None if it was never ready."""
+    unreserved_bytes: int = 0
+    """What llama.cpp's process takes with the smallest context beyond its reserve, as in `plan`."""
 
     @property
     def is_by_theory(self) -> bool:
@@ -165,6 +167,7 @@ def look_ahead(
         known_at=known_at,
         probes=tuple(probes),
         versions=dry.versions,
+        unreserved_bytes=0 if least is None else placement.unreserved_bytes(least),
     )
 
 

@@ -288,7 +288,8 @@ class _Search:
     def _does_not_fit(self, weight_bytes: int, reason: str = "", short_bytes: int | None = None) -> DoesNotFit:
         seen, file = self._seen, self._session.file
         budget, least_bytes = seen.budget, seen.least_bytes or 0
-        beside = 0 if budget.on_gpu else budget.planned.process_bytes  # of llama.cpp's process, in what is held
+        beside = seen.unreserved_bytes  # of llama.cpp's process, in what is held
+        beside += 0 if budget.on_gpu else budget.planned.process_bytes
         missing, program = weight_bytes + least_bytes + beside - budget.held_bytes, self._session.setup.program
         parts = f"weights of {format_bytes(weight_bytes)}"
         if least_bytes:
@@ -307,7 +308,7 @@ class _Search:
             what += f"; {program} needs additional memory ({reason})"
         if seen.plan.gpu_processes:
             what += f"; other programs use GPU memory: {name_processes(seen.plan.gpu_processes)}"
-        room_bytes = budget.planned.usable_bytes - least_bytes
+        room_bytes = budget.planned.usable_bytes - least_bytes - seen.unreserved_bytes
         in_budget = weight_bytes / (file.weight_bytes or weight_bytes) if file else 1.0
         advice = [smaller_quant_advice(self._session.target, room_bytes, in_budget)]
         if budget.on_gpu and seen.known_at:
