@@ -20,7 +20,8 @@ from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.tui.host import RunStored, TaskScreen, host_of
-from ggbench.tui.library import Library, QuantRow
+from ggbench.tui.library import Library
+from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.dialogs import CardChoice, CardPicker
 from ggbench.tui.screens.forms import PICK, SettingsDialog, options_form
 from ggbench.tui.widgets.bars import NeedsBar

@@ -28,9 +28,9 @@ from ggbench.models.added_places import (
     typed_server,
 )
 from ggbench.models.disk import path_argument
-from ggbench.text import sanitize, shorten_alike
+from ggbench.text import sanitize
 from ggbench.tui.host import host_of
-from ggbench.tui.model_list import ModelEntry, Section, found_models, grouped, named_repo
+from ggbench.tui.model_list import ModelEntry, Section, found_models, grouped, named_repo, short_titles
 from ggbench.tui.widgets.bars import FilterInput
 from ggbench.units import counted, format_count
 
@@ -42,9 +42,9 @@ _MAX_FOUND = 20
 
 _SEARCH, _ADD, _FAMILY = "search", "add", "family:"
 """Ids of the options that search the Hub and add the path in the filter, and the start of those of families."""
-MODEL_FILTER = "filter, path, Hub"
-"""Placeholder of the filter, after the key that opens it."""
 _FOLDED, _UNFOLDED = "▸", "▾"
+_MARGIN = 5
+"""Columns beside the longest line: its indent, and a scrollbar."""
 
 
 class ModelList(OptionList):
@@ -55,7 +55,7 @@ class ModelList(OptionList):
         Binding("k", "cursor_up", show=False),
         Binding("right,l", "fold(False)", "Unfold", show=False, tooltip="Show the models of the family"),
         Binding("left,h", "fold(True)", "Fold", show=False, tooltip="Hide the models of the family"),
-        Binding("enter", "select", "Choose", tooltip="Unfold the family, or go to the quants of the model"),
+        Binding("enter,space", "select", "Choose", tooltip="Unfold the family, or go to the quants of the model"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -64,6 +64,10 @@ class ModelList(OptionList):
         """The models that match the filter, by key, including those of folded families."""
         self._unfolded: set[str] = set()
         self._listing: tuple[Sequence[ModelEntry], str, str] = (), "", ""
+
+    def on_resize(self) -> None:
+        if self.option_count:
+            self.show(*self._listing)
 
     def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
         """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none.
@@ -79,7 +83,7 @@ class ModelList(OptionList):
         was_chosen = self.chosen_entry
         self.entries = {entry.key: entry for entry in shown}
         self.clear_options()
-        lines = iter(shorten_alike([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], room - 1))
+        lines = short_titles([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], room - 1)
         for heading, families in grouped(shown):
             self._add_heading(heading, room)
             for family in families:
@@ -232,7 +236,7 @@ class ModelsPane(Vertical):
         """The model to open once it is listed."""
 
     def compose(self) -> ComposeResult:
-        yield FilterInput(f"/ {MODEL_FILTER}", id="model-filter")
+        yield FilterInput("/ filter, path, Hub", id="model-filter")
         yield ModelList(id="models")
 
     @property
@@ -383,4 +387,7 @@ class ModelsPane(Vertical):
     def _show(self) -> None:
         found = {entry.key for entry in self._found}
         opened = [each for each in self._opened.values() if each.key not in found and each.matches(self._text)]
-        self.models.show([*self._listed, *opened, *self._found], self._text, self._hub_state)
+        entries = [*self._listed, *opened, *self._found]
+        widths = [len(each.title) + (2 + len(each.about) if each.section is not Section.HUB else 0) for each in entries]
+        self.styles.width = max(widths, default=0) + _MARGIN
+        self.models.show(entries, self._text, self._hub_state)
