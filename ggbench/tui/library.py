@@ -206,7 +206,10 @@ class Library:
         first = next(iter(reason(self.pick)), "")
         if self.pick.recommended is None:
             return sanitize(f"{headline(self.pick)} {first}")
-        return sanitize(f"{PICKED} {candidate_name(self.pick.recommended.candidate)}: {first[:1].lower()}{first[1:]}")
+        candidate = self.pick.recommended.candidate
+        if candidate.speed is not None:
+            first = first.replace(f" ({candidate.speed.source})", "")  # which the decision has room for
+        return sanitize(f"{PICKED} {candidate_name(candidate)}: {first[:1].lower()}{first[1:]}")
 
     def row_of(self, candidate: Candidate, meets: bool | None = None) -> QuantRow:
         file, is_here = candidate.to_run, self._is_here(candidate)

@@ -92,7 +92,7 @@ def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
     watched.wait(lambda queue: not queue.is_busy)
     assert [item.state for item in queue.items] == [WorkState.STOPPED, WorkState.STOPPED, WorkState.DONE]
     assert done == [1]
-    assert str(pull_cells(queue.items[0])[2]) == "– stopped"
+    assert str(pull_cells(queue.items[0], "tiny")[2]) == "– stopped"
 
 
 def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> None:

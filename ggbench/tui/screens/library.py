@@ -257,6 +257,7 @@ class LibraryScreen(StartScreen):
 
     def action_toggle_fits(self) -> None:
         self.library.is_fits_only = not self.library.is_fits_only
+        self.show_notice("only quants that fit are listed (f)" if self.library.is_fits_only else "")
         self.show_rows()
 
     def action_sort(self) -> None:
