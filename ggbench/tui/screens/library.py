@@ -164,14 +164,6 @@ class LibraryScreen(StartScreen):
         self.show_notice(message.notice)
         self._read_models()
 
-    @on(ModelsPane.TaskAsked)
-    def _perform_for_models(self, message: ModelsPane.TaskAsked) -> None:
-        self.perform(message.name, message.work, message.show)
-
-    @on(ModelsPane.TextChanged)
-    def _forget_problems_of_text(self) -> None:
-        self.forget("place", "search")
-
     @on(events.Paste)
     def _paste(self, event: events.Paste) -> None:
         """Put text pasted or dropped anywhere on the screen into the filter of the models."""
@@ -337,6 +329,6 @@ class LibraryScreen(StartScreen):
             "       quants are planned, nothing is downloaded",
             "/      filter, or type the path of a folder of yours,",
             "       or words to search for on the Hub",
-            "e      say what the model is for",
+            "e, g   say what the model is for, and on which GPU",
             "?      all keys, and what the marks mean",
         ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from msgspec.structs import replace
 from rich.cells import cell_len
@@ -29,7 +29,7 @@ from ggbench.models.added_places import (
 )
 from ggbench.models.disk import path_argument
 from ggbench.text import sanitize
-from ggbench.tui.host import host_of
+from ggbench.tui.host import TaskScreen, host_of
 from ggbench.tui.model_list import ModelEntry, Section, found_models, grouped, named_repo, short_titles
 from ggbench.tui.widgets.bars import FilterInput
 from ggbench.units import counted, format_count
@@ -208,17 +208,6 @@ class ModelsPane(Vertical):
         entered: bool
 
     @dataclass
-    class TaskAsked(Message):
-        """Run a slow task of this name, as `TaskScreen.perform`."""
-
-        name: str
-        work: Callable[[], Iterable[Any]]
-        show: Callable[[Any], object]
-
-    class TextChanged(Message):
-        """The filter changed: what failed for its former text does not matter."""
-
-    @dataclass
     class PlacesChanged(Message):
         """A place or a server was added or removed, as the notice says."""
 
@@ -299,7 +288,7 @@ class ModelsPane(Vertical):
                 forget_place(entry.place)
                 yield f"removed {entry.place} from the list; its files stay"
 
-        self.post_message(self.TaskAsked("place", remove, lambda notice: self.post_message(self.PlacesChanged(notice))))
+        self._tasks.perform("place", remove, lambda notice: self.post_message(self.PlacesChanged(notice)))
 
     @on(OptionList.OptionHighlighted)
     def _look_at(self) -> None:
@@ -318,7 +307,7 @@ class ModelsPane(Vertical):
 
     @on(Input.Changed)
     def _filter(self) -> None:
-        self.post_message(self.TextChanged())
+        self._tasks.forget("place", "search")  # whose text was another
         self._found, self._hub_state = (), ""
         self._show()
 
@@ -331,6 +320,11 @@ class ModelsPane(Vertical):
         self.screen.set_focus(self.models)
         if not self.models.entries and self._text:
             (self._add if is_local(self._text) else self._search)()
+
+    @property
+    def _tasks(self) -> TaskScreen:
+        """The screen, which performs slow tasks and shows why one failed."""
+        return cast("TaskScreen", self.screen)
 
     @property
     def _text(self) -> str:
@@ -362,7 +356,7 @@ class ModelsPane(Vertical):
             self.open(opened)
             self.post_message(self.PlacesChanged(f"added {name}: {count}; d in the list on the left removes it"))
 
-        self.post_message(self.TaskAsked("place", add, take))
+        self._tasks.perform("place", add, take)
 
     def _search(self) -> None:
         hub, text = host_of(self).services.hub, self._text
@@ -382,7 +376,7 @@ class ModelsPane(Vertical):
 
         self._hub_state = "searching"
         self._show()
-        self.post_message(self.TaskAsked("search", search, take))
+        self._tasks.perform("search", search, take)
 
     def _show(self) -> None:
         found = {entry.key for entry in self._found}
