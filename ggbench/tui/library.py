@@ -12,6 +12,7 @@ from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.wording import candidate_name
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.fields import config_options
 from ggbench.models.catalog import Catalog
 from ggbench.models.disk import LocalModel
 from ggbench.show import FITS_NOT
@@ -20,7 +21,7 @@ from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry, Section, short_titles
 from ggbench.tui.quant_rows import ESSENTIAL, QuantRow
 from ggbench.tui.tables import Order
-from ggbench.units import counted, format_bytes, format_count
+from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickRequest
@@ -191,7 +192,7 @@ class Library:
             reading if is_planning else counted(len(self.listed()), "quant") if self.rows else "",
             self.hidden,
             f"{format_count(n_marked)} marked" if n_marked else "",
-            describe_config(self.options),
+            sanitize(" ".join(config_options(self.options))),
         )
         return " · ".join(filter(None, parts))
 
@@ -223,23 +224,3 @@ class Library:
         is_listed = self.entry is not None and (self.entry.model, name) in self._on_disk
         is_served = self.entry is not None and self.entry.section is Section.SERVERS
         return is_served or is_listed or (file is not None and file.is_here)
-
-
-def describe_config(config: LlamaConfig) -> str:
-    """Return the settings that are not the default, such as `KV q8_0, limit 12.0 GiB`."""
-    default = LlamaConfig()
-    same = config.type_k == config.type_v
-    parts = {
-        "type_k": f"KV {config.type_k}" if same else f"K {config.type_k}",
-        "type_v": "" if same else f"V {config.type_v}",
-        "memory_limit_bytes": f"limit {format_bytes(config.memory_limit_bytes)}",
-        "n_ctx": f"n_ctx {format_count(config.n_ctx)}",
-        "flash_attn": f"flash attention {config.flash_attn}",
-        "n_gpu_layers": f"{config.n_gpu_layers} layers on the GPU",
-        "n_cpu_moe": f"experts of {config.n_cpu_moe} layers on the CPU",
-        "threads": f"{config.threads} threads",
-        "swa_full": "full SWA cache",
-        "rpc_servers": f"devices of {' and '.join(config.rpc_servers)}",
-    }
-    texts = [text for name, text in parts.items() if getattr(config, name) != getattr(default, name)]
-    return ", ".join(filter(None, texts))

@@ -94,7 +94,8 @@ class PickScreen(Screen[None]):
     AUTO_FOCUS = "#candidates"
     HELP = (
         "What to run, and why. The table has the pick, the alternatives, and all others that no candidate"
-        " dominates, with the marks of the Library; the commands are of the row at the cursor. The plot has those that"
+        " dominates: ≤ is a limit and no speed, ~ an estimate, ≥ at least, * all of the training context. The commands"
+        " are of the row at the cursor; y copies them, and enter shows those of other programs. The plot has those that"
         " miss no need: ★ is the pick, • is not dominated, · is, and ↑ loses at least that."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
