@@ -112,15 +112,15 @@ def grouped(entries: Iterable[ModelEntry]) -> Iterator[tuple[str, list[list[Mode
 
 
 def short_titles(titles: Sequence[str], width: int) -> Iterator[str]:
-    """Yield the names of a list in at most `width` characters: the longer ones without their vendor if it makes no
-    difference, and cut where that keeps the size, else where it keeps them distinct.
+    """Yield the names of a list in at most `width` characters.
+
+    A longer one loses `-GGUF`, then its vendor if no other vendor has that model, and is cut where that keeps the size,
+    or where it keeps the names distinct.
     """
-    names = [_GGUF.sub("", title.rpartition("/")[2]) for title in titles]
-    times = Counter(names)
-    bare = [
-        title if len(title) <= width else name if times[name] == 1 else _GGUF.sub("", title)
-        for title, name in zip(titles, names, strict=True)
-    ]
+    plain = [title if len(title) <= width else _GGUF.sub("", title) for title in titles]
+    times = Counter(_GGUF.sub("", title.rpartition("/")[2]) for title in titles)
+    names = [(title, title.rpartition("/")[2]) for title in plain]
+    bare = [name if len(title) > width and times[name] == 1 else title for title, name in names]
     alike = shorten_alike(bare, width)
     sized = [_cut_beside_size(*each, width) for each in zip(bare, alike, strict=True)]
     yield from sized if len(set(sized)) >= len(set(alike)) else alike

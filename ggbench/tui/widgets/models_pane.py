@@ -371,7 +371,7 @@ class ModelsPane(Vertical):
 
         def take(found: Sequence[RepoSummary]) -> None:
             if text == self._text:  # else the filter has changed since
-                self._found, self._hub_state = found_models(found), "" if found else "no matching GGUF repo"
+                self._found, self._hub_state = found_models(found), "" if found else "no GGUF repo"
                 self._show()
 
         self._hub_state = "searching"
