@@ -187,9 +187,10 @@ class Library:
         if not is_machine_known:
             return f"{entry.title} · planned once this machine's memory is known"
         reading = "reading headers…" if entry.needs_network and not self.rows else "planning…"
+        unread = "enter lists its quants" if entry.needs_network else ""
         parts = (
             *short_titles([entry.title], _MOST_TITLE),
-            reading if is_planning else counted(len(self.listed()), "quant") if self.rows else "",
+            reading if is_planning else counted(len(self.listed()), "quant") if self.rows else unread,
             self.hidden,
             f"{format_count(n_marked)} marked" if n_marked else "",
             sanitize(" ".join(config_options(self.options))),

@@ -193,12 +193,11 @@ class LibraryScreen(StartScreen):
 
     @on(ModelsPane.ModelChosen)
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
-        """Plan a model when it is highlighted or, if it needs the network, when it is entered."""
-        is_wanted = message.entered or not message.entry.needs_network
-        if is_wanted and self.library.choose(message.entry, is_planning=self.is_planning):
+        """Plan a model when it is highlighted or, if it needs the network, when it is entered; keys are for no other."""
+        if self.library.choose(message.entry, is_planning=self.is_planning):
             self.when_planned = None
             self._table.start_over()
-            self.replan()
+            self.replan(begins=message.entered or not message.entry.needs_network)
         if message.entered:
             host = host_of(self)
             self._table.wanted, host.opens_quant = host.opens_quant, None
@@ -209,6 +208,11 @@ class LibraryScreen(StartScreen):
         chosen = self.chosen
         shown = None if chosen is None else (chosen.title, chosen.plan, chosen.notes)
         self.query_one(MemoryBar).shown = shown
+
+    def action_pick(self, at: QuantRow | None = None) -> None:
+        if not self.library.rows and not self.is_planning:  # a repo that is not entered yet
+            self.replan()
+        super().action_pick(at)
 
     @on(DataTable.RowSelected, "#quants")
     def _open_pick(self) -> None:
