@@ -118,11 +118,10 @@ def _fits(row: QuantRow) -> str:
     """Return `✓`, with how it is run unless that is llama.cpp's default: `✓ KV q8_0`, `✓ ncmoe 24`."""
     if row.plan.outcome is not Outcome.COMPLETED:
         return f"{FITS_NOT} failed"
-    if row.is_beyond and row.plan.fits:
-        return f"{FITS_NOT} ctx"
+    mark = {None: "?", True: f"{FITS_NOT} ctx" if row.is_beyond else FITS, False: FITS_NOT}[row.plan.fits]
     how = kv_name("", *row.candidate.cache).strip(" ,")
     options = (option.removeprefix("-") for option in row.candidate.options)
-    return " ".join(filter(None, ({None: "?", True: FITS, False: FITS_NOT}[row.plan.fits], how, *options)))
+    return " ".join(filter(None, (mark, how, *options)))
 
 
 def _tok_s(row: QuantRow) -> str:

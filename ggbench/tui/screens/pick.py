@@ -241,7 +241,7 @@ class PickScreen(Screen[None]):
         budget = self._asked.budget
         where = sanitize(short_device(budget.device))
         if budget.on_gpu and budget.host is not None:
-            where += f" with {format_bytes(budget.host.free_bytes)} of main memory"
+            where += f" + {format_bytes(budget.host.free_bytes)} of main memory"
         self.query_one("#title", Static).update(f"{self._asked.title} for {needs_in_brief(pick.needs)} on {where}")
         beyond, is_short = beyond_training(pick), pick.recommended is not None
         rest = [
