@@ -193,7 +193,7 @@ class LibraryScreen(StartScreen):
 
     @on(ModelsPane.ModelChosen)
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
-        """Plan a model when it is highlighted or, if it needs the network, when it is entered; keys are for no other."""
+        """Plan a model when it is highlighted or, if it needs the network, when it is entered; keys are for it."""
         if self.library.choose(message.entry, is_planning=self.is_planning):
             self.when_planned = None
             self._table.start_over()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.text import Text
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -64,9 +64,11 @@ class ModelList(OptionList):
         """The models that match the filter, by key, including those of folded families."""
         self._unfolded: set[str] = set()
         self._listing: tuple[Sequence[ModelEntry], str, str] = (), "", ""
+        self._width = 0
+        """For which the lines were cut."""
 
-    def on_resize(self) -> None:
-        if self.option_count:
+    def on_resize(self, event: events.Resize) -> None:
+        if self.option_count and event.size.width != self._width:
             self.show(*self._listing)
 
     def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
@@ -74,7 +76,7 @@ class ModelList(OptionList):
 
         A path is offered for adding, never for a search; a word that is also a local path, for both.
         """
-        self._listing = entries, text, hub_state
+        self._listing, self._width = (entries, text, hub_state), self.size.width
         shown = [entry for entry in _each_once(entries) if entry.section is Section.HUB or entry.matches(text)]
         repo = named_repo(text)
         if repo is not None and all(entry.model != repo.model for entry in shown):
