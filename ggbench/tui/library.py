@@ -175,7 +175,7 @@ class Library:
     def hidden(self) -> str:
         """The number of hidden quants; empty if all are shown."""
         n_hidden = len(self.rows) - len(self.listed())
-        return f"{format_count(n_hidden)} hidden that do not fit (f)" if n_hidden else ""
+        return f"{format_count(n_hidden)} hidden (f)" if n_hidden else ""
 
     def status(self, *, is_machine_known: bool, is_planning: bool) -> str:
         """Return one line: the model, the state of its plan, and how many quants are shown, hidden and marked."""

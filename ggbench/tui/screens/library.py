@@ -101,7 +101,7 @@ class LibraryScreen(StartScreen):
             with Vertical(id="right"):
                 yield Static(id="state", markup=False)
                 yield QuantsTable(id="quants")
-                yield Static(id="none-shown", markup=False)
+                yield Static(id="first-steps", markup=False)
         yield StatusMessage(id="message")
         yield Static(id="reason", markup=False)
         yield MemoryBar(id="memory")
@@ -305,17 +305,14 @@ class LibraryScreen(StartScreen):
         self.query_one(NeedsBar).needs = needs_in_brief(replace(library.needs, given_n_ctx=library.setup.n_ctx))
         status = library.status(is_machine_known=self.machine is not None, is_planning=self.is_planning)
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
-        is_first, is_empty = library.entry is None, bool(library.rows) and not library.listed()
-        reason = "" if self.is_planning or is_empty else library.reason()
+        reason = "" if self.is_planning else library.reason()
         room = max(_LEAST_REASON, 2 * (self.size.width - 2) - _REASON_MARGIN)
         if len(reason) > room:
             reason = f"{shorten(reason, room)} (P)"
         self.query_one("#reason", Static).update(Text(reason))
-        self.query_one("#right").set_class(is_first, "-first").set_class(is_empty, "-empty")
-        if is_first or is_empty:
-            self.query_one("#none-shown", Static).update(
-                "\n".join(self._first_steps() if is_first else [library.hidden])
-            )
+        self.query_one("#right").set_class(library.entry is None, "-first")
+        if library.entry is None:
+            self.query_one("#first-steps", Static).update("\n".join(self._first_steps()))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is not None:
             self.query_one(StatusMessage).show_error(problem)
