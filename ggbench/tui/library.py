@@ -90,7 +90,7 @@ class Library:
 
     @property
     def can_pull(self) -> bool:
-        return any(not row.is_here and not row.is_twin for row in self.rows.values())
+        return any(not row.is_here and not row.is_twin for row in self.rows.values()) or bool(self.selection(None))
 
     @property
     def picked(self) -> QuantRow | None:
@@ -187,7 +187,7 @@ class Library:
         if not is_machine_known:
             return f"{entry.title} · planned once this machine's memory is known"
         reading = "reading headers…" if entry.needs_network and not self.rows else "planning…"
-        unread = "enter lists its quants" if entry.needs_network else ""
+        unread = "enter: its quants" if entry.needs_network else ""
         parts = (
             *short_titles([entry.title], _MOST_TITLE),
             reading if is_planning else counted(len(self.listed()), "quant") if self.rows else unread,

@@ -181,7 +181,7 @@ async def find(app: GgbenchApp, pilot: Page, text: str) -> str:
     models = app.screen.query_one(ModelList)
     models.highlighted = next(index for index, option in enumerate(models.options) if "maker/" in str(option.prompt))
     n_pulls = len(app.pull_queue.items)
-    assert "enter lists its quants" in await press(app, pilot, "p")  # and not those of the model before
+    assert "enter: its quants" in await press(app, pilot, "p")  # and not those of the model before
     assert len(app.pull_queue.items) == n_pulls
     return await press(app, pilot, "enter")
 

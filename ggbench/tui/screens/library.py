@@ -129,7 +129,9 @@ class LibraryScreen(StartScreen):
             return library.can_pull
         if action == "reset_options":
             return host_of(self).setup != LlamaConfig()
-        if action in ("mark", "measure", "apply_tuned", "sort", "reverse_sort"):
+        if action in ("measure", "apply_tuned"):
+            return bool(library.rows or library.selection(None))
+        if action in ("mark", "sort", "reverse_sort"):
             return bool(library.rows)
         return True
 
