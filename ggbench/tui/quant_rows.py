@@ -33,7 +33,7 @@ _BASES: Mapping[SpeedBasis, str] = {
     "forecast": "a forecast",
     "profile": "a profile",
     "published": "others' runs",
-    "relatives": "others' runs on similar devices",
+    "relatives": "runs on similar devices",
     "one user": "the speed of one user",
     "bound": "the bandwidth limit",
 }
