@@ -171,12 +171,6 @@ class Library:
             rows.append(replace(row, label=sanitize(row.name) if is_named else ""))
         return self.order.sorted(row for row in rows if not (self.is_fits_only and row.plan.fits is False))
 
-    @property
-    def hidden(self) -> str:
-        """The number of hidden quants; empty if all are shown."""
-        n_hidden = len(self.rows) - len(self.listed())
-        return f"{format_count(n_hidden)} hidden (f)" if n_hidden else ""
-
     def status(self, *, is_machine_known: bool, is_planning: bool) -> str:
         """Return one line: the model, the state of its plan, and how many quants are shown, hidden and marked."""
         entry, n_marked = self.entry, sum(map(len, self.all_marks.values()))
@@ -188,10 +182,12 @@ class Library:
             return f"{entry.title} · planned once this machine's memory is known"
         reading = "reading headers…" if entry.needs_network and not self.rows else "planning…"
         unread = "enter: its quants" if entry.needs_network else ""
+        n_listed = len(self.listed())
+        n_hidden = len(self.rows) - n_listed
         parts = (
             *short_titles([entry.title], _MOST_TITLE),
-            reading if is_planning else counted(len(self.listed()), "quant") if self.rows else unread,
-            self.hidden,
+            reading if is_planning else counted(n_listed, "quant") if self.rows else unread,
+            f"{format_count(n_hidden)} hidden (f)" if n_hidden else "",
             f"{format_count(n_marked)} marked" if n_marked else "",
             sanitize(" ".join(config_options(self.options))),
         )
