@@ -87,10 +87,10 @@ class QuantRow(msgspec.Struct, frozen=True):
         if disturbed is not None:
             number = format_number(disturbed.tok_s.value)
             return f"{UNSTEADY} {number} tok/s by {speed_from(disturbed.basis, disturbed.source)}, disturbed"
-        if speed is None:
+        if speed is None or self.plan.fits is False:
             return ""
         if speed.is_bound:
-            return f"{_AT_MOST} tok/s: a limit; b measures"
+            return f"{_AT_MOST} tok/s is a limit, no speed"
         source = speed_from(speed.basis, speed.source)
         return f"tok/s measured by {source}" if speed.basis == "measured" else f"{_ABOUT}tok/s from {source}"
 
