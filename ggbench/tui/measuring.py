@@ -21,7 +21,8 @@ from ggbench.models.reference import parse_model
 from ggbench.plugins import plugin_names
 from ggbench.show import FITS_NOT
 from ggbench.text import in_words
-from ggbench.tui.library import QuantRow, Selection, speed_from
+from ggbench.tui.library import Selection
+from ggbench.tui.quant_rows import QuantRow, speed_from
 from ggbench.units import counted, format_bytes, format_count, format_duration, format_duration_range
 
 if TYPE_CHECKING:

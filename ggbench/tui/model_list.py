@@ -6,6 +6,8 @@ Quants of a model in one folder are one model, whichever program stored them.
 from __future__ import annotations
 
 import enum
+import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from pathlib import Path
@@ -19,12 +21,14 @@ from ggbench.hub.repo_records import RepoSummary
 from ggbench.models.added_places import typed_path
 from ggbench.models.catalog import HUB_REPO, Catalog
 from ggbench.models.disk import LocalModel, path_argument
-from ggbench.text import sanitize
+from ggbench.text import sanitize, shorten, shorten_alike
 from ggbench.tui.tables import has_words
 from ggbench.units import format_count
 
 _LONG_SECTION = 20
 """Number of models above which those of a family share a line that unfolds them."""
+_SIZE = re.compile(r"(?<![^\W_])[a-z]?\d[\dx.]*[bm](?![^\W_])", re.IGNORECASE)
+_GGUF = re.compile(r"[-_.]gguf$", re.IGNORECASE)
 
 
 class Section(enum.StrEnum):
@@ -105,6 +109,32 @@ def grouped(entries: Iterable[ModelEntry]) -> Iterator[tuple[str, list[list[Mode
         members = list(section)
         is_long = len(members) > _LONG_SECTION
         yield heading, [list(group) for _, group in groupby(members, key=lambda each: each.family if is_long else "")]
+
+
+def short_titles(titles: Sequence[str], width: int) -> Iterator[str]:
+    """Yield the names of a list in at most `width` characters.
+
+    A longer one loses `-GGUF`, then its vendor if no other vendor has that model, and is cut where that keeps the size,
+    or where it keeps the names distinct.
+    """
+    plain = [title if len(title) <= width else _GGUF.sub("", title) for title in titles]
+    times = Counter(_GGUF.sub("", title.rpartition("/")[2]) for title in titles)
+    names = [(title, title.rpartition("/")[2]) for title in plain]
+    bare = [name if len(title) > width and times[name] == 1 else title for title, name in names]
+    alike = shorten_alike(bare, width)
+    sized = [_cut_beside_size(*each, width) for each in zip(bare, alike, strict=True)]
+    yield from sized if len(set(sized)) >= len(set(alike)) else alike
+
+
+def _cut_beside_size(title: str, cut: str, width: int) -> str:
+    sizes = [*_SIZE.finditer(title)]
+    if len(title) <= width or not sizes or sizes[-1].group() in cut:
+        return cut
+    if sizes[-1].end() < width:
+        return shorten(title, width)
+    rest = title[sizes[-1].start() :]
+    end = rest if len(rest) <= width // 2 else f"{sizes[-1].group()}…"
+    return f"{title[: max(0, width - len(end) - 1)]}…{end}"
 
 
 def found_models(found: Iterable[RepoSummary]) -> list[ModelEntry]:

@@ -54,7 +54,7 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
 def test_a_click_on_a_key_of_the_footer_presses_it(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         footer = words_of(app).splitlines()[-1]
-        assert footer.endswith("/ Filter ? Help q Quit ^p All")
+        assert footer.endswith("/ Models g GPU ? Help q Quit ^p All")
         await pilot.click(KeysFooter, offset=(footer.index("Help") + 3, 0))
         await settle(app, pilot)
         assert isinstance(app.screen, HelpScreen)
@@ -75,7 +75,7 @@ def test_a_click_on_a_key_of_the_footer_presses_it(app: App, drive: Drive) -> No
 def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         commands = {command.title for command in app.get_system_commands(app.screen)}
-        assert {"Run", "Library", "Filter", "GPU", "Help", "Theme", "Light or dark"} <= commands
+        assert {"Run", "Library", "Models", "GPU", "Help", "Theme", "Light or dark"} <= commands
         for key in (*MODES, "1"):
             await press(app, pilot, key)
             for command in app.get_system_commands(app.screen):

@@ -24,7 +24,8 @@ from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget, PlannedForecast
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
-from ggbench.tui.model_list import grouped, list_models
+from ggbench.tui.library import Library
+from ggbench.tui.model_list import ModelEntry, Section, grouped, list_models, short_titles
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.screens.pick import PickScreen
 from ggbench.tui.widgets.bars import memory_parts, stack_widths
@@ -103,6 +104,25 @@ def test_the_machine_is_named_beside_the_needs(services: Services, drive: Drive,
         assert words_of(app).splitlines()[1].strip().endswith(shown)
 
     drive(App(msgspec.structs.replace(services, machine_budgets=lambda _setup: [budget])), steps)
+
+
+def test_a_repo_that_is_on_this_disk_now_keeps_its_quants() -> None:
+    library, entry = Library(), ModelEntry(Section.HUB, "maker/tiny-gguf", "maker/tiny-gguf")
+    assert library.choose(entry, is_planning=False)
+    library.add(check(planned("q8_0", plan_row("tiny", "q8_0", BUDGET)), Needs()))
+    assert not library.choose(msgspec.structs.replace(entry, section=Section.DISK), is_planning=False)
+    assert list(library.rows) == ["q8_0"]
+
+
+@pytest.mark.parametrize("width", [18, 24])
+def test_a_long_name_keeps_its_size(width: int) -> None:
+    """The vendor goes first, unless two have the same model."""
+    names = ("SmolLM2-135M-Instruct", "deepseek-r1-distill-llama-70b", "bartowski/SmolLM2-360M-Instruct-GGUF",
+             "one/Qwen3-8B-GGUF", "two/Qwen3-8B-GGUF")  # fmt: skip
+    short = list(short_titles(names, width))
+    assert max(map(len, short)) <= width and len(set(short)) == len(names)
+    assert all(size in name for size, name in zip(("135M", "70b", "SmolLM2-360M", "8B", "8B"), short, strict=True))
+    assert [name[:4] for name in short[-2:]] == ["one/", "two/"]
 
 
 def test_a_later_choice_wins(app: App, planner: FakePlanner, drive: Drive) -> None:
@@ -209,7 +229,7 @@ def test_how_a_number_is_known_is_seen(app: App, planner: FakePlanner, drive: Dr
         assert styles["estimated"][2:5] == ["", "", ""]
         assert styles["bounded"][2:5] == ["dim", "", "dim"]
         await press(app, pilot, "question_mark")
-        assert "Bold was measured here." in words_of(app)
+        assert "bold was measured here" in words_of(app)
 
     drive(app, steps)
 
@@ -234,7 +254,7 @@ def test_the_quant_at_the_cursor_says_what_its_speed_is_from(app: App, planner: 
     drive(app, steps, WIDE)
 
 
-@pytest.mark.parametrize(("width", "last"), [(80, "file"), (120, "size"), (200, "KV")])
+@pytest.mark.parametrize(("width", "last"), [(80, "file"), (120, "turn s"), (200, "compute")])
 def test_a_wider_table_has_more_columns(app: App, drive: Drive, width: int, last: str) -> None:
     async def steps(app: App, pilot: Page) -> None:
         header = next(line for line in words_of(app).splitlines() if "KLD" in line)
@@ -313,35 +333,27 @@ def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) ->
 
 
 def test_the_footer_names_the_filter_and_the_choice_of_a_gpu_beside_a_download(app: App, drive: Drive) -> None:
+    """Space in the list of models goes to the quants, where it marks one."""
+
     async def steps(app: App, pilot: Page) -> None:
-        words = await press(app, pilot, "enter")
-        assert "←→ ctx P Pick e Need ␣ Mark b Measure p Pull / Filter g GPU ? Help q Quit ^p All" in words
-        await press(app, pilot, "slash", *"q8", "enter")
-        assert [row.name for row in app.screen.query_one(QuantsTable)._shown] == ["q8_0"]
-        assert app.focused is app.screen.query_one(QuantsTable)
-        await press(app, pilot, "escape")
-        assert len(app.screen.query_one(QuantsTable)._shown) > 1
+        words = await press(app, pilot, "space")
+        assert "←→ ctx P Pick e Need ␣ Mark b Measure p Pull / Models g GPU ? Help q Quit ^p All" in words
+        assert app.focused is app.screen.query_one(QuantsTable) and "marked" not in words
+        assert "1 marked" in await press(app, pilot, "space")
 
     drive(app, steps)
 
 
-def test_quants_are_filtered_and_those_that_fit_kept(app: App, drive: Drive) -> None:
-    """Quants hidden because they do not fit are counted; escape ends the filter."""
-
+def test_quants_that_do_not_fit_are_hidden_and_counted(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         await choose(app, pilot, "vast-72b")
         assert len(names(app)) == 3
         shown = await press(app, pilot, "f")
         assert names(app) == []
-        assert "3 hidden that do not fit (f)" in shown
-        await press(app, pilot, "f", "slash", *"Q4_")
-        assert names(app) == ["q4_k_m"]
-        shown = await press(app, pilot, "z")
+        assert "3 hidden (f)" in shown
         assert "at n_ctx" not in shown
-        assert shown.count("3 hidden by the filter") == 2
-        assert "hidden by" not in await press(app, pilot, "escape")
+        await press(app, pilot, "f")
         assert len(names(app)) == 3
-        assert table(app).has_focus
 
     drive(app, steps)
 
@@ -385,19 +397,13 @@ def test_a_click_chooses_and_opens_the_pick(app: App, drive: Drive) -> None:
     drive(app, steps)
 
 
-def test_escape_clears_a_filter_before_it_leaves(app: App, drive: Drive) -> None:
+def test_the_keys_move_the_focus_past_the_filter(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         await choose(app, pilot, "small-0.6b")
-        await press(app, pilot, "slash", *"Q4_", "enter")
-        assert table(app).has_focus
-        assert len(names(app)) == 2
-        await press(app, pilot, "escape")
-        assert table(app).has_focus
-        assert len(names(app)) == 8
         await press(app, pilot, "escape")
         models = app.screen.query_one(ModelList)
         assert models.has_focus
-        for key, part in (("tab", table(app)), ("tab", models), ("shift+tab", table(app))):  # past the filters
+        for key, part in (("tab", table(app)), ("tab", models), ("shift+tab", table(app))):
             await press(app, pilot, key)
             assert part.has_focus
         for keys in ([], ["g"]):  # a window that grows again has the focus where it was
@@ -414,14 +420,11 @@ def test_escape_clears_a_filter_before_it_leaves(app: App, drive: Drive) -> None
     drive(app, steps)
 
 
-def test_a_filter_that_matches_no_quant_is_for_the_models(app: App, drive: Drive) -> None:
+def test_the_filter_is_of_the_models_also_from_the_quants(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         await choose(app, pilot, "small-0.6b")
-        shown = await press(app, pilot, "slash", *"vast")
-        assert "enter looks for this among the models" in shown
-        assert "★" not in shown
-        await press(app, pilot, "enter")
-        assert app.screen.query_one("#left FilterInput").has_focus
+        await press(app, pilot, "slash", *"vast", "enter")
+        assert app.screen.query_one(ModelList).has_focus
         assert names(app) == ["q2_k", "q4_k_m", "q8_0"]  # of the only model left
 
     drive(app, steps)

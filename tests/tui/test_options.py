@@ -89,7 +89,7 @@ def test_options_decide_plans_and_runs(
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "enter")
-        assert "limit 12" not in words_of(app)
+        assert "--memory-limit" not in words_of(app)
         shown = await press(app, pilot, "o", *"12gib", "down", *"16k", "down", "right", "tab", "right")
         assert "● --memory-limit" in shown
         assert "● --type-k" in shown
@@ -97,7 +97,7 @@ def test_options_decide_plans_and_runs(
         shown = await press(app, pilot, "enter")
         assert isinstance(app.screen, LibraryScreen)
         assert app.setup == LlamaConfig(memory_limit_bytes=12 * GIB, n_ctx=16_384, type_k="bf16", type_v="bf16")
-        assert "KV bf16, limit 12.0 GiB, n_ctx 16,384" in shown
+        assert "--n-ctx 16384 --type-k bf16 --type-v bf16 --memory-limit 12GiB" in shown
         assert budgets[-1] == app.setup
         assert planner.requests[-1].setup == app.setup
         await press(app, pilot, "right", "b", "enter")
@@ -109,7 +109,7 @@ def test_options_decide_plans_and_runs(
         assert jobs[-1].experiment.kind == "maxctx"
         shown = await press(app, pilot, "1", "O")
         assert app.setup == LlamaConfig()
-        assert "limit 12" not in shown
+        assert "--memory-limit" not in shown
         assert planner.requests[-1].setup == LlamaConfig()
 
     drive(app, steps, (120, 30))

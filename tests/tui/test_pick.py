@@ -72,13 +72,12 @@ def test_the_whole_decision_is_a_key_away(app: App, drive: Drive) -> None:
         assert shown(app) == "PickScreen"
         assert "Run q4_k_m with an f16 KV cache and n_ctx 8,192: a turn in 15.0" in words
         assert "→ pick" in words
-        assert "loss in nats, by tok/s of the answer" in words
-        assert "★ q4_k_m" in words
+        assert "loss [nats]" in words  # in a high window
         pull, run = "ggbench pull small-0.6b q4_k_m", "llama-server -m /cache/small-q4_k_m.gguf -c 8192 -ngl 999 -np 1"
         assert f" {pull}\n {run}" in words
         words = await press(app, pilot, "y")
         assert app.clipboard == f"{pull}\n{run}"
-        assert "Copied download, then llama-server." in words
+        assert "Copied the download and llama-server." in words
         await press(app, pilot, "o")
         assert app.clipboard.startswith(
             "cat > Modelfile <<'EOF'\nFROM /cache/small-q4_k_m.gguf\nPARAMETER num_ctx 8192\n"
@@ -89,7 +88,7 @@ def test_the_whole_decision_is_a_key_away(app: App, drive: Drive) -> None:
         await press(app, pilot, "escape", "escape")
         assert len(app.screen_stack) == 1
 
-    drive(app, steps)
+    drive(app, steps, (100, 34))
 
 
 def test_the_decision_opens_at_the_pick_and_enter_at_the_quant(app: App, drive: Drive) -> None:
@@ -126,6 +125,8 @@ def test_a_decision_asked_for_too_early_opens_when_it_is_made_unless_for_another
         planner.held = {"small-0.6b"}
         await pilot.press("greater_than_sign")
         await asyncio.to_thread(planner.reached.wait, WAIT_S)
+        await pilot.press("y")
+        assert "nothing to copy: the quants are still being planned" in words_of(app)
         await pilot.press("P")
         assert shown(app) == "LibraryScreen"
         assert "the decision opens when it is made" in words_of(app)
@@ -133,7 +134,17 @@ def test_a_decision_asked_for_too_early_opens_when_it_is_made_unless_for_another
         await settle(app, pilot)
         assert shown(app) == "PickScreen"
         assert "small-0.6b for chat, 16,384 tokens" in words_of(app)
+        planner.opened.clear()
+        planner.reached.clear()
+        app._screens["library"].post_message(RunStored())
+        await asyncio.to_thread(planner.reached.wait, WAIT_S)
+        await pilot.press("y")
+        assert "Not yet: the quants are still being planned." in words_of(app)
+        planner.opened.set()
+        await settle(app, pilot)
         assert "the decision opens" not in await press(app, pilot, "escape")
+        assert "copied its download, and llama-server -m /cache/small-q" in await press(app, pilot, "y")
+        assert "\nllama-server" in app.clipboard
         planner.opened.clear()
         planner.reached.clear()
         await pilot.press("greater_than_sign")

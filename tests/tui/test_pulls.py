@@ -92,7 +92,7 @@ def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
     watched.wait(lambda queue: not queue.is_busy)
     assert [item.state for item in queue.items] == [WorkState.STOPPED, WorkState.STOPPED, WorkState.DONE]
     assert done == [1]
-    assert str(pull_cells(queue.items[0])[2]) == "– stopped"
+    assert str(pull_cells(queue.items[0], "tiny")[2]) == "– stopped"
 
 
 def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> None:
@@ -180,6 +180,9 @@ async def find(app: GgbenchApp, pilot: Page, text: str) -> str:
     await press(app, pilot, "slash", *text, "enter")
     models = app.screen.query_one(ModelList)
     models.highlighted = next(index for index, option in enumerate(models.options) if "maker/" in str(option.prompt))
+    n_pulls = len(app.pull_queue.items)
+    assert "enter: its quants" in await press(app, pilot, "p")  # and not those of the model before
+    assert len(app.pull_queue.items) == n_pulls
     return await press(app, pilot, "enter")
 
 

@@ -17,14 +17,15 @@ from textual.widgets import DataTable, Input, Static
 from ggbench.decisions.pick.needs import needs_in_brief
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
-from ggbench.models.added_places import remembered_servers, typed_path, typed_server
+from ggbench.models.added_places import remembered_servers, typed_server
 from ggbench.text import shorten
-from ggbench.tui.host import ModelsChanged, host_of
-from ggbench.tui.library import QuantRow, quants_on_disk
+from ggbench.tui.host import MIN_WIDTH, ModelsChanged, host_of
+from ggbench.tui.library import quants_on_disk
 from ggbench.tui.model_list import ModelEntry, Section, list_models
+from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.starting import StartScreen
-from ggbench.tui.widgets.bars import FilterInput, KeysFooter, MemoryBar, NeedsBar, StatusMessage
-from ggbench.tui.widgets.models_pane import MODEL_FILTER, ModelsPane
+from ggbench.tui.widgets.bars import KeysFooter, MemoryBar, NeedsBar, StatusMessage
+from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quants_table import QuantsTable
 from ggbench.units import counted
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
 _NOTICE_S = 10.0
+_WAITS = "the quants are being planned; the decision opens when it is made"
 _LEAST_REASON, _REASON_MARGIN = 40, 20
 """Characters of the reason, and those of its two lines that breaks between words and the key of the rest may take."""
 _HERE = (Section.ADDED, Section.DISK)
@@ -45,16 +47,18 @@ class LibraryScreen(StartScreen):
     """Choose a model, mark its quants, measure or download them."""
 
     CSS_PATH = "library.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-too-narrow"), (MIN_WIDTH, "-narrow"), (90, "-wide")]  # noqa: RUF012 - Textual's
     HELP = (
         "Choose a model on the left; its quants are planned before any download, each run in the best way for your "
-        "needs (e), and listed as they would be picked: ★ is the pick, enter or P says why. Those that miss a need are "
-        "dim.\n\n"
-        "Bold was measured here. ~ is an estimate: a speed from other runs, a loss published for other models. Dim "
-        "with ≤ is what the memory's bandwidth allows at most, with ≥ the loss without that of the KV cache.\n\n"
-        "tok/s: speed of the answer. context: the longest that fits, k for 1,024 tokens; * is all that the model was "
-        "trained for, ✗ ctx a need beyond that. KLD: loss of quality in nats; people notice 0.05. file: here, or ↓ and "
-        "its download. A model "
-        "that is not here can be measured as a twin.\n\n"
+        "needs (e), and listed as they would be picked. Enter or P says why, y copies the command, b measures.\n\n"
+        "★  the pick; ● is marked (space), dim misses a need\n"
+        "≤  in tok/s is no speed, but the most that the memory's bandwidth allows\n"
+        "~  an estimate: a speed from other runs, a loss published for other models; bold was measured here\n"
+        "≥  at least: a context beyond which none was tried, a loss without that of the KV cache\n"
+        "*  in context (8k* of 1,024 tokens each): all that the model was trained for; ✗ ctx: a need beyond that\n"
+        "↓  its download; a model that is not here can also be measured as a twin\n\n"
+        "tok/s is of the answer, context the longest that fits, KLD the loss of quality in nats; people notice 0.05. "
+        "The bar is the memory of the chosen quant, with its parts below: ░ stays free, · is the reserve.\n\n"
         "A path typed or pasted into the filter adds a folder or a file of yours to the list, a URL adds a server; if "
         "it needs an API key, start with: ggbench tui --api-key-env VARIABLE."
     )
@@ -64,8 +68,9 @@ class LibraryScreen(StartScreen):
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant"),
         Binding("b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one: speed, quality, …"),
         Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Set the options to those found by a tune (b)"),
+        Binding("y", "copy", "Copy", show=False, tooltip="Copy the llama-server command of the quant as planned"),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
-        Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter the models or the quants"),
+        Binding("slash", "filter", "Models", key_display="/", tooltip="Filter the models, add a path, search the Hub"),
         Binding("g", "choose_card", "GPU", tooltip="Plan for another GPU, or for a size of memory"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
         Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
@@ -95,9 +100,8 @@ class LibraryScreen(StartScreen):
             yield ModelsPane(id="left")
             with Vertical(id="right"):
                 yield Static(id="state", markup=False)
-                yield FilterInput("filter these quants by name", id="quant-filter")
                 yield QuantsTable(id="quants")
-                yield Static(id="none-shown", markup=False)
+                yield Static(id="first-steps", markup=False)
         yield StatusMessage(id="message")
         yield Static(id="reason", markup=False)
         yield MemoryBar(id="memory")
@@ -125,7 +129,9 @@ class LibraryScreen(StartScreen):
             return library.can_pull
         if action == "reset_options":
             return host_of(self).setup != LlamaConfig()
-        if action in ("mark", "measure", "apply_tuned", "sort", "reverse_sort"):
+        if action in ("measure", "apply_tuned"):
+            return bool(library.rows or library.selection(None))
+        if action in ("mark", "sort", "reverse_sort"):
             return bool(library.rows)
         return True
 
@@ -147,6 +153,7 @@ class LibraryScreen(StartScreen):
                 self._n_here = sum(entry.section in _HERE for entry in listed)
                 has_arrived = self.library.update(quants_on_disk(local, self.catalog))
                 if has_arrived and self.machine is not None:
+                    self.show_notice("")  # of the download
                     self.machine.planner.forget()  # the files found before the download
                     self.plan_when_shown()
             self.show_rows()
@@ -158,19 +165,6 @@ class LibraryScreen(StartScreen):
     def _take_places(self, message: ModelsPane.PlacesChanged) -> None:
         self.show_notice(message.notice)
         self._read_models()
-
-    @on(ModelsPane.TaskAsked)
-    def _perform_for_models(self, message: ModelsPane.TaskAsked) -> None:
-        self.perform(message.name, message.work, message.show)
-
-    @on(ModelsPane.TextChanged)
-    def _forget_problems_of_text(self) -> None:
-        self.forget("place", "search")
-
-    @on(events.DescendantFocus)
-    def _show_key_of_filter(self) -> None:
-        is_left = self.focused in (self._left.models, self._left.input)
-        self._left.input.placeholder = f"{'/ ' if is_left else ''}{MODEL_FILTER}"
 
     @on(events.Paste)
     def _paste(self, event: events.Paste) -> None:
@@ -201,12 +195,11 @@ class LibraryScreen(StartScreen):
 
     @on(ModelsPane.ModelChosen)
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
-        """Plan a model when it is highlighted or, if it needs the network, when it is entered."""
-        is_wanted = message.entered or not message.entry.needs_network
-        if is_wanted and self.library.choose(message.entry):
+        """Plan a model when it is highlighted or, if it needs the network, when it is entered; keys are for it."""
+        if self.library.choose(message.entry, is_planning=self.is_planning):
             self.when_planned = None
             self._table.start_over()
-            self.replan()
+            self.replan(begins=message.entered or not message.entry.needs_network)
         if message.entered:
             host = host_of(self)
             self._table.wanted, host.opens_quant = host.opens_quant, None
@@ -215,8 +208,13 @@ class LibraryScreen(StartScreen):
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
         chosen = self.chosen
-        shown = None if chosen is None else (chosen.title, chosen.plan, chosen.speed_note)
+        shown = None if chosen is None else (chosen.title, chosen.plan, chosen.notes)
         self.query_one(MemoryBar).shown = shown
+
+    def action_pick(self, at: QuantRow | None = None) -> None:
+        if not self.library.rows and not self.is_planning:  # a repo that is not entered yet
+            self.replan()
+        super().action_pick(at)
 
     @on(DataTable.RowSelected, "#quants")
     def _open_pick(self) -> None:
@@ -228,57 +226,36 @@ class LibraryScreen(StartScreen):
             self._table.show(self.library)
             self.show_status()
 
+    def action_copy(self) -> None:
+        """Copy the commands of the quant at the cursor."""
+        from ggbench.decisions.pick.show import commands_of
+
+        chosen, budget, commands = self.chosen, self.budget, None
+        if chosen is not None and budget is not None and not self.is_planning:
+            commands = commands_of(chosen.candidate, budget)
+        if commands is None:
+            why = "the quants are still being planned" if self.is_planning else "no quant is chosen, or it has no file"
+            self.show_notice(f"nothing to copy: {why}")
+            return
+        self.app.copy_to_clipboard("\n".join(filter(None, (commands.pull, commands.llama_server))))
+        self.show_notice(f"copied {'its download, and ' if commands.pull else ''}{commands.llama_server}")
+
     def action_filter(self) -> None:
-        """Open the filter of the quants if their table has the focus, else that of the models."""
-        # immediate, unlike `focus()`: letters typed right after belong to the filter
-        if self.focused is self._table:
-            self.query_one("#right").add_class("-filter")
-            self.set_focus(self._quant_filter)
-        else:
-            self.set_focus(self._left.input)
+        self.set_focus(self._left.input)  # immediate, unlike `focus()`: letters typed right after belong to the filter
 
     def action_leave(self) -> None:
-        """Clear the filter of the quants, or go from the quants to the models, or clear the filter of the models."""
-        if self.focused is self._quant_filter or (self.focused is self._table and self._quant_filter.value):
-            self._close_quant_filter()
-            return
+        """Go from the quants to the models, or clear the filter of the models."""
         if self.focused is not self._table:
             self._left.input.clear()
         self.set_focus(self._left.models)
 
-    def _close_quant_filter(self) -> None:
-        self._quant_filter.clear()
-        self.query_one("#right").remove_class("-filter")
-        self.set_focus(self._table)
-
-    @on(Input.Submitted, "#quant-filter")
-    def _leave_quant_filter(self) -> None:
-        """Go to the quants; a path, a URL or a text that matches none is for the models."""
-        text = self._quant_filter.value
-        if _is_place(text):
-            self._close_quant_filter()
-            self._left.enter(text)
-        elif text and not self.library.listed():
-            self._close_quant_filter()
-            self._left.input.value = text
-            self.set_focus(self._left.input)
-        elif text:
-            self.set_focus(self._table)
-        else:
-            self._close_quant_filter()
-
     def action_other_part(self) -> None:
-        """Switch between the models and the quants, skipping the filters."""
-        is_right = self.focused in (self._table, self._quant_filter)
-        self.set_focus(self._left.models if is_right else self._table)
+        """Switch between the models and the quants, skipping the filter."""
+        self.set_focus(self._table if self.focused is self._left.models else self._left.models)
 
     def action_toggle_fits(self) -> None:
         self.library.is_fits_only = not self.library.is_fits_only
-        self.show_rows()
-
-    @on(Input.Changed, "#quant-filter")
-    def _filter_quants(self, event: Input.Changed) -> None:
-        self.library.words = event.value
+        self.show_notice("only quants that fit are listed (f)" if self.library.is_fits_only else "")
         self.show_rows()
 
     def action_sort(self) -> None:
@@ -310,10 +287,6 @@ class LibraryScreen(StartScreen):
         return self.query_one(ModelsPane)
 
     @property
-    def _quant_filter(self) -> Input:
-        return self.query_one("#quant-filter", Input)
-
-    @property
     def _table(self) -> QuantsTable:
         return self.query_one(QuantsTable)
 
@@ -330,27 +303,24 @@ class LibraryScreen(StartScreen):
 
     def show_status(self) -> None:
         """Update the needs, the model's line, the reason of the pick and the message."""
-        library, filtered = self.library, self._quant_filter.value
+        library = self.library
         self.query_one(NeedsBar).needs = needs_in_brief(replace(library.needs, given_n_ctx=library.setup.n_ctx))
         status = library.status(is_machine_known=self.machine is not None, is_planning=self.is_planning)
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
-        is_first, is_empty = library.entry is None, bool(library.rows) and not library.listed()
-        reason = "" if self.is_planning or is_empty else library.reason()
+        reason = "" if self.is_planning else library.reason()
         room = max(_LEAST_REASON, 2 * (self.size.width - 2) - _REASON_MARGIN)
         if len(reason) > room:
             reason = f"{shorten(reason, room)} (P)"
         self.query_one("#reason", Static).update(Text(reason))
-        self.query_one("#right").set_class(is_first, "-first").set_class(is_empty, "-empty")
-        if is_first or is_empty:
-            enter = "adds this to the models" if _is_place(filtered) else "looks for this among the models"
-            adds = [f"enter {enter}", "esc shows all quants"] if filtered else []
-            lines = self._first_steps() if is_first else [*library.hidden, *adds]
-            self.query_one("#none-shown", Static).update("\n".join(lines))
+        self.query_one("#right").set_class(library.entry is None, "-first")
+        if library.entry is None:
+            self.query_one("#first-steps", Static).update("\n".join(self._first_steps()))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is not None:
             self.query_one(StatusMessage).show_error(problem)
         else:
-            self.query_one(StatusMessage).show(*([self._notice] if self._notice else []))
+            notice = self._notice or (_WAITS if self.when_planned is not None else "")
+            self.query_one(StatusMessage).show(*([notice] if notice else []))
 
     def _first_steps(self) -> list[str]:
         """Return what is on this disk, and what to press, in lines of at most 54 columns."""
@@ -362,11 +332,6 @@ class LibraryScreen(StartScreen):
             "       quants are planned, nothing is downloaded",
             "/      filter, or type the path of a folder of yours,",
             "       or words to search for on the Hub",
-            "e      say what the model is for",
+            "e, g   say what the model is for, and on which GPU",
             "?      all keys, and what the marks mean",
         ]
-
-
-def _is_place(text: str) -> bool:
-    """Return whether it is a path or a server's URL, unlike any quant's name."""
-    return typed_path(text) is not None or typed_server(text) is not None

@@ -30,10 +30,12 @@ from ggbench.show.names import short_device
 from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
-from ggbench.tui.library import COLUMNS, QuantRow, beyond_training
+from ggbench.tui.library import beyond_training
+from ggbench.tui.quant_rows import COLUMNS, QuantRow
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.quants_table import ColumnTable, side_of, style_of
+from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.run_commands import RunCommands
@@ -43,8 +45,8 @@ _COLUMNS = ("quant", "fits", "tok_s", "n_ctx", "kld", "file", "turn", "left_byte
 """Keys of the columns beside the label."""
 _MISSES: dict[Need, str] = {"memory": "does not fit", "speed": "too slow", "loss": "loses more"}
 _MAX_CHANGES = 3
-_TALL = 14
-"""Lines from which a plot has one for the name of its x axis."""
+_LEAST_PLOT, _TALL = 8, 14
+"""Lines from which there is a plot, and from which it has one for the name of its x axis."""
 
 
 class PickTask(msgspec.Struct, frozen=True):
@@ -77,6 +79,14 @@ class CommandsDialog(Dialog[None]):
             yield Static(Text("\n".join(map(sanitize, lines))))
 
 
+class _CandidatesTable(ColumnTable):
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "cursor_down", show=False),
+        Binding("k", "cursor_up", show=False),
+        Binding("enter", "screen.show_all", "More", tooltip="Show every way to run the row at the cursor"),
+    ]
+
+
 class PickScreen(Screen[None]):
     """The whole decision; esc returns to the Library."""
 
@@ -84,19 +94,17 @@ class PickScreen(Screen[None]):
     AUTO_FOCUS = "#candidates"
     HELP = (
         "What to run, and why. The table has the pick, the alternatives, and all others that no candidate"
-        " dominates, with the marks of the Library; the commands are of the row at the cursor. The plot has those that"
+        " dominates: ≤ is a limit and no speed, ~ an estimate, ≥ at least, * all of the training context. The commands"
+        " are of the row at the cursor; y copies them, and enter shows those of other programs. The plot has those that"
         " miss no need: ★ is the pick, • is not dominated, · is, and ↑ loses at least that."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "show_all", "All commands", show=False, tooltip="Show every way to run the row at the cursor"),
-        Binding("y", "copy", "Copy command", tooltip="Copy the llama-server command of the row at the cursor"),
+        Binding("y", "copy", "Copy", tooltip="Copy the llama-server command of the row at the cursor"),
         Binding("o", "copy_modelfile", "Ollama", tooltip="Copy its Modelfile for Ollama and the commands that use it"),
         Binding("p", "pull", "Pull", tooltip="Download the row at the cursor"),
         Binding("b", "measure", "Measure", tooltip="Time a decode of the row at the cursor, as planned"),
         Binding("e", "edit", "Needs", tooltip="Change the needs, and pick again"),
         Binding("escape", "app.pop_screen", "Back", tooltip="Back to the Library"),
-        Binding("j", "app.simulate_key('down')", show=False),
-        Binding("k", "app.simulate_key('up')", show=False),
     ]
 
     def __init__(self, task: PickTask, pick: Pick, cursor: tuple[str, ...] | None = None) -> None:
@@ -112,7 +120,7 @@ class PickScreen(Screen[None]):
         with VerticalScroll(id="reasons"):
             yield Static(id="why", markup=False)
         with Horizontal(id="middle"):
-            yield ColumnTable(id="candidates", cursor_type="row", zebra_stripes=False)
+            yield _CandidatesTable(id="candidates", cursor_type="row", zebra_stripes=False)
             yield Static(id="plot", markup=False)
         yield Static(id="commands", markup=False)
         yield StatusMessage()
@@ -127,33 +135,32 @@ class PickScreen(Screen[None]):
         self.call_after_refresh(self._draw_plot)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        candidate = self._candidate
-        if action in ("copy", "copy_modelfile", "measure"):
-            return candidate is not None and candidate.to_run is not None
-        if action == "pull":
-            file = None if candidate is None else candidate.to_run
-            return file is not None and bool(file.repo) and not file.is_here
-        return True
+        if self._candidate is None:
+            return True  # the key says that there is none yet
+        file = self._candidate.to_run
+        if action in ("copy", "copy_modelfile", "measure", "show_all"):
+            return file is not None
+        return action != "pull" or (file is not None and bool(file.repo) and not file.is_here)
 
     def action_edit(self) -> None:
         self._asked.edit_needs()
 
     def action_copy(self) -> None:
-        if (commands := self._commands) is not None:
-            what = "download, then llama-server" if commands.pull else "llama-server"
-            self.query_one(StatusMessage).copy_commands(commands.pull, commands.llama_server, what=what)
+        if (commands := self._commands_or_why()) is not None:
+            what = "the download and llama-server" if commands.pull else "llama-server"
+            self._status.copy_commands(commands.pull, commands.llama_server, what=what, shown="select the text above")
 
     def action_copy_modelfile(self) -> None:
-        commands, status = self._commands, self.query_one(StatusMessage)
+        commands = self._commands_or_why()
         if commands is not None and commands.modelfile:
-            status.copy_commands(*modelfile_lines(commands))
+            what, shown = "the Modelfile and its commands", "press enter and select the text"
+            self._status.copy_commands(*modelfile_lines(commands), what=what, shown=shown)
         elif commands is not None:
-            status.show(*(note for note in commands.notes if note.startswith("Ollama")))
+            self._status.show(*(note for note in commands.notes if note.startswith("Ollama")))
 
     @on(DataTable.RowSelected)
     def action_show_all(self) -> None:
-        candidate, commands = self._candidate, self._commands
-        if candidate is not None and commands is not None:
+        if (commands := self._commands_or_why()) is not None and (candidate := self._candidate) is not None:
             self.app.push_screen(CommandsDialog(candidate_name(candidate), commands))
 
     def action_pull(self) -> None:
@@ -175,7 +182,7 @@ class PickScreen(Screen[None]):
         if not self._is_composed:
             return
         self.query_one("#headline", Static).update("")
-        self.query_one(StatusMessage).show_error(error)
+        self._status.show_error(error)
 
     @on(DataTable.RowHighlighted)
     def _show_commands(self) -> None:
@@ -194,13 +201,21 @@ class PickScreen(Screen[None]):
         return self._rows[row][1].candidate if 0 <= row < len(self._rows) else None
 
     @property
+    def _status(self) -> StatusMessage:
+        return self.query_one(StatusMessage)
+
+    @property
     def _commands(self) -> RunCommands | None:
         candidate = self._candidate
         return None if candidate is None else commands_of(candidate, self._asked.budget)
 
+    def _commands_or_why(self) -> RunCommands | None:
+        if self._candidate is None:
+            self._status.show("Not yet: the quants are still being planned.")
+        return self._commands
+
     def _leave_with(self, start: Callable[[Candidate], None]) -> None:
-        candidate = self._candidate
-        if candidate is not None:
+        if self._commands_or_why() is not None and (candidate := self._candidate) is not None:
             self.app.pop_screen()
             start(candidate)
 
@@ -223,7 +238,10 @@ class PickScreen(Screen[None]):
         self._pick = pick
         if not self._is_composed:
             return
-        where = sanitize(short_device(self._asked.budget.device))
+        budget = self._asked.budget
+        where = sanitize(short_device(budget.device))
+        if budget.on_gpu and budget.host is not None:
+            where += f" + {format_bytes(budget.host.free_bytes)} of main memory"
         self.query_one("#title", Static).update(f"{self._asked.title} for {needs_in_brief(pick.needs)} on {where}")
         beyond, is_short = beyond_training(pick), pick.recommended is not None
         rest = [
@@ -232,7 +250,7 @@ class PickScreen(Screen[None]):
             if not (is_short and (label or each.missed)) or each.candidate.name == self._cursor
         ]
         self._rows = [*(("beyond training", each) if beyond else (label, each) for label, each in pick.listed), *rest]
-        self.query_one(StatusMessage).show()
+        self._status.show()
         self.query_one("#headline", Static).update(beyond or headline(pick))
         why, enough = (
             [] if beyond else [*reason(pick)],
@@ -251,11 +269,17 @@ class PickScreen(Screen[None]):
             table.add_row(Text(label, "dim" if checked.meets is False else ""), *cells)
             if checked.candidate.name == self._cursor:
                 table.move_cursor(row=table.row_count - 1, animate=False)
-        self.set_class(bool(beyond) or pick_figure(pick) is None, "-unplotted")
         self._show_commands()
         self.call_after_refresh(self._draw_plot)  # the height of the widgets above may change
 
     def _draw_plot(self) -> None:
+        """Draw the plot if it has enough lines beside the table, or below it."""
+        room, table, is_beside = self.query_one("#middle").size.height, self._table, self.has_class("-wide")
+        left = room if is_beside else room - min(table.row_count + 1, room // 2)
+        is_plotted = not beyond_training(self._pick) and pick_figure(self._pick) is not None and left >= _LEAST_PLOT
+        if is_plotted is self.has_class("-unplotted"):
+            self.set_class(not is_plotted, "-unplotted")
+            self.call_after_refresh(self._draw_plot)
         plot = self.query_one("#plot", Static)
         size = plot.content_size
         figure = pick_figure(self._pick, has_one_title=size.height < _TALL)

@@ -20,7 +20,8 @@ from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.tui.host import RunStored, TaskScreen, host_of
-from ggbench.tui.library import Library, QuantRow
+from ggbench.tui.library import Library
+from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.dialogs import CardChoice, CardPicker
 from ggbench.tui.screens.forms import PICK, SettingsDialog, options_form
 from ggbench.tui.widgets.bars import NeedsBar
@@ -183,15 +184,15 @@ class PlanScreen(TaskScreen):
         self.refresh_bindings()
         self.read_machine()
 
-    def replan(self) -> None:
-        """Plan the chosen model."""
+    def replan(self, *, begins: bool = True) -> None:
+        """Plan the chosen model or, unless it `begins`, only stop planning another."""
         self.drop("plan")
         self.problems.pop("start", None)
         self.is_planning = self._is_stale = False
         machine, budget = self.machine, self.budget
         if machine is not None and budget is not None:
             self.query_one(NeedsBar).show_machine(budget, machine.reading, is_here=self.card.is_here)
-            if self.library.entry is not None and self.library.entry.model:
+            if begins and self.library.entry is not None and self.library.entry.model:
                 self._plan(machine.planner, self.library.entry.model, self.library.entry.quants, budget)
         self.show_rows()
 

@@ -15,13 +15,16 @@ from textual.widgets import DataTable, Static
 
 from ggbench.text import sanitize
 from ggbench.tui.host import PullsChanged, host_of
+from ggbench.tui.model_list import short_titles
 from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.quants_table import ColumnTable
 from ggbench.tui.work_queue import GLYPHS, PullItem, PullQueue, WorkState
 from ggbench.units import format_bytes, format_duration, format_percent
 
-_COLUMNS = ("model", "quant", "state", "", "rate", "ETA", "downloaded", "")
+_COLUMNS = ("model", "quant", "state", "", "", "rate", "ETA", "downloaded")
 _BAR_WIDTH = 10
+_OTHER_COLUMNS = 64
+"""Width of the columns after the model, without the last, which may be scrolled to."""
 _NOTHING = """No downloads yet.
 
 Choose a model from the catalog or the Hub in the Library (1),
@@ -102,10 +105,11 @@ class PullsScreen(Screen[None]):
     @on(PullsChanged)
     def _draw(self) -> None:
         items = self._queue.items
+        names = short_titles([sanitize(item.model) for item in items], max(16, self.size.width - _OTHER_COLUMNS))
         self.set_class(bool(items), "-some")
         table = self.query_one(_PullsTable)
-        for item in items:
-            cells = pull_cells(item)
+        for item, name in zip(items, names, strict=True):
+            cells = pull_cells(item, name)
             if item.id >= table.row_count:
                 table.add_row(*cells, key=str(item.id))
                 continue
@@ -134,8 +138,8 @@ class PullsScreen(Screen[None]):
         return items[row] if row < len(items) else None
 
 
-def pull_cells(item: PullItem) -> list[Text]:
-    """Return the cells of a row: model, quant, state, percentage, rate, ETA, bytes and a progress bar."""
+def pull_cells(item: PullItem, name: str) -> list[Text]:
+    """Return the cells of a row: the model's name, quant, state, percentage, progress bar, rate, ETA and bytes."""
     share = 1.0 if item.state is WorkState.DONE else item.share
     filled = round((share or 0) * _BAR_WIDTH)
     bar = "━" * filled + "╌" * (_BAR_WIDTH - filled)
@@ -143,12 +147,12 @@ def pull_cells(item: PullItem) -> list[Text]:
     rate = "" if is_idle else f"{format_bytes(item.bytes_per_s)}/s"
     eta = "" if item.eta_s is None else format_duration(item.eta_s)
     return [
-        Text(sanitize(item.model)),
+        Text(name),
         Text(sanitize(item.quant)),
         Text(f"{GLYPHS[item.state]} {item.state.value}"),
         Text(format_percent(share), justify="right"),
+        Text(bar),
         Text(rate, justify="right"),
         Text(eta, justify="right"),
         Text(item.amount),
-        Text(bar),
     ]

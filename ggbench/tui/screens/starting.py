@@ -18,9 +18,10 @@ from ggbench.errors import NetworkError, StoreError, UsageError
 from ggbench.show.names import quant_names, short_device
 from ggbench.text import sanitize
 from ggbench.tui.host import host_of
-from ggbench.tui.library import QuantRow, Selection
+from ggbench.tui.library import Selection
 from ggbench.tui.measuring import RunRequest
 from ggbench.tui.model_list import Section
+from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.planning import PlanScreen
 from ggbench.units import counted, format_bytes
@@ -119,7 +120,7 @@ class StartScreen(PlanScreen):
                 self.show_notice("a server chooses how its models run, so there is no decision; b measures one")
             elif not entry.reason:  # which is shown above the quants
                 self.when_planned = functools.partial(self.action_pick, at)
-                self.show_notice("the quants are being planned; the decision opens when it is made")
+                self.show_notice("")
             return
 
         def measure(candidate: Candidate) -> None:

@@ -52,17 +52,20 @@ class StatusMessage(Static):
     def show_error(self, error: GgbenchError) -> None:
         self.show(f"✗ {error.message}", *([error.hint] if error.hint else []), error=True)
 
-    def copy_commands(self, *commands: str, what: str = "") -> None:
+    def copy_commands(self, *commands: str, what: str = "", shown: str = "") -> None:
         """Copy commands to the clipboard, and show them for manual selection, as not every terminal allows copying.
 
-        `what` names them; by default, they are counted.
+        `what` names them; by default, they are counted. `shown` says how to select them elsewhere.
         """
         # one per line: a line break within a command would run half of it when pasted
         lines = [line for line in map(sanitize, commands) if line]
         if lines:
             self.app.copy_to_clipboard("\n".join(lines))
             what = what or counted(len(lines), "command")
-            self.show(f"Copied {what}. If your terminal blocked that, select the text here with shift held:", *lines)
+            self.show(
+                f"Copied {what}. If your terminal blocked that, {shown or 'select the text here'} with shift held.",
+                *([] if shown else lines),
+            )
         else:
             self.show("No command is known.")
 
@@ -252,19 +255,20 @@ class BarPart(msgspec.Struct, frozen=True):
 class MemoryBar(Widget):
     """Three lines: the plan, the bar and its legend. Each part has its own character, so colour is not needed."""
 
-    shown: reactive[tuple[str, PlanRow, str] | None] = reactive(None)
-    """A quant with its plan, and what its speed is from if there is room; None if none is chosen."""
+    shown: reactive[tuple[str, PlanRow, tuple[str, ...]] | None] = reactive(None)
+    """A quant with its plan, and notes for which there may be room; None if none is chosen."""
 
     def render(self) -> RenderResult:
         if self.shown is None or not self.size.width:
             return ""
-        name, row, note = self.shown
+        name, row, notes = self.shown
         width = self.size.width
         if row.n_ctx is None or row.weight_bytes is None:
             return Text(sanitize(row.reason) or "its size is unknown", overflow="fold")
         parts = memory_parts(row)
         plan = f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}{_remedy(row)}"
-        plan += f"; {note}" if note and len(plan) + len(note) + 2 <= width else ""
+        for note in notes:
+            plan += f"; {note}" if len(plan) + len(note) + 2 <= width else ""
         title = Text(plan, no_wrap=True, overflow="ellipsis")
         bar = Text(no_wrap=True)
         for part, cells in zip(parts, stack_widths(parts, width), strict=True):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.text import Text
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -28,9 +28,9 @@ from ggbench.models.added_places import (
     typed_server,
 )
 from ggbench.models.disk import path_argument
-from ggbench.text import sanitize, shorten_alike
-from ggbench.tui.host import host_of
-from ggbench.tui.model_list import ModelEntry, Section, found_models, grouped, named_repo
+from ggbench.text import sanitize
+from ggbench.tui.host import TaskScreen, host_of
+from ggbench.tui.model_list import ModelEntry, Section, found_models, grouped, named_repo, short_titles
 from ggbench.tui.widgets.bars import FilterInput
 from ggbench.units import counted, format_count
 
@@ -42,9 +42,9 @@ _MAX_FOUND = 20
 
 _SEARCH, _ADD, _FAMILY = "search", "add", "family:"
 """Ids of the options that search the Hub and add the path in the filter, and the start of those of families."""
-MODEL_FILTER = "filter, path, Hub"
-"""Placeholder of the filter, after the key that opens it."""
 _FOLDED, _UNFOLDED = "▸", "▾"
+_MARGIN = 5
+"""Columns beside the longest line: its indent, and a scrollbar."""
 
 
 class ModelList(OptionList):
@@ -55,7 +55,7 @@ class ModelList(OptionList):
         Binding("k", "cursor_up", show=False),
         Binding("right,l", "fold(False)", "Unfold", show=False, tooltip="Show the models of the family"),
         Binding("left,h", "fold(True)", "Fold", show=False, tooltip="Hide the models of the family"),
-        Binding("enter", "select", "Choose", tooltip="Unfold the family, or go to the quants of the model"),
+        Binding("enter,space", "select", "Choose", tooltip="Unfold the family, or go to the quants of the model"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -64,13 +64,19 @@ class ModelList(OptionList):
         """The models that match the filter, by key, including those of folded families."""
         self._unfolded: set[str] = set()
         self._listing: tuple[Sequence[ModelEntry], str, str] = (), "", ""
+        self._width = 0
+        """For which the lines were cut."""
+
+    def on_resize(self, event: events.Resize) -> None:
+        if self.option_count and event.size.width != self._width:
+            self.show(*self._listing)
 
     def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
         """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none.
 
         A path is offered for adding, never for a search; a word that is also a local path, for both.
         """
-        self._listing = entries, text, hub_state
+        self._listing, self._width = (entries, text, hub_state), self.size.width
         shown = [entry for entry in _each_once(entries) if entry.section is Section.HUB or entry.matches(text)]
         repo = named_repo(text)
         if repo is not None and all(entry.model != repo.model for entry in shown):
@@ -79,7 +85,7 @@ class ModelList(OptionList):
         was_chosen = self.chosen_entry
         self.entries = {entry.key: entry for entry in shown}
         self.clear_options()
-        lines = iter(shorten_alike([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], room - 1))
+        lines = short_titles([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], room - 1)
         for heading, families in grouped(shown):
             self._add_heading(heading, room)
             for family in families:
@@ -204,17 +210,6 @@ class ModelsPane(Vertical):
         entered: bool
 
     @dataclass
-    class TaskAsked(Message):
-        """Run a slow task of this name, as `TaskScreen.perform`."""
-
-        name: str
-        work: Callable[[], Iterable[Any]]
-        show: Callable[[Any], object]
-
-    class TextChanged(Message):
-        """The filter changed: what failed for its former text does not matter."""
-
-    @dataclass
     class PlacesChanged(Message):
         """A place or a server was added or removed, as the notice says."""
 
@@ -232,7 +227,7 @@ class ModelsPane(Vertical):
         """The model to open once it is listed."""
 
     def compose(self) -> ComposeResult:
-        yield FilterInput(f"/ {MODEL_FILTER}", id="model-filter")
+        yield FilterInput("/ filter, path, Hub", id="model-filter")
         yield ModelList(id="models")
 
     @property
@@ -295,7 +290,7 @@ class ModelsPane(Vertical):
                 forget_place(entry.place)
                 yield f"removed {entry.place} from the list; its files stay"
 
-        self.post_message(self.TaskAsked("place", remove, lambda notice: self.post_message(self.PlacesChanged(notice))))
+        self._tasks.perform("place", remove, lambda notice: self.post_message(self.PlacesChanged(notice)))
 
     @on(OptionList.OptionHighlighted)
     def _look_at(self) -> None:
@@ -314,7 +309,7 @@ class ModelsPane(Vertical):
 
     @on(Input.Changed)
     def _filter(self) -> None:
-        self.post_message(self.TextChanged())
+        self._tasks.forget("place", "search")  # whose text was another
         self._found, self._hub_state = (), ""
         self._show()
 
@@ -327,6 +322,11 @@ class ModelsPane(Vertical):
         self.screen.set_focus(self.models)
         if not self.models.entries and self._text:
             (self._add if is_local(self._text) else self._search)()
+
+    @property
+    def _tasks(self) -> TaskScreen:
+        """The screen, which performs slow tasks and shows why one failed."""
+        return cast("TaskScreen", self.screen)
 
     @property
     def _text(self) -> str:
@@ -358,7 +358,7 @@ class ModelsPane(Vertical):
             self.open(opened)
             self.post_message(self.PlacesChanged(f"added {name}: {count}; d in the list on the left removes it"))
 
-        self.post_message(self.TaskAsked("place", add, take))
+        self._tasks.perform("place", add, take)
 
     def _search(self) -> None:
         hub, text = host_of(self).services.hub, self._text
@@ -373,14 +373,17 @@ class ModelsPane(Vertical):
 
         def take(found: Sequence[RepoSummary]) -> None:
             if text == self._text:  # else the filter has changed since
-                self._found, self._hub_state = found_models(found), "" if found else "no matching GGUF repo"
+                self._found, self._hub_state = found_models(found), "" if found else "no GGUF repo"
                 self._show()
 
         self._hub_state = "searching"
         self._show()
-        self.post_message(self.TaskAsked("search", search, take))
+        self._tasks.perform("search", search, take)
 
     def _show(self) -> None:
         found = {entry.key for entry in self._found}
         opened = [each for each in self._opened.values() if each.key not in found and each.matches(self._text)]
-        self.models.show([*self._listed, *opened, *self._found], self._text, self._hub_state)
+        entries = [*self._listed, *opened, *self._found]
+        widths = [len(each.title) + (2 + len(each.about) if each.section is not Section.HUB else 0) for each in entries]
+        self.styles.width = max(widths, default=0) + _MARGIN
+        self.models.show(entries, self._text, self._hub_state)

@@ -15,7 +15,8 @@ from textual.strip import Strip
 from textual.widgets import DataTable
 
 from ggbench.text import shorten, shorten_alike
-from ggbench.tui.library import NAME_MARGIN, PICKED, Library, QuantColumn, QuantRow, quant_columns
+from ggbench.tui.library import PICKED, Library
+from ggbench.tui.quant_rows import NAME_MARGIN, QuantColumn, QuantRow, quant_columns
 from ggbench.tui.tables import MORE_LEFT, MORE_RIGHT, first_column, whole_columns
 
 _MARKED = "●"
