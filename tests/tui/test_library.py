@@ -622,7 +622,7 @@ def test_what_a_decode_takes_is_said_before_it_starts(
         words = in_dialog(await press(app, pilot, "enter", "b"))
         assert asked == []
         assert "Measure q8_0" in words
-        took = re.search(r"about (\d+:\d+)–(\d+:\d+:\d+) \((.*?)\)", words)
+        took = re.search(r"(\d+:\d+)–(\d+:\d+:\d+) \((.*?)\)", words)
         assert took is not None
         assert took[3] == "from run 1"
         assert "MiB of memory at n_ctx 256, of 21.0 GiB" in words

@@ -51,7 +51,8 @@ def what_instead(pick: Pick, budget: Budget) -> tuple[Instead, ...]:
             family = [model for model in models.values() if model.family == own.family]
             below = candidate.row.n_params or 0
             found.insert(0, _of_catalog("smaller model", family, setup, needs, budget, speeds, below))
-    return tuple(each for each in found if each is not None)
+    by_name = {each.name: each for each in reversed(found) if each is not None}  # a smaller model may be a mixture
+    return tuple(reversed(by_name.values()))
 
 
 def _of_catalog(
@@ -83,7 +84,7 @@ def _gpu(candidate: Candidate, needs: Needs, budget: Budget) -> Instead | None:
     if loss is not None and needs.notices(loss.value):
         return None
     needed = (row.weight_bytes or 0) + (row.kv_bytes or 0) * _CONTEXT_SHARE + CARD_RESERVE_BYTES
-    cards = [each for each in known_devices() if each.family.startswith("GeForce") and "laptop" not in each.family]
+    cards = [each for each in known_devices() if "GeForce" in each.name and "laptop" not in each.family]
     for card in sorted(cards, key=lambda each: (each.memory_gib, each.bandwidth_gb_s)):
         device = parse_gpus(card.id)[0]
         if device.memory_bytes < needed or device.memory_bytes <= budget.memory_bytes * budget.on_gpu:

@@ -71,7 +71,7 @@ def reason(pick: Pick) -> tuple[str, ...]:
         sentences.append(f"{_named(pick, first.candidate)} would come first, but {_misses(first)}.")
     else:
         unknown = in_words([f"its {each.need}" for each in first.unknown])
-        other = f"{_named(pick, first.candidate)} would come first, but whether {unknown} does is unknown"
+        other = f"{_named(pick, first.candidate)} would come first, but {unknown} is not known"
         sentences.append(f"{name} meets the needs; {other}.")
     named = [first.candidate.name] if first is not None and first.missed else []
     if against := [_why_not(each, own, pick) for each in pick.reasons if each.other.candidate.name not in named]:
@@ -163,7 +163,7 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
     number = format_number(floor)
     limit = f"reading speed ({number} tok/s)"
     if floor != READING_TOK_S:
-        limit = f"the {number} that are comfortable"
+        limit = f"the {number} tok/s that are comfortable"
     at = f"{'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
     whom = "" if pick.needs.n_slots == 1 else f" each of {pick.needs.n_slots} users"
     if not speed.is_steady:
@@ -174,8 +174,8 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
         longest = format_number(pick.needs.workload.comfort_turn_s)
         return f"{lost}; it answers{whom} at {at}, but a turn takes longer than {longest} s."
     if speed.is_bound:
-        wanted = floor if pick.needs.tok_s is None else pick.needs.tok_s
-        return f"{lost}; it answers{whom} at {at}: whether it reaches {format_number(wanted)} is known once measured."
+        wanted = f"{format_number(pick.needs.tok_s)} tok/s" if pick.needs.tok_s is not None else limit
+        return f"{lost}; it answers{whom} at {at}, the memory's limit; only a measurement says if it reaches {wanted}."
     return f"{lost}, and it answers{whom} at {at}, faster than {limit}."
 
 
