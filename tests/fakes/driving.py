@@ -14,6 +14,7 @@ from typing import Any
 import msgspec.structs
 from textual._context import active_app
 from textual.app import App
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import DataTable, Static
@@ -74,6 +75,14 @@ async def press(app: App[Any], pilot: Pilot[None], *keys: str) -> str:
     return words_of(app)
 
 
+async def burst(app: App[Any], pilot: Pilot[None], *keys: str) -> str:
+    """What is in view after these keys, all typed before the first is handled."""
+    for key in keys:
+        app.post_message(Key(key, {"space": " "}.get(key, key if len(key) == 1 else None)))
+    await settle(app, pilot)
+    return words_of(app)
+
+
 SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
 
 _ID = re.compile(r"terminal-\d+-")
@@ -110,7 +119,7 @@ async def ask(app: GgbenchApp, pilot: Pilot[None], kind: str) -> str:
     dialog: Any = app.screen
     dialog.query_one("#what", ChoiceField).value = kind
     await settle(app, pilot)
-    while [f"line_{field.name}" for field in dialog.fields[1:]] != [
+    while [f"line_{field.name}" for field in dialog.fields] != [
         line.id for line in dialog.query_one("#lines").children
     ]:
         await settle(app, pilot)

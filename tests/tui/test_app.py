@@ -141,7 +141,7 @@ def test_enter_twice_in_a_palette_chooses_once(app: App, drive: Drive) -> None:
         for key in ("enter", "enter", "y"):
             app.simulate_key(key)
         await settle(app, pilot)
-        assert answers == [True]
+        assert answers == [False]  # the safe answer
         assert app.is_running
 
     drive(app, steps)
@@ -179,10 +179,10 @@ def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: F
         await settle(app, pilot)
         assert "4 Pulls   ▶ running\n" in words_of(app)
         await press(app, pilot, "q")
-        assert isinstance(app.screen, ConfirmScreen)
-        await press(app, pilot, "n")
-        assert app.is_busy
-        await press(app, pilot, "q")
+        assert "⏎ No, ← → change" in words_of(app)
+        await press(app, pilot, "enter")
+        assert app.is_busy and not app.screen.is_modal
+        assert "⏎ Quit, ← → change" in await press(app, pilot, "q", "left")
         Thread(target=open_at_the_end, args=(app.run_queue._cancel,)).start()
         await pilot.press("y")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec.structs
 import pytest
-from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input, Label
 from textual.worker import WorkerFailed
@@ -21,7 +20,7 @@ from ggbench.tui.screens.results import MeasuredScreen, ResultsScreen
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching, read_runs
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
-from tests.fakes.driving import check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
+from tests.fakes.driving import burst, check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
 from tests.fakes.measured import put_run, start
 from tests.tui.conftest import Drive, Look
 
@@ -363,19 +362,12 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
 
 def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        async def at_once(*keys: str) -> None:
-            for key in keys:
-                app.post_message(Key(key, " " if key == "space" else key))
-            await settle(app, pilot)
-
-        await at_once("space", "j", "space", "w")
-        assert "Save 2 runs (4, 3)" in words_of(app)
+        assert "Save 2 runs (4, 3)" in await burst(app, pilot, "space", "j", "space", "w")
         await press(app, pilot, "escape")
-        await at_once("g", "space", "j", "space", "j", "space", "D")
+        await burst(app, pilot, "g", "space", "j", "space", "j", "space", "D")
         assert "Deleted run 2 (twin:qwen1.5-0.5b f16)" in message(app)
         assert "● 1 marked" in await press(app, pilot, "u", "g", "j", "j", "j")  # the restored run
-        await at_once("space", "c")
-        assert "Comparing runs 1, 2" in words_of(app)
+        assert "Comparing runs 1, 2" in await burst(app, pilot, "space", "c")
 
     look(steps)
 
