@@ -278,7 +278,7 @@ class GgbenchApp(App[None]):
 
     @property
     def _takes_keys(self) -> bool:
-        return not isinstance(self.screen, Dialog) or (self.screen.is_open and not self.screen.is_waiting)
+        return not isinstance(self.screen, Dialog) or (self.screen.has_opened and not self.screen.is_waiting)
 
     async def _hand_over(self) -> None:
         if not (self._typed and self._takes_keys):

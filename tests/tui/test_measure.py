@@ -66,7 +66,7 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
         assert tuple(app.screen.query_one("#what", ChoiceField)._choices) == kinds
         assert len(kinds) > 6
         assert " ".join(kinds) in in_dialog(words_of(app))
-        assert "Forecast the speed of a model without its file" in in_dialog(await press(app, pilot, "right"))
+        assert "Forecast a model's speed without its file" in in_dialog(await press(app, pilot, "right"))
         assert app.screen.query_one("#what", ChoiceField).value == kinds[kinds.index("decode") + 1]
         words = in_dialog(await press(app, pilot, "left"))
         assert "--n-gen 200 Number of tokens to decode --repeat 1 Measure N times" in words
@@ -286,10 +286,9 @@ def test_what_is_refused_starts_nothing_and_is_gone_to(
 
         assert "✗ 89.4 TiB of memory at n_ctx 1,000,000,256, of" in await refused("decode", "n_gen", "999999999")
         assert "✗ --n-gen: '1x' is not a number of tokens" in await refused("decode", "n_gen", "1x")
-        ((_, candidates),) = planner.rows_of.items()
-        candidates[0] = msgspec.structs.replace(
-            candidates[0], row=msgspec.structs.replace(candidates[0].row, n_ctx_train=2048)
-        )
+        ((model, (candidate,)),) = planner.rows_of.items()
+        row = msgspec.structs.replace(candidate.row, n_ctx_train=2048)
+        planner.rows_of[model] = [msgspec.structs.replace(candidate, row=row)]
         await press(app, pilot, "r")
         words = await refused("decode", "n_gen", "4k")
         assert "✗ the model was trained for 2,048 tokens; this takes 4,121" in words

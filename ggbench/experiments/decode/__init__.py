@@ -1,1 +1,1 @@
-"""Time every token of a long decode: how fast it answers, and how much slower as the context fills (W and B)."""
+"""Time every token as the context fills: how fast it is, and W and B."""

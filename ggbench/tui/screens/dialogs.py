@@ -61,14 +61,14 @@ class Dialog(ModalScreen[Answer]):
 
     def __init__(self, *, classes: str | None = None) -> None:
         super().__init__(classes=classes)
-        self.is_open = False
+        self.has_opened = False
         """Whether the first widget has the focus."""
         self.is_waiting = False
         """Whether the answer is being checked: keys then wait for the end, except escape."""
 
     def on_mount(self) -> None:
         self.mount(KeysFooter())  # over that of the screen below, whose keys do nothing here
-        self.is_open = True
+        self.has_opened = True
         self.post_message(KeyHandled())
 
     def on_click(self, event: Click) -> None:

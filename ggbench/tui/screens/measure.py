@@ -54,7 +54,8 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
     def __init__(self, chosen: Chosen, choices: Choices, find: Callable[[RunRequest], object]) -> None:
         """`find` begins to make the jobs of a request; then comes `start`, or `refuse` with the reason."""
         super().__init__()
-        self._find, self._answer = find, None
+        self._find = find
+        self._answer: tuple[RunRequest, Choices] | None = None
         self._chosen, self._choices = chosen, choices
         self._past: PastRuns = {}
         self._others = ""
@@ -82,7 +83,7 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
 
     def show_past(self, past: PastRuns) -> None:
         self._past = past
-        if self.is_open:
+        if self.has_opened:
             self._show_cost()
 
     def show_others(self, share: float | None) -> None:
@@ -93,7 +94,8 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
 
     def answer(self, given: dict[str, Any]) -> tuple[RunRequest, Choices]:
         request = self._request(given)
-        counts = [name for name, each in options_of(type(request.options)).items() if each.kind.counts_tokens]
+        record_type: type = type(request.options)
+        counts = [name for name, each in options_of(record_type).items() if each.kind.counts_tokens]
         self._invalid = next((each for each in self.fields if each.name in counts and each.name in given), None)
         request.check_size(self._chosen, are_tokens_given=self._invalid is not None)
         self._invalid = None
@@ -106,7 +108,7 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
 
     def take(self, answer: tuple[RunRequest, Choices] | None) -> None:
         """Stay open until the jobs are made, as that may show that a value is wrong."""
-        if answer is not None:
+        if answer is not None and not self.is_waiting:
             self._answer, self.is_waiting = answer, True
             self.say("Finding the files…")
             self._find(answer[0])
