@@ -255,6 +255,11 @@ def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
         await press(app, pilot, "escape")
         assert "q8_0" in words_of(app)
         assert "completed" in words_of(app)
+        await press(app, pilot, "enter", "b", "enter")
+        assert app.current_mode == "run"
+        await queue.idle()
+        assert "● 2 marked" in await press(app, pilot, "3")
+        assert "Comparing runs 1, 2" in await press(app, pilot, "c")
 
     drive(GgbenchApp(services), steps, (140, 45))
     with Store.open() as store:

@@ -360,6 +360,27 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
     look(steps, (100, 50))
 
 
+def test_repeated_runs_are_compared_by_their_means(look: Look, path: Path) -> None:
+    with Store.open(path) as store:
+        for quant, b_ms in (("q4_k_m", 10.0), ("q2_k", 10.4), ("q4_k_m", 10.1), ("q2_k", 10.6)):
+            put_run(store, start(quant=quant), b_ms, n_gen=300)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        words = " ".join((await press(app, pilot, *["space", "j"] * 4, "c")).split())
+        assert "Comparing runs 1, 3 with 2, 4" in words
+        assert "No difference over 10 % in speed: q2_k −" in words
+        assert re.search(r"Loss in nats: q4_k_m ~0\.0\d+, q2_k ~0\.\d+ \(~ typical;", words)
+        await press(app, pilot, "escape", "space", "k", "space", "g", "j")  # runs 3 and 4 are left
+        words = " ".join((await press(app, pilot, "c")).split())
+        assert "Undecided in speed: q2_k −" in words
+        assert "about 1 more run of each (press b) would show if they differ by 10 %" in words
+        assert "Measure q4_k_m (run 3) and q2_k (run 4) again, once each?" in " ".join(
+            (await press(app, pilot, "b")).split()
+        )
+
+    look(steps, (120, 50))
+
+
 def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "Save 2 runs (4, 3)" in await burst(app, pilot, "space", "j", "space", "w")

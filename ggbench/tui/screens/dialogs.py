@@ -46,7 +46,9 @@ Answer = TypeVar("Answer")
 
 
 class KeyHandled(Message):
-    """Follows a key to the app, by way of the widgets that its messages go to; without a key, a dialog begins to take keys."""
+    """Follows a key to the app, by way of the widgets that its messages go to; without one, a dialog begins to take
+    keys.
+    """
 
     def __init__(self, key: Key | None = None, *, has_acted: bool = True) -> None:
         super().__init__()

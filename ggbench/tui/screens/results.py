@@ -19,16 +19,19 @@ from textual.events import ScreenResume
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
-from ggbench.decisions.compare.comparison import compare_quants
+from ggbench.decisions.compare.comparison import Comparison, Tied, compare
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
 from ggbench.decisions.compare.report import ComparisonReport
 from ggbench.decisions.compare.show import sentences_of
-from ggbench.errors import GgbenchError, StoreError, UnknownName
+from ggbench.errors import GgbenchError, StoreError, UnknownName, UsageError
+from ggbench.runs.comparable import setting_of
+from ggbench.runs.experiment import Job, experiment_of
+from ggbench.runs.run import Run
 from ggbench.runs.store.runs import RUNNING, DeletedRun
 from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
 from ggbench.show.names import quant_name
 from ggbench.show.presenter import presenter_of
-from ggbench.text import sanitize
+from ggbench.text import in_words, sanitize
 from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
 from ggbench.tui.stored_runs import MOST_LISTED, describe_runs, may_draw, read_runs
@@ -37,10 +40,13 @@ from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.units import counted, format_count
 
-_COMPARE_HELP = """★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
+_COMPARE_HELP = """Runs of one file and setting are averaged. b measures all of them again, in turns.
+★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
 The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
 interval. Without intervals, the table names the larger or smaller value without ★. In the plot: samples as a band, ╌
 the fitted line, · the memory bandwidth limit."""
+_MOST_AGAIN = 3
+"""Maximum number of runs of each that `b` starts."""
 _PAUSE_S = 0.2
 """Time without a letter after which older runs are looked for."""
 _NO_RUNS = """No runs yet.
@@ -93,15 +99,30 @@ class MeasuredScreen(RunsScreen):
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("w", "save", "Save", tooltip="Save as HTML, CSV or SVG"),
         Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run"),
+        Binding("b", "measure_again", "Measure again", tooltip="Measure the runs again, in turns, and mark them all"),
         Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
     ]
 
-    def __init__(self, runs: Sequence[SavedRun], repeats: Repeats = ()) -> None:
-        """`repeats` of all stored runs show the variation between loads."""
+    def __init__(
+        self,
+        runs: Sequence[SavedRun],
+        repeats: Repeats,
+        losses: Sequence[str],
+        measure_again: Callable[[Sequence[Run], int], None],
+    ) -> None:
+        """`repeats` of all stored runs show the variation between loads; `losses` are the nats that each run's
+        file loses, empty if unknown; `measure_again` takes the runs, and how often.
+        """
         super().__init__()
-        self.runs, self._repeats = runs, repeats
+        self.runs, self._repeats, self._losses, self._measure_again = runs, repeats, losses, measure_again
+        self._n_again = 1
+        """Runs of each that `b` adds."""
         self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
-        self._figures = saved_figures(runs)
+        columns: dict[str, list[SavedRun]] = {}
+        for run in runs:
+            columns.setdefault(setting_of(run.summary.run), []).append(run)
+        self._columns = list(columns.values()) if len(columns) > 1 else [[run] for run in runs]
+        self._figures = saved_figures([column[0] for column in self._columns])
         self.HELP = "" if self._is_one else _COMPARE_HELP  # type: ignore[misc]
 
     def compose(self) -> ComposeResult:
@@ -113,8 +134,16 @@ class MeasuredScreen(RunsScreen):
             title, answer = f"Run {self._numbers} · {what} · {started} UTC", [presenter.ending(run)]
             details: RenderableType = presenter.details(run, folded=True, readings=self.runs[0].readings)
         else:
-            comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
-            title, answer = f"Comparing runs {self._numbers}", sentences_of(comparison)
+            columns = [[one.summary for one in column] for column in self._columns]
+            comparison = compare(columns, RunSpreads(self._repeats))
+            numbers = (", ".join(str(one.run_id) for one in column) for column in self._columns)
+            is_joined = len(self._columns) < len(self.runs)
+            title = f"Comparing runs {' with '.join(numbers) if is_joined else self._numbers}"
+            speeds = [reason for line in comparison.stated for reason in line.reasons if line.concern == "speed"]
+            n_more = (each.n_more for each in speeds if isinstance(each, Tied) and each.n_more)
+            self._n_again = min(next(n_more, 1), _MOST_AGAIN)
+            how = ("more runs of each (press b)", "press b to measure again") if self._may_repeat else ("", "")
+            answer = [*sentences_of(comparison, *how), *filter(None, [self._loss_sentence(comparison)])]
             details = ComparisonReport(comparison, has_answer=False)
         yield Static(title, id="title", markup=False)
         with DetailsPane(id="pane"):
@@ -133,7 +162,48 @@ class MeasuredScreen(RunsScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "copy_command":
             return self._is_one
+        if action == "measure_again":
+            return self._may_repeat
         return action != "next_plot" or len(self._figures) > 1
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether other runs of the same settings would be measured by the same jobs."""
+        heads = [one.summary.run.head for one in self.runs]
+        return all(
+            (experiment := experiment_of(head.kind)).measures_speed and experiment.request_type is type(head.settings)
+            for head in heads
+        ) and not any(one.summary.run.is_imported for one in self.runs)
+
+    def _loss_sentence(self, comparison: Comparison) -> str:
+        """Return what is known of the files' quality; empty if it is compared, or there is only one file."""
+        if any(line.concern == "quality" and len(line.compared) > 1 for line in comparison.lines):
+            return ""
+        places = [self.runs.index(column[0]) for column in self._columns]
+        known = {
+            name: nats
+            for name, place in zip(comparison.short_names, places, strict=True)
+            if (nats := self._losses[place])
+        }
+        if len(known) < 2:
+            return ""
+        is_typical = any(nats.startswith("~") for nats in known.values())
+        how = " (~ typical; quality measures it)" if is_typical else ""
+        return f"Loss in nats: {', '.join(f'{name} {nats}' for name, nats in known.items())}{how}."
+
+    def action_measure_again(self) -> None:
+        """Measure one run of each column again, in turns, as often as may decide."""
+        runs = [column[0].summary.run for column in self._columns]
+        times = "once each" if self._n_again == 1 else f"{self._n_again} times each, in turns"
+        names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
+
+        def start(confirmed: bool | None) -> None:
+            if confirmed:
+                self.app.pop_screen()
+                self._measure_again(runs, self._n_again)
+
+        question = f"Measure {names} again, {times}? Afterwards 3 and c compare all of them."
+        self.app.push_screen(ConfirmScreen(question, "Measure", is_harmless=True), start)
 
     def action_next_plot(self) -> None:
         for plot in self.query(CurvesPlot):
@@ -192,6 +262,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         """The words last looked for among older runs."""
         self._deleted: list[list[DeletedRun]] = []
         """Runs removed by each deletion of this session, latest last."""
+        self._repeated: set[int] = set()
+        """Items of the run queue whose runs are marked when they are listed."""
         self._restored: int | None = None
         """The run to move the cursor to once it is listed again."""
 
@@ -358,6 +430,10 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
             self._runs, self._n_stored, notices = read
             self._searched = words
             self._has_read = True
+            for item in host_of(self).run_queue.items if self._repeated else ():
+                if item.run_id is not None and item.id in self._repeated:
+                    self._repeated.remove(item.id)
+                    self._table.mark([item.run_id])
             if notices:
                 self.status.show(*notices)
             self._show()
@@ -381,19 +457,52 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     def open_runs(self, run_ids: Sequence[int]) -> None:
         """Open one run in full, or several side by side."""
 
-        def read() -> Iterator[tuple[list[SavedRun], Repeats]]:
+        def read() -> Iterator[tuple[list[SavedRun], Repeats, list[str]]]:
+            from ggbench.decisions.known_losses import measured_losses, typical_loss
+            from ggbench.decisions.pick.wording import nats_text
+
             measured = self._load(run_ids)
             repeats: Repeats = ()
+            losses: list[str] = []
             if len(measured) > 1:
+                subjects = [run.summary.subject for run in measured]
                 with host_of(self).services.open_store() as store:
                     repeats = stored_repeats(store, [[run.summary] for run in measured])
-            yield measured, repeats
+                    known = measured_losses(store, {each.header_sha256 for each in subjects})
+                for each in subjects:
+                    typical = typical_loss(each.quant, each.n_params, each.architecture or "")
+                    loss = known.of_weights(each.header_sha256) or typical
+                    losses.append("" if loss is None else nats_text(loss))
+            yield measured, repeats, losses
 
-        def show(read: tuple[list[SavedRun], Repeats]) -> None:
+        def show(read: tuple[list[SavedRun], Repeats, list[str]]) -> None:
             if self.is_current:
-                self.app.push_screen(MeasuredScreen(*read))
+                self.app.push_screen(MeasuredScreen(*read, self.measure_again))
 
         self.perform("open", read, show)
+
+    def measure_again(self, runs: Sequence[Run], n_times: int) -> None:
+        """Queue the jobs of runs, in turns, and mark the runs that they become with those that are marked."""
+        services = host_of(self).services
+
+        def find() -> Iterator[list[Job]]:
+            jobs = []
+            for run in runs:
+                (target,) = services.resolve(run.subject.model, [run.subject.quant])
+                if target.download_bytes:
+                    raise UsageError(f"{quant_name(run.subject)} is not on this disk", "press p on it in the Library")
+                jobs.append(Job(experiment_of(run.head.kind), target, run.head.setup, run.head.settings))
+            yield jobs * n_times
+
+        def start(jobs: Sequence[Job]) -> None:
+            queue = host_of(self).run_queue
+            n_before = len(queue.items)
+            self._table.mark(run.run_id for run in runs if run.run_id is not None)
+            self._repeated.update(range(n_before, n_before + len(jobs)))
+            queue.add(jobs)
+            self.app.switch_mode("run")
+
+        self.perform("repeat", find, start)
 
     @property
     def _table(self) -> RunsTable:
