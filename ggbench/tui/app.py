@@ -268,20 +268,20 @@ class GgbenchApp(App[None]):
         """
         if not isinstance(event, events.Key) or event.is_forwarded:
             await super().on_event(event)
-        elif event.key == "escape" and isinstance(self.screen, Dialog) and self.screen.is_waiting:
+        elif event.key == "escape" and getattr(self.screen, "is_waiting", False):
             self._typed.clear()
             await super().on_event(event)
         else:
             self._typed.append(event)
+            is_overdue = event.time > self._typed[0].time + _HANDLED_WITHIN_S
             if self._handed_over is None or event.time > self._handed_over.time + _HANDLED_WITHIN_S:
-                await self._hand_over()
+                await self._hand_over(is_overdue=is_overdue)
 
-    @property
-    def _takes_keys(self) -> bool:
-        return not isinstance(self.screen, Dialog) or (self.screen.has_opened and not self.screen.is_waiting)
-
-    async def _hand_over(self) -> None:
-        if not (self._typed and self._takes_keys):
+    async def _hand_over(self, *, is_overdue: bool = False) -> None:
+        """Hand over the next key, unless the screen is not ready for it: it then posts a `KeyHandled` once it is."""
+        is_opening = isinstance(self.screen, Dialog) and not self.screen.has_opened
+        is_waiting = getattr(self.screen, "is_waiting", False)
+        if not self._typed or ((is_opening or is_waiting) and not is_overdue):
             self._handed_over = None
             return
         self._handed_over, target = self._typed.popleft(), self.focused or self.screen

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 from textual import on
@@ -20,7 +21,7 @@ from textual.timer import Timer
 from textual.widgets import Input, Static
 
 from ggbench.decisions.compare.comparison import Comparison, Tied, compare
-from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
+from ggbench.decisions.compare.estimates import FEWEST_TURNS, Repeats, RunSpreads, stored_repeats
 from ggbench.decisions.compare.report import ComparisonReport
 from ggbench.decisions.compare.show import sentences_of
 from ggbench.errors import GgbenchError, StoreError, UnknownName, UsageError
@@ -29,11 +30,11 @@ from ggbench.runs.experiment import Job, experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import RUNNING, DeletedRun
 from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
-from ggbench.show.names import quant_name
+from ggbench.show.names import model_name, quant_name
 from ggbench.show.presenter import presenter_of
-from ggbench.text import in_words, sanitize
+from ggbench.text import in_words, sanitize, shorten_middle
 from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
-from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
+from ggbench.tui.screens.dialogs import ConfirmScreen, KeyHandled, ReportForm, SaveChoice
 from ggbench.tui.stored_runs import MOST_LISTED, describe_runs, may_draw, read_runs
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
@@ -45,8 +46,8 @@ _COMPARE_HELP = """Runs of one file and setting are averaged. b measures all of 
 The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
 interval. Without intervals, the table names the larger or smaller value without ★. In the plot: samples as a band, ╌
 the fitted line, · the memory bandwidth limit."""
-_MOST_AGAIN = 3
-"""Maximum number of runs of each that `b` starts."""
+_MOST_AGAIN = FEWEST_TURNS - 1
+"""Most runs of each that `b` starts: with the present one, enough to be compared in turns beside other programs."""
 _PAUSE_S = 0.2
 """Time without a letter after which older runs are looked for."""
 _NO_RUNS = """No runs yet.
@@ -130,8 +131,10 @@ class MeasuredScreen(RunsScreen):
         presenter = presenter_of(run.head.kind)
         if self._is_one:
             started = sanitize(run.head.started_at[:16]).replace("T", " ")
-            what = f"{sanitize(run.head.kind)} of {quant_name(run.subject)}"
-            title, answer = f"Run {self._numbers} · {what} · {started} UTC", [presenter.ending(run)]
+            what = f"Run {self._numbers} · {sanitize(run.head.kind)} of"
+            quant = f"{sanitize(run.subject.quant)} · {started} UTC"
+            room = self.app.size.width - cell_len(f"  {what} {quant} ")
+            title, answer = f"{what} {shorten_middle(model_name(run.subject), room)} {quant}", [presenter.ending(run)]
             details: RenderableType = presenter.details(run, folded=True, readings=self.runs[0].readings)
         else:
             columns = [[one.summary for one in column] for column in self._columns]
@@ -141,7 +144,7 @@ class MeasuredScreen(RunsScreen):
             title = f"Comparing runs {' with '.join(numbers) if is_joined else self._numbers}"
             speeds = [reason for line in comparison.stated for reason in line.reasons if line.concern == "speed"]
             n_more = (each.n_more for each in speeds if isinstance(each, Tied) and each.n_more)
-            self._n_again = min(next(n_more, 1), _MOST_AGAIN)
+            self._n_again = _MOST_AGAIN if comparison.unsteady else min(next(n_more, 1), _MOST_AGAIN)
             how = ("more runs of each (press b)", "press b to measure again") if self._may_repeat else ("", "")
             answer = [*sentences_of(comparison, *how), *filter(None, [self._loss_sentence(comparison)])]
             details = ComparisonReport(comparison, has_answer=False)
@@ -257,6 +260,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         self._n_stored = 0
         """Number of runs in the store, of which the oldest may not be listed."""
         self._has_read = False
+        self.is_waiting = True
+        """Whether keys wait until the list is read for the first time, or runs are opened."""
         self._search: Timer | None = None
         self._searched = ""
         """The words last looked for among older runs."""
@@ -289,6 +294,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
 
     def action_leave(self) -> None:
         field = self.query_one("#filter", Input)
+        self.drop("open")
+        self._take_keys()
         if not field.value and not field.has_focus:
             self._table.unmark()
         field.value = ""
@@ -406,6 +413,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show the error, in place of the list if it could not be read."""
+        self._take_keys()
         if task == "list":
             self._show()
         elif isinstance(error, StoreError | UnknownName):
@@ -440,6 +448,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
             if self._restored is not None:
                 self._table.go_to_run(self._restored)
                 self._restored = None
+            self._take_keys()
 
         self.perform("list", read, show)
 
@@ -478,8 +487,14 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         def show(read: tuple[list[SavedRun], Repeats, list[str]]) -> None:
             if self.is_current:
                 self.app.push_screen(MeasuredScreen(*read, self.measure_again))
+            self.call_after_refresh(self._take_keys)
 
+        self.is_waiting = True
         self.perform("open", read, show)
+
+    def _take_keys(self) -> None:
+        self.is_waiting = False
+        self.post_message(KeyHandled())
 
     def measure_again(self, runs: Sequence[Run], n_times: int) -> None:
         """Queue the jobs of runs, in turns, and mark the runs that they become with those that are marked."""
