@@ -16,7 +16,8 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
-from ggbench.tui.screens.results import MeasuredScreen, ResultsScreen
+from ggbench.tui.screens.measured import MeasuredScreen
+from ggbench.tui.screens.results import ResultsScreen
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching, read_runs
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
@@ -443,7 +444,7 @@ def test_d_deletes_the_run_at_the_cursor_and_capital_d_the_marked_ones(look: Loo
         assert shown(app) == [4, 3, 2, 1]
         await press(app, pilot, "space", "j", "space", "G", "d")
         assert shown(app) == [4, 3, 2]
-        assert "Deleted run 1 (twin:qwen1.5-0.5b q4_k_m). u undoes that" in message(app)
+        assert "Deleted run 1 (twin:qwen1.5-0.5b q4_k_m); u undoes it" in message(app)
         await press(app, pilot, "slash", *"f16", "enter", "D")
         question = str(app.screen.query_one(Label).content)
         assert question == "Delete 2 runs (4, 3), 2 of them hidden by the filter, with 3,100 samples?"

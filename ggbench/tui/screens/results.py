@@ -1,227 +1,43 @@
-"""The Results screen: all stored runs, to sort, filter, mark, open, compare, save and delete; and opened runs.
+"""The Results screen: all stored runs, to sort, filter, mark, open, compare, save and delete.
 
 Threads read the store, each with its own connection, and another ggbench may change it at any time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from rich.cells import cell_len
-from rich.console import RenderableType
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.events import ScreenResume
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
-from ggbench.decisions.compare.comparison import Comparison, Tied, compare
-from ggbench.decisions.compare.estimates import FEWEST_TURNS, Repeats, RunSpreads, stored_repeats
-from ggbench.decisions.compare.report import ComparisonReport
-from ggbench.decisions.compare.show import sentences_of
+from ggbench.decisions.compare.estimates import Repeats, stored_repeats
 from ggbench.errors import GgbenchError, StoreError, UnknownName, UsageError
-from ggbench.runs.comparable import setting_of
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import RUNNING, DeletedRun
-from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
-from ggbench.show.names import model_name, quant_name
-from ggbench.show.presenter import presenter_of
-from ggbench.text import in_words, sanitize, shorten_middle
-from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
-from ggbench.tui.screens.dialogs import ConfirmScreen, KeyHandled, ReportForm, SaveChoice
+from ggbench.show.listed_runs import ListedRun, SavedRun
+from ggbench.show.names import quant_name
+from ggbench.text import sanitize
+from ggbench.tui.host import RunsOpened, RunStored, host_of
+from ggbench.tui.screens.dialogs import ConfirmScreen, KeyHandled
+from ggbench.tui.screens.measured import MeasuredScreen, RunsScreen, known_losses
 from ggbench.tui.stored_runs import MOST_LISTED, describe_runs, may_draw, read_runs
-from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
-from ggbench.tui.widgets.curves_plot import CurvesPlot
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.units import counted, format_count
 
-_COMPARE_HELP = """Runs of one file and setting are averaged. b measures all of them again, in turns.
-★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
-The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
-interval. Without intervals, the table names the larger or smaller value without ★. In the plot: samples as a band, ╌
-the fitted line, · the memory bandwidth limit."""
-_MOST_AGAIN = FEWEST_TURNS - 1
-"""Most runs of each that `b` starts: with the present one, enough to be compared in turns beside other programs."""
 _PAUSE_S = 0.2
 """Time without a letter after which older runs are looked for."""
 _NO_RUNS = """No runs yet.
 
 Choose a model in the Library (1), mark quants with space and press b.
 Their runs appear here; mark two with space and press c to compare them."""
-
-
-class RunsScreen(TaskScreen):
-    """A screen of stored runs with a status message."""
-
-    def ask_to_save(self, what: str, load: Callable[[], Sequence[SavedRun]], *, has_figures: bool) -> None:
-        """Ask for the format and save the result of `load`, called in a thread; the question names `what`."""
-
-        def ask(form: ReportForm | None) -> None:
-            if form is not None:
-                self.perform(f"save {what}", lambda: save(form), lambda lines: self.status.show(*lines))
-
-        def save(form: ReportForm) -> Iterator[list[str]]:
-            from ggbench.formats.report import save_report
-
-            yield [f"Saved {path}" for path in save_report(load(), f".{form}", Path.cwd())]
-
-        self.app.push_screen(SaveChoice(what, has_figures=has_figures), ask)
-
-    def show_failure(self, task: str, error: GgbenchError) -> None:
-        self.status.show_error(error)
-
-    @property
-    def status(self) -> StatusMessage:
-        return self.query_one(StatusMessage)
-
-
-class DetailsPane(VerticalScroll, can_focus=True):
-    """Scrolls with j and k, like the lists."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "scroll_down", "Down", show=False),
-        Binding("k", "scroll_up", "Up", show=False),
-    ]
-
-
-class MeasuredScreen(RunsScreen):
-    """Curves above the details of one run, or above a comparison of several; esc returns to the Results screen."""
-
-    AUTO_FOCUS = "DetailsPane"
-    CSS_PATH = "results.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.pop_screen", "Back", tooltip="Back to the list of runs"),
-        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
-        Binding("w", "save", "Save", tooltip="Save as HTML, CSV or SVG"),
-        Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run"),
-        Binding("b", "measure_again", "Measure again", tooltip="Measure the runs again, in turns, and mark them all"),
-        Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
-    ]
-
-    def __init__(
-        self,
-        runs: Sequence[SavedRun],
-        repeats: Repeats,
-        losses: Sequence[str],
-        measure_again: Callable[[Sequence[Run], int], None],
-    ) -> None:
-        """`repeats` of all stored runs show the variation between loads; `losses` are the nats that each run's
-        file loses, empty if unknown; `measure_again` takes the runs, and how often.
-        """
-        super().__init__()
-        self.runs, self._repeats, self._losses, self._measure_again = runs, repeats, losses, measure_again
-        self._n_again = 1
-        """Runs of each that `b` adds."""
-        self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
-        columns: dict[str, list[SavedRun]] = {}
-        for run in runs:
-            columns.setdefault(setting_of(run.summary.run), []).append(run)
-        self._columns = list(columns.values()) if len(columns) > 1 else [[run] for run in runs]
-        self._figures = saved_figures([column[0] for column in self._columns])
-        self.HELP = "" if self._is_one else _COMPARE_HELP  # type: ignore[misc]
-
-    def compose(self) -> ComposeResult:
-        run = self.runs[0].summary.run
-        presenter = presenter_of(run.head.kind)
-        if self._is_one:
-            started = sanitize(run.head.started_at[:16]).replace("T", " ")
-            what = f"Run {self._numbers} · {sanitize(run.head.kind)} of"
-            quant = f"{sanitize(run.subject.quant)} · {started} UTC"
-            room = self.app.size.width - cell_len(f"  {what} {quant} ")
-            title, answer = f"{what} {shorten_middle(model_name(run.subject), room)} {quant}", [presenter.ending(run)]
-            details: RenderableType = presenter.details(run, folded=True, readings=self.runs[0].readings)
-        else:
-            columns = [[one.summary for one in column] for column in self._columns]
-            comparison = compare(columns, RunSpreads(self._repeats))
-            numbers = (", ".join(str(one.run_id) for one in column) for column in self._columns)
-            is_joined = len(self._columns) < len(self.runs)
-            title = f"Comparing runs {' with '.join(numbers) if is_joined else self._numbers}"
-            speeds = [reason for line in comparison.stated for reason in line.reasons if line.concern == "speed"]
-            n_more = (each.n_more for each in speeds if isinstance(each, Tied) and each.n_more)
-            self._n_again = _MOST_AGAIN if comparison.unsteady else min(next(n_more, 1), _MOST_AGAIN)
-            how = ("more runs of each (press b)", "press b to measure again") if self._may_repeat else ("", "")
-            answer = [*sentences_of(comparison, *how), *filter(None, [self._loss_sentence(comparison)])]
-            details = ComparisonReport(comparison, has_answer=False)
-        yield Static(title, id="title", markup=False)
-        with DetailsPane(id="pane"):
-            yield Static("\n".join(answer), id="answer", markup=False)
-            if self._figures:
-                yield CurvesPlot()
-            yield Static(details, id="details")
-        yield StatusMessage()
-        yield TooSmall()
-        yield KeysFooter()
-
-    def on_mount(self) -> None:
-        for plot in self.query(CurvesPlot):
-            plot.show(self._figures)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "copy_command":
-            return self._is_one
-        if action == "measure_again":
-            return self._may_repeat
-        return action != "next_plot" or len(self._figures) > 1
-
-    @property
-    def _may_repeat(self) -> bool:
-        """Whether other runs of the same settings would be measured by the same jobs."""
-        heads = [one.summary.run.head for one in self.runs]
-        return all(
-            (experiment := experiment_of(head.kind)).measures_speed and experiment.request_type is type(head.settings)
-            for head in heads
-        ) and not any(one.summary.run.is_imported for one in self.runs)
-
-    def _loss_sentence(self, comparison: Comparison) -> str:
-        """Return what is known of the files' quality; empty if it is compared, or there is only one file."""
-        if any(line.concern == "quality" and len(line.compared) > 1 for line in comparison.lines):
-            return ""
-        places = [self.runs.index(column[0]) for column in self._columns]
-        known = {
-            name: nats
-            for name, place in zip(comparison.short_names, places, strict=True)
-            if (nats := self._losses[place])
-        }
-        if len(known) < 2:
-            return ""
-        is_typical = any(nats.startswith("~") for nats in known.values())
-        how = " (~ typical; quality measures it)" if is_typical else ""
-        return f"Loss in nats: {', '.join(f'{name} {nats}' for name, nats in known.items())}{how}."
-
-    def action_measure_again(self) -> None:
-        """Measure one run of each column again, in turns, as often as may decide."""
-        runs = [column[0].summary.run for column in self._columns]
-        times = "once each" if self._n_again == 1 else f"{self._n_again} times each, in turns"
-        names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
-
-        def start(confirmed: bool | None) -> None:
-            if confirmed:
-                self.app.pop_screen()
-                self._measure_again(runs, self._n_again)
-
-        question = f"Measure {names} again, {times}? Afterwards 3 and c compare all of them."
-        self.app.push_screen(ConfirmScreen(question, "Measure", is_harmless=True), start)
-
-    def action_next_plot(self) -> None:
-        for plot in self.query(CurvesPlot):
-            plot.show_next()
-
-    def action_reset_zoom(self) -> None:
-        for plot in self.query(CurvesPlot):
-            plot.action_reset_scales()
-
-    def action_copy_command(self) -> None:
-        self.status.copy_commands(self.runs[0].summary.run.head.command)
-
-    def action_save(self) -> None:
-        what = f"run{'' if self._is_one else 's'} {self._numbers}"
-        self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
 
 
 class ResultsScreen(RunsScreen):
@@ -366,7 +182,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
                 self._deleted.append(deleted)
                 gone = {each.run_id for each in deleted}
                 named = describe_runs([run for run in runs if run.run_id in gone])
-                problems.append(f"Deleted {named}. u undoes that until ggbench exits.")
+                problems.append(f"Deleted {named}; u undoes it.")
             yield problems
 
         def start(confirmed: bool | None) -> None:
@@ -466,25 +282,16 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     def open_runs(self, run_ids: Sequence[int]) -> None:
         """Open one run in full, or several side by side."""
 
-        def read() -> Iterator[tuple[list[SavedRun], Repeats, list[str]]]:
-            from ggbench.decisions.known_losses import measured_losses, typical_loss
-            from ggbench.decisions.pick.wording import nats_text
-
+        def read() -> Iterator[tuple[list[SavedRun], Repeats, str]]:
             measured = self._load(run_ids)
-            repeats: Repeats = ()
-            losses: list[str] = []
-            if len(measured) > 1:
-                subjects = [run.summary.subject for run in measured]
-                with host_of(self).services.open_store() as store:
-                    repeats = stored_repeats(store, [[run.summary] for run in measured])
-                    known = measured_losses(store, {each.header_sha256 for each in subjects})
-                for each in subjects:
-                    typical = typical_loss(each.quant, each.n_params, each.architecture or "")
-                    loss = known.of_weights(each.header_sha256) or typical
-                    losses.append("" if loss is None else nats_text(loss))
-            yield measured, repeats, losses
+            if len(measured) == 1:
+                yield measured, (), ""
+                return
+            with host_of(self).services.open_store() as store:
+                repeats = stored_repeats(store, [[run.summary] for run in measured])
+                yield measured, repeats, known_losses(store, measured)
 
-        def show(read: tuple[list[SavedRun], Repeats, list[str]]) -> None:
+        def show(read: tuple[list[SavedRun], Repeats, str]) -> None:
             if self.is_current:
                 self.app.push_screen(MeasuredScreen(*read, self.measure_again))
             self.call_after_refresh(self._take_keys)
