@@ -452,7 +452,7 @@ def test_d_deletes_the_run_at_the_cursor_and_capital_d_the_marked_ones(look: Loo
         assert "marked" in await press(app, pilot, "escape")
         await press(app, pilot, "D", "y")
         assert shown(app) == [2]
-        assert "Deleted 2 runs (4, 3)." in message(app)
+        assert "Deleted 2 runs (4, 3);" in message(app)
         await press(app, pilot, "delete")
         assert shown(app) == []
 

@@ -5,6 +5,7 @@ Fields are parsed like on the command line, with the same meaning.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import typing
@@ -94,7 +95,7 @@ def option_fields(record: type, names: Sequence[str] | None = None) -> tuple[For
         about = option.help or " ".join(field_docs(record).get(name, "").partition("\n\n")[0].split())
         parse = kind.read
         if parse is int:
-            parse = _whole("a whole number", kind.least or 0, kind.most or (1 << 31) - 1)
+            parse = _whole(kind.least or 0, kind.most or (1 << 31) - 1)
         found.append(
             FormField(
                 name,
@@ -137,17 +138,14 @@ def _number(text: str) -> float:
         raise UsageError(f"{text!r} is not a number", "write e.g. 15 or 0.05") from None
 
 
-def _whole(what: str, least: int, most: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers from `least` to `most`; `what` is e.g. `a number of layers`."""
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = None
-        if value is None or not least <= value <= most:
-            raise UsageError(f"{text!r} is not {what}", f"write {format_count(least)} to {format_count(most)}")
-        return value
+        with contextlib.suppress(ValueError):
+            if least <= (value := int(text)) <= most:
+                return value
+        raise UsageError(f"{text!r} is not a whole number", f"write {format_count(least)} to {format_count(most)}")
 
     return parse
 

@@ -159,9 +159,12 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
 
     def action_save(self) -> None:
         if runs := self._selected:
-            what = f"{describe_runs(runs)}{_if_running(runs, 'saved with the samples so far')}"
+            running = [run.run_id for run in runs if run.stored.state == RUNNING]
+            still = (f"\nRun {run_id} is still running: saved with the samples so far." for run_id in running)
             run_ids = [run.run_id for run in runs]
-            self.ask_to_save(what, lambda: self._load(run_ids), has_figures=any(map(may_draw, runs)))
+            self.ask_to_save(
+                describe_runs(runs) + "".join(still), lambda: self._load(run_ids), has_figures=any(map(may_draw, runs))
+            )
 
     def action_delete(self, what: Literal["cursor", "marked"]) -> None:
         """Delete the run at the cursor or, after a question, the marked ones; `action_undo` restores them."""
@@ -207,7 +210,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         if not self._deleted:
             return
         deleted = self._deleted.pop()
-        numbers = _numbers(deleted)
+        numbers = f"run{'' if len(deleted) == 1 else 's'} {', '.join(str(each.run_id) for each in deleted)}"
 
         def restore() -> Iterator[list[str]]:
             try:
@@ -381,13 +384,3 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         if action in ("compare", "filter", "sort_next", "reverse_sort", "copy_command", "save", "delete"):
             return bool(self._runs)
         return action != "undo" or bool(self._deleted)
-
-
-def _numbers(deleted: Sequence[DeletedRun]) -> str:
-    return f"run{'' if len(deleted) == 1 else 's'} {', '.join(str(each.run_id) for each in deleted)}"
-
-
-def _if_running(runs: Sequence[ListedRun], becomes: str) -> str:
-    """Return a line for each run in progress: `Run 3 is still running: ….`"""
-    running = [run.run_id for run in runs if run.stored.state == RUNNING]
-    return "".join(f"\nRun {run_id} is still running: {becomes}." for run_id in running)
