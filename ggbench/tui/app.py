@@ -67,7 +67,7 @@ _SCREENS = {
 _COLLECT_AFTER = 1000
 """New objects after which the youngest are looked at for garbage."""
 _WATCH_EVERY_S = 1.0
-_HANDLED_WITHIN_S = 2.0
+_HANDLED_WITHIN_S = 1.0
 """Time after which a key is handed over whatever became of the one before it."""
 _SHOW_RUNS = ("library", "results")
 """Screens that show stored runs."""

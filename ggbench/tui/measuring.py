@@ -195,9 +195,12 @@ class RunRequest(msgspec.Struct, frozen=True):
         return f"{what}{': ' if what else ''}{self._time(chosen)}{self._latest(past)}.{memory}{self._training(chosen)}"
 
     def check_size(self, chosen: Chosen, *, are_tokens_given: bool) -> None:
-        """Refuse given tokens beyond the training context, and what does not fit in memory. Raises UsageError."""
+        """Refuse given tokens beyond the training context, which a twin does not have, and what does not fit in memory.
+        Raises UsageError.
+        """
         trained, needed = chosen.n_ctx_train, _of_one(self.options)
-        if are_tokens_given and trained is not None and needed > trained:
+        is_trained = are_tokens_given and any(row.plan.provenance != "twin" for row in chosen.rows)
+        if is_trained and trained is not None and needed > trained:
             message = f"the model was trained for {format_count(trained)} tokens; this takes {format_count(needed)}"
             raise UsageError(message, "give fewer tokens, or none for the default")
         memory = self._memory(chosen) if self.experiment.needs_download else ""

@@ -42,6 +42,8 @@ async def wait_until_quiet(min_sleep: float = 0, max_sleep: float = 0) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
         if loop._ready or app._resize_event is not None:  # the app passes a resize on to its screens 8 ms later
             continue
+        if getattr(app, "_handed_over", None) is not None:  # a key
+            continue
         if not app.screen_stack:
             return
         if app._batch_count:  # a screen that is drawn during a batch forgets it
@@ -119,7 +121,7 @@ async def ask(app: GgbenchApp, pilot: Pilot[None], kind: str) -> str:
     dialog: Any = app.screen
     dialog.query_one("#what", ChoiceField).value = kind
     await settle(app, pilot)
-    while [f"line_{field.name}" for field in dialog.fields] != [
+    while dialog._experiment.kind != kind or [f"line_{field.name}" for field in dialog.fields] != [
         line.id for line in dialog.query_one("#lines").children
     ]:
         await settle(app, pilot)
