@@ -65,7 +65,7 @@ def sentences_of(comparison: Comparison, more_runs: str = "", again: str = "") -
         topics = [line.topic for line in lines if line.reasons]
         sentences = [f"{in_words(names)} cannot be compared in {in_words(topics)}"]
     n_of_speed = sum(line.concern == "speed" for line, _ in found)
-    open_questions = _undecided(undecided, comparison, more_runs or comparison.more_runs)
+    open_questions = _undecided(undecided, comparison, more_runs or comparison.more_runs, again)
     if comparison.unsteady:
         if not (n_of_speed or open_questions) and any(line.concern == "speed" for line in lines):
             wide = next((one for one in ties if one[0].topic == "speed"), None)
@@ -80,12 +80,14 @@ def _apart(comparison: Comparison, line: ComparedLine, tied: Tied) -> str:
     return f": {comparison.names[1]} {tied.apart}" if tied.apart else ""
 
 
-def _undecided(lines: Sequence[tuple[ComparedLine, Tied]], comparison: Comparison, more_runs: str) -> list[str]:
+def _undecided(
+    lines: Sequence[tuple[ComparedLine, Tied]], comparison: Comparison, more_runs: str, again: str
+) -> list[str]:
     """Return `Undecided in B: q2_k −4 % (−10 to +3 %); about 3 more runs of each, … would show if they differ …`."""
     said = []
     for why in dict.fromkeys(tied.disturbed for _, tied in lines if tied.disturbed):
         topics = in_words([line.topic for line, tied in lines if tied.disturbed == why])
-        said.append(f"{UNDECIDED.capitalize()} in {topics}: {why}")
+        said.append(f"{UNDECIDED.capitalize()} in {topics}: {'; '.join(filter(None, (why, again)))}")
     lines = [(line, tied) for line, tied in lines if not tied.disturbed]
     for is_quality in (False, True):
         found = [(line, tied) for line, tied in lines if (line.concern == "quality") is is_quality]

@@ -36,8 +36,8 @@ _COMPARE_HELP = """Runs of one file and setting are averaged. b measures all of 
 The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
 interval. Without intervals, the table names the larger or smaller value without ★. In the plot: samples as a band, ╌
 the fitted line, · the memory bandwidth limit."""
-_MOST_AGAIN = FEWEST_TURNS - 1
-"""Most runs of each that `b` starts: with the present one, enough to be compared in turns beside other programs."""
+_MOST_AGAIN = FEWEST_TURNS
+"""Most runs of each that `b` starts: enough to be compared in turns, which tells something beside other programs."""
 
 
 class RunsScreen(TaskScreen):
@@ -111,15 +111,17 @@ class MeasuredScreen(RunsScreen):
         runs: Sequence[SavedRun],
         repeats: Repeats,
         losses: str,
-        measure_again: Callable[[Sequence[Run], int], None],
+        measure_again: Callable[[Sequence[Run], int, bool], None],
     ) -> None:
         """`repeats` of all stored runs show the variation between loads; `losses` is what `known_losses` says;
-        `measure_again` takes the runs, and how often.
+        `measure_again` takes the runs, how often, and whether to compare them with the present ones.
         """
         super().__init__()
         self.runs, self._repeats, self._losses, self._measure_again = runs, repeats, losses, measure_again
         self._n_again = 1
         """Runs of each that `b` adds."""
+        self._is_disturbed = False
+        """Whether these runs say little, so that only the new ones are to be compared."""
         self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
         columns: dict[str, list[SavedRun]] = {}
         for run in runs:
@@ -144,9 +146,10 @@ class MeasuredScreen(RunsScreen):
             numbers = (", ".join(str(one.run_id) for one in column) for column in self._columns)
             is_joined = len(self._columns) < len(self.runs)
             title = f"Comparing runs {' with '.join(numbers) if is_joined else self._numbers}"
-            speeds = [reason for line in comparison.stated for reason in line.reasons if line.concern == "speed"]
-            n_more = (each.n_more for each in speeds if isinstance(each, Tied) and each.n_more)
-            self._n_again = _MOST_AGAIN if comparison.unsteady else min(next(n_more, 1), _MOST_AGAIN)
+            tied = [each for line in comparison.stated for each in line.reasons if isinstance(each, Tied)]
+            self._is_disturbed = bool(comparison.unsteady or any(each.disturbed for each in tied))
+            n_more = max((each.n_more or 1 for each in tied), default=1)
+            self._n_again = _MOST_AGAIN if self._is_disturbed else min(n_more, _MOST_AGAIN)
             how = ("more runs of each (press b)", "press b to measure again") if self._may_repeat else ("", "")
             answer = [*sentences_of(comparison, *how), *filter(None, [self._losses])]
             details = ComparisonReport(comparison, has_answer=False)
@@ -189,9 +192,10 @@ class MeasuredScreen(RunsScreen):
         def start(confirmed: bool | None) -> None:
             if confirmed:
                 self.app.pop_screen()
-                self._measure_again(runs, self._n_again)
+                self._measure_again(runs, self._n_again, not self._is_disturbed)
 
-        question = f"Measure {names} again, {times}? Afterwards 3 and c compare all of them."
+        which = "the new runs" if self._is_disturbed else "all of them"
+        question = f"Measure {names} again, {times}? Afterwards 3 and c compare {which}."
         self.app.push_screen(ConfirmScreen(question, "Measure", is_harmless=True), start)
 
     def action_next_plot(self) -> None:

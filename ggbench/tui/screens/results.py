@@ -306,8 +306,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         self.is_waiting = False
         self.post_message(KeyHandled())
 
-    def measure_again(self, runs: Sequence[Run], n_times: int) -> None:
-        """Queue the jobs of runs, in turns, and mark the runs that they become with those that are marked."""
+    def measure_again(self, runs: Sequence[Run], n_times: int, keeps: bool) -> None:
+        """Queue the jobs of runs, in turns, and mark the runs that they become; with `keeps` also the present ones."""
         services = host_of(self).services
 
         def find() -> Iterator[list[Job]]:
@@ -322,7 +322,10 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         def start(jobs: Sequence[Job]) -> None:
             queue = host_of(self).run_queue
             n_before = len(queue.items)
-            self._table.mark(run.run_id for run in runs if run.run_id is not None)
+            if keeps:
+                self._table.mark(run.run_id for run in runs if run.run_id is not None)
+            else:
+                self._table.unmark()
             self._repeated.update(range(n_before, n_before + len(jobs)))
             queue.add(jobs)
             self.app.switch_mode("run")
