@@ -70,7 +70,9 @@ def sentences_of(comparison: Comparison, more_runs: str = "", again: str = "") -
         if not (n_of_speed or open_questions) and any(line.concern == "speed" for line in lines):
             wide = next((one for one in ties if one[0].topic == "speed"), None)
             open_questions.append(f"Speed is undecided{_apart(comparison, *wide) if wide else ''}")
-        open_questions.append(f"{_unsteady(comparison)} steady: {again or 'measure again'}")
+        is_said = again and any(question.endswith(again) for question in open_questions)
+        how = "" if is_said else f": {again or 'measure again'}"
+        open_questions.append(f"{_unsteady(comparison)} steady{how}")
     sentences[n_of_speed:n_of_speed] = open_questions
     return [f"{sentence}." for sentence in sentences]
 
