@@ -27,7 +27,7 @@ from ggbench.show.names import model_name, short_names
 from ggbench.show.presenter import presenter_of
 from ggbench.text import in_words, sanitize, shorten_middle
 from ggbench.tui.host import TaskScreen
-from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
+from ggbench.tui.screens.dialogs import ConfirmScreen, KeyHandled, ReportForm, SaveChoice
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 
@@ -118,6 +118,8 @@ class MeasuredScreen(RunsScreen):
         """
         super().__init__()
         self.runs, self._repeats, self._losses, self._measure_again = runs, repeats, losses, measure_again
+        self.is_waiting = True
+        """Whether keys wait until it is shown."""
         self._n_again = 1
         """Runs of each that `b` adds."""
         self._is_disturbed = False
@@ -166,6 +168,8 @@ class MeasuredScreen(RunsScreen):
     def on_mount(self) -> None:
         for plot in self.query(CurvesPlot):
             plot.show(self._figures)
+        self.is_waiting = False
+        self.post_message(KeyHandled())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "copy_command":

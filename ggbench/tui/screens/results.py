@@ -256,7 +256,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         def show(read: tuple[Sequence[ListedRun], int, Sequence[str]]) -> None:
             self._runs, self._n_stored, notices = read
             self._searched = words
-            self._has_read = True
+            is_first, self._has_read = not self._has_read, True
             for item in host_of(self).run_queue.items if self._repeated else ():
                 if item.run_id is not None and item.id in self._repeated:
                     self._repeated.remove(item.id)
@@ -267,7 +267,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
             if self._restored is not None:
                 self._table.go_to_run(self._restored)
                 self._restored = None
-            self._take_keys()
+            if is_first:
+                self._take_keys()
 
         self.perform("list", read, show)
 
@@ -295,9 +296,9 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
                 yield measured, repeats, known_losses(store, measured)
 
         def show(read: tuple[list[SavedRun], Repeats, str]) -> None:
+            self._take_keys()
             if self.is_current:
                 self.app.push_screen(MeasuredScreen(*read, self.measure_again))
-            self.call_after_refresh(self._take_keys)
 
         self.is_waiting = True
         self.perform("open", read, show)
