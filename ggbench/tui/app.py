@@ -12,6 +12,7 @@ import gc
 import os
 import pkgutil
 import signal
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -38,7 +39,7 @@ from ggbench.tui.host import (
     RunStored,
     Services,
 )
-from ggbench.tui.screens.dialogs import ConfirmScreen, Dialog, HelpScreen, Palette
+from ggbench.tui.screens.dialogs import ConfirmScreen, Dialog, HelpScreen, KeyHandled, Palette
 from ggbench.tui.widgets.bars import ModeBar, TooSmall
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ _SCREENS = {
 _COLLECT_AFTER = 1000
 """New objects after which the youngest are looked at for garbage."""
 _WATCH_EVERY_S = 1.0
+_HANDLED_WITHIN_S = 1.0
+"""Time after which a key is handed over whatever became of the one before it."""
 _SHOW_RUNS = ("library", "results")
 """Screens that show stored runs."""
 
@@ -108,6 +111,9 @@ class GgbenchApp(App[None]):
         self._is_looking = False
         self._n_announced = 0
         """Finished runs known to the screens."""
+        self._typed: deque[events.Key] = deque()
+        """Keys that wait until the one before them is handled."""
+        self._handed_over: events.Key | None = None
         for mode in _SCREENS:
             self.add_mode(mode, functools.partial(self._screen_of, mode))
 
@@ -247,25 +253,48 @@ class GgbenchApp(App[None]):
         """Also clear a cache of Textual (8.2.8) that keeps what up to 1,024 removed widgets drew, some 50 MB."""
         with contextlib.suppress(AttributeError):  # of another version
             type(self.screen._styles_cache).get_inner_outer.cache_clear()
-        return super().pop_screen()
+        popped = super().pop_screen()
+        self.screen.post_message(KeyHandled(self._handed_over))  # that of the closed screen is lost
+        return popped
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disable the app's letter keys while an input has the focus; a dialog's input leaves the footer as it is."""
         is_typing = isinstance(self.focused, Input) and not self.screen.is_modal
         return not (is_typing and action in ("leave", "show_help", "switch_mode"))
 
-    async def on_key(self, event: events.Key) -> None:
-        """Replay keys typed for a dialog before it opened, which went to the widget that had the focus.
-
-        An input handles its own keys, so one that arrives here went elsewhere.
+    async def on_event(self, event: events.Event) -> None:
+        """Hand over a key only after all that the one before it did: of keys typed in a burst, each belongs to what is
+        shown by then.
         """
-        if not self.screen.is_modal:
+        if not isinstance(event, events.Key) or event.is_forwarded:
+            await super().on_event(event)
+        elif event.key == "escape" and getattr(self.screen, "is_waiting", False):
+            self._typed.clear()
+            await super().on_event(event)
+        else:
+            self._typed.append(event)
+            is_overdue = event.time > self._typed[0].time + _HANDLED_WITHIN_S
+            if self._handed_over is None or event.time > self._handed_over.time + _HANDLED_WITHIN_S:
+                await self._hand_over(is_overdue=is_overdue)
+
+    async def _hand_over(self, *, is_overdue: bool = False) -> None:
+        """Hand over the next key, unless the screen is not ready for it: it then posts a `KeyHandled` once it is."""
+        is_opening = isinstance(self.screen, Dialog) and not self.screen.has_opened
+        is_waiting = getattr(self.screen, "is_waiting", False)
+        if not self._typed or ((is_opening or is_waiting) and not is_overdue):
+            self._handed_over = None
             return
-        if isinstance(self.screen, Dialog):
-            await self.screen.opened.wait()
-        if isinstance(self.focused, Input) and event.is_printable and event.character:
-            self.focused.insert_text_at_cursor(event.character)
-            event.stop().prevent_default()
+        self._handed_over, target = self._typed.popleft(), self.focused or self.screen
+        await super().on_event(self._handed_over)
+        target.post_message(KeyHandled(self._handed_over, has_acted=False))
+
+    @on(KeyHandled)
+    async def _hand_over_next(self, message: KeyHandled) -> None:
+        """A key's action is run here, behind which a second message follows those that the action posted."""
+        if message.key is not self._handed_over:
+            return
+        if message.has_acted or not (self.focused or self.screen).post_message(KeyHandled(message.key)):
+            await self._hand_over()
 
     async def action_quit(self) -> None:
         self.action_leave()

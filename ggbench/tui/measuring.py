@@ -196,6 +196,19 @@ class RunRequest(msgspec.Struct, frozen=True):
         memory = f" {self._memory(chosen)}." if self.experiment.needs_download else ""
         return f"{what}{': ' if what else ''}{self._time(chosen)}{self._latest(past)}.{memory}{self._training(chosen)}"
 
+    def check_size(self, chosen: Chosen, *, are_tokens_given: bool) -> None:
+        """Refuse given tokens beyond the training context, which a twin does not have, and what does not fit in memory.
+        Raises UsageError.
+        """
+        trained, needed = chosen.n_ctx_train, _of_one(self.options)
+        is_trained = are_tokens_given and any(row.plan.provenance != "twin" for row in chosen.rows)
+        if is_trained and trained is not None and needed > trained:
+            message = f"the model was trained for {format_count(trained)} tokens; this takes {format_count(needed)}"
+            raise UsageError(message, "give fewer tokens, or none for the default")
+        memory = self._memory(chosen) if self.experiment.needs_download else ""
+        if memory.startswith(FITS_NOT):
+            raise UsageError(memory.removeprefix(f"{FITS_NOT} "), "measure fewer tokens or a smaller quant")
+
     def _training(self, chosen: Chosen) -> str:
         trained = chosen.n_ctx_train
         if trained is not None and self.options.n_longest > trained:

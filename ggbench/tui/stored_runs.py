@@ -124,9 +124,9 @@ def matching(runs: Iterable[ListedRun], words: str) -> list[ListedRun]:
     return [run for run in runs if all(word in run.searched for word in wanted)]
 
 
-def describe_runs(runs: Sequence[ListedRun], noun: str = "run") -> str:
+def describe_runs(runs: Sequence[ListedRun]) -> str:
     """Return the runs' names for a question, with numbers, as a filter may hide some."""
     if len(runs) == 1:
-        return f"{noun} {runs[0].run_id} ({runs[0].model} {sanitize(runs[0].subject.quant)})"
+        return f"run {runs[0].run_id} ({runs[0].model} {sanitize(runs[0].subject.quant)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
-    return f"{counted(len(runs), noun)} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
+    return f"{counted(len(runs), 'run')} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"

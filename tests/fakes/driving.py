@@ -14,6 +14,7 @@ from typing import Any
 import msgspec.structs
 from textual._context import active_app
 from textual.app import App
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import DataTable, Static
@@ -40,6 +41,8 @@ async def wait_until_quiet(min_sleep: float = 0, max_sleep: float = 0) -> None:
     while app._running:
         await asyncio.sleep(LOOK_EVERY_S)
         if loop._ready or app._resize_event is not None:  # the app passes a resize on to its screens 8 ms later
+            continue
+        if getattr(app, "_handed_over", None) is not None:  # a key
             continue
         if not app.screen_stack:
             return
@@ -71,6 +74,14 @@ async def press(app: App[Any], pilot: Pilot[None], *keys: str) -> str:
     for key in keys:
         await pilot.press(key)
         await settle(app, pilot)
+    return words_of(app)
+
+
+async def burst(app: App[Any], pilot: Pilot[None], *keys: str) -> str:
+    """What is in view after these keys, all typed before the first is handled."""
+    for key in keys:
+        app.post_message(Key(key, {"space": " "}.get(key, key if len(key) == 1 else None)))
+    await settle(app, pilot)
     return words_of(app)
 
 
@@ -110,7 +121,7 @@ async def ask(app: GgbenchApp, pilot: Pilot[None], kind: str) -> str:
     dialog: Any = app.screen
     dialog.query_one("#what", ChoiceField).value = kind
     await settle(app, pilot)
-    while [f"line_{field.name}" for field in dialog.fields[1:]] != [
+    while dialog._experiment.kind != kind or [f"line_{field.name}" for field in dialog.fields] != [
         line.id for line in dialog.query_one("#lines").children
     ]:
         await settle(app, pilot)

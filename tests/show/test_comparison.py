@@ -83,7 +83,11 @@ def test_an_interval_beyond_ten_percent_is_undecided_and_says_how_many_runs_woul
 def test_an_undecided_speed_is_said_beside_what_differs() -> None:
     faster = row(latency=speed(80.0, 20.0), buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 400, 50, 25, 25),))
     said = sentence_of(compare_quants([row(latency=speed(82.0, 20.0)), faster]))
-    assert "takes less memory" in said and "Undecided in speed: about " in said and " W" not in said
+    assert (
+        "takes less memory" in said
+        and "Undecided in speed: m q4_k_m −2 % (−33 to +41 %); about 27 more runs of each" in said
+        and " W" not in said
+    )
 
 
 def in_turns(*values: tuple[float, float]) -> Comparison:
@@ -272,7 +276,8 @@ def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
     noisy = [row(run_id=n, unsteady="it slowed", latency=speed(5.0, 4.0)) for n in (1, 2, 3)]
     assert (
         sentence_of(compare_quants(noisy[:2]))
-        == "Speed is undecided. Neither of the runs was steady: measure again. No difference in memory."
+        == "Speed is undecided: m q4_k_m (run 2) 1.0 (0.2–5.9) times. Neither of the runs was steady: measure again."
+        " No difference in memory."
     )
     assert "None of the runs was steady: measure again." in sentence_of(compare_quants(noisy))
     search = compare_quants([row(run_id=1), QuantSummary.of([search_of(row(run_id=2).run, 4096)])])

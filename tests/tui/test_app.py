@@ -141,7 +141,7 @@ def test_enter_twice_in_a_palette_chooses_once(app: App, drive: Drive) -> None:
         for key in ("enter", "enter", "y"):
             app.simulate_key(key)
         await settle(app, pilot)
-        assert answers == [True]
+        assert answers == [False]  # the safe answer
         assert app.is_running
 
     drive(app, steps)
@@ -179,10 +179,10 @@ def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: F
         await settle(app, pilot)
         assert "4 Pulls   ▶ running\n" in words_of(app)
         await press(app, pilot, "q")
-        assert isinstance(app.screen, ConfirmScreen)
-        await press(app, pilot, "n")
-        assert app.is_busy
-        await press(app, pilot, "q")
+        assert "⏎ No, ← → change" in words_of(app)
+        await press(app, pilot, "enter")
+        assert app.is_busy and not app.screen.is_modal
+        assert "⏎ Quit, ← → change" in await press(app, pilot, "q", "left")
         Thread(target=open_at_the_end, args=(app.run_queue._cancel,)).start()
         await pilot.press("y")
 
@@ -255,6 +255,11 @@ def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
         await press(app, pilot, "escape")
         assert "q8_0" in words_of(app)
         assert "completed" in words_of(app)
+        await press(app, pilot, "enter", "b", "enter")
+        assert app.current_mode == "run"
+        await queue.idle()
+        assert "● 2 marked" in await press(app, pilot, "3")
+        assert "Comparing runs 1, 2" in await press(app, pilot, "c")
 
     drive(GgbenchApp(services), steps, (140, 45))
     with Store.open() as store:

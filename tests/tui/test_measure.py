@@ -23,7 +23,7 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.measuring import Choices, Chosen, RunRequest
 from ggbench.tui.screens.forms import ChoiceField, option_fields, options_form
-from tests.fakes.driving import ask, press, settle, words_of
+from tests.fakes.driving import ask, burst, press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate
 from tests.fakes.library import BUDGET, CATALOG, FakePlanner, local, plan_row, planned
 from tests.fakes.llama_server import install
@@ -65,7 +65,8 @@ def test_every_experiment_is_offered_and_its_options_are_explained(here: Callabl
         await press(app, pilot, "b")
         assert tuple(app.screen.query_one("#what", ChoiceField)._choices) == kinds
         assert len(kinds) > 6
-        await press(app, pilot, "right")
+        assert " ".join(kinds) in in_dialog(words_of(app))
+        assert "Forecast a model's speed without its file" in in_dialog(await press(app, pilot, "right"))
         assert app.screen.query_one("#what", ChoiceField).value == kinds[kinds.index("decode") + 1]
         words = in_dialog(await press(app, pilot, "left"))
         assert "--n-gen 200 Number of tokens to decode --repeat 1 Measure N times" in words
@@ -254,7 +255,7 @@ def test_the_mouse_changes_starts_and_closes(
     async def steps(app: App, pilot: Page) -> None:
         jobs = added(app, monkeypatch)
         await press(app, pilot, "b")
-        await pilot.click("#what")
+        await pilot.click("#what", offset=(10, 0))
         await settle(app, pilot)
         assert app.screen.query_one("#what", ChoiceField).value == "forecast"
         await pilot.click(app.screen.query(Button).first())
@@ -264,5 +265,48 @@ def test_the_mouse_changes_starts_and_closes(
         await pilot.click(app.screen.query(Button).last())
         await settle(app, pilot)
         assert not app.screen.is_modal
+
+    drive(here(), steps)
+
+
+def test_what_is_refused_starts_nothing_and_is_gone_to(
+    here: Callable[[], App], drive: Drive, monkeypatch: pytest.MonkeyPatch, planner: FakePlanner
+) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        jobs = added(app, monkeypatch)
+
+        async def refused(kind: str, name: str, text: str) -> str:
+            await ask(app, pilot, kind)
+            field = app.screen.query_one(f"#{name}", Input)
+            field.value = text
+            words = in_dialog(await press(app, pilot, "enter"))
+            assert app.focused is field and not jobs, words
+            await press(app, pilot, "escape")
+            return words
+
+        assert "✗ 89.4 TiB of memory at n_ctx 1,000,000,256, of" in await refused("decode", "n_gen", "999999999")
+        assert "✗ --n-gen: '1x' is not a number of tokens" in await refused("decode", "n_gen", "1x")
+        ((model, (candidate,)),) = planner.rows_of.items()
+        row = msgspec.structs.replace(candidate.row, n_ctx_train=2048)
+        planner.rows_of[model] = [msgspec.structs.replace(candidate, row=row)]
+        await press(app, pilot, "r")
+        words = await refused("decode", "n_gen", "4k")
+        assert "✗ the model was trained for 2,048 tokens; this takes 4,121" in words
+
+    drive(here(), steps)
+
+
+def test_keys_typed_in_a_burst_go_where_they_belong(
+    here: Callable[[], App], drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        jobs = added(app, monkeypatch)
+        await burst(app, pilot, "b", "down", "ctrl+u", *"300", "enter", "3")
+        assert [job.settings for job in jobs] == [DecodeSettings(300)]
+        assert app.current_mode == "results"
+        await burst(app, pilot, "1", "b", "escape", "b", "down", *"400", "enter", "1", "slash", *"x1")
+        assert [job.settings for job in jobs] == [DecodeSettings(300), DecodeSettings(400)]
+        assert app.current_mode == "library"
+        assert isinstance(app.focused, Input) and app.focused.value == "x1"
 
     drive(here(), steps)

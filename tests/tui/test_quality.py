@@ -84,6 +84,7 @@ def test_marked_quants_are_scored_beside_the_largest(
         (["down", "down", *"few"], "--chunks: 'few' is not a whole number"),
         (["down", "down", "down", *"soon"], "--within: 'soon' is not a time"),
         (["down"] * 5 + ["2"], "a chunk of 2 tokens is too short"),
+        (["down"] * 4 + [*"nope"], "✗ no quant named 'nope'"),
         (["down", *"/gone.txt"], "/gone.txt cannot be read: No such file"),
     ],
 )
@@ -93,7 +94,7 @@ def test_bad_input_is_a_message(library: App, drive: Drive, keys: list[str], mes
         await ask(app, pilot, "quality")
         shown = await press(app, pilot, *keys, "enter")
         assert message in shown
-        assert app.current_mode == "library"
+        assert app.focused is app.screen.query("#lines Input")[keys.count("down") - 1]
         assert not app.run_queue.items
 
     drive(library, steps, (100, 30))

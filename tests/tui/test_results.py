@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec.structs
 import pytest
-from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input, Label
 from textual.worker import WorkerFailed
@@ -17,11 +16,12 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
-from ggbench.tui.screens.results import MeasuredScreen, ResultsScreen
+from ggbench.tui.screens.measured import MeasuredScreen
+from ggbench.tui.screens.results import ResultsScreen
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching, read_runs
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
-from tests.fakes.driving import check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
+from tests.fakes.driving import burst, check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
 from tests.fakes.measured import put_run, start
 from tests.tui.conftest import Drive, Look
 
@@ -361,21 +361,37 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
     look(steps, (100, 50))
 
 
+def test_repeated_runs_are_compared_by_their_means(look: Look, path: Path) -> None:
+    with Store.open(path) as store:
+        for quant, b_ms in (("q4_k_m", 10.0), ("q2_k", 10.4), ("q4_k_m", 10.1), ("q2_k", 10.6)):
+            put_run(store, start(quant=quant), b_ms, n_gen=300)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        words = " ".join((await press(app, pilot, *["space", "j"] * 4, "c")).split())
+        assert "Comparing runs 1, 3 with 2, 4" in words
+        assert "No difference over 10 % in speed: q2_k −" in words
+        assert re.search(r"Loss in nats: q4_k_m ~0\.0\d+, q2_k ~0\.\d+ \(~ typical;", words)
+        await press(app, pilot, "escape", "space", "k", "space", "g", "j")  # runs 3 and 4 are left
+        words = " ".join((await press(app, pilot, "c")).split())
+        assert "Undecided in speed: q2_k −" in words
+        assert "about 1 more run of each (press b) would show if they differ by 10 %" in words
+        assert "Measure q4_k_m (run 3) and q2_k (run 4) again, once each?" in " ".join(
+            (await press(app, pilot, "b")).split()
+        )
+
+    look(steps, (120, 50))
+
+
 def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        async def at_once(*keys: str) -> None:
-            for key in keys:
-                app.post_message(Key(key, " " if key == "space" else key))
-            await settle(app, pilot)
-
-        await at_once("space", "j", "space", "w")
-        assert "Save 2 runs (4, 3)" in words_of(app)
+        assert "Save 2 runs (4, 3)" in await burst(app, pilot, "space", "j", "space", "w")
         await press(app, pilot, "escape")
-        await at_once("g", "space", "j", "space", "j", "space", "D")
+        await burst(app, pilot, "g", "space", "j", "space", "j", "space", "D")
         assert "Deleted run 2 (twin:qwen1.5-0.5b f16)" in message(app)
         assert "● 1 marked" in await press(app, pilot, "u", "g", "j", "j", "j")  # the restored run
-        await at_once("space", "c")
-        assert "Comparing runs 1, 2" in words_of(app)
+        assert "Comparing runs 1, 2" in await burst(app, pilot, "space", "c")
+        assert "Save run 4" in await burst(app, pilot, "escape", "g", "enter", "w")
+        assert isinstance(app.screen_stack[-2], MeasuredScreen)
 
     look(steps)
 
@@ -428,7 +444,7 @@ def test_d_deletes_the_run_at_the_cursor_and_capital_d_the_marked_ones(look: Loo
         assert shown(app) == [4, 3, 2, 1]
         await press(app, pilot, "space", "j", "space", "G", "d")
         assert shown(app) == [4, 3, 2]
-        assert "Deleted run 1 (twin:qwen1.5-0.5b q4_k_m). u undoes that" in message(app)
+        assert "Deleted run 1 (twin:qwen1.5-0.5b q4_k_m); u undoes it" in message(app)
         await press(app, pilot, "slash", *"f16", "enter", "D")
         question = str(app.screen.query_one(Label).content)
         assert question == "Delete 2 runs (4, 3), 2 of them hidden by the filter, with 3,100 samples?"
@@ -436,7 +452,7 @@ def test_d_deletes_the_run_at_the_cursor_and_capital_d_the_marked_ones(look: Loo
         assert "marked" in await press(app, pilot, "escape")
         await press(app, pilot, "D", "y")
         assert shown(app) == [2]
-        assert "Deleted 2 runs (4, 3)." in message(app)
+        assert "Deleted 2 runs (4, 3);" in message(app)
         await press(app, pilot, "delete")
         assert shown(app) == []
 

@@ -75,7 +75,7 @@ def test_the_library(services: Services, planner: FakePlanner, drive: Drive) -> 
                 await ask(app, pilot, kinds[name])
             await press(app, pilot, *pressed)
             if name == "confirm":
-                app.push_screen(ConfirmScreen(QUESTION, "Download"))
+                app.push_screen(ConfirmScreen(QUESTION, "Download", is_harmless=True))
                 await settle(app, pilot)
             check_snapshot(app, name)
             await press(app, pilot, "escape")

@@ -34,10 +34,11 @@ def sentence_of(comparison: Comparison) -> str:
     return " ".join(sentences_of(comparison))
 
 
-def sentences_of(comparison: Comparison) -> list[str]:
-    """Return a short sentence for each quantity that differs, or a single one if none does. Printable.
+def sentences_of(comparison: Comparison, more_runs: str = "", again: str = "") -> list[str]:
+    """Return a short sentence for each quantity that differs, and what is known of speed if it does not. Printable.
 
-    `q4_0 is faster: 63.3 tok/s against 48.0, 1.32 ±0.04 times.`
+    `q4_0 is faster: 63.3 tok/s against 48.0, 1.32 ±0.04 times.` The other arguments say how to get more runs of each,
+    by default with the command line, and how to measure again.
     """
     names = comparison.names
     if comparison.is_empty:
@@ -55,39 +56,52 @@ def sentences_of(comparison: Comparison) -> list[str]:
     undecided = [(line, tied) for line, tied in judged if tied.is_undecided]
     if sentences:
         undecided = [(line, tied) for line, tied in undecided if line.concern == "speed"]
-    elif alike := [(line.topic, tied.is_exact) for line, tied in judged if not tied.is_undecided]:
-        over = "" if all(is_exact for _, is_exact in alike) else " over 10 %"
-        sentences = [f"{NO_DIFFERENCE.capitalize()}{over} in {in_words([topic for topic, _ in alike])}"]
+        alike = [(line, tied) for line, tied in judged if line.topic == "speed" and not tied.is_undecided]
+        sentences[:0] = [f"{NO_DIFFERENCE.capitalize()} over 10 % in speed{_apart(comparison, *one)}" for one in alike]
+    elif alike := [(line, tied) for line, tied in judged if not tied.is_undecided]:
+        over = "" if all(tied.is_exact for _, tied in alike) else " over 10 %"
+        sentences = [f"{NO_DIFFERENCE.capitalize()}{over} in {in_words([line.topic for line, _ in alike])}"]
     elif not ties:
         topics = [line.topic for line in lines if line.reasons]
         sentences = [f"{in_words(names)} cannot be compared in {in_words(topics)}"]
     n_of_speed = sum(line.concern == "speed" for line, _ in found)
-    open_questions = _undecided(undecided, comparison)
+    open_questions = _undecided(undecided, comparison, more_runs or comparison.more_runs, again)
     if comparison.unsteady:
         if not (n_of_speed or open_questions) and any(line.concern == "speed" for line in lines):
-            open_questions.append("Speed is undecided")
-        open_questions.append(f"{_unsteady(comparison)} steady: measure again")
+            wide = next((one for one in ties if one[0].topic == "speed"), None)
+            open_questions.append(f"Speed is undecided{_apart(comparison, *wide) if wide else ''}")
+        is_said = again and any(question.endswith(again) for question in open_questions)
+        how = "" if is_said else f": {again or 'measure again'}"
+        open_questions.append(f"{_unsteady(comparison)} steady{how}")
     sentences[n_of_speed:n_of_speed] = open_questions
     return [f"{sentence}." for sentence in sentences]
 
 
-def _undecided(lines: Sequence[tuple[ComparedLine, Tied]], comparison: Comparison) -> list[str]:
-    """Return `Undecided in B: about 3 more runs of each, … would show if they differ by 10 %`."""
+def _apart(comparison: Comparison, line: ComparedLine, tied: Tied) -> str:
+    """Return `: q2_k −4 % (−10 to +3 %)`; empty for more than two runs."""
+    return f": {comparison.names[1]} {tied.apart}" if tied.apart else ""
+
+
+def _undecided(
+    lines: Sequence[tuple[ComparedLine, Tied]], comparison: Comparison, more_runs: str, again: str
+) -> list[str]:
+    """Return `Undecided in B: q2_k −4 % (−10 to +3 %); about 3 more runs of each, … would show if they differ …`."""
     said = []
     for why in dict.fromkeys(tied.disturbed for _, tied in lines if tied.disturbed):
         topics = in_words([line.topic for line, tied in lines if tied.disturbed == why])
-        said.append(f"{UNDECIDED.capitalize()} in {topics}: {why}")
+        said.append(f"{UNDECIDED.capitalize()} in {topics}: {'; '.join(filter(None, (why, again)))}")
     lines = [(line, tied) for line, tied in lines if not tied.disturbed]
     for is_quality in (False, True):
-        found = [(line.topic, tied.n_more) for line, tied in lines if (line.concern == "quality") is is_quality]
+        found = [(line, tied) for line, tied in lines if (line.concern == "quality") is is_quality]
         if found:
-            counts = ["over 100" if n_more is None else f"about {n_more}" for _, n_more in found]
+            counts = ["over 100" if tied.n_more is None else f"about {tied.n_more}" for _, tied in found]
             needed = in_words(counts if len(set(counts)) > 1 else counts[:1])
-            more = "times as many chunks" if is_quality else comparison.more_runs
+            more = "times as many chunks" if is_quality else more_runs
             if needed == "about 1":
                 more = more.replace("more runs", "more run")
-            topics = in_words([topic for topic, _ in found])
-            said.append(f"Undecided in {topics}: {needed} {more} would show if they differ by 10 %")
+            topics = in_words([line.topic for line, _ in found])
+            apart = f"{_apart(comparison, *found[0])};" if len(found) == 1 and found[0][1].apart else ":"
+            said.append(f"Undecided in {topics}{apart} {needed} {more} would show if they differ by 10 %")
     return said
 
 

@@ -24,15 +24,15 @@ def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
 def loss_text(candidate: Candidate) -> str:
     """Return e.g. `0.0312 ±0.0004`, `~0.021` if typical, `~0.021 + ?` if the cache's loss is unknown."""
     if candidate.joint_loss is not None:
-        return _loss(candidate.joint_loss)
+        return nats_text(candidate.joint_loss)
     weights, cache = candidate.weights_loss, candidate.cache_loss
     if weights is None:
         return UNKNOWN
     if cache is None:
-        return f"{_loss(weights)} + ?"
+        return f"{nats_text(weights)} + ?"
     whole = candidate.loss
     if whole is None or cache.basis == "unquantized":
-        return _loss(weights)
+        return nats_text(weights)
     if "published typical" in (weights.basis, cache.basis):
         return f"~{format_number(whole.value, 2)}"
     return expected_text(whole)
@@ -76,7 +76,7 @@ def disturbed_text(candidate: Candidate) -> str:
     return "" if found is None else f"{UNSTEADY} {expected_text(found.tok_s)} tok/s ({found.source}), disturbed"
 
 
-def _loss(loss: Loss) -> str:
+def nats_text(loss: Loss) -> str:
     if loss.basis == "published typical":
         return f"~{format_number(loss.nats.value, 2)}"
     return "0" if loss.nats.value == 0 else expected_text(loss.nats)

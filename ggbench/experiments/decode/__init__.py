@@ -1,1 +1,1 @@
-"""Time every token of a long decode, and fit W and B."""
+"""Time every token as the context fills: how fast it is, and W and B."""

@@ -1,1 +1,1 @@
-"""Forecast the speed of a model without its file, from twins of a few of its layers."""
+"""Forecast a model's speed without its file, from twins of few layers."""

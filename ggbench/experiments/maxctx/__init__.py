@@ -1,1 +1,1 @@
-"""Find the largest n_ctx that works, by real allocations, and prove it by decoding there."""
+"""Find the largest n_ctx that works, and prove it by decoding there."""

@@ -1,1 +1,1 @@
-"""Time prompts of several lengths."""
+"""Time prompts of several lengths: how long until the first token."""

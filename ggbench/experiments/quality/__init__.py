@@ -1,1 +1,1 @@
-"""Score the quality of a quant or a KV cache type: perplexity and KL divergence."""
+"""Score what a quant or KV type loses: perplexity and KL divergence."""

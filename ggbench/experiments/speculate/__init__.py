@@ -1,1 +1,1 @@
-"""Time speculative decoding: whether a draft model pays on this machine, and from how many accepted tokens on."""
+"""Find whether a draft model pays here, and from what acceptance on."""

@@ -1,1 +1,1 @@
-"""Measure speed and memory by input length and batch size, as defined by the published tables."""
+"""Measure speed and memory as published tables do, by input and batch."""

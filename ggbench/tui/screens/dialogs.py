@@ -1,12 +1,10 @@
 """Dialogs over a screen: a question, a format to save in, a card to plan for, and help.
 
-A key pressed twice quickly may arrive again after the answer; Textual would then dismiss the screen below, or quit the
-app.
+A click may arrive again after the answer; Textual would then dismiss the screen below, or quit the app.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
@@ -21,7 +19,8 @@ from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.dom import DOMNode
-from textual.events import Click
+from textual.events import Click, DescendantFocus, Key
+from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
@@ -46,6 +45,16 @@ _FORMS: dict[ReportForm, str] = {
 Answer = TypeVar("Answer")
 
 
+class KeyHandled(Message):
+    """Follows a key to the app, by way of the widgets that its messages go to; without one, a dialog begins to take
+    keys.
+    """
+
+    def __init__(self, key: Key | None = None, *, has_acted: bool = True) -> None:
+        super().__init__()
+        self.key, self.has_acted = key, has_acted
+
+
 class Dialog(ModalScreen[Answer]):
     """Accepts one answer and ignores later ones."""
 
@@ -54,12 +63,15 @@ class Dialog(ModalScreen[Answer]):
 
     def __init__(self, *, classes: str | None = None) -> None:
         super().__init__(classes=classes)
-        self.opened = asyncio.Event()
-        """Set once the first widget has the focus."""
+        self.has_opened = False
+        """Whether the first widget has the focus."""
+        self.is_waiting = False
+        """Whether the answer is being checked: keys then wait for the end, except escape."""
 
     def on_mount(self) -> None:
         self.mount(KeysFooter())  # over that of the screen below, whose keys do nothing here
-        self.opened.set()
+        self.has_opened = True
+        self.post_message(KeyHandled())
 
     def on_click(self, event: Click) -> None:
         """Close a dialog without buttons by a click beside it."""
@@ -78,7 +90,7 @@ class Palette(CommandPalette):
 
 
 class ConfirmScreen(Dialog[bool]):
-    """Returns True for yes; escape means no."""
+    """Returns True for yes; escape means no, and so does enter unless the answer can be undone."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "Yes"),
@@ -86,10 +98,11 @@ class ConfirmScreen(Dialog[bool]):
         Binding("left,h,right,l", "app.focus_next", "Other answer", show=False),
     ]
 
-    def __init__(self, question: str, yes_label: str = "Yes") -> None:
+    def __init__(self, question: str, yes_label: str = "Yes", *, is_harmless: bool = False) -> None:
         """`question` is shown without markup; pass any untrusted text through `sanitize`."""
         super().__init__()
         self._question, self._yes_label = question, yes_label
+        self.AUTO_FOCUS = "#yes" if is_harmless else "#no"  # type: ignore[misc]
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
@@ -97,6 +110,11 @@ class ConfirmScreen(Dialog[bool]):
             with Horizontal():
                 yield Button(f"{self._yes_label} (y)", id="yes", variant="primary", compact=True)
                 yield Button("No (n, esc)", id="no", compact=True)
+
+    @on(DescendantFocus)
+    def _say_what_enter_does(self) -> None:
+        is_yes = self.focused is not None and self.focused.id == "yes"
+        self.query_one(".dialog").border_subtitle = f"⏎ {self._yes_label if is_yes else 'No'}, ← → change"
 
     @on(Button.Pressed)
     def _answer_with_button(self, event: Button.Pressed) -> None:

@@ -5,6 +5,7 @@ Fields are parsed like on the command line, with the same meaning.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import typing
@@ -15,12 +16,13 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origi
 
 import msgspec
 from msgspec.structs import replace
+from rich.style import Style
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.events import DescendantFocus
+from textual.events import Click, DescendantFocus
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Button, Input, Label, Static
@@ -28,7 +30,7 @@ from textual.widgets.button import ButtonVariant
 
 from ggbench.decisions.pick.needs import NOTICED_LOSS, WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
-from ggbench.errors import UsageError
+from ggbench.errors import GgbenchError, UsageError
 from ggbench.fields import defaults_of, field_docs, options_of
 from ggbench.text import sanitize
 from ggbench.tui.screens.dialogs import Answer, Dialog
@@ -93,7 +95,7 @@ def option_fields(record: type, names: Sequence[str] | None = None) -> tuple[For
         about = option.help or " ".join(field_docs(record).get(name, "").partition("\n\n")[0].split())
         parse = kind.read
         if parse is int:
-            parse = _whole("a whole number", kind.least or 0, kind.most or (1 << 31) - 1)
+            parse = _whole(kind.least or 0, kind.most or (1 << 31) - 1)
         found.append(
             FormField(
                 name,
@@ -136,17 +138,14 @@ def _number(text: str) -> float:
         raise UsageError(f"{text!r} is not a number", "write e.g. 15 or 0.05") from None
 
 
-def _whole(what: str, least: int, most: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers from `least` to `most`; `what` is e.g. `a number of layers`."""
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = None
-        if value is None or not least <= value <= most:
-            raise UsageError(f"{text!r} is not {what}", f"write {format_count(least)} to {format_count(most)}")
-        return value
+        with contextlib.suppress(ValueError):
+            if least <= (value := int(text)) <= most:
+                return value
+        raise UsageError(f"{text!r} is not a whole number", f"write {format_count(least)} to {format_count(most)}")
 
     return parse
 
@@ -215,19 +214,29 @@ class ChoiceField(Static, can_focus=True):
         def control(self) -> ChoiceField:
             return self.field
 
-    def __init__(self, choices: Sequence[str], value: str, *, id: str) -> None:
-        super().__init__(id=id, markup=False)
-        self._choices = choices
+    def __init__(self, choices: Sequence[str], value: str, *, id: str, shows_all: bool = False) -> None:
+        """`shows_all` draws all texts, the chosen one in reverse; a click chooses one."""
+        super().__init__(id=id, markup=False, classes="-all" if shows_all else None)
+        self._choices, self._shows_all = choices, shows_all
         self.set_reactive(ChoiceField.value, value)
 
     def render(self) -> Text:
-        return Text(f"‹ {self.value} ›")
+        if not self._shows_all:
+            return Text(f"‹ {self.value} ›")
+        space = "\N{NO-BREAK SPACE}"
+        return Text().join(
+            Text(f"{space}{text}{space}", Style(reverse=text == self.value, meta={"choice": text}))
+            for text in self._choices
+        )
 
     def watch_value(self) -> None:
         self.post_message(self.Changed(self))
 
-    def on_click(self) -> None:
-        self.action_change(1)
+    def on_click(self, event: Click) -> None:
+        if not self._shows_all:
+            self.action_change(1)
+        elif choice := event.style.meta.get("choice"):
+            self.value = choice
 
     def action_change(self, steps: int) -> None:
         self.value = self._choices[(self._choices.index(self.value) + steps) % len(self._choices)]
@@ -309,6 +318,7 @@ class FormDialog(Dialog[Answer]):
     def say(self, text: str, *, error: bool = False) -> None:
         about = self.query_one("#about", Static)
         about.set_class(error, "-error")
+        about.display = bool(text) or self.has_class("-panel")  # whose height stays
         about.update(text)
 
     def action_move(self, steps: int) -> None:
@@ -320,12 +330,34 @@ class FormDialog(Dialog[Answer]):
     @on(Input.Submitted)
     def action_apply(self) -> None:
         try:
-            self.dismiss(self.answer(self.given()))
+            self.take(self.answer(self.given()))
         except UsageError as error:
-            self._error = sanitize(f"✗ {error.message}; {error.hint}")
-            self.say(self._error, error=True)
-            if self._invalid is not None:
-                self.editor(self._invalid).focus()
+            self.refuse(error)
+
+    def take(self, answer: Answer) -> None:
+        """Close with this answer."""
+        self.dismiss(answer)
+
+    def refuse(self, error: GgbenchError) -> None:
+        """Show why the answer is refused, and go to the field that the error is about."""
+        self._error = sanitize("; ".join(filter(None, (f"✗ {error.message}", error.hint))))
+        self.say(self._error, error=True)
+        self._invalid = self._invalid or self._named_in(self._error)
+        if self._invalid is not None:
+            self.query_one(f"#line_{self._invalid.name}").add_class("-refused")
+            self.set_focus(self.editor(self._invalid))
+
+    def _named_in(self, error: str) -> FormField | None:
+        """Return the field whose label or text the error has."""
+        for field in self.fields:
+            texts = [field.label] if field.choices else [field.label, self.editor(field).value.strip()]
+            if any(text and re.search(rf"(?<![\w-]){re.escape(text)}(?![\w-])", error) for text in texts):
+                return field
+        return None
+
+    def forget_error(self) -> None:
+        self._error, self._invalid = "", None
+        self.query(".-refused").remove_class("-refused")
 
     @on(DescendantFocus)
     def explain(self) -> None:
@@ -334,7 +366,7 @@ class FormDialog(Dialog[Answer]):
             line.set_class(self.focused is not None and self.focused.parent is line, "-typed")
         if self._error and self._invalid is not None and self.focused is self.editor(self._invalid):
             return
-        self._error = ""
+        self.forget_error()
         about = (each.about for each in self.fields if self.focused is not None and each.name == self.focused.id)
         self.say(next(about, "") or self.note)
 
@@ -382,5 +414,5 @@ class SettingsDialog(FormDialog[Record | None]):
             line.set_class(is_changed, "-changed")
             line.query_one(".label", Label).update(f"{'●' if is_changed else ' '} {field.label}")
         if self._error:
-            self._error = ""
+            self.forget_error()
             self.explain()

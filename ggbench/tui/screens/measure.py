@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
@@ -14,13 +15,14 @@ from textual.widgets import Input, Static
 
 from ggbench.commands.options import given_record, run_by
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import UsageError
+from ggbench.errors import GgbenchError, UsageError
 from ggbench.fields import options_of
 from ggbench.machine.readings import BUSY_SHARE
 from ggbench.plugins import plugin_names
 from ggbench.runs.experiment import Experiment, experiment_of
 from ggbench.text import sanitize
 from ggbench.tui.measuring import EXPERIMENTS, Choices, Chosen, PastRuns, RunRequest
+from ggbench.tui.screens.dialogs import KeyHandled
 from ggbench.tui.screens.forms import ChoiceField, FormDialog, FormField, option_fields, options_form
 from ggbench.units import format_bytes, format_count, format_percent
 
@@ -44,13 +46,16 @@ _ENGINE = FormField(
 
 
 class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
-    """Returns the request with the choices to remember, or None if closed."""
+    """Returns the request with the choices to remember, or None if closed; open until its jobs are made."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "apply", "Start")]
     verb = "Start"
 
-    def __init__(self, chosen: Chosen, choices: Choices) -> None:
+    def __init__(self, chosen: Chosen, choices: Choices, find: Callable[[RunRequest], object]) -> None:
+        """`find` begins to make the jobs of a request; then comes `start`, or `refuse` with the reason."""
         super().__init__()
+        self._find = find
+        self._answer: tuple[RunRequest, Choices] | None = None
         self._chosen, self._choices = chosen, choices
         self._past: PastRuns = {}
         self._others = ""
@@ -65,9 +70,10 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
                 f"Measure {sanitize(self._chosen.title)}",
                 "⏎ starts from any field",
             )
-            yield self.line(self.fields[0], self._texts[_WHAT])
+            yield ChoiceField(self._kinds, self._experiment.kind, id=_WHAT, shows_all=True)
+            yield Static(self._about, id="kind", markup=False)
             with Vertical(id="lines"):
-                yield from (self.line(field, self._texts[field.name]) for field in self.fields[1:])
+                yield from (self.line(field, self._texts[field.name]) for field in self.fields)
             yield Static(id="cost", markup=False)
             yield Static(id="about", markup=False)
             yield self.buttons()
@@ -77,7 +83,7 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
 
     def show_past(self, past: PastRuns) -> None:
         self._past = past
-        if self.opened.is_set():
+        if self.has_opened:
             self._show_cost()
 
     def show_others(self, share: float | None) -> None:
@@ -88,6 +94,11 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
 
     def answer(self, given: dict[str, Any]) -> tuple[RunRequest, Choices]:
         request = self._request(given)
+        record_type: type = type(request.options)
+        counts = [name for name, each in options_of(record_type).items() if each.kind.counts_tokens]
+        self._invalid = next((each for each in self.fields if each.name in counts and each.name in given), None)
+        request.check_size(self._chosen, are_tokens_given=self._invalid is not None)
+        self._invalid = None
         twins = [model for model, _ in self._chosen.selection if model.startswith("twin:")]
         if twins and (reason := request.experiment.needs_trained):
             raise UsageError(f"{twins[0]} is a twin: {reason}", "choose a published file")
@@ -95,8 +106,23 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         self._keep_texts()
         return request, self._choices
 
+    def take(self, answer: tuple[RunRequest, Choices] | None) -> None:
+        """Stay open until the jobs are made, as that may show that a value is wrong."""
+        if answer is not None and not self.is_waiting:
+            self._answer, self.is_waiting = answer, True
+            self.say("Finding the files…")
+            self._find(answer[0])
+
+    def start(self) -> None:
+        self.dismiss(self._answer)
+
+    def refuse(self, error: GgbenchError) -> None:
+        super().refuse(error)
+        self.is_waiting = False
+        self.post_message(KeyHandled())
+
     def action_reset(self) -> None:
-        for field in self.fields[1:]:
+        for field in self.fields:
             self.editor(field).value = self._defaults[field.name]
 
     @on(ChoiceField.Changed, f"#{_WHAT}")
@@ -105,11 +131,12 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         self._keep_texts()
         self._experiment = experiment_of(event.field.value)
         self._make_fields()
+        self.query_one("#kind", Static).update(self._about)
         lines = self.query_one("#lines")
         async with lines.batch():
             await lines.remove_children()
-            await lines.mount(*(self.line(field, self._texts[field.name]) for field in self.fields[1:]))
-        self._error = ""
+            await lines.mount(*(self.line(field, self._texts[field.name]) for field in self.fields))
+        self.forget_error()
         self.explain()
         self._show_cost()
 
@@ -128,7 +155,7 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
             self._show_defaults(request.options)
         self.query_one("#cost", Static).update(cost + self._others * self._experiment.measures_speed)
         if self._error:
-            self._error = ""
+            self.forget_error()
             self.explain()
 
     def _show_defaults(self, options: Settings) -> None:
@@ -140,7 +167,7 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
                 editor.placeholder = format_count(value) if isinstance(value, int) else field.text(value)
 
     def _keep_texts(self) -> None:
-        texts = {field.name: text for field in self.fields[1:] if (text := self.editor(field).value.strip())}
+        texts = {field.name: text for field in self.fields if (text := self.editor(field).value.strip())}
         engine = texts.pop(_ENGINE.name, "") if _ENGINE in self.fields else self._choices.engine
         texts.pop(_FILE, None)
         kind = self._experiment.kind
@@ -153,20 +180,17 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         options, config = option_fields(experiment.request_type), LlamaConfig()
         default = experiment.request_type()
         asked = [field for field in options_form().fields if field.name in experiment.asked_config]
-        what = FormField(
-            _WHAT, "what", "← → choose", choices={kind: kind for kind in self._kinds},
-            about=f"{about} {experiment.caution}",
-        )  # fmt: skip
+        self._about = f"{about} {experiment.caution}".rstrip()
         self._defaults = {field.name: field.text_of(default, default) for field in options}
         self._defaults |= {field.name: field.text_of(config, config) for field in asked}
         self._texts = self._defaults | self._choices.texts.get(experiment.kind, {})
         for field in asked:
             if (text := field.text_of(setup, config)) != self._defaults[field.name]:
                 self._texts[field.name] = text
-        self._texts |= {_WHAT: experiment.kind, _ENGINE.name: self._choices.engine}
+        self._texts[_ENGINE.name] = self._choices.engine
         self._defaults[_ENGINE.name] = ""
         engine = () if experiment.needs_own_engine else (_ENGINE,)
-        self.fields = (what, *options, *asked, *self._file_fields(experiment), *engine)
+        self.fields = (*options, *asked, *self._file_fields(experiment), *engine)
         for field in self.fields:
             if field.choices and self._texts.get(field.name) not in field.choices:
                 self._texts[field.name] = self._defaults[field.name] = next(iter(field.choices))

@@ -1,154 +1,43 @@
-"""The Results screen: all stored runs, to sort, filter, mark, open, compare, save and delete; and opened runs.
+"""The Results screen: all stored runs, to sort, filter, mark, open, compare, save and delete.
 
 Threads read the store, each with its own connection, and another ggbench may change it at any time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from rich.console import RenderableType
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.events import ScreenResume
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
-from ggbench.decisions.compare.comparison import compare_quants
-from ggbench.decisions.compare.estimates import Repeats, RunSpreads, stored_repeats
-from ggbench.decisions.compare.report import ComparisonReport
-from ggbench.decisions.compare.show import sentences_of
-from ggbench.errors import GgbenchError, StoreError, UnknownName
+from ggbench.decisions.compare.estimates import Repeats, stored_repeats
+from ggbench.errors import GgbenchError, StoreError, UnknownName, UsageError
+from ggbench.runs.experiment import Job, experiment_of
+from ggbench.runs.run import Run
 from ggbench.runs.store.runs import RUNNING, DeletedRun
-from ggbench.show.listed_runs import ListedRun, SavedRun, saved_figures
+from ggbench.show.listed_runs import ListedRun, SavedRun
 from ggbench.show.names import quant_name
-from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
-from ggbench.tui.host import RunsOpened, RunStored, TaskScreen, host_of
-from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
+from ggbench.tui.host import RunsOpened, RunStored, host_of
+from ggbench.tui.screens.dialogs import ConfirmScreen, KeyHandled
+from ggbench.tui.screens.measured import MeasuredScreen, RunsScreen, known_losses
 from ggbench.tui.stored_runs import MOST_LISTED, describe_runs, may_draw, read_runs
-from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
-from ggbench.tui.widgets.curves_plot import CurvesPlot
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage
 from ggbench.tui.widgets.runs_table import RunsTable
 from ggbench.units import counted, format_count
 
-_COMPARE_HELP = """★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
-The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
-interval. Without intervals, the table names the larger or smaller value without ★. In the plot: samples as a band, ╌
-the fitted line, · the memory bandwidth limit."""
 _PAUSE_S = 0.2
 """Time without a letter after which older runs are looked for."""
 _NO_RUNS = """No runs yet.
 
 Choose a model in the Library (1), mark quants with space and press b.
 Their runs appear here; mark two with space and press c to compare them."""
-
-
-class RunsScreen(TaskScreen):
-    """A screen of stored runs with a status message."""
-
-    def ask_to_save(self, what: str, load: Callable[[], Sequence[SavedRun]], *, has_figures: bool) -> None:
-        """Ask for the format and save the result of `load`, called in a thread; the question names `what`."""
-
-        def ask(form: ReportForm | None) -> None:
-            if form is not None:
-                self.perform(f"save {what}", lambda: save(form), lambda lines: self.status.show(*lines))
-
-        def save(form: ReportForm) -> Iterator[list[str]]:
-            from ggbench.formats.report import save_report
-
-            yield [f"Saved {path}" for path in save_report(load(), f".{form}", Path.cwd())]
-
-        self.app.push_screen(SaveChoice(what, has_figures=has_figures), ask)
-
-    def show_failure(self, task: str, error: GgbenchError) -> None:
-        self.status.show_error(error)
-
-    @property
-    def status(self) -> StatusMessage:
-        return self.query_one(StatusMessage)
-
-
-class DetailsPane(VerticalScroll, can_focus=True):
-    """Scrolls with j and k, like the lists."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "scroll_down", "Down", show=False),
-        Binding("k", "scroll_up", "Up", show=False),
-    ]
-
-
-class MeasuredScreen(RunsScreen):
-    """Curves above the details of one run, or above a comparison of several; esc returns to the Results screen."""
-
-    AUTO_FOCUS = "DetailsPane"
-    CSS_PATH = "results.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.pop_screen", "Back", tooltip="Back to the list of runs"),
-        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
-        Binding("w", "save", "Save", tooltip="Save as HTML, CSV or SVG"),
-        Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run"),
-        Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
-    ]
-
-    def __init__(self, runs: Sequence[SavedRun], repeats: Repeats = ()) -> None:
-        """`repeats` of all stored runs show the variation between loads."""
-        super().__init__()
-        self.runs, self._repeats = runs, repeats
-        self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
-        self._figures = saved_figures(runs)
-        self.HELP = "" if self._is_one else _COMPARE_HELP  # type: ignore[misc]
-
-    def compose(self) -> ComposeResult:
-        run = self.runs[0].summary.run
-        presenter = presenter_of(run.head.kind)
-        if self._is_one:
-            started = sanitize(run.head.started_at[:16]).replace("T", " ")
-            what = f"{sanitize(run.head.kind)} of {quant_name(run.subject)}"
-            title, answer = f"Run {self._numbers} · {what} · {started} UTC", [presenter.ending(run)]
-            details: RenderableType = presenter.details(run, folded=True, readings=self.runs[0].readings)
-        else:
-            comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
-            title, answer = f"Comparing runs {self._numbers}", sentences_of(comparison)
-            details = ComparisonReport(comparison, has_answer=False)
-        yield Static(title, id="title", markup=False)
-        with DetailsPane(id="pane"):
-            yield Static("\n".join(answer), id="answer", markup=False)
-            if self._figures:
-                yield CurvesPlot()
-            yield Static(details, id="details")
-        yield StatusMessage()
-        yield TooSmall()
-        yield KeysFooter()
-
-    def on_mount(self) -> None:
-        for plot in self.query(CurvesPlot):
-            plot.show(self._figures)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "copy_command":
-            return self._is_one
-        return action != "next_plot" or len(self._figures) > 1
-
-    def action_next_plot(self) -> None:
-        for plot in self.query(CurvesPlot):
-            plot.show_next()
-
-    def action_reset_zoom(self) -> None:
-        for plot in self.query(CurvesPlot):
-            plot.action_reset_scales()
-
-    def action_copy_command(self) -> None:
-        self.status.copy_commands(self.runs[0].summary.run.head.command)
-
-    def action_save(self) -> None:
-        what = f"run{'' if self._is_one else 's'} {self._numbers}"
-        self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
 
 
 class ResultsScreen(RunsScreen):
@@ -187,11 +76,15 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         self._n_stored = 0
         """Number of runs in the store, of which the oldest may not be listed."""
         self._has_read = False
+        self.is_waiting = True
+        """Whether keys wait until the list is read for the first time, or runs are opened."""
         self._search: Timer | None = None
         self._searched = ""
         """The words last looked for among older runs."""
         self._deleted: list[list[DeletedRun]] = []
         """Runs removed by each deletion of this session, latest last."""
+        self._repeated: set[int] = set()
+        """Items of the run queue whose runs are marked when they are listed."""
         self._restored: int | None = None
         """The run to move the cursor to once it is listed again."""
 
@@ -217,6 +110,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
 
     def action_leave(self) -> None:
         field = self.query_one("#filter", Input)
+        self.drop("open")
+        self._take_keys()
         if not field.value and not field.has_focus:
             self._table.unmark()
         field.value = ""
@@ -264,9 +159,12 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
 
     def action_save(self) -> None:
         if runs := self._selected:
-            what = f"{describe_runs(runs)}{_if_running(runs, 'saved with the samples so far')}"
+            running = [run.run_id for run in runs if run.stored.state == RUNNING]
+            still = (f"\nRun {run_id} is still running: saved with the samples so far." for run_id in running)
             run_ids = [run.run_id for run in runs]
-            self.ask_to_save(what, lambda: self._load(run_ids), has_figures=any(map(may_draw, runs)))
+            self.ask_to_save(
+                describe_runs(runs) + "".join(still), lambda: self._load(run_ids), has_figures=any(map(may_draw, runs))
+            )
 
     def action_delete(self, what: Literal["cursor", "marked"]) -> None:
         """Delete the run at the cursor or, after a question, the marked ones; `action_undo` restores them."""
@@ -287,7 +185,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
                 self._deleted.append(deleted)
                 gone = {each.run_id for each in deleted}
                 named = describe_runs([run for run in runs if run.run_id in gone])
-                problems.append(f"Deleted {named}. u undoes that until ggbench exits.")
+                problems.append(f"Deleted {named}; u undoes it.")
             yield problems
 
         def start(confirmed: bool | None) -> None:
@@ -312,7 +210,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         if not self._deleted:
             return
         deleted = self._deleted.pop()
-        numbers = _numbers(deleted)
+        numbers = f"run{'' if len(deleted) == 1 else 's'} {', '.join(str(each.run_id) for each in deleted)}"
 
         def restore() -> Iterator[list[str]]:
             try:
@@ -334,6 +232,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show the error, in place of the list if it could not be read."""
+        self._take_keys()
         if task == "list":
             self._show()
         elif isinstance(error, StoreError | UnknownName):
@@ -357,13 +256,19 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         def show(read: tuple[Sequence[ListedRun], int, Sequence[str]]) -> None:
             self._runs, self._n_stored, notices = read
             self._searched = words
-            self._has_read = True
+            is_first, self._has_read = not self._has_read, True
+            for item in host_of(self).run_queue.items if self._repeated else ():
+                if item.run_id is not None and item.id in self._repeated:
+                    self._repeated.remove(item.id)
+                    self._table.mark([item.run_id])
             if notices:
                 self.status.show(*notices)
             self._show()
             if self._restored is not None:
                 self._table.go_to_run(self._restored)
                 self._restored = None
+            if is_first:
+                self._take_keys()
 
         self.perform("list", read, show)
 
@@ -381,19 +286,52 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     def open_runs(self, run_ids: Sequence[int]) -> None:
         """Open one run in full, or several side by side."""
 
-        def read() -> Iterator[tuple[list[SavedRun], Repeats]]:
+        def read() -> Iterator[tuple[list[SavedRun], Repeats, str]]:
             measured = self._load(run_ids)
-            repeats: Repeats = ()
-            if len(measured) > 1:
-                with host_of(self).services.open_store() as store:
-                    repeats = stored_repeats(store, [[run.summary] for run in measured])
-            yield measured, repeats
+            if len(measured) == 1:
+                yield measured, (), ""
+                return
+            with host_of(self).services.open_store() as store:
+                repeats = stored_repeats(store, [[run.summary] for run in measured])
+                yield measured, repeats, known_losses(store, measured)
 
-        def show(read: tuple[list[SavedRun], Repeats]) -> None:
+        def show(read: tuple[list[SavedRun], Repeats, str]) -> None:
+            self._take_keys()
             if self.is_current:
-                self.app.push_screen(MeasuredScreen(*read))
+                self.app.push_screen(MeasuredScreen(*read, self.measure_again))
 
+        self.is_waiting = True
         self.perform("open", read, show)
+
+    def _take_keys(self) -> None:
+        self.is_waiting = False
+        self.post_message(KeyHandled())
+
+    def measure_again(self, runs: Sequence[Run], n_times: int, keeps: bool) -> None:
+        """Queue the jobs of runs, in turns, and mark the runs that they become; with `keeps` also the present ones."""
+        services = host_of(self).services
+
+        def find() -> Iterator[list[Job]]:
+            jobs = []
+            for run in runs:
+                (target,) = services.resolve(run.subject.model, [run.subject.quant])
+                if target.download_bytes:
+                    raise UsageError(f"{quant_name(run.subject)} is not on this disk", "press p on it in the Library")
+                jobs.append(Job(experiment_of(run.head.kind), target, run.head.setup, run.head.settings))
+            yield jobs * n_times
+
+        def start(jobs: Sequence[Job]) -> None:
+            queue = host_of(self).run_queue
+            n_before = len(queue.items)
+            if keeps:
+                self._table.mark(run.run_id for run in runs if run.run_id is not None)
+            else:
+                self._table.unmark()
+            self._repeated.update(range(n_before, n_before + len(jobs)))
+            queue.add(jobs)
+            self.app.switch_mode("run")
+
+        self.perform("repeat", find, start)
 
     @property
     def _table(self) -> RunsTable:
@@ -450,13 +388,3 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         if action in ("compare", "filter", "sort_next", "reverse_sort", "copy_command", "save", "delete"):
             return bool(self._runs)
         return action != "undo" or bool(self._deleted)
-
-
-def _numbers(deleted: Sequence[DeletedRun]) -> str:
-    return f"run{'' if len(deleted) == 1 else 's'} {', '.join(str(each.run_id) for each in deleted)}"
-
-
-def _if_running(runs: Sequence[ListedRun], becomes: str) -> str:
-    """Return a line for each run in progress: `Run 3 is still running: ….`"""
-    running = [run.run_id for run in runs if run.stored.state == RUNNING]
-    return "".join(f"\nRun {run_id} is still running: {becomes}." for run_id in running)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import NetworkError, StoreError, UsageError
+from ggbench.errors import GgbenchError, NetworkError, StoreError, UsageError
 from ggbench.show.names import quant_names, short_device
 from ggbench.text import sanitize
 from ggbench.tui.host import host_of
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
     from ggbench.tui.measuring import Choices, PastRuns
+    from ggbench.tui.screens.measure import MeasureDialog
 
 
 class StartScreen(PlanScreen):
@@ -60,13 +61,13 @@ class StartScreen(PlanScreen):
         if not self.card.is_here and self.budget is not None:
             planned_for = sanitize(short_device(self.budget.device))
         chosen = Chosen(title, selection, rows, setup, None if planned_for else self.budget, planned_for)
-        dialog = MeasureDialog(chosen, Choices.load())
+        dialog = MeasureDialog(chosen, Choices.load(), lambda request: self.find_targets(request, selection))
 
-        def start(answer: tuple[RunRequest, Choices] | None) -> None:
-            if answer is not None:
-                request, choices = answer
-                choices.save()
-                self.find_targets(request, selection)
+        def close(answer: tuple[RunRequest, Choices] | None) -> None:
+            if answer is None:
+                self.drop("start")
+            else:
+                answer[1].save()
 
         def read() -> Iterator[PastRuns]:
             with contextlib.suppress(StoreError), services.open_store() as store:
@@ -75,11 +76,24 @@ class StartScreen(PlanScreen):
         def watch() -> Iterator[float | None]:
             yield services.others_share()
 
-        self.app.push_screen(dialog, start)
+        self.app.push_screen(dialog, close)
         if chosen.n_runs == 1:
             self.perform("past", read, lambda past: dialog.show_past(past) if dialog.is_current else None)
         if not (self.is_planning or host_of(self).run_queue.is_busy):  # these use the CPU themselves
             self.perform("others", watch, lambda share: dialog.show_others(share) if dialog.is_current else None)
+
+    @property
+    def _measure_dialog(self) -> MeasureDialog | None:
+        from ggbench.tui.screens.measure import MeasureDialog
+
+        return self.app.screen if isinstance(self.app.screen, MeasureDialog) else None
+
+    def fail(self, task: str, error: GgbenchError) -> None:
+        """Show in its dialog why a measurement cannot start."""
+        if task == "start" and (dialog := self._measure_dialog) is not None:
+            dialog.refuse(error)
+        else:
+            super().fail(task, error)
 
     def action_apply_tuned(self) -> None:
         """Set the options to those found for the first selected quant."""
@@ -177,7 +191,7 @@ class StartScreen(PlanScreen):
         def ask_to_join(confirmed: bool | None) -> None:
             if confirmed and elsewhere:
                 question = f"{elsewhere[0].upper()}{elsewhere[1:]}. Start anyway?"
-                self.app.push_screen(ConfirmScreen(question, "Start"), start)
+                self.app.push_screen(ConfirmScreen(question, "Start", is_harmless=True), start)
             else:
                 start(confirmed)
 
@@ -200,16 +214,22 @@ class StartScreen(PlanScreen):
             else:
                 self.app.switch_mode("run")
 
-        agreed_bytes = 0 if request is None else request.download_bytes
         if not targets and request is None:
             hint = "twins are written when they are measured; the other files are already on this disk"
             self.fail("start", UsageError("nothing to download", hint))
-        elif download_bytes and host_of(self).services.hub.offline:
+            return
+        if download_bytes and host_of(self).services.hub.offline:
             message = f"{size} must be downloaded, but ggbench is offline"
             self.fail("start", NetworkError(message, "a twin needs no network: b offers it for catalog models"))
-        elif download_bytes <= agreed_bytes + CONFIRM_ABOVE_BYTES:
+            return
+        agreed_bytes = 0
+        if request is not None:
+            agreed_bytes = request.download_bytes
+        if (dialog := self._measure_dialog) is not None:
+            dialog.start()
+        if download_bytes <= agreed_bytes + CONFIRM_ABOVE_BYTES:
             ask_to_join(confirmed=True)
         else:
             names = ", ".join(dict.fromkeys(quant_names([target.subject for target in targets])))
             question = f"Download {size} into Hugging Face's cache: {names}?"
-            self.app.push_screen(ConfirmScreen(question, "Download"), ask_to_join)
+            self.app.push_screen(ConfirmScreen(question, "Download", is_harmless=True), ask_to_join)

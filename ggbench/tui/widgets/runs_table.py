@@ -5,7 +5,7 @@ Only visible lines are drawn, so filtering stays fast with many runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import ClassVar
@@ -179,6 +179,11 @@ class RunsTable(ScrollView, can_focus=True):
     def action_mark(self) -> None:
         if self.cursor_run is not None:
             self._toggle(self.cursor_run)
+
+    def mark(self, run_ids: Iterable[int]) -> None:
+        self._marks |= frozenset(run_ids)
+        self.refresh()
+        self.post_message(self.Changed())
 
     def unmark(self) -> None:
         self._marks = frozenset()

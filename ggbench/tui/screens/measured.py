@@ -1,0 +1,218 @@
+"""Opened runs: the details of one, or a comparison of several, which says what to measure next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.console import RenderableType
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from ggbench.decisions.compare.comparison import Tied, compare
+from ggbench.decisions.compare.estimates import FEWEST_TURNS, Repeats, RunSpreads
+from ggbench.decisions.compare.report import ComparisonReport
+from ggbench.decisions.compare.show import sentences_of
+from ggbench.errors import GgbenchError
+from ggbench.runs.comparable import setting_of
+from ggbench.runs.experiment import experiment_of
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.show.listed_runs import SavedRun, saved_figures
+from ggbench.show.names import model_name, short_names
+from ggbench.show.presenter import presenter_of
+from ggbench.text import in_words, sanitize, shorten_middle
+from ggbench.tui.host import TaskScreen
+from ggbench.tui.screens.dialogs import ConfirmScreen, KeyHandled, ReportForm, SaveChoice
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+
+_COMPARE_HELP = """Runs of one file and setting are averaged. b measures all of them again, in turns.
+★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
+The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
+interval. Without intervals, the table names the larger or smaller value without ★. In the plot: samples as a band, ╌
+the fitted line, · the memory bandwidth limit."""
+_MOST_AGAIN = FEWEST_TURNS
+"""Most runs of each that `b` starts: enough to be compared in turns, which tells something beside other programs."""
+
+
+class RunsScreen(TaskScreen):
+    """A screen of stored runs with a status message."""
+
+    def ask_to_save(self, what: str, load: Callable[[], Sequence[SavedRun]], *, has_figures: bool) -> None:
+        """Ask for the format and save the result of `load`, called in a thread; the question names `what`."""
+
+        def ask(form: ReportForm | None) -> None:
+            if form is not None:
+                self.perform(f"save {what}", lambda: save(form), lambda lines: self.status.show(*lines))
+
+        def save(form: ReportForm) -> Iterator[list[str]]:
+            from ggbench.formats.report import save_report
+
+            yield [f"Saved {path}" for path in save_report(load(), f".{form}", Path.cwd())]
+
+        self.app.push_screen(SaveChoice(what, has_figures=has_figures), ask)
+
+    def show_failure(self, task: str, error: GgbenchError) -> None:
+        self.status.show_error(error)
+
+    @property
+    def status(self) -> StatusMessage:
+        return self.query_one(StatusMessage)
+
+
+class DetailsPane(VerticalScroll, can_focus=True):
+    """Scrolls with j and k, like the lists."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", "Down", show=False),
+        Binding("k", "scroll_up", "Up", show=False),
+    ]
+
+
+def known_losses(store: Store, runs: Sequence[SavedRun]) -> str:
+    """Return what the files lose, of runs that measure speed: `Loss in nats: q4_k_m ~0.021, q2_k ~0.22 (…).`; empty
+    for a single file. Raises StoreError.
+    """
+    from ggbench.decisions.known_losses import measured_losses, typical_loss
+    from ggbench.decisions.pick.wording import nats_text
+
+    summaries = [run.summary for run in runs]
+    measured, nats = measured_losses(store, {each.subject.header_sha256 for each in summaries}), dict[str, str]()
+    for name, summary in zip(short_names(summaries), summaries, strict=True):
+        of = summary.subject
+        loss = measured.of_weights(of.header_sha256) or typical_loss(of.quant, of.n_params, of.architecture or "")
+        if loss is not None and experiment_of(summary.run.head.kind).measures_speed:
+            nats[name] = nats_text(loss)
+    how = " (~ typical; quality measures it)" if any(text.startswith("~") for text in nats.values()) else ""
+    return f"Loss in nats: {', '.join(map(' '.join, nats.items()))}{how}." if len(nats) > 1 else ""
+
+
+class MeasuredScreen(RunsScreen):
+    """Curves above the details of one run, or above a comparison of several; esc returns to the Results screen."""
+
+    AUTO_FOCUS = "DetailsPane"
+    CSS_PATH = "measured.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.pop_screen", "Back", tooltip="Back to the list of runs"),
+        Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
+        Binding("w", "save", "Save", tooltip="Save as HTML, CSV or SVG"),
+        Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run"),
+        Binding("b", "measure_again", "Measure again", tooltip="Measure the runs again, in turns, and mark them all"),
+        Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
+    ]
+
+    def __init__(
+        self,
+        runs: Sequence[SavedRun],
+        repeats: Repeats,
+        losses: str,
+        measure_again: Callable[[Sequence[Run], int, bool], None],
+    ) -> None:
+        """`repeats` of all stored runs show the variation between loads; `losses` is what `known_losses` says;
+        `measure_again` takes the runs, how often, and whether to compare them with the present ones.
+        """
+        super().__init__()
+        self.runs, self._repeats, self._losses, self._measure_again = runs, repeats, losses, measure_again
+        self.is_waiting = True
+        """Whether keys wait until it is shown."""
+        self._n_again = 1
+        """Runs of each that `b` adds."""
+        self._is_disturbed = False
+        """Whether these runs say little, so that only the new ones are to be compared."""
+        self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
+        columns: dict[str, list[SavedRun]] = {}
+        for run in runs:
+            columns.setdefault(setting_of(run.summary.run), []).append(run)
+        self._columns = list(columns.values()) if len(columns) > 1 else [[run] for run in runs]
+        self._figures = saved_figures([column[0] for column in self._columns])
+        self.HELP = "" if self._is_one else _COMPARE_HELP  # type: ignore[misc]
+
+    def compose(self) -> ComposeResult:
+        run = self.runs[0].summary.run
+        presenter = presenter_of(run.head.kind)
+        if self._is_one:
+            started = sanitize(run.head.started_at[:16]).replace("T", " ")
+            what = f"Run {self._numbers} · {sanitize(run.head.kind)} of"
+            quant = f"{sanitize(run.subject.quant)} · {started} UTC"
+            room = self.app.size.width - cell_len(f"  {what} {quant} ")
+            title, answer = f"{what} {shorten_middle(model_name(run.subject), room)} {quant}", [presenter.ending(run)]
+            details: RenderableType = presenter.details(run, folded=True, readings=self.runs[0].readings)
+        else:
+            columns = [[one.summary for one in column] for column in self._columns]
+            comparison = compare(columns, RunSpreads(self._repeats))
+            numbers = (", ".join(str(one.run_id) for one in column) for column in self._columns)
+            is_joined = len(self._columns) < len(self.runs)
+            title = f"Comparing runs {' with '.join(numbers) if is_joined else self._numbers}"
+            tied = [each for line in comparison.stated for each in line.reasons if isinstance(each, Tied)]
+            self._is_disturbed = bool(comparison.unsteady or any(each.disturbed for each in tied))
+            n_more = max((each.n_more or 1 for each in tied), default=1)
+            self._n_again = _MOST_AGAIN if self._is_disturbed else min(n_more, _MOST_AGAIN)
+            how = ("more runs of each (press b)", "press b to measure again") if self._may_repeat else ("", "")
+            answer = [*sentences_of(comparison, *how), *filter(None, [self._losses])]
+            details = ComparisonReport(comparison, has_answer=False)
+        yield Static(title, id="title", markup=False)
+        with DetailsPane(id="pane"):
+            yield Static("\n".join(answer), id="answer", markup=False)
+            if self._figures:
+                yield CurvesPlot()
+            yield Static(details, id="details")
+        yield StatusMessage()
+        yield TooSmall()
+        yield KeysFooter()
+
+    def on_mount(self) -> None:
+        for plot in self.query(CurvesPlot):
+            plot.show(self._figures)
+        self.is_waiting = False
+        self.post_message(KeyHandled())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "copy_command":
+            return self._is_one
+        if action == "measure_again":
+            return self._may_repeat
+        return action != "next_plot" or len(self._figures) > 1
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether other runs of the same settings would be measured by the same jobs."""
+        heads = [one.summary.run.head for one in self.runs]
+        return all(
+            (experiment := experiment_of(head.kind)).measures_speed and experiment.request_type is type(head.settings)
+            for head in heads
+        ) and not any(one.summary.run.is_imported for one in self.runs)
+
+    def action_measure_again(self) -> None:
+        """Measure one run of each column again, in turns, as often as may decide."""
+        runs = [column[0].summary.run for column in self._columns]
+        times = "once each" if self._n_again == 1 else f"{self._n_again} times each, in turns"
+        names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
+
+        def start(confirmed: bool | None) -> None:
+            if confirmed:
+                self.app.pop_screen()
+                self._measure_again(runs, self._n_again, not self._is_disturbed)
+
+        which = "the new runs" if self._is_disturbed else "all of them"
+        question = f"Measure {names} again, {times}? Afterwards 3 and c compare {which}."
+        self.app.push_screen(ConfirmScreen(question, "Measure", is_harmless=True), start)
+
+    def action_next_plot(self) -> None:
+        for plot in self.query(CurvesPlot):
+            plot.show_next()
+
+    def action_reset_zoom(self) -> None:
+        for plot in self.query(CurvesPlot):
+            plot.action_reset_scales()
+
+    def action_copy_command(self) -> None:
+        self.status.copy_commands(self.runs[0].summary.run.head.command)
+
+    def action_save(self) -> None:
+        what = f"run{'' if self._is_one else 's'} {self._numbers}"
+        self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
