@@ -193,21 +193,24 @@ class RunRequest(msgspec.Struct, frozen=True):
         n_runs = counted(chosen.n_runs, "quant") if chosen.n_runs > 1 else ""
         what = " ".join(filter(None, (n_runs, here)))
         # an experiment that needs only headers loads something else than the file
-        memory = f" {self._memory(chosen)}." if self.experiment.needs_download else ""
+        memory = f" {self._memory_text(chosen)}." if self.experiment.needs_download else ""
         return f"{what}{': ' if what else ''}{self._time(chosen)}{self._latest(past)}.{memory}{self._training(chosen)}"
 
     def check_size(self, chosen: Chosen, *, are_tokens_given: bool) -> None:
-        """Refuse given tokens beyond the training context, which a twin does not have, and what does not fit in memory.
+        """Refuse given tokens beyond the training context, which a twin does not have, and more than the whole memory.
         Raises UsageError.
         """
-        trained, needed = chosen.n_ctx_train, _of_one(self.options)
+        trained, needed = chosen.n_ctx_train, self.options.n_longest
         is_trained = are_tokens_given and any(row.plan.provenance != "twin" for row in chosen.rows)
         if is_trained and trained is not None and needed > trained:
             message = f"the model was trained for {format_count(trained)} tokens; this takes {format_count(needed)}"
             raise UsageError(message, "give fewer tokens, or none for the default")
-        memory = self._memory(chosen) if self.experiment.needs_download else ""
-        if memory.startswith(FITS_NOT):
-            raise UsageError(memory.removeprefix(f"{FITS_NOT} "), "measure fewer tokens or a smaller quant")
+        if self.experiment.needs_download:
+            n_bytes, text = self._memory(chosen)
+            memory_bytes = n_bytes if chosen.budget is None else chosen.budget.memory_bytes
+            if n_bytes > memory_bytes:
+                hint = "measure fewer tokens or a smaller quant"
+                raise UsageError(f"{text}, of {format_bytes(memory_bytes)}", hint)
 
     def _training(self, chosen: Chosen) -> str:
         trained = chosen.n_ctx_train
@@ -236,19 +239,24 @@ class RunRequest(msgspec.Struct, frozen=True):
         run, other = same or runs[0], "" if same else " with other options"
         return f"; run {run.run_id} took {format_duration(run.seconds)}{other}"
 
-    def _memory(self, chosen: Chosen) -> str:
+    def _memory_text(self, chosen: Chosen) -> str:
+        """Say how much memory it takes of what is free; ! if it leaves less than the reserve, ✗ if it does not fit."""
+        n_bytes, text = self._memory(chosen)
+        budget = chosen.budget
+        if budget is None:
+            return text
+        mark = FITS_NOT if n_bytes > budget.memory_bytes else "!" if n_bytes > budget.usable_bytes else ""
+        return f"{mark} {text}, of {format_bytes(budget.usable_bytes)} free".lstrip()
+
+    def _memory(self, chosen: Chosen) -> tuple[int, str]:
+        """Return the bytes that the largest quant takes, and what for."""
         needed = self.options.n_ctx_needed
         n_ctx = self.setup.n_ctx or (whole_steps(needed) if needed else None)
         if n_ctx is None:
             n_bytes = max((row.plan.weight_bytes or 0 for row in chosen.rows), default=0)
-            text = f"{format_bytes(n_bytes or None)} for the weights, and a KV cache"
-        else:
-            n_bytes = max((row.needed_bytes(n_ctx) or 0 for row in chosen.rows), default=0)
-            text = f"{format_bytes(n_bytes or None)} of memory at n_ctx {format_count(n_ctx)}"
-        if chosen.budget is None:
-            return text
-        usable_bytes = chosen.budget.usable_bytes
-        return f"{'' if n_bytes <= usable_bytes else f'{FITS_NOT} '}{text}, of {format_bytes(usable_bytes)} free"
+            return n_bytes, f"{format_bytes(n_bytes or None)} for the weights, and a KV cache"
+        n_bytes = max((row.needed_bytes(n_ctx) or 0 for row in chosen.rows), default=0)
+        return n_bytes, f"{format_bytes(n_bytes or None)} of memory at n_ctx {format_count(n_ctx)}"
 
 
 def past_runs(store: Store, chosen: Chosen) -> PastRuns:
