@@ -174,8 +174,10 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
         longest = format_number(pick.needs.workload.comfort_turn_s)
         return f"{lost}; it answers{whom} at {at}, but a turn takes longer than {longest} s."
     if speed.is_bound:
-        wanted = f"{format_number(pick.needs.tok_s)} tok/s" if pick.needs.tok_s is not None else limit
-        return f"{lost}; it answers{whom} at {at}, the memory's limit; only a measurement says if it reaches {wanted}."
+        goal = f"{number} is reading speed" if floor == READING_TOK_S else f"{number} are comfortable"
+        if pick.needs.tok_s is not None:
+            goal = f"{format_number(pick.needs.tok_s)} are needed"
+        return f"{lost}; it answers{whom} at {at}, which is not measured yet; {goal}."
     return f"{lost}, and it answers{whom} at {at}, faster than {limit}."
 
 
