@@ -48,10 +48,14 @@ async def wait_until_quiet(min_sleep: float = 0, max_sleep: float = 0) -> None:
             return
         if app._batch_count:  # a screen that is drawn during a batch forgets it
             continue
-        screen = app.screen
-        if screen._update_timer._active.is_set() or _is_due(screen):
+        under = app._background_screens  # of a dialog; what they draw anew, they draw again and again
+        due = [each for each in under if each._layout_required or each._scroll_required]
+        if app.screen._update_timer._active.is_set() or _is_due(app.screen):
+            due.append(app.screen)
+        for screen in due:
             screen._on_timer_update()
-        elif not any(table._require_update_dimensions for table in screen.query(DataTable)):
+        tables = [table for each in (*under, app.screen) for table in each.query(DataTable)]
+        if not due and not any(table._require_update_dimensions for table in tables):
             return
 
 
