@@ -36,7 +36,8 @@ class _Scored(msgspec.Struct, frozen=True):
 
     @property
     def is_base_fine(self) -> bool:
-        return self.base_own.nats.high <= UNNOTICED_LOSS
+        """Whether nobody can tell what the base loses, or it is at most half of the divergence from it."""
+        return self.base_own.nats.high <= max(UNNOTICED_LOSS, self.loss.kld.mean / 2)
 
 
 class MeasuredLosses(msgspec.Struct, frozen=True):
@@ -47,8 +48,9 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
     def of_weights(self, header: str) -> Loss | None:
         """Return the loss of the weights with an f16 cache against 16 bits, by the most common base.
 
-        A base in 16 bits loses nothing. Of others, those that lose what nobody can tell count, with what is typical of
-        them added: divergences from a coarser base say little of the loss against 16 bits.
+        A base in 16 bits loses nothing. Of others, those that lose what nobody can tell count, or at most half of what
+        was measured, with what is typical of them added: smaller divergences from a coarse base say little of the loss
+        against 16 bits.
         """
         group = self._group()
         own = next((each for each in group if each.header == header and each.loss.cache == _F16), None)
