@@ -12,6 +12,7 @@ import gc
 import os
 import pkgutil
 import signal
+import subprocess
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -248,6 +249,14 @@ class GgbenchApp(App[None]):
             if completed:
                 screen.post_message(ModelsChanged())
         self._refresh_bars()
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy also to the buffer of tmux, which by default ignores what a program copies."""
+        super().copy_to_clipboard(text)
+        if "TMUX" in os.environ:
+            command = ["tmux", "load-buffer", "-w", "-"]
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(command, input=text.encode(), capture_output=True, timeout=1.0, check=False)
 
     def pop_screen(self) -> AwaitComplete:
         """Also clear a cache of Textual (8.2.8) that keeps what up to 1,024 removed widgets drew, some 50 MB."""

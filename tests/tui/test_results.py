@@ -1,6 +1,7 @@
 """The Results screen over a real store: what it lists, in which order, and how it moves."""
 
 import contextlib
+import os
 import re
 import sqlite3
 from pathlib import Path
@@ -396,14 +397,25 @@ def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
     look(steps)
 
 
-def test_the_command_is_copied_and_shown(look: Look, path: Path) -> None:
-    """Each command is one line whatever was stored: a line break would run it as soon as it is pasted."""
+def test_the_command_is_copied_and_shown(
+    look: Look, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command is one line whatever was stored: a line break would run it as soon as it is pasted. In tmux it is in
+    the buffer of tmux.
+    """
+    tmux = tmp_path / "bin" / "tmux"
+    tmux.parent.mkdir()
+    tmux.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\ncat > {tmp_path}/buffer\n')
+    tmux.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmux.parent), prepend=os.pathsep)
+    monkeypatch.setenv("TMUX", "/tmp/tmux-0/default,1,0")
     with Store.open(path) as store:
         put_run(store, start(command="ggbench bench 'a [b]model'\nrm -rf x"), n_gen=30)
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "y")
-        assert app.clipboard == "ggbench bench 'a [b]model' rm -rf x"
+        assert app.clipboard == "ggbench bench 'a [b]model' rm -rf x" == (tmp_path / "buffer").read_text()
+        assert (tmp_path / "arguments").read_text() == "load-buffer -w -\n"
         assert "ggbench bench 'a [b]model' rm -rf x" in words_of(app)
         with Store.open(path) as store:
             put_run(store, start(command="ggbench bench other"), n_gen=30)
