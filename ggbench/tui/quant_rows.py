@@ -92,7 +92,7 @@ class QuantRow(msgspec.Struct, frozen=True):
         if speed.is_bound:
             return f"{_AT_MOST} tok/s is a limit, no speed"
         source = speed_from(speed.basis, speed.source)
-        return f"tok/s measured by {source}" if speed.basis == "measured" else f"{_ABOUT}tok/s from {source}"
+        return f"tok/s measured by {source}" if speed.is_measured else f"{_ABOUT}tok/s from {source}"
 
     def is_called(self, name: str) -> bool:
         """Return whether the name, in any case, is its QUANT argument, its quant or its file's name."""
@@ -128,14 +128,14 @@ def _tok_s(row: QuantRow) -> str:
     speed, expected = row.candidate.speed, row.plan.expected
     if speed is None:
         return UNKNOWN
-    sign = _AT_MOST if speed.is_bound else "" if speed.basis == "measured" else _ABOUT
+    sign = _AT_MOST if speed.is_bound else "" if speed.is_measured else _ABOUT
     mark = UNSTEADY if expected is not None and not expected.is_steady else ""
     return f"{mark}{sign}{format_number(speed.tok_s.value)}"
 
 
 def _speed_style(row: QuantRow) -> str:
     speed = row.candidate.speed
-    return "" if speed is None else _DIM if speed.is_bound else _BOLD if speed.basis == "measured" else ""
+    return "" if speed is None else _DIM if speed.is_bound else _BOLD if speed.is_measured else ""
 
 
 def _speed_value(row: QuantRow) -> float | None:
@@ -154,7 +154,7 @@ def _turn(row: QuantRow) -> str:
     speed = row.candidate.speed
     if speed is None or speed.turn_s is None:
         return UNKNOWN
-    return f"{'' if speed.basis == 'measured' else _ABOUT}{format_number(speed.turn_s.value)}"
+    return f"{'' if speed.is_measured else _ABOUT}{format_number(speed.turn_s.value)}"
 
 
 def _turn_value(row: QuantRow) -> float | None:

@@ -131,7 +131,7 @@ def test_a_larger_quant_that_nobody_could_tell_apart_is_only_slower() -> None:
 def test_a_bound_is_not_called_faster_than_people_read() -> None:
     bounded = candidate("q8_0", loss=0.001, tok_s=turn_of(119.0, basis="bound"))
     first, *others = reason(recommend([bounded], Needs(given_tok_s=40)))
-    assert first.endswith("; it answers at up to 119 tok/s, which is not measured yet; 40.0 are needed.")
+    assert first.endswith("; it answers at up to 119 tok/s, a limit and not measured; 40.0 are needed.")
     assert not any("is not known" in each for each in others)
 
 
@@ -246,7 +246,7 @@ def test_what_may_meet_a_need_is_not_said_to_and_a_turn_by_a_bound_takes_that_lo
     pick = recommend([found], Needs(given_tok_s=40.0, max_loss=0.05))
     text = " ".join(reason(pick))
     assert "Not known: what a q8_0 cache loses." in text
-    assert "which is not measured yet; 40.0 are needed" in text
+    assert "a limit and not measured; 40.0 are needed" in text
     assert "Whether it meets a loss of 0.050 nats is not known." in text
     assert turn_text(found) == "≥ 5.00"
     assert "a turn in ≥ 5.00 s; it may meet the needs." in headline(pick)

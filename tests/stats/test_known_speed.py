@@ -138,6 +138,14 @@ def test_a_turn_is_the_prompt_after_the_context_and_every_step() -> None:
     assert found.tok_s.high == pytest.approx(found.tok_s.value / 0.9, rel=1e-6)
 
 
+def test_a_turn_beyond_what_a_run_measured_is_by_its_line() -> None:
+    run, workload = replace(_line(20.0, 500.0), basis="measured", source="run 5"), ChatTurn("w", 512, 300, 4096)
+    short, enough = (turn_speed(replace(run, reach=reach), workload, 8192) for reach in (4907, 4908))
+    assert (short.is_measured, short.source) == (False, "run 5, by its line beyond 4,907 tokens")
+    assert (enough.is_measured, enough.source) == (True, "run 5")
+    assert short.tok_s == enough.tok_s
+
+
 def test_a_prompt_of_which_the_least_time_is_unknown_takes_from_nothing_on() -> None:
     known = _line(20.0, 500.0)
     (n, ms), *others = known.prefill_ms

@@ -198,6 +198,7 @@ class _Finder:
                     offered = n_ctx = max(self._needed_n_ctx(variant), row.used_of(longest))
                     row = self._rows(variant, n_ctx, (cache,))[0]
         marked = None if disturbed is None else known_turn(disturbed, needs.workload, n_ctx // n_slots)
+        is_told = marked is not None and not (marked.is_steady or marked.is_bound or marked.is_extrapolated)
         host = next((each for each in row.devices if each.device == HOST_DEVICE), None)
         is_split = setup.n_cpu_moe > 0 or setup.cpu_moe or (row.n_gpu_layers or 0) < self._n_slots(variant, row)
         return Candidate(
@@ -209,7 +210,7 @@ class _Finder:
             offered_n_ctx=offered,
             probed_by=None if probe is None else probe[0],
             speed=None if known is None else known_turn(known, needs.workload, n_ctx // n_slots),
-            disturbed=None if marked is None or marked.is_steady or marked.is_bound else marked,
+            disturbed=marked if is_told else None,
             weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params, architecture),
             cache_loss=losses.of_cache(header, types) or typical_cache_loss(types),
             joint_loss=losses.of_both(header, types),

@@ -177,7 +177,7 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
         goal = f"{number} is reading speed" if floor == READING_TOK_S else f"{number} are comfortable"
         if pick.needs.tok_s is not None:
             goal = f"{format_number(pick.needs.tok_s)} are needed"
-        return f"{lost}; it answers{whom} at {at}, which is not measured yet; {goal}."
+        return f"{lost}; it answers{whom} at {at}, a limit and not measured; {goal}."
     return f"{lost}, and it answers{whom} at {at}, faster than {limit}."
 
 

@@ -9,7 +9,7 @@ from ggbench.decisions.pick.needs import ChatTurn
 from ggbench.decisions.pick.record import TurnSpeed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedEstimate, estimate_at, step_ms_at
-from ggbench.units import KV_CELLS
+from ggbench.units import KV_CELLS, format_count
 
 _SAMPLED_STEPS = 9
 """Number of an answer's steps to average: latency is piecewise linear."""
@@ -25,13 +25,16 @@ def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpee
     depth = workload.depth_in(n_ctx)
     answer_ms = _summed_steps(known, depth + workload.n_prompt, workload.n_gen)
     per_s = 1e3 * workload.n_gen
+    reach = known.reach if known.basis == "measured" else None
+    is_extrapolated = reach is not None and depth + workload.n_turn > reach
     return TurnSpeed(
         tok_s=Expected(per_s / answer_ms.value, per_s / answer_ms.high, per_s / answer_ms.low),
         turn_s=_turn_s(known, depth, workload.n_prompt, answer_ms),
         basis=known.basis,
-        source=known.source,
+        source=f"{known.source}, by its line beyond {format_count(reach)} tokens" if is_extrapolated else known.source,
         is_steady=known.is_steady,
         rows=known.rows,
+        is_extrapolated=is_extrapolated,
     )
 
 
