@@ -373,7 +373,7 @@ def made_file(target: Target, cancel: threading.Event) -> Generator[Working, Non
     def on_progress(done_bytes: int, total_bytes: int) -> None:
         if cancel.is_set() or abandoned.is_set():
             raise CancelledError
-        updates.put(Working(stage, done_bytes, total_bytes))
+        updates.put(Working(stage, done_bytes, total_bytes, target.quant))
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         file = pool.submit(materialize, target, on_progress)

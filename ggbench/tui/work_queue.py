@@ -231,12 +231,14 @@ class PullQueue(WorkQueue[PullItem]):
         return completed
 
     def show_run(self, run_item: int, subject: Subject, record: Progress) -> None:
-        """Show the download of a run: its progress, or the record that followed it."""
+        """Show a download of a run, of which the text names the quant: its progress, or the record that followed it."""
+        quant = isinstance(record, Working) and record.stage == "download" and record.text
         with self._changed:
-            if run_item not in self._of_runs:
+            known = self._of_runs.get(run_item)
+            if known is None or (quant and quant != self._items[known[0]].quant):
                 item_id = len(self._items)
                 self._items[item_id] = PullItem(
-                    subject.model, subject.quant, id=item_id, state=WorkState.DOWNLOADING, is_of_run=True
+                    subject.model, quant or subject.quant, id=item_id, state=WorkState.DOWNLOADING, is_of_run=True
                 )
                 self._of_runs[run_item] = item_id, TransferRate(self._clock, _RATE_OVER_S)
         item_id, rate = self._of_runs[run_item]

@@ -117,11 +117,14 @@ def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> No
 
 def test_the_download_of_a_run_is_listed_and_ends_with_it(queue: PullQueue) -> None:
     subject = Subject(model="maker/m", quant="q8_0", source="hub")
-    queue.show_run(3, subject, Working("download", GIB, 4 * GIB))
+    queue.show_run(3, subject, Working("download", GIB, 4 * GIB, "q8_0"))
     queue.stop(0)
     assert [(item.state, item.amount) for item in queue.items] == [(WorkState.DOWNLOADING, "1.00 GiB of 4.00 GiB")]
     queue.show_run(3, subject, Working("load"))
     assert [(item.state, item.amount) for item in queue.items] == [(WorkState.DONE, "4.00 GiB")]
+    queue.show_run(3, subject, Working("download", GIB, 8 * GIB, "f16"))  # its base
+    queue.show_run(3, subject, Working("score"))
+    assert [(item.quant, item.amount) for item in queue.items] == [("q8_0", "4.00 GiB"), ("f16", "8.00 GiB")]
 
 
 def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) -> None:

@@ -24,7 +24,7 @@ from ggbench.tui.model_list import Section
 from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.planning import PlanScreen
-from ggbench.units import counted, format_bytes
+from ggbench.units import counted, format_bytes, format_number
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.record import Candidate
@@ -186,11 +186,13 @@ class StartScreen(PlanScreen):
     ) -> None:
         """`targets` are all with needed files, including the bases; `elsewhere` describes another ggbench's run."""
         download_bytes = sum(target.download_bytes for target in targets)
-        size = format_bytes(download_bytes)
+        size, agreed_bytes = format_bytes(download_bytes), 0 if request is None else request.download_bytes
+        names = ", ".join(dict.fromkeys(quant_names([target.subject for target in targets if target.download_bytes])))
 
         def ask_to_join(confirmed: bool | None) -> None:
-            if confirmed and elsewhere:
-                question = f"{elsewhere[0].upper()}{elsewhere[1:]}. Start anyway?"
+            doubts = [*([elsewhere] if elsewhere else []), *_coarse_bases(jobs)]
+            if confirmed and doubts:
+                question = f"{' '.join(f'{each[0].upper()}{each[1:]}.' for each in doubts)} Start anyway?"
                 self.app.push_screen(ConfirmScreen(question, "Start", is_harmless=True), start)
             else:
                 start(confirmed)
@@ -206,6 +208,8 @@ class StartScreen(PlanScreen):
                 return
             if request.notice:
                 self.notify(request.notice, markup=False)
+            if download_bytes > agreed_bytes:
+                self.notify(f"downloading {size} first: {names}", markup=False)
             queue = host_of(self).run_queue
             n_before = sum(not item.state.is_over for item in queue.items)
             queue.add(jobs)
@@ -222,14 +226,25 @@ class StartScreen(PlanScreen):
             message = f"{size} must be downloaded, but ggbench is offline"
             self.fail("start", NetworkError(message, "a twin needs no network: b offers it for catalog models"))
             return
-        agreed_bytes = 0
-        if request is not None:
-            agreed_bytes = request.download_bytes
         if (dialog := self._measure_dialog) is not None:
             dialog.start()
         if download_bytes <= agreed_bytes + CONFIRM_ABOVE_BYTES:
             ask_to_join(confirmed=True)
         else:
-            names = ", ".join(dict.fromkeys(quant_names([target.subject for target in targets])))
             question = f"Download {size} into Hugging Face's cache: {names}?"
             self.app.push_screen(ConfirmScreen(question, "Download", is_harmless=True), ask_to_join)
+
+
+def _coarse_bases(jobs: Sequence[Job]) -> Iterator[str]:
+    """Yield what quality says little against: bases that may lose themselves what people can tell."""
+    from ggbench.decisions.known_losses import typical_loss
+    from ggbench.decisions.pick.needs import UNNOTICED_LOSS
+
+    bases = {job.base.target.quant: job.base.target.subject for job in jobs if job.base is not None}
+    for quant, of in bases.items():
+        loss = typical_loss(quant, of.n_params, of.architecture or "")
+        if loss is not None and loss.nats.high > UNNOTICED_LOSS:
+            yield (
+                f"the base {quant} may lose up to {format_number(loss.nats.high, 2)} nats itself: divergence from it is"
+                " not that from 16 bits, and counts in a pick only if it is over twice as large"
+            )
