@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import statistics
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -263,7 +264,10 @@ class Session:
                     )
                     self.recorder.observe(timing)
                     self.recorder.keep_readings()
-                    yield PointMeasured(f"prompt of {event.n_prompt}: {format_ms(event.elapsed_ns / 1e6)} ms", timing)
+                    times = self.recorder.recording.prompt_ns.get(event.n_prompt, [event.elapsed_ns])
+                    median = f", the median of {len(times)}" if len(times) > 1 else ""
+                    elapsed_ms = statistics.median(times) / 1e6
+                    yield PointMeasured(f"prompt of {event.n_prompt}: {format_ms(elapsed_ms)} ms{median}", timing)
                 case Steps():
                     name = _series_of(series, event.seq)
                     self.recorder.add_steps(name, event)

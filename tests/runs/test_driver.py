@@ -38,7 +38,7 @@ def test_progress_comes_in_order_and_counts_what_is_timed(target: Target, store:
     assert ready.limit is not None
     points = [record for record in records if isinstance(record, PointMeasured)]
     assert [point.observation for point in points[:2]] == [PromptTiming(25, 25_000_000), PromptTiming(25, 26_000_000)]
-    assert points[0].text == "prompt of 25: 25.00 ms"
+    assert [point.text for point in points[:2]] == ["prompt of 25: 25.00 ms", "prompt of 25: 25.50 ms, the median of 2"]
     samples = [record for record in records if isinstance(record, SamplesTimed)]
     assert [(record.n_done, record.n_total) for record in samples] == [(n, 500) for n in (100, 200, 250, 350, 450, 500)]
     assert {record.series for record in samples} == {"decode/p25/b1/r0", "decode/p25/b1/r1"}
