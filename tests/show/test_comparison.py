@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare, compare_quants
+from ggbench.decisions.compare.estimates import RunSpreads
 from ggbench.decisions.compare.limits import check_limits
 from ggbench.decisions.compare.report import ComparisonReport
 from ggbench.decisions.compare.show import sentence_of, unstated_verdicts
@@ -22,6 +23,7 @@ from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.metric import decode_metrics
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
 from tests.fakes.measured import search_of, with_head, with_run
@@ -268,6 +270,23 @@ def test_a_limit_says_faster_of_what_is_and_times_of_what_is_far_off() -> None:
     assert "times as fast" in check_limits(far, limit)[0].message(far)
     assert "is 5.0" in check_limits(back, limit)[0].message(back)
     assert "times as slow" in check_limits(back, limit)[0].message(back)
+
+
+def test_repeats_of_a_disturbed_run_tell_of_its_own_setting_alone() -> None:
+    """Of an unsteady run, those of its own setting count, and of others the steady ones."""
+
+    def repeats(quant: str, *speeds: float) -> tuple[Run, ...]:
+        runs = [
+            row(quant=quant, unsteady="it slowed", latency=LatencySummary(11.0, 12.0, 13.0, each, None))
+            for each in speeds
+        ]
+        return tuple(each.run for each in runs)
+
+    unsteady = row(unsteady="it slowed")
+    metric = next(each for each in decode_metrics([unsteady]) if each.key == "tok_s")
+    of_other, of_own = (RunSpreads((repeats(quant, 10.0, 90.0),)).of(metric, unsteady) for quant in ("q2_k", "q4_k_m"))
+    assert (of_other.n_repeats, of_own.n_repeats) == (0, 1)
+    assert of_other.sigma < of_own.sigma
 
 
 def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:

@@ -284,7 +284,7 @@ class RunSpreads:
     def of(self, metric: Metric, summary: QuantSummary) -> LoadSpread:
         """Return the spread of a metric among the run's own repeats if there are enough, else among all on its machine.
 
-        Unsteady repeats count only for an unsteady run.
+        Unsteady repeats count only for an unsteady run of their own setting.
         """
         settings = frozenset(map(setting_of, summary.runs))
         is_steady = not summary.unsteady
@@ -292,9 +292,10 @@ class RunSpreads:
         if key not in self._known:
             machines = {_machine_of(run) for run in summary.runs}
             of_machine = [(setting, group) for machine, setting, group in self._groups if machine in machines]
-            own = _repeats(metric, [group for setting, group in of_machine if setting in settings], is_steady)
+            own = _repeats(metric, [group for setting, group in of_machine if setting in settings], is_steady=is_steady)
             if sum(len(group) - 1 for group in own) < _ENOUGH:
-                own = _repeats(metric, [group for _, group in of_machine], is_steady)
+                others = [group for setting, group in of_machine if setting not in settings]
+                own += _repeats(metric, others, is_steady=True)
             self._known[key] = load_spread(own, ASSUMED_SIGMA if is_steady else DISTURBED_SIGMA)
         return self._known[key]
 
@@ -311,7 +312,7 @@ class RunSpreads:
         return is_disturbed(value, earlier, later)
 
 
-def _repeats(metric: Metric, groups: Sequence[Sequence[Run]], is_steady: bool) -> list[list[Repeat]]:
+def _repeats(metric: Metric, groups: Sequence[Sequence[Run]], *, is_steady: bool) -> list[list[Repeat]]:
     """Return the values of groups in which at least two runs have the metric."""
     found = []
     for group in groups:
