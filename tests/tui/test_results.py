@@ -557,7 +557,7 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
             put_run(store, start(), n_gen=30)
             put_run(store, start(), n_gen=30)
             await press(app, pilot, "escape", "r", "g", "space", "G", "space", "c")
-            assert "Mark two or more runs with space, then press c; run 1" in message(app)
+            assert "Nothing to compare yet; still in progress: run 1" in message(app)
             words = await press(app, pilot, "g", "j", "space", "c")
             assert "Compare 2 runs (3, 2) without run 1" in " ".join(words.split())
             await press(app, pilot, "enter")

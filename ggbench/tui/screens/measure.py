@@ -84,11 +84,15 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
 
     def on_key(self, event: Key) -> None:
         """Let a number typed on the kinds replace the text of the first field."""
-        if (event.character or "").isdigit() and self.focused is self.query_one(f"#{_WHAT}"):
-            for field in (each for each in self.fields[:1] if not each.choices and each is not _ENGINE):
-                event.stop()
-                self.set_focus(self.editor(field))  # which selects its text
-                self.editor(field).post_message(Key(event.key, event.character))
+        first = self.editor(self.fields[0]) if self.fields else None
+        if (
+            (event.character or "").isdigit()
+            and self.focused is self.query_one(f"#{_WHAT}")
+            and isinstance(first, Input)
+        ):
+            event.stop()
+            self.set_focus(first)  # which selects its text
+            first.post_message(Key(event.key, event.character))
 
     def show_past(self, past: PastRuns) -> None:
         self._past = past

@@ -193,11 +193,9 @@ class MeasuredScreen(RunsScreen):
         """Measure one run of each column again, in turns, as often as may decide."""
         runs = [column[0].summary.run for column in self._columns]
         times = "once each" if self._n_again == 1 else f"{self._n_again} times each, in turns"
-        spans = [
-            datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.head.started_at)
-            for run in runs if run.finished_at
-        ]  # fmt: skip
-        seconds = self._n_again * sum(max(0.1, each.total_seconds()) for each in spans)  # stored in whole seconds
+        spans = [(run.head.started_at, run.finished_at) for run in runs if run.is_complete and run.finished_at]
+        each_s = [(datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds() for start, end in spans]
+        seconds = max(0.1, self._n_again * sum(each_s))  # stored in whole seconds
         taking = f", about {format_duration(seconds)}" if len(spans) == len(runs) else ""
         names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
 

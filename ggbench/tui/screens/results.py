@@ -155,9 +155,10 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
             if confirmed:
                 self.open_runs(sorted(run.run_id for run in over))  # which gives them the letters of the Run screen
 
-        if len(over) < 2:
-            left_out = f"; {describe_runs(running)} still in progress" if running else ""
-            self.status.show(f"Mark two or more runs with space, then press c{left_out}.")
+        if len(marked) < 2:
+            self.status.show("Mark two or more runs with space, then press c.")
+        elif len(over) < 2:
+            self.status.show(f"Nothing to compare yet; still in progress: {describe_runs(running)}.")
         elif running:
             question = f"Compare {describe_runs(over)} without {describe_runs(running)}, still in progress?"
             self.app.push_screen(ConfirmScreen(question, "Compare", is_harmless=True), start)

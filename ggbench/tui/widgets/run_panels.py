@@ -19,6 +19,7 @@ from ggbench.experiments.maxctx.record import BracketEnds, MaxctxResult, Probe, 
 from ggbench.machine.readings import BUSY_SHARE
 from ggbench.runs.progress import Stage
 from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
 from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
 from ggbench.show.text import b_text, tok_s_text, w_text
@@ -264,8 +265,8 @@ def _latency_lines(
 
 
 def _with_unit(text: str, unit: str) -> str:
-    """Append the unit if an interval leaves room for it."""
-    return f"{text} {unit}" if len(text) + 1 + len(unit) <= _WIDTH else text
+    """Append the unit to a known value if an interval leaves room for it."""
+    return f"{text} {unit}" if not text.endswith(UNKNOWN) and len(text) + 1 + len(unit) <= _WIDTH else text
 
 
 def _context_lines(found: MaxctxResult, n_ctx_train: int | None) -> list[str]:
