@@ -44,7 +44,7 @@ def run_job(context: RunContext, job: Job, index: int = 0, n_jobs: int = 1) -> G
         command=experiment.command(job if experiment.measures_speed else given, context.given_bandwidth),
     )
     error: GgbenchError | None = None
-    with ReadingLog(context.read_machine, context.reading_interval_s) as readings:
+    with ReadingLog(context.read_machine, context.reading_interval_s, context.show_reading) as readings:
         recorder = Recorder(head, context.store, readings)
         session = Session(context, job, recorder)
         conclusion: Conclusion

@@ -19,15 +19,20 @@ READING_INTERVAL_S = 1.0
 class ReadingLog:
     """Takes a reading on entry, when the engine's process starts, at each interval, and before that process ends."""
 
-    def __init__(self, read: Callable[[], MachineReading] | None, interval_s: float = READING_INTERVAL_S) -> None:
-        """`read` is called from a separate thread; None for no readings."""
+    def __init__(
+        self,
+        read: Callable[[], MachineReading] | None,
+        interval_s: float = READING_INTERVAL_S,
+        show: Callable[[MachineReading], None] = lambda reading: None,
+    ) -> None:
+        """`read` is called from a separate thread, as is `show` with each reading; None for no readings."""
         self._new: list[MachineReading] = []
         """The readings since `take_new`, in order of time; the thread only appends."""
         self._worker_pid: int | None = None
         """The engine's process, whose waits for the disk and CPU time are read as well; None before its start."""
         self._own: tuple[int, int, float] | None = None
         """The engine's process, when it was read last, and its and our CPU time until then."""
-        self._read, self._interval_s = read, interval_s
+        self._read, self._interval_s, self._show = read, interval_s, show
         self._due = threading.Event()
         self._is_ended = False
         self._thread = threading.Thread(target=self._run, name="readings", daemon=True)
@@ -72,6 +77,7 @@ class ReadingLog:
                     others = self._others_share(self._worker_pid, reading)
                     reading = replace(reading, worker_faults=faults, worker_read_bytes=read_bytes, others_share=others)
                 self._new.append(reading)
+                self._show(reading)
             except OSError:
                 return  # the kernel's files or the driver are gone; the run continues without readings
             if is_last:

@@ -151,6 +151,10 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     """UTC, ISO 8601; empty before the start."""
 
 
+STILL_RUNNING = "still running"
+"""Reason of a run in progress."""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment on one quant, complete or partial."""
 

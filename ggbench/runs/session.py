@@ -79,6 +79,8 @@ class RunContext(msgspec.Struct, frozen=True):
     read_machine: Callable[[], MachineReading] | None = None
     """Called during every run, from a separate thread; None for no readings."""
     reading_interval_s: float = READING_INTERVAL_S
+    show_reading: Callable[[MachineReading], None] = lambda reading: None
+    """Called with each reading, in that thread."""
 
     def bandwidth_of(self, allocated: Allocated, env: Environment | None) -> Bandwidth | None:
         """Return the bandwidth that bounds a decode with these buffers; None if weights are in memories of different

@@ -26,7 +26,7 @@ from ggbench.runs.recording import (
     WorkerStarted,
     kind_of,
 )
-from ggbench.runs.run import Result, Run, RunHead
+from ggbench.runs.run import STILL_RUNNING, Result, Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun, decode
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, RequestTiming, ServerFound, TokenChunks
@@ -70,7 +70,7 @@ def listed_run(stored: StoredRun) -> Run:
     is_over = stored.state in set(Outcome)
     reason = stored.reason
     if not reason and not (stored.is_finished and is_over):
-        reason = "still running" if stored.state == RUNNING else "ggbench exited before the run ended"
+        reason = STILL_RUNNING if stored.state == RUNNING else "ggbench exited before the run ended"
     return Run(
         head=head_of(stored),
         outcome=Outcome(stored.state) if is_over else Outcome.INTERRUPTED,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ggbench.machine.records import MachineReading
 from ggbench.plugins import load_plugin, plugin_names
-from ggbench.runs.run import Run
+from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Column
 from ggbench.show.figures import (
@@ -112,7 +112,7 @@ class Presenter(abc.ABC):
         """Return the run's answer in one line, or why there is none. Printable."""
         if run.is_complete:
             return sanitize(self.answer(run)) or self.no_answer
-        return run.outcome.because(sanitize(run.reason))
+        return run.reason if run.reason == STILL_RUNNING else run.outcome.because(sanitize(run.reason))
 
 
 class QuantPresenter(Presenter):

@@ -16,7 +16,7 @@ from ggbench.engines.events import Memory
 from ggbench.fields import config_options
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
-from ggbench.runs.run import DecodeTiming
+from ggbench.runs.run import STILL_RUNNING, DecodeTiming
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
@@ -86,7 +86,8 @@ def prefill_table(summary: QuantSummary) -> RenderableType:
 def _heading(summary: QuantSummary) -> Text:
     heading = Text(quant_name(summary.subject), style="bold")
     completed = summary.outcome is Outcome.COMPLETED
-    heading.append(f"  {summary.outcome.text}", style="" if completed else "bold red")
+    outcome = "running" if summary.run.reason == STILL_RUNNING else summary.outcome.text
+    heading.append(f"  {outcome}", style="" if completed else "bold red")
     if about := note(summary, is_marked=True):
         heading.append(f"\n{about}", style="yellow")
     if summary.subject.source == "twin":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from ggbench.engines.events import Memory
 from ggbench.experiments.maxctx.record import BracketEnds, Probe, ProofForeseen, Question
+from ggbench.machine.records import MachineReading
 from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Working
 from ggbench.runs.run import DecodeTiming, Settings
 from ggbench.runs.summary import QuantSummary
@@ -25,6 +27,7 @@ from ggbench.stats.linefit import RunningFit, fewest_samples
 from ggbench.stats.speed import summarize
 
 _RECENT_COUNTS = 8
+_RECENT_READINGS = 5
 _OTHER_DAY = 2.0
 """Factor by which W of another run may differ, by the load of the machine and by the quant."""
 _FEW_STEPS = 32
@@ -51,6 +54,8 @@ class LiveNumbers(msgspec.Struct, frozen=True):
     """
     spent_s: float = 0.0
     """Seconds of the steps so far."""
+    bandwidth_share: float | None = None
+    """Share of the memory's bandwidth that the steps used, on average."""
 
 
 class LiveJob:
@@ -74,6 +79,7 @@ class LiveJob:
         """Steps to time; 0 before the first."""
         self.text = ""
         """The last decoded characters, as returned by the model."""
+        self._others: deque[float] = deque(maxlen=_RECENT_READINGS)
         self.answers: tuple[tuple[Probe, BracketEnds], ...] = ()
         """A search's probes, each with the resulting bracket."""
         self.observations: tuple[object, ...] = ()
@@ -120,6 +126,16 @@ class LiveJob:
                 self._result = QuantSummary.of([record.run]).decode
             case _:
                 pass
+
+    def take_reading(self, reading: MachineReading) -> None:
+        if reading.others_share is not None:
+            self._others.append(reading.others_share)
+
+    @property
+    def others_share(self) -> float:
+        """The share of all CPUs that other programs used lately; 0 if unknown, or if a GPU has the weights."""
+        shares = () if self.memory is not None and self.memory.weights_on_gpu else tuple(self._others)
+        return sum(shares) / len(shares) if shares else 0.0
 
     @property
     def share(self) -> float | None:
@@ -211,7 +227,11 @@ class LiveJob:
         left_s = None
         if latency is not None and n_done >= min(_FEWEST_STEPS, self.n_total):
             left_s = self._settled(spent_s, self._decode_left_s(positions, step_ns, latency))
-        return LiveNumbers(n_done, n_for_line, fit, latency, left_s, spent_s)
+        share, limit = None, self.limit
+        if n_done and limit is not None:
+            kv_ms = (float(positions.mean()) - 1) / limit.w_tokens_per_ms if limit.w_tokens_per_ms else 0.0
+            share = n_done * (limit.b_ms + getattr(self.settings, "n_seqs", 1) * kv_ms) / (spent_s * 1e3)
+        return LiveNumbers(n_done, n_for_line, fit, latency, left_s, spent_s, share)
 
     def _decode_left_s(self, positions: Integers, step_ns: Integers, latency: LatencySummary) -> tuple[float, float]:
         """Return fewest and most seconds of the steps to come.

@@ -20,6 +20,7 @@ from ggbench.files import replace_file
 from ggbench.models.reference import parse_model
 from ggbench.plugins import plugin_names
 from ggbench.show import FITS_NOT
+from ggbench.sizing.budget import main_memory_here
 from ggbench.text import in_words
 from ggbench.tui.library import Selection
 from ggbench.tui.quant_rows import QuantRow, speed_from
@@ -69,6 +70,8 @@ class Choices(msgspec.Struct, frozen=True):
     """Value of `--engine`; empty for ggbench's own llama.cpp."""
     texts: dict[str, dict[str, str]] = {}
     """The texts of the fields of each experiment."""
+    options: dict[str, str] = {}
+    """The texts of those of the Library's options (o) that are among them."""
 
     @classmethod
     def load(cls) -> Choices:
@@ -207,7 +210,8 @@ class RunRequest(msgspec.Struct, frozen=True):
             raise UsageError(message, "give fewer tokens, or none for the default")
         if self.experiment.needs_download:
             n_bytes, text = self._memory(chosen)
-            memory_bytes = n_bytes if chosen.budget is None else chosen.budget.memory_bytes
+            budget = self._budget(chosen)
+            memory_bytes = n_bytes if budget is None else budget.memory_bytes
             if n_bytes > memory_bytes:
                 hint = "measure fewer tokens or a smaller quant"
                 raise UsageError(f"{text}, of {format_bytes(memory_bytes)}", hint)
@@ -242,11 +246,19 @@ class RunRequest(msgspec.Struct, frozen=True):
     def _memory_text(self, chosen: Chosen) -> str:
         """Say how much memory it takes of what is free; ! if it leaves less than the reserve, ✗ if it does not fit."""
         n_bytes, text = self._memory(chosen)
-        budget = chosen.budget
+        budget = self._budget(chosen)
         if budget is None:
             return text
         mark = FITS_NOT if n_bytes > budget.memory_bytes else "!" if n_bytes > budget.usable_bytes else ""
-        return f"{mark} {text}, of {format_bytes(budget.usable_bytes)} free".lstrip()
+        return f"{mark} {text}, of {format_bytes(budget.usable_bytes)} usable".lstrip()
+
+    def _budget(self, chosen: Chosen) -> Budget | None:
+        """Return the memory that it may use; None if it is not known, as of GPUs under another limit than planned."""
+        limit_bytes, reserve_bytes = self.setup.memory_limit_bytes, getattr(self.options, "reserve_bytes", None)
+        is_planned = limit_bytes == chosen.setup.memory_limit_bytes and reserve_bytes is None
+        if chosen.budget is None or is_planned:
+            return chosen.budget
+        return None if chosen.budget.on_gpu else main_memory_here(limit_bytes, reserve_bytes)
 
     def _memory(self, chosen: Chosen) -> tuple[int, str]:
         """Return the bytes that the largest quant takes, and what for."""

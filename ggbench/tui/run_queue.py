@@ -191,7 +191,7 @@ class RunQueue(WorkQueue[QueueItem]):
         if store is not None:
             with contextlib.suppress(StoreError):
                 live.earlier_w = _earlier_w(store, job)
-        context = replace(self._run_context(store, job.experiment), cancel=self._cancel)
+        context = replace(self._run_context(store, job.experiment), cancel=self._cancel, show_reading=live.take_reading)
         with self._changed:
             self._context = context
             if self.is_paused:

@@ -86,6 +86,9 @@ def test_a_run_without_samples_is_not_in_the_legend() -> None:
         app.plot.show([latencies([series("q8_0", 20), nothing, series("q2_k", 10)])])
         await pilot.pause()
         assert app.lines[0] == "a q8_0   c q2_k"
+        app.plot.show([latencies([series(f"name{index} " * 5, 20) for index in range(20)])])
+        await pilot.pause()
+        assert any("… " in line and line.endswith(" s t") for line in app.lines), app.lines
 
     drive(steps)
 

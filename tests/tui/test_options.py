@@ -193,5 +193,8 @@ def test_a_search_says_that_it_fills_the_memory_and_takes_a_limit(
         assert jobs[-1].setup == LlamaConfig(memory_limit_bytes=4 * GIB)
         await press(app, pilot, "1", "b", "ctrl+r", "enter")
         assert jobs[-1].setup == LlamaConfig()
+        for limit in ("2GiB", ""):  # a changed option wins over the last text
+            await press(app, pilot, "1", "o", "ctrl+r", *limit, "enter", "b", "enter")
+            assert jobs[-1].setup.memory_limit_bytes == (2 * GIB if limit else None)
 
     drive(app, steps)

@@ -12,7 +12,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widgets import Label, Static
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
@@ -163,6 +163,11 @@ def test_keys_pause_skip_and_cancel(target: Target, tmp_path: Path) -> None:
         gates[0].opened.set()
         await asyncio.to_thread(gates[1].reached.wait, 60)
         await pilot.press("x")
+        question = str(host.screen.query_one(Label).content)
+        assert question == "Cancel the running run and 1 waiting run? Measurements are kept."
+        await pilot.press("n")
+        assert lines_of(host)[2].startswith("·")
+        await pilot.press("x", "y")
         gates[1].opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert [line[0] for line in lines_of(host)] == ["–", "–", "–"]
@@ -382,6 +387,9 @@ def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:
             shown.highlighted = 13
             assert await run(13) == 13
             assert await run(14) == 14
+            shown.highlighted = 3
+            shown.show(_items(14, 22), {}, paused=False)
+            assert shown.highlighted == 14  # jobs were added
 
     asyncio.run(steps())
 
@@ -536,6 +544,18 @@ def test_numbers_of_every_state_fit_their_column() -> None:
     subject = Subject(model="m", quant="q", source="file", n_ctx_train=1_048_576)
     head = msgspec.structs.replace(start_search(), subject=subject)
     run = Run(head=head, outcome=Outcome.COMPLETED, result=MaxctxResult(plan=plan, max_n_ctx=131_072))
+    live.limit = DecodeLimit(800.0, 6.0, 20e9, "given")
+    for share in (0.6, 0.8):
+        live.take_reading(msgspec.structs.replace(READING, others_share=share))
+
+    def lines_in(state: WorkState) -> list[str]:
+        return number_lines(live, QueueItem(subject, "decode", id=0, state=state), paused=False)
+
+    assert {"! others 70 % of CPU", "bandwidth 3.3 %"} <= set(lines_in(WorkState.DECODING))
+    assert not any("others" in line for line in lines_in(WorkState.DONE))
+    for share in (0.5, 0.75):
+        live.take(Working("prompt", share, 1.0, "reading prompts of 8"))
+    assert any(line.startswith("prompt ") and line.endswith(" left") for line in lines_in(WorkState.PROMPT))
     for state in WorkState:
         for kind in ("decode", "maxctx"):
             item = QueueItem(subject, kind, id=0, state=state, run=run)

@@ -35,7 +35,7 @@ from ggbench.stats.samples import (
     is_disturbed,
     load_spread,
 )
-from ggbench.units import format_interval, format_ratio, format_signed_percent
+from ggbench.units import format_interval, format_number, format_ratio, format_signed_percent
 
 _DISTURBED = "far from its repeats: measure again"
 
@@ -84,7 +84,7 @@ def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
 def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
     """Return the mean of runs; noise within runs and spread between them add in squares.
 
-    If some run has no interval, the differences of four or more give one.
+    If some run has no interval, the differences of four or more give one. If some has only a bound, the first is shown.
     """
     alone = [each for each in alone if each.text != UNKNOWN] or alone[:1]
     first, count = alone[0], len(alone)
@@ -95,11 +95,14 @@ def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
         of_all = geometric_mean(values)
         ends = of_all.low, of_all.high
         return Estimated(format_interval(of_all.value, *ends), of_all.value, ends, "", spread)
-    if len(values) < count or len(known) < count:
+    mean = math.exp(math.fsum(map(math.log, values)) / count) if len(values) == count else None
+    if mean is None or len(known) < count:
         reasons = [each.left_out for each, found in zip(alone, intervals, strict=True) if found is None]
         left_out = next(filter(None, reasons), "")
-        return Estimated(first.text, first.value if count == 1 else None, None, left_out, spread)
-    mean = math.exp(math.fsum(map(math.log, values)) / count)
+        if count == 1:
+            return Estimated(first.text, first.value, None, left_out, spread)
+        mean_text = format_number(mean, 4) if mean is not None else f"{first.text} (1 of {count})"
+        return Estimated(mean_text, None, None, left_out, spread)
     pairs = list(zip(values, known, strict=True))
     below = math.hypot(*(log_ratio(value, low) for value, (low, _) in pairs)) / count
     above = math.hypot(*(log_ratio(high, value) for value, (_, high) in pairs)) / count

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -139,11 +140,14 @@ class SaveChoice(Dialog["ReportForm | None"]):
         self._what, self._has_figures = what, has_figures
 
     def compose(self) -> ComposeResult:
+        folder = "the current folder"
+        with contextlib.suppress(OSError):  # it was removed
+            folder = sanitize(str(Path.cwd()))
         with Vertical(classes="dialog"):
             yield Static(f"Save {self._what}", markup=False)
             options = [text for form, text in _FORMS.items() if self._has_figures or form != "svg"]
             yield OptionList(*options, markup=False)
-            yield Static("saved in the current folder; esc closes", classes="note", markup=False)
+            yield Static(f"saved in {folder}; esc closes", classes="note", markup=False)
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:

@@ -11,6 +11,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
+from textual.events import Key
 from textual.widgets import Input, Static
 
 from ggbench.commands.options import given_record, run_by
@@ -80,6 +81,18 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
 
     def on_mount(self) -> None:
         self._show_cost()
+
+    def on_key(self, event: Key) -> None:
+        """Let a number typed on the kinds replace the text of the first field."""
+        first = self.editor(self.fields[0]) if self.fields else None
+        if (
+            (event.character or "").isdigit()
+            and self.focused is self.query_one(f"#{_WHAT}")
+            and isinstance(first, Input)
+        ):
+            event.stop()
+            self.set_focus(first)  # which selects its text
+            first.post_message(Key(event.key, event.character))
 
     def show_past(self, past: PastRuns) -> None:
         self._past = past
@@ -171,10 +184,14 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         engine = texts.pop(_ENGINE.name, "") if _ENGINE in self.fields else self._choices.engine
         texts.pop(_FILE, None)
         kind = self._experiment.kind
-        self._choices = Choices(kind, engine, self._choices.texts | {kind: texts})
+        setup, asked = self._chosen.setup, [each for each in options_form().fields if each in self.fields]
+        options = self._choices.options | {each.name: each.text_of(setup, LlamaConfig()) for each in asked}
+        self._choices = Choices(kind, engine, self._choices.texts | {kind: texts}, options)
 
     def _make_fields(self) -> None:
-        """Make the fields of the experiment, with their texts: those of the options (o), or else the last ones."""
+        """Make the fields of the experiment, with their texts: those of the options (o) that are set, or were changed
+        since, or else the last ones.
+        """
         experiment, setup = self._experiment, self._chosen.setup
         about = " ".join((importlib.import_module(f"{EXPERIMENTS}.{experiment.kind}").__doc__ or "").split())
         options, config = option_fields(experiment.request_type), LlamaConfig()
@@ -185,7 +202,8 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
         self._defaults |= {field.name: field.text_of(config, config) for field in asked}
         self._texts = self._defaults | self._choices.texts.get(experiment.kind, {})
         for field in asked:
-            if (text := field.text_of(setup, config)) != self._defaults[field.name]:
+            text, default_text = field.text_of(setup, config), self._defaults[field.name]
+            if text != default_text or text != self._choices.options.get(field.name, default_text):
                 self._texts[field.name] = text
         self._texts[_ENGINE.name] = self._choices.engine
         self._defaults[_ENGINE.name] = ""

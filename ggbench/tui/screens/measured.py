@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 
@@ -30,6 +31,7 @@ from ggbench.tui.host import TaskScreen
 from ggbench.tui.screens.dialogs import ConfirmScreen, KeyHandled, ReportForm, SaveChoice
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
+from ggbench.units import format_duration
 
 _COMPARE_HELP = """Runs of one file and setting are averaged. b measures all of them again, in turns.
 ★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
@@ -111,10 +113,10 @@ class MeasuredScreen(RunsScreen):
         runs: Sequence[SavedRun],
         repeats: Repeats,
         losses: str,
-        measure_again: Callable[[Sequence[Run], int, bool], None],
+        measure_again: Callable[[Sequence[Run], int, Sequence[int]], None],
     ) -> None:
         """`repeats` of all stored runs show the variation between loads; `losses` is what `known_losses` says;
-        `measure_again` takes the runs, how often, and whether to compare them with the present ones.
+        `measure_again` takes the runs, how often, and the numbers of the present ones to compare them with.
         """
         super().__init__()
         self.runs, self._repeats, self._losses, self._measure_again = runs, repeats, losses, measure_again
@@ -191,15 +193,20 @@ class MeasuredScreen(RunsScreen):
         """Measure one run of each column again, in turns, as often as may decide."""
         runs = [column[0].summary.run for column in self._columns]
         times = "once each" if self._n_again == 1 else f"{self._n_again} times each, in turns"
+        spans = [(run.head.started_at, run.finished_at) for run in runs if run.is_complete and run.finished_at]
+        each_s = [(datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds() for start, end in spans]
+        seconds = max(0.1, self._n_again * sum(each_s))  # stored in whole seconds
+        taking = f", about {format_duration(seconds)}" if len(spans) == len(runs) else ""
         names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
 
         def start(confirmed: bool | None) -> None:
             if confirmed:
+                kept = [] if self._is_disturbed else [one.run_id for one in self.runs if one.run_id is not None]
                 self.app.pop_screen()
-                self._measure_again(runs, self._n_again, not self._is_disturbed)
+                self._measure_again(runs, self._n_again, kept)
 
         which = "the new runs" if self._is_disturbed else "all of them"
-        question = f"Measure {names} again, {times}? Afterwards 3 and c compare {which}."
+        question = f"Measure {names} again, {times}{taking}? Afterwards 3 and c compare {which}."
         self.app.push_screen(ConfirmScreen(question, "Measure", is_harmless=True), start)
 
     def action_next_plot(self) -> None:

@@ -148,10 +148,22 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
 
     def action_compare(self) -> None:
         marked = self._table.marked
+        running = [run for run in marked if run.stored.state == RUNNING]
+        over = [run for run in marked if run not in running]
+
+        def start(confirmed: bool | None) -> None:
+            if confirmed:
+                self.open_runs(sorted(run.run_id for run in over))  # which gives them the letters of the Run screen
+
         if len(marked) < 2:
             self.status.show("Mark two or more runs with space, then press c.")
+        elif len(over) < 2:
+            self.status.show(f"Nothing to compare yet; still in progress: {describe_runs(running)}.")
+        elif running:
+            question = f"Compare {describe_runs(over)} without {describe_runs(running)}, still in progress?"
+            self.app.push_screen(ConfirmScreen(question, "Compare", is_harmless=True), start)
         else:
-            self.open_runs(sorted(run.run_id for run in marked))  # which gives them the letters of the Run screen
+            start(confirmed=True)
 
     def action_copy_command(self) -> None:
         if runs := self._selected:
@@ -307,8 +319,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         self.is_waiting = False
         self.post_message(KeyHandled())
 
-    def measure_again(self, runs: Sequence[Run], n_times: int, keeps: bool) -> None:
-        """Queue the jobs of runs, in turns, and mark the runs that they become; with `keeps` also the present ones."""
+    def measure_again(self, runs: Sequence[Run], n_times: int, kept: Sequence[int]) -> None:
+        """Queue the jobs of runs, in turns, and mark only the runs that they become and those that are kept."""
         services = host_of(self).services
 
         def find() -> Iterator[list[Job]]:
@@ -323,10 +335,8 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         def start(jobs: Sequence[Job]) -> None:
             queue = host_of(self).run_queue
             n_before = len(queue.items)
-            if keeps:
-                self._table.mark(run.run_id for run in runs if run.run_id is not None)
-            else:
-                self._table.unmark()
+            self._table.unmark()
+            self._table.mark(kept)
             self._repeated.update(range(n_before, n_before + len(jobs)))
             queue.add(jobs)
             self.app.switch_mode("run")

@@ -25,10 +25,12 @@ from ggbench.text import sanitize
 from ggbench.tui.host import RunsOpened, host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
+from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, gauge_lines, number_lines
 from ggbench.tui.work_queue import WorkState
+from ggbench.units import counted
 
 _LOOK_EVERY_S = 0.1
 _SHARE_OF_A_CORE = 0.01
@@ -112,8 +114,20 @@ class RunScreen(Screen[None]):
         return not (action == "toggle_text" and (is_mute or self._queue.live is None))
 
     def action_order(self, order: Literal["pause", "resume", "skip", "cancel"]) -> None:
-        getattr(self._queue, order)()
-        self._draw()
+        """Pause, resume, skip or cancel; ask first if runs that wait would be cancelled."""
+
+        def go_on(confirmed: bool | None) -> None:
+            if confirmed:
+                getattr(self._queue, order)()
+                self._draw()
+
+        n_waiting = sum(item.state is WorkState.WAITING for item in self._queue.items)
+        if order == "cancel" and n_waiting:
+            running = "the running run and " if self._queue.running is not None else ""
+            question = f"Cancel {running}{counted(n_waiting, 'waiting run')}? Measurements are kept."
+            self.app.push_screen(ConfirmScreen(question, "Cancel all"), go_on)
+        else:
+            go_on(confirmed=True)
 
     def action_remove(self) -> None:
         if (item := self._chosen) is not None:

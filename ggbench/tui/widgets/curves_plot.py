@@ -107,7 +107,7 @@ class CurvesPlot(Widget, can_focus=True):
     def render(self) -> Text:
         if not self.size.width or not self.size.height:
             return Text()
-        legend = self._legend(self.size.width)[: self.size.height // _LEGEND]
+        legend = self._legend(self.size.width, self.size.height // _LEGEND)
         figure, height = replace(self.figure, ends=self._ends()), self.size.height - len(legend)
         rows, self._frame = draw(figure, self.size.width, height)
         self._top = len(legend) + 1  # below the title of the y axis
@@ -154,11 +154,11 @@ class CurvesPlot(Widget, can_focus=True):
             row = event.y - self._top
             self._zoom((factor, factor), (column / self._frame.n_columns, 1 - row / self._frame.n_rows))
 
-    def _legend(self, width: int) -> list[Text]:
-        """Return the names of curves with values, as many on a line as fit; none for a figure of one curve, unless that
-        is of an earlier run.
+    def _legend(self, width: int, most_lines: int) -> list[Text]:
+        """Return the names of curves with values, as many on a line as fit, and only the letters of those beyond the
+        lines; none for a figure of one curve, unless that is of an earlier run.
         """
-        lines, curves = list[Text](), self.figure.curves
+        lines, unnamed, curves = list[Text](), list[str](), self.figure.curves
         for index, one in enumerate(curves if len(curves) > 1 or any(one.dimmed for one in curves) else ()):
             if not len(one.x):
                 continue
@@ -166,11 +166,17 @@ class CurvesPlot(Widget, can_focus=True):
             name = one.name if one.error is None or not one.note else f"{one.name}  {one.note}"
             earlier = " (an earlier run)" if len(curves) == 1 else ""
             text = Text(f"{letter(index)} {sanitize(name)}{earlier}", self._style(Ink(index, one.dimmed)))
-            if lines and lines[-1].cell_len + len(_GAP) + text.cell_len <= width:
+            if lines and not unnamed and lines[-1].cell_len + len(_GAP) + text.cell_len <= width:
                 lines[-1] = Text.assemble(lines[-1], _GAP, text)
-            else:
+            elif len(lines) < most_lines:
                 text.truncate(width, overflow="ellipsis")
                 lines.append(text)
+            else:
+                unnamed.append(letter(index))
+        if unnamed and lines:
+            rest = f"{_GAP}… {' '.join(unnamed)}"
+            lines[-1].truncate(width - len(rest), overflow="ellipsis")
+            lines[-1].append(rest, "dim")
         return lines
 
     def _style(self, ink: Ink) -> str:

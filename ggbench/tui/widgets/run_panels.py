@@ -16,8 +16,10 @@ from textual.widgets import OptionList
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.maxctx.record import BracketEnds, MaxctxResult, Probe, Question
+from ggbench.machine.readings import BUSY_SHARE
 from ggbench.runs.progress import Stage
 from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
 from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
 from ggbench.show.text import b_text, tok_s_text, w_text
@@ -49,7 +51,8 @@ _NAME_WIDTH = 34
 class QueueList(OptionList):
     """All jobs; only changed lines are redrawn.
 
-    The highlight follows the running job until the user moves it, and again once it is back on the running one.
+    The highlight follows the running job until the user moves it, and again once it is back on the running one, or
+    jobs were added.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -74,6 +77,8 @@ class QueueList(OptionList):
     def show(self, items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> None:
         """Update the lines; `letters` are the plot's, by item id."""
         lines = queue_lines(items, letters, width=self.size.width - 2, paused=paused)
+        if len(lines) > len(self._shown):
+            self._followed = self.highlighted
         for index, line in enumerate(lines):
             if index >= len(self._shown):
                 self.add_option(Text(line))
@@ -192,6 +197,8 @@ def number_lines(
     """
     numbers, state, working, presenter = live.numbers(), item.state, live.working, presenter_of(item.kind)
     lines = _phase_lines(live, item, following, paused=paused)
+    if live.others_share >= BUSY_SHARE and not state.is_over:
+        lines.append(f"! others {format_percent(live.others_share)} of CPU")
     if (share := live.share) is not None:
         full = round(share * _BAR_WIDTH)
         lines.append(f"{'█' * full}{'░' * (_BAR_WIDTH - full)} {share:.0%}")
@@ -199,7 +206,8 @@ def number_lines(
         done = f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
         lines.append(f"{done} {_DONE[working.stage]}")
     if (left_s := live.left_s) is not None:
-        lines.append(f"{format_duration_range(*left_s)} left")
+        of = "prompt " if working is not None and working.stage == "prompt" else ""
+        lines.append(f"{of}{format_duration_range(*left_s)} left")
     if live.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(live.n_total)} tokens")
         if state is WorkState.DECODING and presenter.has_line and numbers.left_s is not None:
@@ -233,7 +241,7 @@ def _latency_lines(
     numbers: LiveNumbers, latency: LatencySummary, limit: DecodeLimit | None, depths: Collection[int]
 ) -> list[str]:
     """Return speed, percentiles, and W and B with intervals or bounds and their shares of the bandwidth limit."""
-    fit = numbers.fit
+    fit, shares = numbers.fit, list[str]()
     lines = [_with_unit(f"speed {tok_s_text(latency)}", "tok/s")]
     if fit is None and len(depths) == 1:
         lines.append("W, B  need several depths")
@@ -244,20 +252,21 @@ def _latency_lines(
     elif fit is not None:
         lines.append(_with_unit(f"W     {w_text(fit)}", "tokens/ms"))
         lines.append(_with_unit(f"B     {b_text(fit)}", "ms"))
-        shares = []
         if fit.w_tokens_per_ms is not None and limit and limit.w_tokens_per_ms:
             shares.append(f"W {format_percent(fit.w_tokens_per_ms / limit.w_tokens_per_ms)}")
         if fit.b_ms is not None and limit:
             shares.append(f"B {format_percent(limit.b_ms / fit.b_ms)}")
-        lines += [f"bandwidth {', '.join(shares)}"] if shares else []
+    if not shares and numbers.bandwidth_share is not None:
+        shares = [format_percent(numbers.bandwidth_share)]
+    lines += [f"bandwidth {', '.join(shares)}"] if shares else []
     if latency.p50_ms is not None:
         lines.append(_with_unit(f"p50   {format_ms(latency.p50_ms)}, p99 {format_ms(latency.p99_ms)}", "ms"))
     return lines
 
 
 def _with_unit(text: str, unit: str) -> str:
-    """Append the unit if an interval leaves room for it."""
-    return f"{text} {unit}" if len(text) + 1 + len(unit) <= _WIDTH else text
+    """Append the unit to a known value if an interval leaves room for it."""
+    return f"{text} {unit}" if not text.endswith(UNKNOWN) and len(text) + 1 + len(unit) <= _WIDTH else text
 
 
 def _context_lines(found: MaxctxResult, n_ctx_train: int | None) -> list[str]:
