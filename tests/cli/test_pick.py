@@ -84,7 +84,7 @@ def test_the_reasons_and_the_commands_in_words(ggbench: Run) -> None:
     assert ran.code == ExitCode.DONE
     assert "2k+500@8k: 2,048 tokens in and 500 out after 8,192, in a context of 10,752" in " ".join(ran.out.split())
     assert "Run q5_k_m with an f16 KV cache and n_ctx 10,752: a turn in" in ran.out
-    assert "q6_k, KV q8_0 needs a quantized cache" in " ".join(ran.out.split())
+    assert "q6_k, KV q8_0 needs a quantized cache, whose loss depends on the model" in " ".join(ran.out.split())
     assert "\nllama-server -hf " in ran.out
     assert "★" in ran.out
 
