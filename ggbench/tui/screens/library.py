@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from msgspec.structs import replace
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
@@ -304,7 +303,7 @@ class LibraryScreen(StartScreen):
     def show_status(self) -> None:
         """Update the needs, the model's line, the reason of the pick and the message."""
         library = self.library
-        self.query_one(NeedsBar).needs = needs_in_brief(replace(library.needs, given_n_ctx=library.setup.n_ctx))
+        self.query_one(NeedsBar).needs = needs_in_brief(library.all_needs)
         status = library.status(is_machine_known=self.machine is not None, is_planning=self.is_planning)
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         reason = "" if self.is_planning else library.reason()
