@@ -29,7 +29,7 @@ from ggbench.errors import UsageError
 from ggbench.machine.description import describe_machine
 from ggbench.machine.known_devices import known_devices
 from ggbench.show.glossary import FORMULA, terms
-from ggbench.sizing.budget import described_budget, with_main_memory
+from ggbench.sizing.budget import described_budget, host_text, with_main_memory
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize, shorten
 from ggbench.tui.tables import has_words
@@ -228,6 +228,7 @@ class CardChoice(msgspec.Struct, frozen=True):
     def budget(self, limit_bytes: int | None = None) -> Budget:
         """Return the cards' memory, or the limit if that is less; not for this machine. Raises UsageError."""
         gpu, plus, ram = (part.strip() for part in self.gpu.partition("+"))
+        ram += "GiB" * ram.isdecimal()
         described = describe_machine([gpu] if gpu else [], ram if plus else None)
         return with_main_memory(described_budget(described, reserve_bytes=None, limit_bytes=limit_bytes))
 
@@ -257,8 +258,8 @@ class CardPicker(Dialog[CardChoice | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as sheet:
             sheet.border_subtitle = "enter chooses, esc closes"
-            yield Label("Plan for which memory?")
-            yield Input(placeholder="rtx-3090x2; 24GiB@936GB/s; 4090 + 64GiB@60GB/s", compact=True)
+            yield Label("Plan for which memory? Main memory: 32 GiB unless + names it")
+            yield Input(placeholder="rtx-3090x2; 24GiB@936GB/s; 4090 + 64; 4090 + 64GiB@60GB/s", compact=True)
             yield OptionList(markup=False)
 
     def on_mount(self) -> None:
@@ -307,7 +308,7 @@ class CardPicker(Dialog[CardChoice | None]):
                 rates = [each.bandwidth for each in typed.devices] or [typed.bandwidth]
                 known = [format_bandwidth(each.bytes_per_s) for each in rates if each]
                 speeds = ", ".join(dict.fromkeys(known)) or "no speeds: bandwidth unknown"
-                host = f" + {format_bytes(typed.host.free_bytes)}" if typed.on_gpu and typed.host else ""
+                host = f" + {beside}" if (beside := host_text(typed)) else ""
                 add(_TYPED, typed.device, f"{format_bytes(typed.memory_bytes):>8}{host}  {speeds}")
         family = ""
         for device in known_devices():

@@ -22,6 +22,7 @@ from ggbench.errors import GgbenchError
 from ggbench.machine.records import MachineReading
 from ggbench.show.names import short_device
 from ggbench.show.plan import PART_LABELS, fit_text, longest_text
+from ggbench.sizing.budget import host_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
 from ggbench.text import sanitize, shorten
 from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
@@ -225,7 +226,7 @@ class NeedsBar(Widget):
             # a limit does not tell how much is free
             memory = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
         total = "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
-        host = f" + {format_bytes(budget.host.free_bytes)}" if budget.on_gpu and budget.host is not None else ""
+        host = f" + {text}" if (text := host_text(budget)) else ""
         rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
         self.machine = f"{'on' if is_here else 'if on'} {device}", f" · {memory}", total, host, f" · {rate}"
 
