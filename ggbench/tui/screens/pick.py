@@ -128,7 +128,7 @@ class PickScreen(Screen[None]):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        self._table.fixed_columns = 2
+        self._table.fixed_columns = 3  # label, quant and how it is run
         self.show(self._pick)
 
     def on_resize(self) -> None:
