@@ -493,6 +493,7 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
         shown = await press(app, pilot, "enter")
         assert "RTX 4090 · 22.0 GiB free of 24.0 GiB" in shown
         assert "● this machine" in await press(app, pilot, "g")
+        assert "if on" not in await press(app, pilot, "up", "enter")  # the list stops at its ends
 
     drive(app, steps)
 

@@ -33,7 +33,7 @@ from ggbench.sizing.budget import described_budget, host_text, with_main_memory
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize, shorten
 from ggbench.tui.tables import has_words
-from ggbench.tui.widgets.bars import KeysFooter
+from ggbench.tui.widgets.bars import EndedList, KeysFooter
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
@@ -260,7 +260,7 @@ class CardPicker(Dialog[CardChoice | None]):
             sheet.border_subtitle = "enter chooses, esc closes"
             yield Label("Plan for which memory? Main memory: 32 GiB unless + names it")
             yield Input(placeholder="rtx-3090x2; 24GiB@936GB/s; 4090 + 64; 4090 + 64GiB@60GB/s", compact=True)
-            yield OptionList(markup=False)
+            yield EndedList(markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +16,7 @@ from textual.events import Click
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Input, OptionList, Static
 
 from ggbench.errors import GgbenchError
 from ggbench.machine.records import MachineReading
@@ -69,6 +69,21 @@ class StatusMessage(Static):
             )
         else:
             self.show("No command is known.")
+
+
+class EndedList(OptionList):
+    """Stops at its first and its last option, where Textual's begins again."""
+
+    def action_cursor_up(self) -> None:
+        self._move(super().action_cursor_up, -1)
+
+    def action_cursor_down(self) -> None:
+        self._move(super().action_cursor_down, 1)
+
+    def _move(self, move: Callable[[], None], way: int) -> None:
+        enabled = [line for line, option in enumerate(self.options) if not option.disabled]
+        if self.highlighted is None or any((line - self.highlighted) * way > 0 for line in enabled):
+            move()
 
 
 class FilterInput(Input):
