@@ -190,6 +190,7 @@ class Library:
             f"{format_count(n_hidden)} hidden (f)" if n_hidden else "",
             f"{format_count(n_marked)} marked" if n_marked else "",
             sanitize(" ".join(config_options(self.options))),
+            "twin: random weights in its shape" if any(row.is_twin for row in self.rows.values()) else "",
         )
         return " · ".join(filter(None, parts))
 

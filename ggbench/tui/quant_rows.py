@@ -56,6 +56,8 @@ class QuantRow(msgspec.Struct, frozen=True):
     """Whether it meets the needs; None if unknown."""
     is_beyond: bool = False
     """Whether the needs are longer than the training context."""
+    is_old: bool = False
+    """Whether it is of former needs, until it is planned for those of now."""
     label: str = ""
     """Name in the table if several quants share one; printable."""
 

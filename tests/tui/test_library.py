@@ -275,8 +275,14 @@ def test_rows_keep_their_place_until_the_pick_and_the_cursor_its_quant(
         await pilot.press("right")
         await asyncio.to_thread(planner.reached.wait, WAIT_S)
         assert names(app) == order
+        assert isinstance(app.screen, LibraryScreen)
+        assert all(row.is_old for row in app.screen.library.rows.values())
         planner.opened.set()
         await settle(app, pilot)
+        assert names(app)[table(app).cursor_row] == quant
+        assert not any(row.is_old for row in app.screen.library.rows.values())
+        await press(app, pilot, "o", "down", "down", "right", "enter")
+        assert planner.requests[-1].setup.type_k != "f16"
         assert names(app)[table(app).cursor_row] == quant
 
     drive(app, steps)

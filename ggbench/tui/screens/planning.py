@@ -152,6 +152,7 @@ class PlanScreen(TaskScreen):
     def _take_needs(self, needs: Needs | None) -> None:
         if needs is not None and needs != self.library.needs:
             self.library.needs = needs
+            self.library.rows = {name: replace(row, is_old=True) for name, row in self.library.rows.items()}
             self.replan()
 
     def action_choose_card(self) -> None:
