@@ -492,7 +492,7 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
         shown = await press(app, pilot, "enter")
         assert "if on RTX 3090 · 24.0 GiB + 64.0 GiB" in shown
         shown = await press(app, pilot, "g", *"12gib", "enter")
-        assert "· 12.0 GiB + 32.0 GiB assumed" in shown
+        assert "if on a GPU · 12.0 GiB + 32.0 GiB assumed" in shown
         shown = await press(app, pilot, "g")
         assert "● a GPU with the given memory 12.0 GiB" in " ".join(shown.split())
         assert "back to this machine" in shown

@@ -26,7 +26,7 @@ from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ggbench.errors import UsageError
-from ggbench.machine.description import describe_machine
+from ggbench.machine.description import GIVEN_GPU, describe_machine
 from ggbench.machine.known_devices import known_devices
 from ggbench.show.glossary import FORMULA, terms
 from ggbench.sizing.budget import described_budget, host_text, with_main_memory
@@ -212,6 +212,8 @@ def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:
 
 
 _HERE, _TYPED, _CURRENT = "here", "typed", "current"
+_LINE, _LEAST_NAME = 61, 12
+"""Characters of a card's name with its figures, and at least of the name."""
 
 
 class CardChoice(msgspec.Struct, frozen=True):
@@ -295,7 +297,9 @@ class CardPicker(Dialog[CardChoice | None]):
 
         def add(option_id: str, name: str, figures: str = "") -> None:
             glyph = "●" if option_id == current_id else " "
-            options.add_option(Option(Text(f"{glyph} {shorten(name, 34):<34} {figures}".rstrip()), id=option_id))
+            width = max(_LEAST_NAME, min(34, _LINE - len(figures)))
+            line = f"{glyph} {shorten(name, width):<{width}} {figures}".rstrip()
+            options.add_option(Option(Text(line), id=option_id))
 
         if all("this".startswith(word) or "machine".startswith(word) for word in words):
             add(_HERE, "this machine" if current is None else "back to this machine")
@@ -309,7 +313,11 @@ class CardPicker(Dialog[CardChoice | None]):
                 known = [format_bandwidth(each.bytes_per_s) for each in rates if each]
                 speeds = ", ".join(dict.fromkeys(known)) or "no speeds: bandwidth unknown"
                 host = f" + {beside}" if (beside := host_text(typed)) else ""
-                add(_TYPED, typed.device, f"{format_bytes(typed.memory_bytes):>8}{host}  {speeds}")
+                add(
+                    _TYPED,
+                    typed.device.replace(GIVEN_GPU, "a GPU"),
+                    f"{format_bytes(typed.memory_bytes):>8}{host}  {speeds}",
+                )
         family = ""
         for device in known_devices():
             size = f"{device.memory_gib:g}"

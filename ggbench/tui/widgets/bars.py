@@ -19,6 +19,7 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 
 from ggbench.errors import GgbenchError
+from ggbench.machine.description import GIVEN_GPU
 from ggbench.machine.records import MachineReading
 from ggbench.show.names import short_device
 from ggbench.show.plan import PART_LABELS, fit_text, longest_text
@@ -233,7 +234,7 @@ class NeedsBar(Widget):
 
     def show_machine(self, budget: Budget, reading: MachineReading, *, is_here: bool) -> None:
         """Show `on RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `if on` unless the device is this machine's."""
-        device = short_device(budget.device)
+        device = short_device(budget.device).replace(GIVEN_GPU, "a GPU")
         memory, total_bytes = format_bytes(budget.memory_bytes), None
         if is_here:
             totals = {gpu.name: gpu.total_bytes for gpu in reversed(reading.gpus)}
