@@ -44,6 +44,8 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
     split = [each for each in document["candidates"] if each["placement"]["host_bytes"]]
     assert {each["type_k"] for each in split} == {"f16", "q8_0"}
     assert len(document["candidates"]) == 24 + len(split)
+    given = ggbench("pick", "twin:qwen1.5-7b", "q4_k_m", "--gpu", "4GiB", "-ctk", "q4_0", "-ctv", "q4_0", "--json").json
+    assert (given["pick"]["type_k"], given["pick"]["placement"]["host_bytes"] > 0) == ("q4_0", True)
     assert document["nearest_miss"] is None
     assert "-c 16384 -ctk q8_0 -ctv q8_0" in document["commands"]["llama_server"]
     options = (*CARD, "-c", "16384", "--type-k", "q8_0", "--type-v", "q8_0", "--json")

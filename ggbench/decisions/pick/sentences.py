@@ -39,7 +39,7 @@ def headline(pick: Pick) -> str:
     candidate = pick.recommended.candidate
     cache = "/".join(dict.fromkeys(candidate.cache))
     model = f" of {model_name(candidate.row.subject)}" if pick.n_models > 1 else ""
-    article = "an" if cache.startswith("f") else "a"
+    article = "an" if cache.startswith(("f", "i")) else "a"
     name, turn = " ".join([candidate.quant, *candidate.options]), turn_text(candidate)
     seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
     may = "; it may meet the needs" if pick.recommended.meets is None else ""
