@@ -313,11 +313,8 @@ class CardPicker(Dialog[CardChoice | None]):
                 known = [format_bandwidth(each.bytes_per_s) for each in rates if each]
                 speeds = ", ".join(dict.fromkeys(known)) or "no speeds: bandwidth unknown"
                 host = f" + {beside}" if (beside := host_text(typed)) else ""
-                add(
-                    _TYPED,
-                    typed.device.replace(GIVEN_GPU, "a GPU"),
-                    f"{format_bytes(typed.memory_bytes):>8}{host}  {speeds}",
-                )
+                name, size = typed.device.replace(GIVEN_GPU, "a GPU"), format_bytes(typed.memory_bytes)
+                add(_TYPED, name, f"{size:>8}{host}  {speeds}")
         family = ""
         for device in known_devices():
             size = f"{device.memory_gib:g}"
