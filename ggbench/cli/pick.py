@@ -47,7 +47,7 @@ _need_options = as_record(
     "needs",
     lambda workload, need_ctx, min_speed, max_loss, prefer: Needs(
         parse_workload(workload), need_ctx, min_speed, max_loss, prefer
-    ),
+    ).fitting(),
     ("workload", "need_ctx", "min_speed", "max_loss", "prefer"),
     option(
         "--workload",
@@ -56,7 +56,11 @@ _need_options = as_record(
         metavar="NAME",
         default="chat",
     ),
-    option("-c --need-ctx --n-ctx need_ctx", "Context that must fit, e.g. 32k. Default: the workload's.", TOKENS),
+    option(
+        "-c --need-ctx --n-ctx need_ctx",
+        "Context that must fit, e.g. 32k. Default: the workload's, whose turns are shortened to fit a shorter one.",
+        TOKENS,
+    ),
     option("--min-speed", "Minimum decode speed in tokens/s.", float, metavar="TOK_S"),
     option("--max-loss", "Maximum loss of weights and KV cache, in nats of KL divergence.", float, metavar="NATS"),
     option(

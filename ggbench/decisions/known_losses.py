@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import UNNOTICED_LOSS
 from ggbench.decisions.pick.record import Loss, PublishedLoss
@@ -171,8 +172,26 @@ def is_original(quant: str, architecture: str = "") -> bool:
     return quant in UNQUANTIZED or (architecture in FAMILIES and quant == FAMILIES[architecture].experts_type)
 
 
+_COARSER = {"q8_0": "q6_k", "q6_k": "q5_k_m", "q5_k_m": "q4_k_m"}
+
+
 def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
     """Return the published loss of this quant type in other models against 16 bits; None if unpublished.
+
+    Where tables of different models say that it loses more than the next coarser type, it is taken to lose as much.
+    """
+    found = _typical_loss(quant, n_params, architecture)
+    name = _COARSER.get(fold_quant(quant))
+    coarser = None if name is None else _typical_loss(name, n_params, architecture)
+    if found is None or coarser is None or found.nats.value <= coarser.nats.value:
+        return found
+    least = replace(found.nats, value=coarser.nats.value, low=min(found.nats.low, coarser.nats.value))
+    return replace(found, nats=least, source=f"{found.source}; no more than {coarser.source}", of=coarser.of)
+
+
+@functools.cache
+def _typical_loss(quant: str, n_params: int | None, architecture: str) -> Loss | None:
+    """Return what tables say of the quant itself.
 
     The value is the median KL divergence over the relatives: models of the architecture, or of its dense or mixed
     counterpart, from 1/4 to 4 times the size. It is scored like the limits in `pick.needs`, as it is several times

@@ -174,6 +174,8 @@ def parse_host(text: str) -> MainMemory:
     """Parse main memory: SIZE, SIZE@BANDWIDTH, SIZE@ddr5-6000x2, or only the modules. Raises UsageError."""
     if _MODULES.fullmatch(text.strip()):
         return MainMemory(None, _bandwidth(text.strip()))
+    if re.match(r"0+(?![\d.])", text.strip()):
+        raise UsageError("llama.cpp needs some main memory; 2GiB does for what fits on the GPU", "write 2GiB")
     sized = _sized(text)
     if sized is None:
         raise UsageError(f"--ram {text!r} is not a size", "write 64GiB, 64GiB@60GB/s or 64GiB@ddr5-6000x2")

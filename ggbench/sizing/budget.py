@@ -197,6 +197,14 @@ def with_main_memory(budget: Budget) -> Budget:
     return replace(budget, host=replace(host, bandwidth=host.bandwidth or rate))
 
 
+def host_text(budget: Budget) -> str:
+    """Return the main memory beside GPUs, `32.0 GiB assumed`; empty without GPUs, or if nothing is known of it."""
+    if not budget.on_gpu or budget.host is None:
+        return ""
+    assumed = " assumed" if budget.host.bandwidth == _ASSUMED_HOST.bandwidth else ""
+    return f"{format_bytes(budget.host.free_bytes)}{assumed}"
+
+
 def _of_devices(
     devices: Sequence[DeviceMemory], each: Sequence[Budget], host: DeviceMemory | None, *, is_here: bool
 ) -> Budget:

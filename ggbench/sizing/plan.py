@@ -79,9 +79,9 @@ def plan_variant(
     fit.
 
     Of several caches the longest context is found by a line, to about 2 %, as a search takes many dry ones.
-    A cache of at least 8 bits that does not fit has a second row, with the least of the model in main memory, if that
-    is enough for the GPUs; main memory may be too small for it. A variant that llama.cpp does not load yields one row
-    with the reason. Raises GgbenchError if it cannot be planned.
+    A cache of at least 8 bits, or the only one, that does not fit has a second row, with the least of the model in main
+    memory, if that is enough for the GPUs; main memory may be too small for it. A variant that llama.cpp does not load
+    yields one row with the reason. Raises GgbenchError if it cannot be planned.
     """
     unplanned = _unplanned(variant, request)
     if variant.file is None:
@@ -114,7 +114,8 @@ def plan_variant(
                     changes = what_helps(variant.file, row.setup or asked.setup, asked.budget, allocator, row)
                     row = replace(row, changes=changes)
                 yield row
-                if row.fits is False and cache is not None and cache.type_v in _SPLIT_CACHES and asked.budget.on_gpu:
+                may_split = cache is not None and (len(caches) == 1 or cache.type_v in _SPLIT_CACHES)
+                if row.fits is False and may_split and asked.budget.on_gpu:
                     yield from _split(variant, asked, allocator, weight_buffers)
             except EngineEnded as end:
                 yield replace(row, outcome=end.ending.outcome, reason=end.ending.reason)

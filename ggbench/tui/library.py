@@ -80,9 +80,9 @@ class Library:
         return replace(self.options, n_ctx=self.needs.given_n_ctx or self.options.n_ctx)
 
     @property
-    def _all_needs(self) -> Needs:
-        """The needs, with the context of the options if they name none."""
-        return replace(self.needs, given_n_ctx=self.setup.n_ctx)
+    def all_needs(self) -> Needs:
+        """The needs, with the context of the options if they name none, and turns that fit it."""
+        return replace(self.needs, given_n_ctx=self.setup.n_ctx).fitting()
 
     @property
     def marks(self) -> dict[str, None]:
@@ -107,7 +107,7 @@ class Library:
         options, default = self.options, LlamaConfig()
         given = options.type_k, options.type_v
         types = [(each, each) for each in CACHE_TYPES] if given == (default.type_k, default.type_v) else [given]
-        return PickRequest(self._all_needs, budget, options, caches_of(types, options, on_gpu=budget.on_gpu))
+        return PickRequest(self.all_needs, budget, options, caches_of(types, options, on_gpu=budget.on_gpu))
 
     def choose(self, entry: ModelEntry, *, is_planning: bool) -> bool:
         """Choose a model; return False if the same quants of it are planned already, or being planned, even if it was
@@ -190,6 +190,7 @@ class Library:
             f"{format_count(n_hidden)} hidden (f)" if n_hidden else "",
             f"{format_count(n_marked)} marked" if n_marked else "",
             sanitize(" ".join(config_options(self.options))),
+            "twin: random weights in its shape" if any(row.is_twin for row in self.rows.values()) else "",
         )
         return " · ".join(filter(None, parts))
 
@@ -213,7 +214,7 @@ class Library:
         file, is_here = candidate.to_run, self._is_here(candidate)
         is_asked_for = self.entry is not None and self.entry.model.startswith("twin:")
         is_twin = not is_here and (is_asked_for or (file is not None and not file.repo))
-        is_beyond = self._all_needs.exceeds(candidate.row.n_ctx_train)
+        is_beyond = self.all_needs.exceeds(candidate.row.n_ctx_train)
         return QuantRow(candidate, is_here, is_twin, False if is_beyond else meets, is_beyond)
 
     def _is_here(self, candidate: Candidate) -> bool:

@@ -27,6 +27,8 @@ from ggbench.units import format_bytes, format_count, format_fixed, format_numbe
 _AT_MOST, _AT_LEAST, _ABOUT = "≤", "≥", "~"
 _TO_DOWNLOAD = "↓"
 _BOLD, _DIM = "bold", "dim"
+_MOST_FITS = 18
+"""Characters of how a quant is run that are never cut: `✓ KV q8_0 ncmoe 24`."""
 NAME_MARGIN = 2
 """Characters before a name, for its marks."""
 _BASES: Mapping[SpeedBasis, str] = {
@@ -56,6 +58,8 @@ class QuantRow(msgspec.Struct, frozen=True):
     """Whether it meets the needs; None if unknown."""
     is_beyond: bool = False
     """Whether the needs are longer than the training context."""
+    is_old: bool = False
+    """Whether it is of former needs, until it is planned for those of now."""
     label: str = ""
     """Name in the table if several quants share one; printable."""
 
@@ -262,6 +266,7 @@ def quant_columns(rows: Sequence[QuantRow], width: int, gap: int) -> tuple[Quant
             widths[other], room = widths[other] - spare, room + spare
         more = max(0, min(needed[key] - widths[key], room))
         widths[key], room = widths[key] + more, room - more
+    widths["fits"] = max(widths["fits"], min(needed["fits"], _MOST_FITS))  # the last columns may be scrolled to
     chosen = [replace(column, width=widths[column.key]) for column in ESSENTIAL]
     for column in _BY_WORTH:
         if column.width + gap > room:

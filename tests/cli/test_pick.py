@@ -44,6 +44,8 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
     split = [each for each in document["candidates"] if each["placement"]["host_bytes"]]
     assert {each["type_k"] for each in split} == {"f16", "q8_0"}
     assert len(document["candidates"]) == 24 + len(split)
+    given = ggbench("pick", "twin:qwen1.5-7b", "q4_k_m", "--gpu", "4GiB", "-ctk", "q4_0", "-ctv", "q4_0", "--json").json
+    assert (given["pick"]["type_k"], given["pick"]["placement"]["host_bytes"] > 0) == ("q4_0", True)
     assert document["nearest_miss"] is None
     assert "-c 16384 -ctk q8_0 -ctv q8_0" in document["commands"]["llama_server"]
     options = (*CARD, "-c", "16384", "--type-k", "q8_0", "--type-v", "q8_0", "--json")
@@ -82,9 +84,11 @@ def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
 def test_the_reasons_and_the_commands_in_words(ggbench: Run) -> None:
     ran = ggbench("pick", "twin:qwen1.5-7b", *CARD, "--workload", "2k+500@8k", "--plot")
     assert ran.code == ExitCode.DONE
+    short = ggbench("pick", "twin:qwen1.5-7b", "q4_k_m", *CARD, "--workload", "agent", "-c", "20k").out
+    assert "16,384 tokens in and 800 out after 3,296 (usually 49,152: shortened to fit)" in " ".join(short.split())
     assert "2k+500@8k: 2,048 tokens in and 500 out after 8,192, in a context of 10,752" in " ".join(ran.out.split())
     assert "Run q5_k_m with an f16 KV cache and n_ctx 10,752: a turn in" in ran.out
-    assert "q6_k, KV q8_0 needs a quantized cache" in " ".join(ran.out.split())
+    assert "q6_k, KV q8_0 needs a quantized cache, whose loss depends on the model" in " ".join(ran.out.split())
     assert "\nllama-server -hf " in ran.out
     assert "★" in ran.out
 

@@ -60,6 +60,7 @@ def test_main_memory(text: str, expected: MainMemory) -> None:
         (["rtx-3090x9", "rtx-3060x9"], None, "18 GPUs are described"), (["24GiB@936"], None, "is not a bandwidth"),
         (["geforce-256"], None, "geforce-256"), ([], "lots", "is not a size"), ([], "64GiB@fast", "is not a bandwidth"),
         ([], "ddr5-6000x0", "no channels"), ([], "ddr6-3200x2", "is not a size"),
+        (["rtx-3090"], "0GiB", "needs some main memory"),
         (["rtx-3090,m4-pro-24gb"], None, "a Mac has no other GPU"),
     ],
 )  # fmt: skip

@@ -99,6 +99,7 @@ def test_the_reason_names_what_decided() -> None:
         assert text in " ".join(reason(recommend(found, need)))
     close = " ".join(reason(recommend(found, Needs(given_tok_s=29.0, max_loss=0.05))))
     assert "The interval of its speed includes the limit." in close
+    assert "answers at 30.0 tok/s, faster than the 29.0 tok/s that are needed" in close
     between = " ".join(
         reason(
             recommend(

@@ -132,7 +132,7 @@ def test_a_catalog_model_is_run_from_its_repo() -> None:
     unknown = commands(FileToRun("mine", "q4_0"))
     assert unknown.pull == ""
     assert unknown.llama_server.startswith("llama-server -m MODEL.gguf ")
-    assert any("replace MODEL.gguf with the path of yours" in note for note in unknown.notes)
+    assert any("catalog names no repo for" in note and "replace MODEL.gguf" in note for note in unknown.notes)
     lacking = commands(FileToRun("qwen1.5-7b", "q5_1", lacking_repo="Qwen/Q-GGUF"))
     assert lacking.notes[0].startswith("q5_1 is not known to be published in Qwen/Q-GGUF: replace MODEL.gguf")
 

@@ -275,8 +275,14 @@ def test_rows_keep_their_place_until_the_pick_and_the_cursor_its_quant(
         await pilot.press("right")
         await asyncio.to_thread(planner.reached.wait, WAIT_S)
         assert names(app) == order
+        assert isinstance(app.screen, LibraryScreen)
+        assert all(row.is_old for row in app.screen.library.rows.values())
         planner.opened.set()
         await settle(app, pilot)
+        assert names(app)[table(app).cursor_row] == quant
+        assert not any(row.is_old for row in app.screen.library.rows.values())
+        await press(app, pilot, "o", "down", "down", "right", "enter")
+        assert planner.requests[-1].setup.type_k != "f16"
         assert names(app)[table(app).cursor_row] == quant
 
     drive(app, steps)
@@ -460,8 +466,8 @@ def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive
         assert planner.asked[-1] == ("small-0.6b", (), 16_384)
         assert "n_ctx 17,408" in await press(app, pilot, "shift+right")
         assert "n_ctx 16,384" in await press(app, pilot, "left")
-        assert "n_ctx 5,120:" in await press(app, pilot, *["left"] * 9)
-        assert "5,120 tokens: the least for a turn of chat" in words_of(app)
+        assert "n_ctx 1,024:" in await press(app, pilot, *["left"] * 9)
+        assert "1,024 tokens: the least for a turn of chat" in words_of(app)
         assert "n_ctx 1,048,576: ✗" in await press(app, pilot, *["right"] * 14)
         assert "╳ missing" in words_of(app)
         assert "missing; fits with n_ctx " in words_of(app)
@@ -478,18 +484,22 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
         assert "not among the" in shown
         shown = await press(app, pilot, "escape", "g", *"3090 + lots")
         assert "'lots'" in shown
-        shown = await press(app, pilot, "escape", "g", *"3090 + 64GiB@60GB/s")
+        shown = await press(app, pilot, "escape", "g", *"3090 + 64")
+        assert "RTX 3090 24.0 GiB + 64.0 GiB 936 GB/s" in " ".join(shown.split())
+        assert "Main memory: 32 GiB unless + names it" in shown
+        shown = await press(app, pilot, *"GiB@60GB/s")
         assert "RTX 3090 24.0 GiB + 64.0 GiB 936 GB/s" in " ".join(shown.split())
         shown = await press(app, pilot, "enter")
         assert "if on RTX 3090 · 24.0 GiB + 64.0 GiB" in shown
         shown = await press(app, pilot, "g", *"12gib", "enter")
-        assert "· 12.0 GiB + 32.0 GiB" in shown
+        assert "if on a GPU · 12.0 GiB + 32.0 GiB assumed" in shown
         shown = await press(app, pilot, "g")
         assert "● a GPU with the given memory 12.0 GiB" in " ".join(shown.split())
         assert "back to this machine" in shown
         shown = await press(app, pilot, "enter")
         assert "RTX 4090 · 22.0 GiB free of 24.0 GiB" in shown
         assert "● this machine" in await press(app, pilot, "g")
+        assert "if on" not in await press(app, pilot, "up", "enter")  # the list stops at its ends
 
     drive(app, steps)
 

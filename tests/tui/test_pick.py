@@ -216,9 +216,14 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
         await settle(app, pilot)
         needs = planner.requests[-1].needs
         assert (needs.given_n_ctx, needs.given_tok_s) == (40 << 10, 15.0)
-        words = " ".join((await press(app, pilot, "e", "left", "enter")).replace("│", " ").split())
-        assert "a turn of agent takes at least 66,560 tokens of context, not 40,960" in words
-        assert "context 40960 " in words
+        words = await press(app, pilot, "e", "left", "enter")
+        assert "For agent, 40,960 tokens, turns after 23,776, at least 15.0 tok/s" in words
+        assert planner.requests[-1].needs.workload.n_depth == 23_776
+        words = await press(app, pilot, "e", "down", *["backspace"] * 5, *"16k")
+        words = " ".join(words.replace("│", " ").split())
+        assert "Empty: chat 8,192, agent 131,072, documents 32,768." in words
+        words = " ".join((await press(app, pilot, "enter")).replace("│", " ").split())
+        assert "prompt and answer of agent are 17,184 tokens, more than 16,384" in words
 
     drive(app, steps)
 

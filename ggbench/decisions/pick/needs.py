@@ -7,6 +7,7 @@ import re
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
@@ -150,6 +151,15 @@ class Needs(msgspec.Struct, frozen=True):
         """Least context in which a turn fits, in tokens of one slot."""
         return whole_steps((self.workload.n_depth or 0) + self.workload.n_turn)
 
+    def fitting(self) -> Needs:
+        """Return the needs with a named workload's turn after fewer tokens, if the context given is too short for it
+        but holds its prompt and answer.
+        """
+        workload, n_ctx = self.workload, whole_steps(self.given_n_ctx or 0)
+        if not workload.n_turn <= n_ctx < self.least_n_ctx or WORKLOADS.get(workload.name) != workload:
+            return self
+        return replace(self, workload=replace(workload, n_depth=n_ctx - workload.n_turn))
+
     def exceeds(self, n_ctx_train: int | None) -> bool:
         """Return whether a turn, or the context asked for, is longer than the model was trained for."""
         return 0 < (n_ctx_train or 0) < max(self.given_n_ctx or 0, self.least_n_ctx)
@@ -197,6 +207,8 @@ def needs_in_brief(needs: Needs) -> str:
     """Return e.g. `chat, 8,192 tokens, at least 10.0 tok/s, KLD up to 0.050, prefers quality`."""
     is_longest = needs.workload.n_depth is None and needs.given_n_ctx is None
     parts = [needs.workload.name, "" if is_longest else f"{format_count(needs.n_ctx_slot)} tokens"]
+    if _usual_depth(needs) is not None:
+        parts.append(f"turns after {format_count(needs.workload.n_depth)}")
     if needs.n_slots > 1:
         parts.append(f"{needs.n_slots} users")
     if needs.tok_s is not None:
@@ -208,6 +220,12 @@ def needs_in_brief(needs: Needs) -> str:
     return ", ".join(filter(None, parts))
 
 
+def _usual_depth(needs: Needs) -> int | None:
+    """Return the depth of the workload's turns; None unless the context given shortens them."""
+    usual = WORKLOADS.get(needs.workload.name, needs.workload).n_depth
+    return None if usual == needs.workload.n_depth else usual
+
+
 def workload_text(needs: Needs) -> str:
     """Return e.g. `chat: 512 tokens in and 300 out after 4,096, in a context of 8,192`."""
     workload = needs.workload
@@ -217,6 +235,8 @@ def workload_text(needs: Needs) -> str:
         speed = format_number(needs.tok_s)
         return f"{users}{workload.name}: the longest context answered at {speed} tok/s; {turn} at its end"
     after = f" after {format_count(workload.n_depth)}" if workload.n_depth else ""
+    if (usual := _usual_depth(needs)) is not None:
+        after += f" (usually {format_count(usual)}: shortened to fit)"
     each = " each" if needs.n_slots > 1 else ""
     return f"{users}{workload.name}: {turn}{after}, in a context of {format_count(needs.n_ctx_slot)}{each}"
 

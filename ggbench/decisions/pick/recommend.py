@@ -274,7 +274,11 @@ def _is_faster(one: Candidate, other: Candidate) -> bool:
 
 
 def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]:
-    """Return the candidates with at least 1.5 times the context or, if there are none, with over 5 % more."""
+    """Return the candidates with at least 1.5 times the context or, if there are none, with over 5 % more.
+
+    None is partly in main memory if the pick is: what a layer more there would leave to the context was not tried.
+    """
+    pool = [each for each in pool if not (own.is_split and each.candidate.is_split)]
     gains = [(each, (each.candidate.offered_n_ctx or 0) / (own.offered_n_ctx or 1)) for each in pool]
     return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > FASTER]
 

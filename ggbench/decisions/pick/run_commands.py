@@ -178,7 +178,7 @@ def _notes(
 ) -> list[str]:
     notes = []
     if not file.paths and not file.repo:
-        unknown = f"No published file of {file.model} is known"
+        unknown = f"ggbench's catalog names no repo for {file.model}"
         if file.lacking_repo:
             unknown = f"{file.quant} is not known to be published in {file.lacking_repo}"
         notes.append(f"{unknown}: replace {_PLACEHOLDER} with the path of yours.")

@@ -39,7 +39,7 @@ def headline(pick: Pick) -> str:
     candidate = pick.recommended.candidate
     cache = "/".join(dict.fromkeys(candidate.cache))
     model = f" of {model_name(candidate.row.subject)}" if pick.n_models > 1 else ""
-    article = "an" if cache.startswith("f") else "a"
+    article = "an" if cache.startswith(("f", "i")) else "a"
     name, turn = " ".join([candidate.quant, *candidate.options]), turn_text(candidate)
     seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
     may = "; it may meet the needs" if pick.recommended.meets is None else ""
@@ -178,7 +178,10 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
         if pick.needs.tok_s is not None:
             goal = f"{format_number(pick.needs.tok_s)} are needed"
         return f"{lost}; it answers{whom} at {at}, a limit and not measured; {goal}."
-    return f"{lost}, and it answers{whom} at {at}, faster than {limit}."
+    if (needed := pick.needs.tok_s) is not None:
+        limit = f"the {format_number(needed)} tok/s that are needed"
+    than = "slower" if needed is not None and speed.tok_s.value < needed else "faster"
+    return f"{lost}, and it answers{whom} at {at}, {than} than {limit}."
 
 
 def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
@@ -197,7 +200,7 @@ def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
             at = f" and has {share}" if share else ""
             return f"{name} needs {format_bytes(other.host_bytes)} of main memory{at}"
         case "cache":
-            return f"{name} needs a quantized cache"
+            return f"{name} needs a quantized cache, whose loss depends on the model"
         case "unknown speed":
             return f"how fast {name} answers is not known"
         case "slower" | "hardly faster" | "ranks lower":

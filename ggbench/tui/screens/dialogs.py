@@ -27,14 +27,14 @@ from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ggbench.errors import UsageError
-from ggbench.machine.description import describe_machine
+from ggbench.machine.description import GIVEN_GPU, describe_machine
 from ggbench.machine.known_devices import known_devices
 from ggbench.show.glossary import FORMULA, terms
-from ggbench.sizing.budget import described_budget, with_main_memory
+from ggbench.sizing.budget import described_budget, host_text, with_main_memory
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize, shorten
 from ggbench.tui.tables import has_words
-from ggbench.tui.widgets.bars import KeysFooter
+from ggbench.tui.widgets.bars import EndedList, KeysFooter
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
@@ -216,6 +216,8 @@ def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:
 
 
 _HERE, _TYPED, _CURRENT = "here", "typed", "current"
+_LINE, _LEAST_NAME = 61, 12
+"""Characters of a card's name with its figures, and at least of the name."""
 
 
 class CardChoice(msgspec.Struct, frozen=True):
@@ -232,6 +234,7 @@ class CardChoice(msgspec.Struct, frozen=True):
     def budget(self, limit_bytes: int | None = None) -> Budget:
         """Return the cards' memory, or the limit if that is less; not for this machine. Raises UsageError."""
         gpu, plus, ram = (part.strip() for part in self.gpu.partition("+"))
+        ram += "GiB" * ram.isdecimal()
         described = describe_machine([gpu] if gpu else [], ram if plus else None)
         return with_main_memory(described_budget(described, reserve_bytes=None, limit_bytes=limit_bytes))
 
@@ -261,9 +264,9 @@ class CardPicker(Dialog[CardChoice | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as sheet:
             sheet.border_subtitle = "enter chooses, esc closes"
-            yield Label("Plan for which memory?")
-            yield Input(placeholder="rtx-3090x2; 24GiB@936GB/s; 4090 + 64GiB@60GB/s", compact=True)
-            yield OptionList(markup=False)
+            yield Label("Plan for which memory? Main memory: 32 GiB unless + names it")
+            yield Input(placeholder="rtx-3090x2; 24GiB@936GB/s; 4090 + 64; 4090 + 64GiB@60GB/s", compact=True)
+            yield EndedList(markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
@@ -298,7 +301,9 @@ class CardPicker(Dialog[CardChoice | None]):
 
         def add(option_id: str, name: str, figures: str = "") -> None:
             glyph = "●" if option_id == current_id else " "
-            options.add_option(Option(Text(f"{glyph} {shorten(name, 34):<34} {figures}".rstrip()), id=option_id))
+            width = max(_LEAST_NAME, min(34, _LINE - len(figures)))
+            line = f"{glyph} {shorten(name, width):<{width}} {figures}".rstrip()
+            options.add_option(Option(Text(line), id=option_id))
 
         if all("this".startswith(word) or "machine".startswith(word) for word in words):
             add(_HERE, "this machine" if current is None else "back to this machine")
@@ -311,8 +316,9 @@ class CardPicker(Dialog[CardChoice | None]):
                 rates = [each.bandwidth for each in typed.devices] or [typed.bandwidth]
                 known = [format_bandwidth(each.bytes_per_s) for each in rates if each]
                 speeds = ", ".join(dict.fromkeys(known)) or "no speeds: bandwidth unknown"
-                host = f" + {format_bytes(typed.host.free_bytes)}" if typed.on_gpu and typed.host else ""
-                add(_TYPED, typed.device, f"{format_bytes(typed.memory_bytes):>8}{host}  {speeds}")
+                host = f" + {beside}" if (beside := host_text(typed)) else ""
+                name, size = typed.device.replace(GIVEN_GPU, "a GPU"), format_bytes(typed.memory_bytes)
+                add(_TYPED, name, f"{size:>8}{host}  {speeds}")
         family = ""
         for device in known_devices():
             size = f"{device.memory_gib:g}"

@@ -165,16 +165,18 @@ def options_form() -> Form[LlamaConfig]:
 
 def _check_needs(needs: Needs) -> None:
     """Refuse a context that is too short for a turn. Raises UsageError."""
-    least = needs.least_n_ctx
+    least = whole_steps(needs.workload.n_turn)
     if needs.given_n_ctx is not None and whole_steps(needs.given_n_ctx) < least:
         raise UsageError(
-            f"a turn of {needs.workload.name} takes at least {format_count(least)} tokens of context,"
-            f" not {format_count(needs.given_n_ctx)}",
+            f"prompt and answer of {needs.workload.name} are {format_count(needs.workload.n_turn)} tokens,"
+            f" more than {format_count(needs.given_n_ctx)}",
             f"write {format_count(least)} or more, or choose another workload",
         )
 
 
-_LEAST_CONTEXTS = ", ".join(f"{each.name} {format_count(Needs(each).least_n_ctx)}" for each in WORKLOADS.values())
+_CONTEXTS = ", ".join(
+    f"{each.name} {format_count(each.n_ctx_least)}" for each in WORKLOADS.values() if each.n_ctx_least
+)
 
 # fmt: off
 PICK = Form(
@@ -183,7 +185,7 @@ PICK = Form(
     " longest: the longest context answered at 15 tok/s.", (
         FormField("workload", "for", "← → change the workload", choices=WORKLOADS),
         FormField("given_n_ctx", "context", "what the workload needs", parse_tokens,
-              about=f"In tokens, e.g. 32k. A turn takes at least: {_LEAST_CONTEXTS}."),
+              about=f"In tokens, e.g. 32k; a short one shortens the turns. Empty: {_CONTEXTS}."),
         FormField("given_tok_s", "least speed", "any; tok/s of the answer", _number, "{:g}".format),
         FormField("max_loss", "most loss", f"any; over {NOTICED_LOSS:g} nats shows", _number, "{:g}".format),
         FormField("given_prefer", "prefer", "← → what decides",

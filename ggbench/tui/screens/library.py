@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from msgspec.structs import replace
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
@@ -51,12 +50,13 @@ class LibraryScreen(StartScreen):
     HELP = (
         "Choose a model on the left; its quants are planned before any download, each run in the best way for your "
         "needs (e), and listed as they would be picked. Enter or P says why, y copies the command, b measures.\n\n"
-        "★  the pick; ● is marked (space), dim misses a need\n"
+        "★  the pick; ● is marked (space), dim misses a need, or is still of former needs\n"
         "≤  in tok/s is no speed, but the most that the memory's bandwidth allows\n"
         "~  an estimate: a speed from other runs, a loss published for other models; bold was measured here\n"
         "≥  at least: a context beyond which none was tried, a loss without that of the KV cache\n"
         "*  in context (8k* of 1,024 tokens each): all that the model was trained for; ✗ ctx: a need beyond that\n"
-        "↓  its download; a model that is not here can also be measured as a twin\n\n"
+        "↓  its download; a model that is not here can also be measured as a twin: a file "
+        "of its shape, with random weights\n\n"
         "tok/s is of the answer, context the longest that fits, KLD the loss of quality in nats; people notice 0.05. "
         "The bar is the memory of the chosen quant, with its parts below: ░ stays free, · is the reserve.\n\n"
         "A path typed or pasted into the filter adds a folder or a file of yours to the list, a URL adds a server; if "
@@ -304,7 +304,7 @@ class LibraryScreen(StartScreen):
     def show_status(self) -> None:
         """Update the needs, the model's line, the reason of the pick and the message."""
         library = self.library
-        self.query_one(NeedsBar).needs = needs_in_brief(replace(library.needs, given_n_ctx=library.setup.n_ctx))
+        self.query_one(NeedsBar).needs = needs_in_brief(library.all_needs)
         status = library.status(is_machine_known=self.machine is not None, is_planning=self.is_planning)
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         reason = "" if self.is_planning else library.reason()

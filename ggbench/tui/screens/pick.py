@@ -28,6 +28,7 @@ from ggbench.errors import GgbenchError
 from ggbench.show.changes import change_text
 from ggbench.show.names import short_device
 from ggbench.show.plot import plot_text
+from ggbench.sizing.budget import host_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
 from ggbench.tui.library import beyond_training
@@ -35,7 +36,6 @@ from ggbench.tui.quant_rows import COLUMNS, QuantRow
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.quants_table import ColumnTable, side_of, style_of
-from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.run_commands import RunCommands
@@ -128,7 +128,7 @@ class PickScreen(Screen[None]):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        self._table.fixed_columns = 2
+        self._table.fixed_columns = 3  # label, quant and how it is run
         self.show(self._pick)
 
     def on_resize(self) -> None:
@@ -240,8 +240,8 @@ class PickScreen(Screen[None]):
             return
         budget = self._asked.budget
         where = sanitize(short_device(budget.device))
-        if budget.on_gpu and budget.host is not None:
-            where += f" + {format_bytes(budget.host.free_bytes)} of main memory"
+        if host := host_text(budget):
+            where += f" + {host.replace('GiB', 'GiB of main memory')}"
         self.query_one("#title", Static).update(f"{self._asked.title} for {needs_in_brief(pick.needs)} on {where}")
         beyond, is_short = beyond_training(pick), pick.recommended is not None
         rest = [

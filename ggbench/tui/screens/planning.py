@@ -17,7 +17,7 @@ from textual import on
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import GgbenchError
 from ggbench.tui.host import RunStored, TaskScreen, host_of
 from ggbench.tui.library import Library
@@ -133,8 +133,9 @@ class PlanScreen(TaskScreen):
         """
         needs, chosen = self.library.needs, self.chosen
         trained = (chosen and chosen.plan.n_ctx_train) or 0
-        least, most = needs.least_n_ctx, max(_LARGEST_N_CTX, trained)
         n_ctx = self.library.setup.n_ctx or needs.n_ctx
+        least = whole_steps(needs.workload.n_turn)
+        most = max(_LARGEST_N_CTX, trained)
         steps = sorted({least, most, trained, *(1 << power for power in range(most.bit_length()))})
         further = [step for step in steps if least <= step <= most and (step - n_ctx) * way > 0]
         wanted = n_ctx + way * tokens
@@ -151,6 +152,7 @@ class PlanScreen(TaskScreen):
     def _take_needs(self, needs: Needs | None) -> None:
         if needs is not None and needs != self.library.needs:
             self.library.needs = needs
+            self.library.rows = {name: replace(row, is_old=True) for name, row in self.library.rows.items()}
             self.replan()
 
     def action_choose_card(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,12 +16,14 @@ from textual.events import Click
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Input, OptionList, Static
 
 from ggbench.errors import GgbenchError
+from ggbench.machine.description import GIVEN_GPU
 from ggbench.machine.records import MachineReading
 from ggbench.show.names import short_device
 from ggbench.show.plan import PART_LABELS, fit_text, longest_text
+from ggbench.sizing.budget import host_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
 from ggbench.text import sanitize, shorten
 from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
@@ -68,6 +70,21 @@ class StatusMessage(Static):
             )
         else:
             self.show("No command is known.")
+
+
+class EndedList(OptionList):
+    """Stops at its first and its last option, where Textual's begins again."""
+
+    def action_cursor_up(self) -> None:
+        self._move(super().action_cursor_up, -1)
+
+    def action_cursor_down(self) -> None:
+        self._move(super().action_cursor_down, 1)
+
+    def _move(self, move: Callable[[], None], way: int) -> None:
+        enabled = [line for line, option in enumerate(self.options) if not option.disabled]
+        if self.highlighted is None or any((line - self.highlighted) * way > 0 for line in enabled):
+            move()
 
 
 class FilterInput(Input):
@@ -217,7 +234,7 @@ class NeedsBar(Widget):
 
     def show_machine(self, budget: Budget, reading: MachineReading, *, is_here: bool) -> None:
         """Show `on RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `if on` unless the device is this machine's."""
-        device = short_device(budget.device)
+        device = short_device(budget.device).replace(GIVEN_GPU, "a GPU")
         memory, total_bytes = format_bytes(budget.memory_bytes), None
         if is_here:
             totals = {gpu.name: gpu.total_bytes for gpu in reversed(reading.gpus)}
@@ -225,7 +242,7 @@ class NeedsBar(Widget):
             # a limit does not tell how much is free
             memory = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
         total = "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
-        host = f" + {format_bytes(budget.host.free_bytes)}" if budget.on_gpu and budget.host is not None else ""
+        host = f" + {text}" if (text := host_text(budget)) else ""
         rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
         self.machine = f"{'on' if is_here else 'if on'} {device}", f" · {memory}", total, host, f" · {rate}"
 

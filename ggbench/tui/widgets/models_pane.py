@@ -31,7 +31,7 @@ from ggbench.models.disk import path_argument
 from ggbench.text import sanitize
 from ggbench.tui.host import TaskScreen, host_of
 from ggbench.tui.model_list import ModelEntry, Section, found_models, grouped, named_repo, short_titles
-from ggbench.tui.widgets.bars import FilterInput
+from ggbench.tui.widgets.bars import EndedList, FilterInput
 from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _MARGIN = 5
 """Columns beside the longest line: its indent, and a scrollbar."""
 
 
-class ModelList(OptionList):
+class ModelList(EndedList):
     """Sections cannot be chosen, and families unfold; the highlight stays on its line while the list changes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

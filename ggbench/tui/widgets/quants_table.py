@@ -100,6 +100,8 @@ class QuantsTable(ColumnTable):
         """Whether the rows are in the order of a pick, or none is being made."""
         self._is_untouched = True
         """Whether nobody has moved the cursor, so that it follows the pick, also to another GPU or need."""
+        self._kept: str | None = None
+        """The quant of the cursor, to which it returns once it is planned anew; None after a key that moves it."""
         self.wanted: str | None = None
         """The quant or file to move the cursor to once it is planned."""
 
@@ -124,11 +126,13 @@ class QuantsTable(ColumnTable):
             self.on_click()
 
     def on_click(self) -> None:
-        self._is_untouched, self.show_cursor = False, True
+        self._is_untouched, self.show_cursor, self._kept = False, True, None
 
     def show(self, library: Library) -> None:
         self._library = library
         chosen, top = self.chosen, self.scroll_offset
+        if chosen is not None and (self._kept is None or any(row.name == self._kept for row in self._shown)):
+            self._kept = chosen.name
         self._shown = shown = library.listed()
         names = [f"{_mark(row, library)}{row.title}" for row in shown]
         library.order.columns = columns = quant_columns(shown, self.size.width - 1, _GAP)
@@ -149,22 +153,21 @@ class QuantsTable(ColumnTable):
                 )
             )
         quants = [row.name for row in shown]
-        cursor = chosen.name if chosen is not None else None
         picked = library.picked
         if picked is not None and self._is_untouched:
-            cursor = picked.name
+            self._kept = picked.name
         for row in shown:
             if self.wanted is not None and row.is_called(self.wanted):
-                cursor, self.wanted, self._is_untouched = row.name, None, False
-        self.show_cursor = self.has_pick or not self._is_untouched
-        if cursor in quants:
-            self.cursor_coordinate = Coordinate(quants.index(cursor), 0)
+                self._kept, self.wanted, self._is_untouched = row.name, None, False
+        self.show_cursor = self.has_pick or (not self._is_untouched and (self._kept is None or self._kept in quants))
+        if self._kept in quants:
+            self.cursor_coordinate = Coordinate(quants.index(self._kept), 0)
         self.scroll_to(top.x, top.y, animate=False, force=True)
         self.call_after_refresh(self._scroll_cursor_into_view)
 
     def start_over(self) -> None:
         """Show another model: its cursor goes to its pick."""
-        self._is_untouched = True
+        self._is_untouched, self._kept = True, None
         self._shown = []
 
 
@@ -175,7 +178,7 @@ def _mark(row: QuantRow, library: Library) -> str:
 
 
 def style_of(column: QuantColumn, row: QuantRow) -> str:
-    return "dim" if row.meets is False else column.style(row)
+    return "dim" if row.meets is False or row.is_old else column.style(row)
 
 
 def side_of(column: QuantColumn) -> Literal["left", "right"]:
