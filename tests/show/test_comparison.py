@@ -273,7 +273,7 @@ def test_a_limit_says_faster_of_what_is_and_times_of_what_is_far_off() -> None:
 
 
 def test_repeats_of_a_disturbed_run_tell_of_its_own_setting_alone() -> None:
-    """Of an unsteady run, those of its own setting count, and of others the steady ones."""
+    """For an unsteady run, those of its own setting count, and of others the steady ones."""
 
     def repeats(quant: str, *speeds: float) -> tuple[Run, ...]:
         runs = [

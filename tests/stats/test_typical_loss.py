@@ -75,3 +75,12 @@ def test_small_models_may_lose_more_than_any_large_one() -> None:
 
 def test_a_type_that_nobody_measured_has_no_typical_loss() -> None:
     assert typical_loss("tq1_0", 8 * 10**9) is None
+
+
+def test_a_type_loses_no_more_than_a_coarser_one() -> None:
+    """Tables score q8_0 of two Qwen3.6 models, and q6_k of the one that loses less."""
+    finer, coarser = (typical_loss(quant, 35_000_000_000, "qwen35moe") for quant in ("q8_0", "q6_k"))
+    assert finer is not None and coarser is not None
+    assert finer.nats.value == coarser.nats.value
+    assert finer.nats.low <= finer.nats.value <= finer.nats.high
+    assert finer.source.endswith(f"no more than {coarser.source}")
