@@ -191,6 +191,8 @@ class StartScreen(PlanScreen):
 
         def ask_to_join(confirmed: bool | None) -> None:
             doubts = [*([elsewhere] if elsewhere else []), *_coarse_bases(jobs)]
+            if doubts and download_bytes > agreed_bytes:
+                doubts.append(f"{size} will be downloaded first: {names}")
             if confirmed and doubts:
                 question = f"{' '.join(f'{each[0].upper()}{each[1:]}.' for each in doubts)} Start anyway?"
                 self.app.push_screen(ConfirmScreen(question, "Start", is_harmless=True), start)
