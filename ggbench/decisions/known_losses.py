@@ -173,6 +173,7 @@ def is_original(quant: str, architecture: str = "") -> bool:
 
 
 _COARSER = {"q8_0": "q6_k", "q6_k": "q5_k_m", "q5_k_m": "q4_k_m"}
+"""The next coarser type, which loses at least as much."""
 
 
 def typical_loss(quant: str, n_params: int | None, architecture: str = "") -> Loss | None:

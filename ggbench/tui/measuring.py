@@ -253,7 +253,7 @@ class RunRequest(msgspec.Struct, frozen=True):
         return f"{mark} {text}, of {format_bytes(budget.usable_bytes)} usable".lstrip()
 
     def _budget(self, chosen: Chosen) -> Budget | None:
-        """Return the memory that it may use; None if it is not known, as of GPUs under another limit than planned."""
+        """Return the memory it may use; None if unknown: on GPUs, if the limit or reserve is not the planned one."""
         limit_bytes, reserve_bytes = self.setup.memory_limit_bytes, getattr(self.options, "reserve_bytes", None)
         is_planned = limit_bytes == chosen.setup.memory_limit_bytes and reserve_bytes is None
         if chosen.budget is None or is_planned:

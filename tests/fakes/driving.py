@@ -48,7 +48,7 @@ async def wait_until_quiet(min_sleep: float = 0, max_sleep: float = 0) -> None:
             return
         if app._batch_count:  # a screen that is drawn during a batch forgets it
             continue
-        under = app._background_screens  # of a dialog; what they draw anew, they draw again and again
+        under = app._background_screens  # below a dialog; only layout counts, as they redraw forever
         due = [each for each in under if each._layout_required or each._scroll_required]
         if app.screen._update_timer._active.is_set() or _is_due(app.screen):
             due.append(app.screen)

@@ -190,7 +190,7 @@ class MeasuredScreen(RunsScreen):
         ) and not any(one.summary.run.is_imported for one in self.runs)
 
     def action_measure_again(self) -> None:
-        """Measure one run of each column again, in turns, as often as may decide."""
+        """Measure one run of each column again, in turns, `_n_again` times each."""
         runs = [column[0].summary.run for column in self._columns]
         times = "once each" if self._n_again == 1 else f"{self._n_again} times each, in turns"
         spans = [(run.head.started_at, run.finished_at) for run in runs if run.is_complete and run.finished_at]

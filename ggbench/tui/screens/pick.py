@@ -136,7 +136,7 @@ class PickScreen(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if self._candidate is None:
-            return True  # the key says that there is none yet
+            return True  # pressing the key then explains that no quant is planned yet
         file = self._candidate.to_run
         if action in ("copy", "copy_modelfile", "measure", "show_all"):
             return file is not None

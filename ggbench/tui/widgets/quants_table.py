@@ -101,7 +101,7 @@ class QuantsTable(ColumnTable):
         self._is_untouched = True
         """Whether nobody has moved the cursor, so that it follows the pick, also to another GPU or need."""
         self._kept: str | None = None
-        """The quant of the cursor, to which it returns once it is planned anew; None after a key that moves it."""
+        """The quant to move the cursor back to once it is replanned; None after a key that moves the cursor."""
         self.wanted: str | None = None
         """The quant or file to move the cursor to once it is planned."""
 
