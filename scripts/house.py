@@ -1,8 +1,8 @@
 """Count the package behind scripts/house: AST nodes, decisions and lines by room, and the surface that a user meets.
 
-Nodes are counted because spelling cannot shorten them. A ceiling of scripts/budget.toml holds from both sides: a room may
-not outgrow it, and it may not lie above its room, so that what a cut gained is not spent unseen. A larger ceiling needs
-an equal fall elsewhere, or a sentence in the commit on what a user gets for it.
+Nodes are counted because spelling cannot shorten them. A ceiling of scripts/budget.toml holds from both sides: a room
+may not outgrow it, and it may not lie above its room, so that what a cut gained is not spent unseen. A larger ceiling
+needs an equal fall elsewhere, or a sentence in the commit on what a user gets for it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def count_package(package: Path) -> dict[str, Figures]:
     whole = sum(rooms.values(), Counter())
     density = round(whole["nodes"] / whole["code"], 2)
     kept = ("lines", "nodes", "decisions", "long_functions", "nested_conditionals")
-    counted = {"package": {**{name: whole[name] for name in kept}, "nodes_per_code_line": density}}
+    counted: dict[str, Figures] = {"package": {**{name: whole[name] for name in kept}, "nodes_per_code_line": density}}
     return counted | {name: {key: room[key] for key in kept[:3]} for name, room in rooms.items()}
 
 
@@ -130,7 +130,7 @@ def _code_lines(text: str, nodes: list[ast.AST]) -> int:
 
 
 def _as_toml(counted: Mapping[str, Figures]) -> str:
-    heading = "# What each room may hold at most, as scripts/house counts; scripts/check fails above it, and where it is too high.\n"
+    heading = "# The most that each room may hold; scripts/check fails where one holds more, or clearly less.\n"
     rooms = (
         f'\n["{room}"]\n' + "".join(f"{name} = {figure}\n" for name, figure in figures.items())
         for room, figures in counted.items()
