@@ -55,9 +55,7 @@ class _Kept(Exchange):
 
     def _keep(self, lines: list[tuple[int, str]]) -> None:
         assert isinstance(self._client, _Recorder)
-        body = {
-            name: value for name, value in self._post.body.items() if name not in ("prompt", "cache_salt", "inputs")
-        }
+        body = {name: value for name, value in self._post.body.items() if name not in ("prompt", "cache_salt")}
         self._client.streams_kept.append({"path": self._post.path, "request": body, "lines_us": lines})
 
 

@@ -16,7 +16,7 @@ from ggbench.models.reference import ModelRef
 from ggbench.models.subject import Subject
 
 _CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)
-"""Quant in the names of repos for vLLM and TGI: `Qwen2.5-7B-Instruct-GPTQ-Int4`."""
+"""Quant in the names of repos for vLLM: `Qwen2.5-7B-Instruct-GPTQ-Int4`."""
 
 
 class ServerOptions(msgspec.Struct, frozen=True):

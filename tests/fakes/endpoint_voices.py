@@ -11,7 +11,7 @@ from typing import Any
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "endpoints"
 Body = Mapping[str, Any]
-_STREAMED = ("/completion", "/v1/completions", "/api/generate", "/api/v0/completions", "/generate_stream")
+_STREAMED = ("/completion", "/v1/completions", "/api/generate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,7 @@ class AnyLength(Recording):
         self.pause_s = pause_s
         self.n_drafted = n_drafted
         self._lines = {
-            "/completion": self._llama_server, "/v1/completions": self._completions,
-            "/api/v0/completions": self._completions, "/api/generate": self._ollama, "/generate_stream": self._tgi,
+            "/completion": self._llama_server, "/v1/completions": self._completions, "/api/generate": self._ollama,
         }  # fmt: skip
 
     def stream(self, path: str, body: Body) -> Iterator[Said]:
@@ -106,15 +105,6 @@ class AnyLength(Recording):
         }  # fmt: skip
         end |= {"prompt_eval_count": n_prompt, "prompt_eval_duration": n_prompt * self.step_ns // 10}
         yield json.dumps(end | {"eval_count": n_gen, "eval_duration": (n_gen - 1) * self.step_ns}).encode()
-
-    def _tgi(self, body: Body) -> Iterator[bytes]:
-        n_gen = body["parameters"]["max_new_tokens"]
-        for n in range(1, n_gen + 1):
-            details = {"finish_reason": "length", "generated_tokens": n_gen, "input_length": _length(body["inputs"])}
-            token = {"id": 5, "text": " a", "logprob": -1.0, "special": False}
-            chunk = {"index": n, "token": token, "details": details if n == n_gen else None}
-            yield b"data:" + json.dumps(chunk).encode()
-            yield b""
 
 
 def _length(prompt: object) -> int:

@@ -40,8 +40,8 @@ class OfferedModel(msgspec.Struct, frozen=True):
     n_vocab: int | None = None
     tensor_bytes: int | None = None
     file_bytes: int | None = None
-    is_loaded: bool | None = None
-    """None if the server does not say."""
+    is_loaded: bool = True
+    """False if the first request makes the server load it."""
     digest: str | None = None
     """SHA-256 of the model, as stated by the server; hexadecimal."""
 
@@ -50,7 +50,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     """Data that a server reports about itself."""
 
     kind: str
-    """`llama_server`, `tgi`, `lm_studio`, `vllm`, `ollama` or `openai`."""
+    """`llama_server`, `vllm`, `ollama` or `openai`."""
     title: str
     """For display: `llama-server`, `vLLM`, `OpenAI-compatible server`."""
     base_url: str
@@ -212,7 +212,7 @@ class ServerKind(msgspec.Struct, frozen=True):
 def error_text(document: Any) -> str:  # noqa: ANN401 - whatever JSON the server sent
     """Return the message in an error document as one short line; empty if there is none.
 
-    OpenAI: `{"error": {"message": ...}}`; Ollama and TGI: `{"error": ...}`; FastAPI: `{"detail": ...}`.
+    OpenAI: `{"error": {"message": ...}}`; Ollama: `{"error": ...}`; FastAPI: `{"detail": ...}`.
     """
     for name in ("error", "message", "detail", "msg"):
         if isinstance(document, list) and document:

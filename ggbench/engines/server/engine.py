@@ -102,7 +102,7 @@ class EndpointEngine:
         yield Ready(None, {"server": " ".join(filter(None, (server.info.title, server.info.version)))})
         yield answered
         n_ctx = self._model.n_ctx
-        if self._model.is_loaded is False:
+        if not self._model.is_loaded:
             ending = yield from self._load(server)
             if not isinstance(ending, Completed):
                 yield ending

@@ -1,4 +1,4 @@
-"""Servers with their own API: llama-server, Ollama and Text Generation Inference."""
+"""Servers with their own API: llama-server and Ollama."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ggbench.engines.server.client import Client
 from ggbench.engines.server.contract import (
     DONE,
     LOG_HINT,
-    PROBE_WORDS,
     Ended,
     Generate,
     InvalidStream,
@@ -32,7 +31,6 @@ from ggbench.engines.server.contract import (
     decode_chunk,
     nanoseconds,
     positive,
-    random_words,
     repeated,
     worded,
 )
@@ -330,80 +328,3 @@ class _OllamaReader(StreamReader):
 
 
 OLLAMA = ServerKind("/api/version", _recognize_ollama, common_words, _ollama_request, _OllamaReader)
-
-# Text Generation Inference: one token a line, and no server clock in the stream. Source:
-# huggingface/text-generation-inference, router/src/lib.rs (`Info`, `StreamResponse`), server.rs and validation.rs,
-# where `ignore_eos_token` is always false, so it stops where the model does. TGI is in maintenance mode.
-
-
-class _TgiInfo(msgspec.Struct):
-    model_id: str
-    max_total_tokens: int
-    version: str
-    model_dtype: str | None = None
-    max_concurrent_requests: int | None = None
-
-
-class _TgiToken(msgspec.Struct):
-    text: str = ""
-
-
-class _TgiDetails(msgspec.Struct):
-    finish_reason: str = ""
-    generated_tokens: int | None = None
-    input_length: int | None = None
-
-
-class _TgiChunk(msgspec.Struct):
-    token: _TgiToken | None = None
-    details: _TgiDetails | None = None
-    error: object = None
-
-
-def _recognize_tgi(client: Client) -> ServerInfo | None:
-    """Recognize it by `/info`."""
-    info = client.get("/info").read_as(_TgiInfo)
-    if info is None:
-        return None
-    name = info.model_id.rstrip("/").rpartition("/")[2] if info.model_id.startswith("/") else info.model_id
-    model = OfferedModel(
-        name=shorten(name, 200),
-        quant=shorten(info.model_dtype or "", 40) or None,
-        n_ctx=positive(info.max_total_tokens),
-        is_loaded=True,
-    )
-    return ServerInfo(
-        kind="tgi",
-        title="TGI",
-        base_url=client.address.base_url,
-        models=(model,),
-        clock="none",
-        version=shorten(info.version, 60),
-        n_parallel=positive(info.max_concurrent_requests),
-    )
-
-
-def _tgi_prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    """Return a text of common words, counted by its tokenizer, or by a generation if `/tokenize` is missing."""
-    tokens = client.post(Post("/tokenize", {"inputs": random_words(PROBE_WORDS)})).read_as(list)
-    return worded(n_tokens, len(tokens) - PROBE_WORDS if tokens else added())
-
-
-def _tgi_request(generate: Generate) -> Post:
-    parameters = {"max_new_tokens": generate.n_gen, "do_sample": False, "details": True}
-    return Post("/generate_stream", {"inputs": generate.prompt.text, "parameters": parameters})
-
-
-class _TgiReader(StreamReader):
-    def read(self, line: bytes, at_ns: int) -> Iterable[Progress]:
-        data = data_of(line)
-        if data is None or data == DONE:
-            return
-        chunk = decode_chunk(data, _TgiChunk)
-        if chunk.token is not None:
-            yield Tokens(at_ns, 1, None, chunk.token.text)
-        if (end := chunk.details) is not None:
-            yield self.ended(at_ns, count(end.input_length), None, count(end.generated_tokens), end.finish_reason)
-
-
-TGI = ServerKind("/health", _recognize_tgi, _tgi_prompt, _tgi_request, _TgiReader)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from ggbench.engines.server.client import Client, Exchange, StreamLine
-from ggbench.engines.server.completions import LM_STUDIO, OPENAI, VLLM
+from ggbench.engines.server.completions import OPENAI, VLLM
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import (
     LOG_HINT,
@@ -30,11 +30,11 @@ from ggbench.engines.server.contract import (
     Tokens,
     random_words,
 )
-from ggbench.engines.server.native import LLAMA_SERVER, OLLAMA, TGI
+from ggbench.engines.server.native import LLAMA_SERVER, OLLAMA
 from ggbench.errors import GgbenchError, ServerFailed
 from ggbench.text import shorten
 
-_KINDS = (LLAMA_SERVER, TGI, LM_STUDIO, VLLM, OLLAMA, OPENAI)
+_KINDS = (LLAMA_SERVER, VLLM, OLLAMA, OPENAI)
 """In the order of trial: imitators before the servers they imitate."""
 _PASS_ON_S = 0.05
 _CLOSING_S = 15.0
@@ -117,7 +117,7 @@ def recognize(client: Client) -> tuple[ServerKind, ServerInfo]:
     what = "lists no models" if first.read_as(object) is not None else "does not answer as a model server"
     raise ServerFailed(
         f"{client.address.base_url} {what}",
-        "give the base URL of llama-server, Ollama, vLLM, LM Studio, TGI or another OpenAI-compatible server",
+        "give the base URL of llama-server, Ollama, vLLM or another OpenAI-compatible server",
     )
 
 

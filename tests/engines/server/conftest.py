@@ -7,9 +7,16 @@ from contextlib import ExitStack
 import pytest
 
 from tests.fakes.endpoint import Fault, TestEndpoint
-from tests.fakes.endpoint_voices import Recording
+from tests.fakes.endpoint_voices import AnyLength, Recording
 
 Serve = Callable[..., TestEndpoint]
+
+
+def plain_completions() -> AnyLength:
+    """Return a server with no more than OpenAI's API."""
+    voice = AnyLength("vllm")
+    voice.documents[("GET", "/v1/models")] = (200, b'{"object":"list","data":[{"id":"m1"},{"id":"m1"},{"id":"m2"}]}')
+    return voice
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Item, Prompt, Tokens
 from ggbench.engines.server.server import Server
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout
-from tests.engines.server.conftest import Serve
+from tests.engines.server.conftest import Serve, plain_completions
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_faults import (
     AFTER,
@@ -63,9 +63,7 @@ def _check_message(error: GgbenchError) -> None:
 @pytest.mark.parametrize("name", ["llama_server", "openai"])
 @pytest.mark.parametrize("fault", sorted(STREAM_FAULTS))
 def test_a_broken_generation_is_a_value(fault: str, name: str, serve: Serve) -> None:
-    voice = AnyLength("vllm" if name == "openai" else name)
-    if name == "openai":
-        voice.documents[("GET", "/v1/models")] = (200, b'{"data":[{"id":"m1"}]}')
+    voice = plain_completions() if name == "openai" else AnyLength(name)
     endpoint = serve(voice, of_streams(STREAM_FAULTS[fault]))
     started = time.monotonic()
     items = _generate(endpoint)

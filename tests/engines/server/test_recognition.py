@@ -9,11 +9,11 @@ from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.engines.server.server import Server
 from ggbench.errors import ServerFailed, UsageError
-from tests.engines.server.conftest import Serve
+from tests.engines.server.conftest import Serve, plain_completions
 from tests.fakes.endpoint_voices import RECORDINGS, AnyLength, Recording
 
 
-@pytest.mark.parametrize("name", ["llama_server", "vllm", "ollama", "lm_studio", "tgi"])
+@pytest.mark.parametrize("name", ["llama_server", "vllm", "ollama"])
 def test_a_server_is_recognized_by_its_documents(name: str, serve: Serve) -> None:
     kept = json.loads((RECORDINGS / f"{name}.json").read_text())
     with Server(Address.parse(serve(Recording(name)).url)) as server:
@@ -42,9 +42,7 @@ def test_ollama_says_what_it_has(serve: Serve) -> None:
 
 
 def test_any_other_server_with_a_list_of_models_is_openai_compatible(serve: Serve) -> None:
-    voice = AnyLength("vllm")
-    voice.documents[("GET", "/v1/models")] = (200, b'{"object":"list","data":[{"id":"m1"},{"id":"m1"},{"id":"m2"}]}')
-    with Server(Address.parse(serve(voice).url)) as server:
+    with Server(Address.parse(serve(plain_completions()).url)) as server:
         assert server.info.kind == "openai"
         assert [each.name for each in server.info.models] == ["m1", "m2"]
 
