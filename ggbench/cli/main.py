@@ -13,7 +13,6 @@ import sys
 from typing import NoReturn
 
 import click
-from click.shell_completion import CompletionItem
 
 from ggbench import __version__
 from ggbench.cli.help import TOPICS, summary
@@ -68,8 +67,6 @@ COMMANDS = {name: text for commands in GROUPS.values() for name, text in command
 _EXPERIMENTS = "ggbench.experiments"
 _ELSEWHERE = {"tui": "ggbench.tui.entry_point:command", "import": "ggbench.cli.export:import_command"}
 """Commands whose module has another name. The TUI is found by name, since neither front end imports the other."""
-COMPLETION = "_GGBENCH_COMPLETE"
-"""The variable that a shell sets to ask click for completions."""
 _NO_MEMORY = "not enough memory for ggbench itself"
 _LEAST_ADDRESS_SPACE = 200 << 20
 """In bytes; numpy's libraries cannot be loaded with less."""
@@ -96,10 +93,6 @@ class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_commands())
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        found = [CompletionItem(name, help=text) for name, text in _commands().items() if name.startswith(incomplete)]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in (known := _commands()):
             return None
@@ -108,10 +101,6 @@ class _LazyGroup(click.Group):
         module, _, name = _ELSEWHERE.get(cmd_name, own).partition(":")
         command: click.Command = getattr(importlib.import_module(module), name or "command")
         command.short_help = known[cmd_name]
-        if COMPLETION in os.environ:
-            from ggbench.cli.completion import offer
-
-            offer(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -173,15 +162,13 @@ def _run(args: list[str] | None) -> int:
     """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
     if sys.platform == "win32":  # the worker's pipes cannot be awaited there
         return _fail("ggbench does not run on Windows", "run it in WSL 2", ExitCode.UNEXPECTED)
-    if COMPLETION in os.environ:
-        import ggbench.cli.completion  # noqa: F401 - its bash is found by name
     try:
         _check_address_space()
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
         sys.stdout.flush()  # here, as the exiting interpreter would complain about a closed pipe
         return status if isinstance(status, int) else ExitCode.DONE
     except SystemExit as end:  # raised by click after a completion, or if a stream's reader is gone
-        return end.code if COMPLETION in os.environ and isinstance(end.code, int) else ExitCode.PIPE_CLOSED
+        return ExitCode.PIPE_CLOSED if end.code else ExitCode.DONE
     except GgbenchError as error:
         if os.environ.get("GGBENCH_DEBUG"):
             raise
@@ -196,11 +183,7 @@ def _run(args: list[str] | None) -> int:
         return ExitCode.DONE
     except click.UsageError as error:
         hint = f"see: {error.ctx.command_path if error.ctx else 'ggbench'} --help"
-        what = error.format_message().rstrip(".")
-        if isinstance(error, click.NoSuchOption):  # click names only the first letter of `-xyz`
-            typed = (word for word in args or sys.argv[1:] if word.startswith(error.option_name))
-            what = what.replace(f"'{error.option_name}'", f"'{next(typed, error.option_name)}'")
-        return _fail(what, hint, ExitCode.USAGE)
+        return _fail(error.format_message().rstrip("."), hint, ExitCode.USAGE)
     except click.ClickException as error:
         return _fail(error.format_message(), "", error.exit_code)
     except (KeyboardInterrupt, click.Abort):

@@ -17,6 +17,7 @@ from ggbench.commands.options import (
     TOKENS,
     HubOptions,
     as_record,
+    model_argument,
     no_measure_option,
     offline_option,
     option,
@@ -109,7 +110,7 @@ note then replaces the Modelfile.
     ggbench pick org/name-GGUF --measure --within 5m
     """,
 )
-@click.argument("model", required=False)
+@model_argument(required=False)
 @click.argument("quants", nargs=-1)
 @_need_options
 @option(

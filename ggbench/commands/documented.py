@@ -6,62 +6,17 @@ import enum
 import inspect
 import re
 import textwrap
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any
 
 import click
 
-from ggbench.errors import UsageError
 from ggbench.show.glossary import FORMULA, terms
 
-_LLAMA_OPTIONS = {
-    "-cb": "--cont-batching",
-    "-cmoe": "--cpu-moe",
-    "-ctk": "--cache-type-k",
-    "-ctkd": "--cache-type-k-draft",
-    "-ctv": "--cache-type-v",
-    "-ctvd": "--cache-type-v-draft",
-    "-dev": "--device",
-    "-fa": "--flash-attn",
-    "-hf": "--hf-repo",
-    "-md": "--model-draft",
-    "-mg": "--main-gpu",
-    "-mm": "--mmproj",
-    "-ncmoe": "--n-cpu-moe",
-    "-ngl": "--n-gpu-layers",
-    "-nkvo": "--no-kv-offload",
-    "-np": "--parallel, the number of slots",
-    "-ot": "--override-tensor",
-    "-sm": "--split-mode",
-    "-tb": "--threads-batch",
-    "-ts": "--tensor-split",
-    "-ub": "--ubatch-size",
-}
-"""llama.cpp's short options of several letters, which click would parse as several one-letter options."""
-_AS_ARGUMENT = "give the model as the first argument, without an option"
-_OF_ANOTHER_MACHINE = "ggbench pick MODEL and ggbench plan MODEL QUANT take"
-_OTHER_NAMES = {
-    "--batch-size": "-b",
-    "--cache-type-k": "-ctk",
-    "--cache-type-k-draft": "-ctkd",
-    "--cache-type-v": "-ctv",
-    "--cache-type-v-draft": "-ctvd",
-    "--ctx-size": "-c",
-    "--gpu": f"{_OF_ANOTHER_MACHINE} --gpu GPU",
-    "--gpu-layers": "-ngl",
-    "--hf-repo": _AS_ARGUMENT,
-    "--machine": f"{_OF_ANOTHER_MACHINE} --machine FILE",
-    "--model": _AS_ARGUMENT,
-    "--n-predict": "-n",
-    "--or": "plan compares machines: ggbench plan MODEL QUANT --gpu GPU --or GPU",
-    "--predict": "-n",
-    "--ubatch-size": "-ub",
-    "--users": "-np",
-    "-hf": _AS_ARGUMENT,
-    "-m": _AS_ARGUMENT,
-    "-p": "time prompts with: ggbench prefill MODEL QUANT --lengths N,N,...",
-}
-"""Options of llama.cpp's programs, or likely guesses, that are spelled otherwise here, with our option or a hint."""
+_LETTERS = re.compile(r"-[a-z]{2,}")
+"""An option such as `-ngl`; if it is unknown, click would take it for one-letter options, or for one and its value."""
 
 
 class OptionGroup(enum.Enum):
@@ -145,29 +100,15 @@ class DocumentedCommand(click.Command):
         self._terms = terms
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Look also for --help after an option without its value, and for unknown options of several letters."""
         own = {name for param in self.params for name in param.opts}
-        words = [] if isinstance(self, click.Group) else args  # these are the subcommand's
-        words = words[: words.index("--")] if "--" in words else words
-        if helps := [word for word in words if word in ctx.help_option_names]:  # also after an option without its value
-            args = words = helps
+        words = [] if isinstance(self, click.Group) else takewhile(lambda word: word != "--", args)
         for word in words:
-            name = word.partition("=")[0]
-            if name not in own and (here := self._spelled_here(name, own)):
-                raise UsageError(f"{ctx.command_path} has no {name}", here)
-            if name in _LLAMA_OPTIONS and name not in own:
-                raise UsageError(
-                    f"{ctx.command_path} has no {name} (llama.cpp's {_LLAMA_OPTIONS[name]})",
-                    f"see: {ctx.command_path} --help",
-                )
+            if word in ctx.help_option_names:
+                return super().parse_args(ctx, [word])
+            if _LETTERS.fullmatch(word) and word not in own:
+                raise click.NoSuchOption(word, possibilities=get_close_matches(word, own), ctx=ctx)
         return super().parse_args(ctx, args)
-
-    def _spelled_here(self, name: str, own: Set[str]) -> str:
-        """Return how to say such an option to this command; empty if it has no such thing."""
-        here = _OTHER_NAMES.get(name, "")
-        if here.startswith("-"):
-            return f"use {here}" if here in own else ""
-        takes_model = any(isinstance(param, click.Argument) and param.name == "model" for param in self.params)
-        return here if takes_model else ""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()

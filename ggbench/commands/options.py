@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, ge
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from ggbench import fields
 from ggbench.commands.documented import GroupedOption, OptionGroup
@@ -301,9 +302,16 @@ def _asked(
     return MeasureRequest(_parsed(model, quants), setups[0], engines=tuple(setups), **given)
 
 
-model_arguments = as_record(
-    "ref", _parsed, ("model", "quants"), click.argument("model"), click.argument("quants", nargs=-1)
-)
+def _offered_models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from ggbench.models.catalog import load_catalog
+
+    found = [CompletionItem(each.id) for each in load_catalog() if each.id.startswith(incomplete)]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+model_argument = functools.partial(click.argument, "model", shell_complete=_offered_models)
+"""Return MODEL, which a shell completes to a model of the catalog or to a file."""
+model_arguments = as_record("ref", _parsed, ("model", "quants"), model_argument(), click.argument("quants", nargs=-1))
 """Add MODEL and QUANTs; the command gets `ref`, a ModelRef."""
 
 
@@ -334,6 +342,6 @@ def measuring_options(
             function = _engine_options(function)
         function = (load or load_options)(_download_options(function))
         quants = {"nargs": -1} if many else {"nargs": 1, "metavar": "[QUANT]", "required": False, "callback": _as_tuple}
-        return click.argument("model")(click.argument("quants", **quants)(function))
+        return model_argument()(click.argument("quants", **quants)(function))
 
     return decorate

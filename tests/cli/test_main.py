@@ -69,7 +69,7 @@ def test_help_and_answers_import_nothing_heavy(script: str) -> None:
         (["inspect", "qwen1.5-7b"], "is a MODEL, but inspect reads files", "ggbench plan qwen1.5-7b"),
         (["inspect", "org/name"], "is a MODEL, but inspect reads files", "ggbench plan org/name"),
         (["twin", "org/name"], "org/name is not in the catalog", "ggbench decode twin:org/name"),
-        (["decode", "m", "--gpu", "rtx-3060"], "ggbench decode has no --gpu", "ggbench plan MODEL QUANT take --gpu"),
+        (["decode", "m", "--n-batches", "8"], "'--cache', '--n-batch', '--n-ubatch'", "see: ggbench decode --help"),
         (["models", "--repo", "nope"], "nope is not a repo", "org/name"),
         (["prefill", "m", "--lengths", "0"], "--lengths: '0' is out of range", "1,25,512,16k"),
         (["decode", "m", "--tensor-split", "0,0"], "'0,0' is not a split", "above zero"),
@@ -189,37 +189,12 @@ def test_a_context_is_read_as_people_write_it(ggbench: Run, text: str) -> None:
     assert (f"{text} = 1,024 tokens" in ran.err) == text.lower().endswith("k")
 
 
-@pytest.mark.parametrize(
-    ("line", "what"),
-    [
-        ("prefill twin:m -np 4", "ggbench prefill has no -np (llama.cpp's --parallel, the number of slots)"),
-        ("inspect m -ctk f16", "ggbench inspect has no -ctk (llama.cpp's --cache-type-k)"),
-        ("plan m -xyz", "No such option '-xyz'"),
-        ("results -m m", "No such option '-m'"),
-    ],
-)
-def test_an_option_of_several_letters_is_named_whole(ggbench: Run, line: str, what: str) -> None:
+@pytest.mark.parametrize("line", ["prefill twin:m -np 4", "inspect m -ctk f16", "plan m -xyz 1", "results -m m"])
+def test_an_option_of_several_letters_is_named_whole(ggbench: Run, line: str) -> None:
     """Not by its first letter, which click looks for, nor as the value `p` of an option -n."""
     ran = ggbench(*line.split())
-    assert (ran.code, ran.err.splitlines()[0]) == (2, f"Error: {what}")
-
-
-@pytest.mark.parametrize(
-    ("line", "hint"),
-    [
-        ("plan m --ctx-size 8192", "use -c"),
-        ("decode m --n-predict=50", "use -n"),
-        ("decode m --users 4", "use -np"),
-        ("limits m --machine a.json", "ggbench pick MODEL and ggbench plan MODEL QUANT take --machine FILE"),
-        ("pick m --or rtx-3060", "plan compares machines: ggbench plan MODEL QUANT --gpu GPU --or GPU"),
-        ("bench m -ctk q8_0 --cache-type-v q8_0", "use -ctv"),
-        ("decode -m model.gguf", "give the model as the first argument, without an option"),
-        ("bench m -p 512", "time prompts with: ggbench prefill MODEL QUANT --lengths N,N,..."),
-    ],
-)
-def test_an_option_of_llama_cpp_is_answered_with_the_one_here(ggbench: Run, line: str, hint: str) -> None:
-    ran = ggbench(*line.split())
-    assert (ran.code, ran.err.splitlines()[1]) == (2, f"Hint: {hint}")
+    assert ran.code == 2
+    assert f"No such option '{line.split()[-2]}'" in ran.err
 
 
 @pytest.mark.parametrize("command", ["plan", "inspect", "decode"])
