@@ -55,9 +55,10 @@ class UnknownName(UsageError):
 
         names = sorted(known)
         near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-        found = f"nearest: {', '.join(near)}" if near else "" if listed_by else f"known: {', '.join(names)}"
-        listed = f"{listed_by} lists all" if listed_by else ""
-        super().__init__(f"no {kind} named {name!r}", hint or "; ".join(filter(None, (found, listed))))
+        parts = [f"nearest: {', '.join(near)}"] if near else []
+        if listed_by:
+            parts.append(f"{listed_by} lists all")
+        super().__init__(f"no {kind} named {name!r}", hint or "; ".join(parts) or f"known: {', '.join(names)}")
 
 
 class DoesNotFit(GgbenchError):

@@ -1,18 +1,17 @@
-"""The catalog of models known by id: shipped, then of `models --update`, then the user's own. Errors name the line, as
-the files are written by hand.
-"""
+"""The catalog of models known by id: shipped, then of `models --update`, then the user's own."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import hashlib
+import os
 import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 import msgspec
 import msgspec.structs
@@ -31,22 +30,12 @@ HUB_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _LINE = r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]*$"
 _Quant = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
 _Bytes = Annotated[int, Meta(gt=0)]
-_REQUIRED = "id", *Hyperparameters.__struct_fields__[: -len(Hyperparameters.__struct_defaults__)]
-
-_HEADER = re.compile(r"\s*\[\[?\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
-_KEY = re.compile(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*[=.]""")
-_OF_ERROR = re.compile(r"(?:\$\.(?:hyper\.)?|unknown field `)(\w+)")
-"""Key in a message of msgspec."""
-_AT_LINE = re.compile(r" \(at line (\d+), column \d+\)| \(at end of document\)")
-
 
 Origin = Literal["shipped", "updated", "user"]
 
 
 _BY = ", by ggbench "
 """In the first line of an installed update, between its source and the version that installed it."""
-_WITHOUT_SHAPE = ("deepseek-v4", "glm-5.2")
-"""Models whose layouts `gguf_file.layout` lacks."""
 
 
 class CatalogModel(msgspec.Struct, frozen=True):
@@ -101,16 +90,14 @@ class Catalog(msgspec.Struct, frozen=True):
         Of `qwen3:14b`, as Ollama names it, the tag may be a part of the id.
         """
         found = self.find(model_id)
-        if found is None:
-            ids = (model.id for model in self.models)
-            error = UnknownName("model", model_id, ids, listed_by="ggbench models")
-            if model_id.lower().startswith(_WITHOUT_SHAPE):
-                error.hint = "ggbench cannot make a twin of this model, but plans its GGUF files: ggbench plan ORG/NAME"
-            error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(sanitize(model_id))}"
-            if len(tags) == 1 and (named := self.find(f"{model_id}-{tags[0]}")) is not None:
-                error.hint = f"in the catalog it is {named.id}"
-            raise error
-        return found
+        if found is not None:
+            return found
+        error = UnknownName("model", model_id, (model.id for model in self.models), listed_by="ggbench models")
+        error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(sanitize(model_id))}"
+        named = self.find("-".join((model_id, *tags)))
+        if named is not None:
+            error.hint = f"in the catalog it is {named.id}"
+        raise error
 
     def of_repo(self, repo: str) -> CatalogModel | None:
         """Return the first model with this Hub repo, in any case; None if there is none."""
@@ -150,7 +137,7 @@ class CatalogUpdate(msgspec.Struct, frozen=True):
 def update_catalog(file: Path, source: str) -> CatalogUpdate:
     """Copy a catalog file to the data folder if the whole catalog is valid with it; it replaces an earlier one.
 
-    Raises BadFile, with file and line, and UsageError if the user's own file, which overrides it, is not valid with it.
+    Raises BadFile, and UsageError if the user's own file, which overrides it, is not valid with it.
     """
     shipped = _shipped(shipped_models_file())
     hint = f"nothing was changed; the format is explained at the top of {shipped_models_file()}"
@@ -165,7 +152,7 @@ def update_catalog(file: Path, source: str) -> CatalogUpdate:
     landed = paths.updated_models_file()
     with contextlib.suppress(OSError):
         make_folders(landed.parent)
-    write_as(landed, f"# {source}{_BY}{__version__}\n{update[0].file.text}".encode(), force=True)
+    write_as(landed, f"# {source}{_BY}{__version__}\n{_text_of(file)}".encode(), force=True)
     mine, known = {each.id for each in models if each.origin == "updated"}, {each.id for each in shipped}
     return CatalogUpdate(str(landed), source, tuple(sorted(mine - known)), tuple(sorted(mine & known)))
 
@@ -178,57 +165,19 @@ def updated_from() -> tuple[str, bool] | None:
     return None
 
 
-class _File(msgspec.Struct, frozen=True, dict=True):
-    """One models.toml, whose errors name their lines; tomllib does not keep them."""
-
-    path: Path
-    text: str = ""
-
-    @functools.cached_property
-    def lines(self) -> dict[tuple[int, str], int]:
-        """First line of each key by the index of its `[[model]]`, whose header has the key ``; -1 is the top level."""
-        found: dict[tuple[int, str], int] = {}
-        n_models, table = 0, -1
-        for number, line in enumerate(self.text.splitlines(), 1):
-            if header := _HEADER.match(line):
-                name = header[1].strip("\"'")
-                table = n_models if name == "model" else -2
-                n_models += name == "model"
-                for key in ((-1, name), (-1, name.split(".")[0]), (table, "")):
-                    found.setdefault(key, number)
-            elif match := _KEY.match(line):
-                found.setdefault((table, match[1]), number)
-        return found
-
-    def fail(self, what: str, line: int | None = None) -> NoReturn:
-        """Raise UsageError for a line; None to name only the file."""
-        shipped = shipped_models_file()
-        hint = f"the format is explained at the top of {shipped}" if self.path != shipped else "reinstall ggbench"
-        if self.path == paths.updated_models_file():
-            hint = "repeat ggbench models --update, or remove the file"
-        raise UsageError(f"{sanitize(str(self.path))}{'' if line is None else f', line {line}'}: {what}", hint)
-
-
 class _Entry(msgspec.Struct, frozen=True, dict=True):
     """One `[[model]]` as written."""
 
     id: str
     values: Mapping[str, Any]
     origin: Origin
-    file: _File
-    number: int
-    """Index of this `[[model]]` in its file."""
+    path: Path
 
     def over(self, base: _Entry | None) -> _Entry:
         """Return the entry with missing keys taken from `base`, or `base` if no value differs."""
         if base is None or self.values.items() <= base.values.items():
             return base or self
         return msgspec.structs.replace(self, values={**base.values, **self.values})
-
-    def fail(self, key: str, what: str) -> NoReturn:
-        """Raise UsageError at a key's line, or at the header's if the key is absent."""
-        places = ((self.number, key), (self.number, ""), (-1, "model"))
-        self.file.fail(what, next((self.file.lines[place] for place in places if place in self.file.lines), None))
 
     @functools.cached_property
     def model(self) -> CatalogModel:
@@ -237,19 +186,9 @@ class _Entry(msgspec.Struct, frozen=True, dict=True):
         hyper = {name: value for name, value in self.values.items() if name not in about}
         try:
             model = msgspec.convert({**about, "hyper": hyper, "origin": self.origin}, CatalogModel)
-        except msgspec.ValidationError as error:
-            text, _, place = str(error).partition(" - at `")
-            if "missing required" in text:
-                missing = [name for name in _REQUIRED if name not in self.values]
-                self.fail("", f"model {self.id!r} is missing {', '.join(missing)}")
-            found = _OF_ERROR.search(text) or _OF_ERROR.search(place)
-            key = found[1] if found else ""
-            is_text = " matching regex" in text  # which is no help
-            self.fail(key, f"{key}: {f'{self.values.get(key)!r} is not of its form' if is_text else text}")
-        except UsageError as error:
-            words = re.findall(r"\w+", error.message)
-            culprit = next((word for word in words if (self.number, word) in self.file.lines), "")
-            self.fail(culprit, f"model {self.id!r}: {error.message}")
+        except (msgspec.ValidationError, UsageError) as error:
+            what = str(error).replace(" - at `$.hyper`", "").replace("$.hyper.", "").replace("$.", "")
+            raise _error(self.path, f"model {self.id!r}: {what}") from None
         return msgspec.structs.replace(
             model,
             title=model.title or model.id,
@@ -271,36 +210,42 @@ def _shipped(path: Path) -> list[_Entry]:
 
 
 def _read(path: Path, origin: Origin) -> list[_Entry]:
+    if origin != "shipped" and not os.path.lexists(path):
+        return []
+    text = _text_of(path)
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        if origin != "shipped":
-            return []
-        raise UsageError(f"{path} is missing", "reinstall ggbench") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", "make it a readable file, or move it") from None
-    try:
-        file = _File(path, data.decode("utf-8-sig").replace("\r\n", "\n"))
-        document = tomllib.loads(file.text) if origin == "user" else _parsed(file.text)
-    except UnicodeDecodeError as error:
-        _File(path).fail("this is not UTF-8 text", data.count(b"\n", 0, error.start) + 1)
+        document = tomllib.loads(text) if origin == "user" else _parsed(text)
     except (ValueError, RecursionError) as error:
-        where = _AT_LINE.search(str(error))
-        line = int(where[1]) if where and where[1] else max(1, len(file.text.splitlines())) if where else None
-        file.fail(_AT_LINE.sub("", str(error)), line)
+        raise _error(path, str(error)) from None
     tables = document.pop("model", [])
-    for name in document:
-        what = f'unknown name {name!r}; a model begins with [[model]], then id = "..."'
-        file.fail(what, file.lines.get((-1, name)))
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        file.fail("each model begins with [[model]], in two pairs of brackets", file.lines.get((-1, "model")))
+    if document or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise _error(path, 'a model begins with [[model]], in two pairs of brackets, then id = "..."')
     entries: dict[str, _Entry] = {}
-    for number, table in enumerate(tables):
-        entry = _Entry(str(table.get("id", "")), table, origin, file, number)
+    for table in tables:
+        entry = _Entry(str(table.get("id", "")), table, origin, path)
         if entry.id in entries:
-            entry.fail("id", f"a second model has the id {entry.id!r}")
+            raise _error(path, f"a second model has the id {entry.id!r}")
         entries[entry.id] = entry
     return list(entries.values())
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        raise _error(path, "this is not UTF-8 text") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", "make it a readable file, or move it") from None
+
+
+def _error(path: Path, what: str) -> UsageError:
+    shipped = shipped_models_file()
+    hint = f"the format is explained at the top of {shipped}"
+    if path == shipped:
+        hint = "reinstall ggbench"
+    elif path == paths.updated_models_file():
+        hint = "repeat ggbench models --update, or remove the file"
+    return UsageError(f"{sanitize(str(path))}: {sanitize(what)}", hint)
 
 
 def _parsed(text: str) -> dict[str, Any]:

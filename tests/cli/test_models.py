@@ -176,9 +176,9 @@ def test_a_malformed_update_changes_nothing(ggbench: Run, tmp_path: Path) -> Non
     assert ggbench("models", "--update", file).code == 0
     before = paths.updated_models_file().read_bytes()
     for text, what in (
-        (UPDATE.replace("n_vocab", "n_vocabulary"), "line 14: n_vocabulary: "),
-        (UPDATE + 'architecture = "hal"\n', "line 16: "),
-        (UPDATE.replace('"llama"', '"hal"'), "line 8: model 'next-1b': architecture 'hal' is unknown"),
+        (UPDATE.replace("n_vocab", "n_vocabulary"), "unknown field `n_vocabulary`"),
+        (UPDATE + 'architecture = "hal"\n', "at line 16"),
+        (UPDATE.replace('"llama"', '"hal"'), "model 'next-1b': architecture 'hal' is unknown"),
         ("", "has no [[model]]"),
         (" " * (5 << 20), "is 5.00 MiB; a catalog has at most 4.00 MiB"),
     ):
