@@ -10,8 +10,10 @@ creates from the same metadata.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ggbench.errors import BadFile
 from ggbench.gguf_file import gguf_constants
@@ -131,11 +133,11 @@ SHARES_KV = frozenset({"gemma3n", "gemma4"})
 class Heads(NamedTuple):
     """The header's values for attention and feed-forward; sequences have an entry per layer."""
 
-    n_head: Sequence[int]
-    n_head_kv: Sequence[int]
+    n_head: tuple[int, ...]
+    n_head_kv: tuple[int, ...]
     head_dim_k: int
     head_dim_v: int
-    n_ff: Sequence[int]
+    n_ff: tuple[int, ...]
     n_embd: int
     is_latent: bool
     """Whether K and V are cached as one latent (MLA)."""
@@ -152,32 +154,39 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
     n_keeping = _GEMMA3N_KV_LAYERS if architecture == "gemma3n" else n_all
     if architecture == "gemma4":
         n_keeping -= values.count(keys.Attention.SHARED_KV_LAYERS)
-    states = []
+    wide = heads.head_dim_k, heads.head_dim_v
+    windowed = (
+        values.count(keys.Attention.KEY_LENGTH_SWA, heads.head_dim_k),
+        values.count(keys.Attention.VALUE_LENGTH_SWA, heads.head_dim_v),
+    )
+    states = [LayerState()] * n_all
     for layer in range(n_layer):
-        window, is_recurrent = windows[layer], recurrent[layer]
-        dim_k, dim_v = heads.head_dim_k, heads.head_dim_v
-        if window is not None:
-            dim_k = values.count(keys.Attention.KEY_LENGTH_SWA, dim_k)
-            dim_v = values.count(keys.Attention.VALUE_LENGTH_SWA, dim_v)
-        n_kv = 0 if is_recurrent and architecture not in _BOTH_IN_EACH else heads.n_head_kv[layer]
-        if architecture in _ONE_PART_IN_EACH and heads.n_ff[layer]:
+        window, n_kv = windows[layer], heads.n_head_kv[layer]
+        if not _has_attention(architecture, heads, layer, is_recurrent=recurrent[layer]):
             n_kv = 0
-        reads = None
-        if layer >= n_keeping and n_kv:
-            n_kv, reads = 0, max(0, n_keeping - (1 if window is None else 2))
-        has_attention = bool(n_kv) or reads is not None
-        states.append(
-            LayerState(
-                k_width=n_kv * dim_k,
-                v_width=0 if heads.is_latent else n_kv * dim_v,
-                head_dim_k=dim_k if has_attention else 0,
-                head_dim_v=dim_v if has_attention else 0,
-                window=window if has_attention else None,
-                reads_layer=reads,
-                recurrent_elements=elements if is_recurrent else 0,
-            )
-        )
-    return (*states, *(LayerState() for _ in range(n_all - n_layer)))
+        source = None
+        if n_kv and layer >= n_keeping:
+            source = max(0, n_keeping - (1 if window is None else 2))
+        state = LayerState(recurrent_elements=elements if recurrent[layer] else 0)
+        if n_kv:
+            head_dims = wide if window is None else windowed
+            state = _attending(state, 0 if source is not None else n_kv, head_dims, is_latent=heads.is_latent)
+            state = replace(state, window=window, reads_layer=source)
+        states[layer] = state
+    return tuple(states)
+
+
+def _has_attention(architecture: str, heads: Heads, layer: int, *, is_recurrent: bool) -> bool:
+    if is_recurrent and architecture not in _BOTH_IN_EACH:
+        return False
+    return not (architecture in _ONE_PART_IN_EACH and heads.n_ff[layer])
+
+
+def _attending(state: LayerState, n_kv: int, head_dims: tuple[int, int], *, is_latent: bool) -> LayerState:
+    """Return the state with the K and V of `n_kv` heads, 0 if another layer keeps them."""
+    dim_k, dim_v = head_dims
+    v_width = 0 if is_latent else n_kv * dim_v
+    return replace(state, k_width=n_kv * dim_k, v_width=v_width, head_dim_k=dim_k, head_dim_v=dim_v)
 
 
 def has_windows(architecture: str, n_layer: int) -> bool:
@@ -188,25 +197,33 @@ def has_windows(architecture: str, n_layer: int) -> bool:
 
 def _layer_windows(architecture: str, values: TypedMetadata, n_all: int, n_layer: int) -> list[int | None]:
     """Return the window of each layer, None for a layer that attends to all positions."""
-    attention = gguf_constants.Keys.Attention
     rule = _WINDOWS.get(architecture)
-    none: list[int | None] = [None] * n_all
+    windows: list[int | None] = [None] * n_all
     if rule is None or not has_windows(architecture, n_layer):
-        return none
-    window = rule.default
-    if values.has(attention.SLIDING_WINDOW):
-        window = values.count(attention.SLIDING_WINDOW) and (rule.fixed or values.count(attention.SLIDING_WINDOW))
+        return windows
+    window = values.count(gguf_constants.Keys.Attention.SLIDING_WINDOW, rule.default)
+    if window and rule.fixed:
+        window = rule.fixed
     if not window:
-        return none
-    has_window = values.flags(attention.SLIDING_WINDOW_PATTERN, n_all)
-    if has_window is None:
-        period = rule.period
-        if period is None:
-            return none
-        period = values.count(attention.SLIDING_WINDOW_PATTERN, period)
-        global_at = 0 if rule.dense_first else period - 1
-        has_window = tuple(period == 0 or layer % period != global_at for layer in range(n_all))
-    return [window if has_window[layer] and layer < n_layer else None for layer in range(n_all)]
+        return windows
+    for layer, has_window in enumerate(_has_window(rule, values, n_all)[:n_layer]):
+        windows[layer] = window if has_window else None
+    return windows
+
+
+def _has_window(rule: _Windows, values: TypedMetadata, n_all: int) -> tuple[bool, ...]:
+    """Return which layers have a window: by the header's array, else by the architecture's period."""
+    key = gguf_constants.Keys.Attention.SLIDING_WINDOW_PATTERN
+    stated = values.flags(key, n_all)
+    if stated is not None:
+        return stated
+    if rule.period is None:
+        return (False,) * n_all
+    period = values.count(key, rule.period)
+    if not period:
+        return (True,) * n_all
+    global_at = 0 if rule.dense_first else period - 1
+    return tuple(layer % period != global_at for layer in range(n_all))
 
 
 def _is_recurrent(architecture: str, values: TypedMetadata, heads: Heads, n_layer: int) -> list[bool]:
@@ -217,12 +234,17 @@ def _is_recurrent(architecture: str, values: TypedMetadata, heads: Heads, n_laye
     if architecture in _ONE_PART_IN_EACH:
         return [not n_kv and not n_ff for n_kv, n_ff in zip(heads.n_head_kv, heads.n_ff, strict=True)][:n_layer]
     if architecture in FULL_ATTENTION_INTERVAL:
-        stated = values.flags(RECURRENT_LAYERS, len(heads.n_head_kv))
-        if stated is not None:
-            return list(stated[:n_layer])
-        interval = values.count(gguf_constants.Keys.LLM.FULL_ATTENTION_INTERVAL, FULL_ATTENTION_INTERVAL[architecture])
-        return [bool((layer + 1) % interval) if interval else False for layer in range(n_layer)]
+        return _is_between_attention(architecture, values, len(heads.n_head_kv))[:n_layer]
     return [False] * n_layer
+
+
+def _is_between_attention(architecture: str, values: TypedMetadata, n_all: int) -> list[bool]:
+    """Return which layers are recurrent: by the header's array, else all but the last of each period."""
+    stated = values.flags(RECURRENT_LAYERS, n_all)
+    if stated is not None:
+        return list(stated)
+    interval = values.count(gguf_constants.Keys.LLM.FULL_ATTENTION_INTERVAL, FULL_ATTENTION_INTERVAL[architecture])
+    return [interval > 0 and (layer + 1) % interval > 0 for layer in range(n_all)]
 
 
 def _recurrent_elements(architecture: str, values: TypedMetadata, heads: Heads) -> int:
@@ -275,47 +297,58 @@ def read_shape(
     n_layer, n_embd = values.count(llm.BLOCK_COUNT), values.count(llm.EMBEDDING_LENGTH)
     if n_layer > _MOST_LAYERS:
         raise values.wrong(f"claims {n_layer} layers")
-    n_head = values.per_layer(attention.HEAD_COUNT, n_layer) or (0,) * n_layer
-    n_head_kv = values.per_layer(attention.HEAD_COUNT_KV, n_layer) or n_head
-    head_dim = n_embd // next(filter(None, n_head), n_embd or 1)
-    head_dim_k = values.count(attention.KEY_LENGTH, head_dim)
-    head_dim_v = values.count(attention.VALUE_LENGTH, head_dim)
-    is_latent = bool(values.count(attention.KEY_LENGTH_MLA) and values.count(attention.VALUE_LENGTH_MLA))
-    n_ff = values.per_layer(llm.FEED_FORWARD_LENGTH, n_layer) or (0,) * n_layer
-    states = layer_states(
-        architecture, values, Heads(n_head, n_head_kv, head_dim_k, head_dim_v, n_ff, n_embd, is_latent)
-    )
+    heads = _read_heads(values, n_layer, n_embd)
+    states = layer_states(architecture, values, heads)
     n_expert = values.count(llm.EXPERT_COUNT)
     experts_used = values.per_layer(llm.EXPERT_USED_COUNT, n_layer) or ()
     n_expert_used = max(experts_used, default=0)
     if n_expert_used > n_expert:
         raise values.wrong(f"uses {n_expert_used} experts of {n_expert}")
-    token_list = metadata.get(gguf_constants.Keys.Tokenizer.LIST)
-    n_vocab = values.count(llm.VOCAB_SIZE) or (token_list if isinstance(token_list, ArrayLength) else 0) or None
-    if n_vocab is None:
-        name = tensor_name("TOKEN_EMBD")
-        n_vocab = next((each.shape[1] for each in tensors if each.name == name and len(each.shape) == 2), None)
+    windows = (state.window for state in states if state.window)
     return ModelShape(
         n_layer=n_layer,
         n_embd=n_embd,
-        n_head=n_head,
-        n_head_kv=tuple(heads if state.k_width else 0 for heads, state in zip(n_head_kv, states, strict=True)),
-        head_dim_k=head_dim_k,
+        n_head=heads.n_head,
+        n_head_kv=tuple(n_kv if state.k_width else 0 for n_kv, state in zip(heads.n_head_kv, states, strict=True)),
+        head_dim_k=heads.head_dim_k,
         # a latent cache (MLA) has only K; V is a view of it
-        head_dim_v=0 if is_latent else head_dim_v,
-        n_ff=n_ff,
-        n_vocab=n_vocab,
+        head_dim_v=0 if heads.is_latent else heads.head_dim_v,
+        n_ff=heads.n_ff,
+        n_vocab=values.count(llm.VOCAB_SIZE) or _counted_vocabulary(metadata, tensors),
         n_ctx_train=values.count(llm.CONTEXT_LENGTH) or None,
         n_expert=n_expert,
         n_expert_used=n_expert_used,
         experts_used=experts_used,
         n_layer_nextn=min(n_layer, values.count(llm.NEXTN_PREDICT_LAYERS)),
-        sliding_window=next(
-            (state.window for state in states if state.window), values.count(attention.SLIDING_WINDOW) or None
-        ),
+        sliding_window=next(windows, values.count(attention.SLIDING_WINDOW) or None),
         states=states,
-        no_kv_reason=_no_kv_reason(architecture, values, n_layer, n_head),
+        no_kv_reason=_no_kv_reason(architecture, values, n_layer, heads.n_head),
     )
+
+
+def _read_heads(values: TypedMetadata, n_layer: int, n_embd: int) -> Heads:
+    llm, attention = gguf_constants.Keys.LLM, gguf_constants.Keys.Attention
+    none = (0,) * n_layer
+    n_head = values.per_layer(attention.HEAD_COUNT, n_layer) or none
+    head_dim = n_embd // next(filter(None, n_head), n_embd or 1)
+    return Heads(
+        n_head=n_head,
+        n_head_kv=values.per_layer(attention.HEAD_COUNT_KV, n_layer) or n_head,
+        head_dim_k=values.count(attention.KEY_LENGTH, head_dim),
+        head_dim_v=values.count(attention.VALUE_LENGTH, head_dim),
+        n_ff=values.per_layer(llm.FEED_FORWARD_LENGTH, n_layer) or none,
+        n_embd=n_embd,
+        is_latent=bool(values.count(attention.KEY_LENGTH_MLA) and values.count(attention.VALUE_LENGTH_MLA)),
+    )
+
+
+def _counted_vocabulary(metadata: Mapping[str, object], tensors: Iterable[TensorInfo]) -> int | None:
+    """Return the length of the token list, else of the embedding; None without either."""
+    token_list = metadata.get(gguf_constants.Keys.Tokenizer.LIST)
+    if token_list and isinstance(token_list, ArrayLength):
+        return token_list
+    name = tensor_name("TOKEN_EMBD")
+    return next((each.shape[1] for each in tensors if each.name == name and len(each.shape) == 2), None)
 
 
 def _no_kv_reason(architecture: str, values: TypedMetadata, n_layer: int, n_head: tuple[int, ...]) -> str:

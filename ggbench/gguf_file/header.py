@@ -255,15 +255,20 @@ def _type_of_all(key: str, values: Sequence[object]) -> int:
         return _VALUE_TYPES[_CODES_BY_KEY[key]]
     whole = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
     if len(whole) == len(values):
-        for code, low, high in (("I", 0, 1 << 32), ("i", -(1 << 31), 1 << 31), ("Q", 0, 1 << 64)):
-            if low <= min(whole) and max(whole) < high:
-                return _VALUE_TYPES[code]
-        return _VALUE_TYPES["q"]
+        return _VALUE_TYPES[_whole_code(min(whole), max(whole))]
     if all(isinstance(value, float) for value in values):
         return _VALUE_TYPES["f"]
     raise Unsupported(
         f"metadata {key!r} has a value of a type that cannot be written", "use only numbers, booleans and strings"
     )
+
+
+def _whole_code(least: int, most: int) -> str:
+    """Return the code of the first type that holds whole numbers from `least` to `most`."""
+    for code, low, high in (("I", 0, 1 << 32), ("i", -(1 << 31), 1 << 31), ("Q", 0, 1 << 64)):
+        if low <= least and most < high:
+            return code
+    return "q"
 
 
 def _pack(value_type: int, value: object) -> bytes:

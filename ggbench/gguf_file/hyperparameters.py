@@ -220,6 +220,12 @@ class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if family is None:
             yield f"architecture {self.architecture!r} is unknown, known are {', '.join(ARCHITECTURES)}"
             return
+        yield from self._wrong_values(family)
+        yield from self._wrong_pattern(family)
+        yield from self._mismatches(family)
+
+    def _wrong_values(self, family: Family) -> Iterator[str]:
+        """Yield what is wrong with a field by itself."""
         optional = () if self.head_dim is None else ("head_dim",)
         positive = (*_COUNTS, *optional, *family.needs)
         for name in (*positive, *_OPTIONAL):
@@ -233,16 +239,21 @@ class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in ("rope_freq_base", "norm_rms_eps"):
             if not 0 < getattr(self, name) < math.inf:
                 yield f"{name} must be a number above zero, not {getattr(self, name)!r}"
+
+    def _wrong_pattern(self, family: Family) -> Iterator[str]:
         if set(self.layer_pattern) - set(family.letters) or (family.letters and not self.layer_pattern):
             letters = " and ".join(filter(None, [", ".join(family.letters[:-1]), family.letters[-1:]])) or "no letters"
             yield f"layer_pattern has {letters} in {self.architecture}, not {self.layer_pattern!r}"
+
+    def _mismatches(self, family: Family) -> Iterator[str]:
+        """Yield which fields do not go together."""
         if family.n_embd_of_heads and self.n_embd_head * self.n_head != self.n_embd:
             yield f"n_embd {self.n_embd} is not n_head {self.n_head} x head_dim {self.n_embd_head}"
         if self.n_head % self.n_head_kv:
             yield f"n_head {self.n_head} is not a multiple of n_head_kv {self.n_head_kv}"
         if self.n_embd_head % 2:
             yield f"head_dim {self.n_embd_head} is odd, and rotary positions need pairs"
-        if self.n_expert_used > self.n_expert or (self.n_expert and not self.n_expert_used):
+        if not bool(self.n_expert) <= self.n_expert_used <= self.n_expert:
             yield f"n_expert_used {self.n_expert_used} is not 1 to n_expert {self.n_expert}"
         for name in ("n_layer_dense", "n_layer_shared_kv"):
             if getattr(self, name) > self.n_layer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ggbench.gguf_file import gguf_constants
@@ -124,17 +124,22 @@ def _keys_by_layer(hyper: Hyperparameters, n_head_kv: object) -> dict[str, objec
     if "-" in hyper.layer_pattern or "E" in hyper.layer_pattern:
         values[keys.LLM.FEED_FORWARD_LENGTH] = [hyper.n_ff if layer.feed_forward else 0 for layer in layers]
     if hyper.architecture == "gemma4":
-        values |= {
-            keys.Attention.SLIDING_WINDOW_PATTERN: [layer.mixer == "W" for layer in layers],
-            keys.Attention.HEAD_COUNT_KV: [_n_head_kv(hyper, layer) for layer in layers],
-            keys.LLM.FEED_FORWARD_LENGTH: [_n_ff(hyper, layer) for layer in layers],
-            keys.Attention.KEY_LENGTH_SWA: hyper.head_dim_window,
-            keys.Attention.VALUE_LENGTH_SWA: hyper.head_dim_window,
-            keys.Rope.DIMENSION_COUNT_SWA: hyper.head_dim_window,
-            keys.Attention.SHARED_KV_LAYERS: hyper.n_layer_shared_kv,
-            keys.LLM.EMBD_LENGTH_PER_LAYER_INP: hyper.n_embd_per_layer,
-        }
+        values |= _gemma4_keys(hyper, layers)
     return values
+
+
+def _gemma4_keys(hyper: Hyperparameters, layers: Sequence[_Layer]) -> dict[str, object]:
+    keys = gguf_constants.Keys
+    return {
+        keys.Attention.SLIDING_WINDOW_PATTERN: [layer.mixer == "W" for layer in layers],
+        keys.Attention.HEAD_COUNT_KV: [_n_head_kv(hyper, layer) for layer in layers],
+        keys.LLM.FEED_FORWARD_LENGTH: [_n_ff(hyper, layer) for layer in layers],
+        keys.Attention.KEY_LENGTH_SWA: hyper.head_dim_window,
+        keys.Attention.VALUE_LENGTH_SWA: hyper.head_dim_window,
+        keys.Rope.DIMENSION_COUNT_SWA: hyper.head_dim_window,
+        keys.Attention.SHARED_KV_LAYERS: hyper.n_layer_shared_kv,
+        keys.LLM.EMBD_LENGTH_PER_LAYER_INP: hyper.n_embd_per_layer,
+    }
 
 
 def _fixed_keys(architecture: str) -> dict[str, object]:
@@ -211,18 +216,17 @@ def _outside_layers(hyper: Hyperparameters) -> Iterator[_Tensor]:
 
 
 def _of_layer(hyper: Hyperparameters, layer: _Layer) -> Iterator[_Tensor]:
-    norms = FAMILIES[hyper.architecture].norms
-    yield from (_f32(norm, hyper.n_embd) for norm in norms if norm == "ATTN_NORM")
+    yield from _norms(hyper, "ATTN_NORM")
     if layer.mixer == "M":
         yield from _RECURRENCES[hyper.architecture](hyper)
     elif layer.mixer:
         yield from _latent_attention(hyper) if hyper.kv_lora_rank else _attention(hyper, layer)
-    yield from (_f32(norm, hyper.n_embd) for norm in norms if norm in ("ATTN_POST_NORM", "FFN_NORM"))
+    yield from _norms(hyper, "ATTN_POST_NORM", "FFN_NORM")
     if layer.feed_forward == "experts":
         yield from _experts(hyper)
     if layer.feed_forward == "dense" or (layer.feed_forward and hyper.architecture == "gemma4"):
         yield from _dense(hyper, _n_ff(hyper, layer))
-    yield from (_f32(norm, hyper.n_embd) for norm in norms if norm == "FFN_POST_NORM")
+    yield from _norms(hyper, "FFN_POST_NORM")
     if hyper.architecture == "gemma4":
         yield _f32("LAYER_OUT_SCALE", 1)
     if hyper.n_embd_per_layer:
@@ -230,11 +234,21 @@ def _of_layer(hyper: Hyperparameters, layer: _Layer) -> Iterator[_Tensor]:
         yield _matrix("PER_LAYER_PROJ", hyper.n_embd_per_layer, hyper.n_embd)
         yield _f32("PER_LAYER_POST_NORM", hyper.n_embd)
     if layer.drafts:
-        yield _matrix("NEXTN_EH_PROJ", 2 * hyper.n_embd, hyper.n_embd)
-        yield from (_f32(f"NEXTN_{norm}", hyper.n_embd) for norm in ("ENORM", "HNORM", "SHARED_HEAD_NORM"))
-        if hyper.nextn_embeddings:
-            yield _matrix("NEXTN_EMBED_TOKENS", hyper.n_embd, hyper.n_vocab)
-            yield _matrix("NEXTN_SHARED_HEAD_HEAD", hyper.n_embd, hyper.n_vocab)
+        yield from _drafting(hyper)
+
+
+def _norms(hyper: Hyperparameters, *members: str) -> Iterator[_Tensor]:
+    """Yield those of these norms that the architecture has."""
+    return (_f32(norm, hyper.n_embd) for norm in FAMILIES[hyper.architecture].norms if norm in members)
+
+
+def _drafting(hyper: Hyperparameters) -> Iterator[_Tensor]:
+    """Yield what a layer that drafts (NextN) has beyond the others."""
+    yield _matrix("NEXTN_EH_PROJ", 2 * hyper.n_embd, hyper.n_embd)
+    yield from (_f32(f"NEXTN_{norm}", hyper.n_embd) for norm in ("ENORM", "HNORM", "SHARED_HEAD_NORM"))
+    if hyper.nextn_embeddings:
+        yield _matrix("NEXTN_EMBED_TOKENS", hyper.n_embd, hyper.n_vocab)
+        yield _matrix("NEXTN_SHARED_HEAD_HEAD", hyper.n_embd, hyper.n_vocab)
 
 
 def _n_head_kv(hyper: Hyperparameters, layer: _Layer) -> int:
@@ -263,7 +277,8 @@ def _attention(hyper: Hyperparameters, layer: _Layer) -> Iterator[_Tensor]:
         yield _f32("ATTN_Q_NORM", n_query)
         yield _f32("ATTN_K_NORM", n_kv)
     elif family.qk_norm or hyper.qk_norm:
-        yield from (_f32(f"{member}_NORM", head_dim) for member, _ in separate if member != "ATTN_V")
+        yield _f32("ATTN_Q_NORM", head_dim)
+        yield _f32("ATTN_K_NORM", head_dim)
     if hyper.architecture == "gpt-oss":
         yield _bias("ATTN_OUT", hyper.n_embd)
         yield _f32("ATTN_SINKS", hyper.n_head)

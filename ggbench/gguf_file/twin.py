@@ -249,15 +249,19 @@ def _check_selection(model: ModelFile, layers: Sequence[int], routed: list[bool]
     if architecture in _NOT_ALONE:
         reason = f"{architecture} {_NOT_ALONE[architecture]}, so its layers cannot be timed separately"
         raise Unsupported(f"{name}: {reason}", "use ggbench decode on the whole model")
-    if any(state.window for state in model.states):
-        if not has_windows(architecture, len(layers)):
-            reason = f"{architecture} of {len(layers)} layers has no windows in llama.cpp"
-            raise Unsupported(f"{name}: {reason}", "use ggbench decode on the whole model")
-        if not any(model.states[layer].window for layer in layers):
-            reason = f"llama.cpp runs no {architecture} in which no layer has a window"
-            raise Unsupported(f"{name}: {reason}", "select a layer with a window too")
     if routed != sorted(routed):
         raise Unsupported(f"{name}: a layer without experts follows one with experts", "select the dense layers first")
+    if any(state.window for state in model.states):
+        _check_windows(model, layers)
+
+
+def _check_windows(model: ModelFile, layers: Sequence[int]) -> None:
+    if not has_windows(model.architecture, len(layers)):
+        reason = f"{model.architecture} of {len(layers)} layers has no windows in llama.cpp"
+        raise Unsupported(f"{model.name}: {reason}", "use ggbench decode on the whole model")
+    if not any(model.states[layer].window for layer in layers):
+        reason = f"llama.cpp runs no {model.architecture} in which no layer has a window"
+        raise Unsupported(f"{model.name}: {reason}", "select a layer with a window too")
 
 
 def _selected_metadata(
