@@ -69,21 +69,18 @@ def on_disk(model: str, *, remove: bool) -> Iterator[tuple[Target, Path]]:
             path.unlink()
 
 
-def measure_ms(context: RunContext, path: Path, rounds: int = 1) -> tuple[float, float, float]:
-    """Return a step near the beginning, a step after N_DEPTH tokens, and a prompt, of one load of the whole model.
-
-    A step is the fastest of some rounds: the speed of a machine may change from second to second.
-    """
+def measure_ms(context: RunContext, path: Path) -> tuple[float, float, float]:
+    """Return a step near the beginning, a step after N_DEPTH tokens, and a prompt, of one load of the whole model."""
     setup = replace(LlamaConfig(), threads=context.threads, n_ctx=N_DEPTH + 256)
     with contextlib.closing(context.launch(setup, context.cancel)) as engine:
         *_, ending = engine.open(Source(path), setup)
         assert ending == Completed(), ending
-        _step_ms(engine, 1, 1)  # memory costs more at its first use
-        near, far = (_step_ms(engine, depth, rounds) for depth in (1, N_DEPTH))
+        _step_ms(engine, 1)  # memory costs more at its first use
+        near, far = (_step_ms(engine, depth) for depth in (1, N_DEPTH))
         prompts = [event for event in engine.run(Prefill(N_PROMPT, 1, 1)) if isinstance(event, PromptRead)]
     return near, far, prompts[0].elapsed_ns / 1e6
 
 
-def _step_ms(engine: Engine, depth: int, rounds: int) -> float:
-    events = [event for _ in range(rounds) for event in engine.run(DecodeAtDepth(depth, 8))]
-    return min(statistics.median(event.step_ns) for event in events if isinstance(event, Steps)) / 1e6
+def _step_ms(engine: Engine, depth: int) -> float:
+    events = [event for event in engine.run(DecodeAtDepth(depth, 8)) if isinstance(event, Steps)]
+    return statistics.median(ns for event in events for ns in event.step_ns) / 1e6

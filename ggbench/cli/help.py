@@ -37,7 +37,6 @@ _WITH_DOCUMENTS = (
     "ggbench.show.cluster",
     "ggbench.show.limits",
     "ggbench.show.model_documents",
-    "ggbench.show.profile",
     "ggbench.show.published",
     "ggbench.show.run_documents",
     "ggbench.decisions.compare.show",

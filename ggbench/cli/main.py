@@ -58,7 +58,6 @@ GROUPS = {
         "tui": "Choose, measure and compare in a terminal interface.",
         "demo": "A tour in a minute, without a network.",
         "doctor": "Check this machine and say how to fix problems.",
-        "profile": "Measure this machine once, to forecast any model for it.",
         "help": "Help of a command or a topic.",
     },
 }

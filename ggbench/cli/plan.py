@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from ggbench.sizing.plan_record import EnginePlan, PlanRow
 
 
-_ANOTHER = {"machine": None, "vram": None, "bandwidth": None}
-"""Options that do not apply to the GPUs of --or."""
-
-
 @click.command(
     cls=DocumentedCommand,
     terms=PLAN,
@@ -100,7 +96,8 @@ def command(
         module = load_plugin("ggbench.engines", ref.engine, "plan", "engine")
         plan: EnginePlan = module.plan_model(ref, memory, setup, hub, measures=not no_measure)
     else:
-        machines = [memory, *(msgspec.structs.replace(memory, **_ANOTHER, gpu=(each,)) for each in others)]
+        alone = msgspec.structs.replace(memory, vram=None, bandwidth=None)
+        machines = [memory, *(msgspec.structs.replace(alone, gpu=(each,)) for each in others)]
         plans = _plan_files(ref, machines, no_measure, setup, hub, output)
         plan, alternative = plans[0]
         if others:

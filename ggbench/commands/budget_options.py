@@ -41,8 +41,6 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
     gpu: Annotated[tuple[str, ...], Option(kind=_GPUS, is_repeated=True, heading="memory")] = ()
     """Plan for these GPUs: rtx-4090, rtx-3090x2 for two, or 24GiB@936GB/s. Default: this machine."""
-    machine: Annotated[str | None, Option(kind=FieldKind(metavar="FILE|NAME"), heading="memory")] = None
-    """Plan for the machine of this device profile, which ggbench profile writes."""
     vram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
     """Plan for a GPU with this much memory, e.g. 24GiB; with --gpu, replace that card's memory."""
     ram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE[@RATE]"), heading="memory")] = None
@@ -75,7 +73,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
     @property
     def is_described(self) -> bool:
         """Whether it is not this machine's."""
-        return bool(self.gpu) or any(each is not None for each in (self.machine, self.vram, self.ram))
+        return bool(self.gpu) or self.vram is not None or self.ram is not None
 
     def budget(self, setup: LlamaConfig, *, measures: bool = True) -> Budget:
         """Return the memory; with `measures`, the bandwidth of main memory is measured if it is not known yet.
@@ -109,8 +107,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
     def _without_projector(self, setup: LlamaConfig, *, measures: bool) -> Budget:
         from ggbench.machine.description import describe_machine
-        from ggbench.machine.profile import find_profile
-        from ggbench.sizing.budget import described_budget, devices_budget, machine_budget, profiled_budget
+        from ggbench.sizing.budget import described_budget, devices_budget, machine_budget
         from ggbench.stats.decode_timing import Bandwidth
         from ggbench.units import parse_bandwidth
 
@@ -120,20 +117,9 @@ class BudgetOptions(msgspec.Struct, frozen=True):
             from ggbench.sizing.cluster import device_memories
 
             if self.is_described:
-                raise UsageError(
-                    "--rpc plans for the devices of the servers", "omit --gpu, --vram, --ram and --machine"
-                )
+                raise UsageError("--rpc plans for the devices of the servers", "omit --gpu, --vram and --ram")
             check_rpc(setup)
             return devices_budget(device_memories(setup), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
-        if self.machine is not None:
-            if self.gpu or any(each is not None for each in (self.vram, self.ram, self.bandwidth)):
-                raise UsageError(
-                    "--machine describes the whole machine", "omit --gpu, --vram, --ram and --bandwidth, or --machine"
-                )
-            profile = find_profile(self.machine)
-            budget = profiled_budget(profile, setup, reserve_bytes=reserve_bytes, limit_bytes=limit_bytes)
-            _check_split(setup, len(budget.devices))
-            return budget
         if self.is_described:
             machine = describe_machine(self.gpu, self.ram, vram=self.vram, rate=self.bandwidth)
             if setup.main_gpu is not None:

@@ -1,8 +1,7 @@
-"""Known speeds of quants on this machine, without new measurements.
+"""Known speeds of quants, without new measurements.
 
-They come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers, a
-profile of the machine, the share of the bandwidth that a run of the file, of the model's other quants or those of other
-models reach here, others' rows of llama-bench, or the bandwidth alone.
+They come from the most reliable source: runs of a file with the same tensors, a forecast from twins of its layers, the
+share of the bandwidth that this machine's other runs reach, others' rows of llama-bench, or the bandwidth alone.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from ggbench.sizing.device_speed import published_estimate
 from ggbench.sizing.placement import Placement, place_bandwidths, read_latencies_ms
 from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.offload import HOST
-from ggbench.sizing.work import profiled_speed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import (
     POSITIONS,
@@ -192,8 +190,6 @@ class KnownSpeeds:
         """
         budget = self._budget
         placement = self._placement(file, setup)
-        if budget.profile is not None and (found := profiled_speed(budget.profile, file, placement, setup)):
-            return found
         window = None if placement.theory is None else placement.theory.window
         latencies = read_latencies_ms(budget, placement, sorted({*POSITIONS, *([window] if window else [])}))
         if latencies is None:

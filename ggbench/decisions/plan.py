@@ -30,7 +30,7 @@ def _rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocat
     """
     rows = plan(targets, request, allocator)
     budget = request.budget
-    if not budget.on_gpu and budget.profile is None and not (budget.is_here and recent_runs(1)):
+    if not budget.on_gpu and not (budget.is_here and recent_runs(1)):
         yield from rows
         return
     from ggbench.decisions.known_speeds import KnownSpeeds, with_estimate_together, with_estimates  # slow to import

@@ -10,14 +10,12 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.build import gpu_backends, offload_devices
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
 from ggbench.machine.description import Machine, MainMemory
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, visible_gpus
 from ggbench.machine.host import default_threads, describe_cpu, describe_ram
 from ggbench.machine.known_devices import recognize_device
-from ggbench.machine.profile import MachineProfile
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words
@@ -144,23 +142,6 @@ def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes
         )
         seen[device.backend] += 1
     return _of_devices(devices, each, None if host is None else _as_host(host, machine.host), is_here=False)
-
-
-def profiled_budget(
-    profile: MachineProfile, setup: LlamaConfig, *, reserve_bytes: int | None, limit_bytes: int | None = None
-) -> Budget:
-    """Return the memory of the machine of a profile: of its GPUs, or main memory without any or no layers on them.
-
-    Raises as `described_budget`, and UsageError for a main GPU that it does not have.
-    """
-    machine = profile.machine()
-    if not setup.n_gpu_layers:
-        machine = replace(machine, devices=())
-    elif machine.devices and setup.main_gpu is not None:
-        machine = machine.only(setup.main_gpu)
-    budget = described_budget(machine, reserve_bytes=reserve_bytes, limit_bytes=limit_bytes)
-    device = budget.device if machine.devices else f"{profile.host.name}, main memory"
-    return replace(budget, device=device, profile=profile)
 
 
 def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: int | None) -> Budget | None:

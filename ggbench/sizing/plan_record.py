@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig
 from ggbench.hub.repo_records import RepoListing
-from ggbench.machine.profile import MachineProfile
 from ggbench.machine.readings import Program
 from ggbench.models.subject import Subject
 from ggbench.models.targets import FileToRun
@@ -135,8 +134,6 @@ class Budget(msgspec.Struct, frozen=True):
     """GPUs in llama.cpp's order; empty for main memory."""
     host: DeviceMemory | None = None
     """Main memory of the machine with these GPUs; None if its size is unknown."""
-    profile: MachineProfile | None = None
-    """Timings of the described machine; None without them."""
     is_here: bool = True
     """Whether it is this machine's, so measurements made here apply."""
     is_limited: bool = False

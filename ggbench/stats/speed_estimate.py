@@ -247,7 +247,7 @@ def _moved(level: Expected, slope: Expected, distance: int, floor: float) -> Exp
     return Expected(value, low, value + math.hypot(level.high - level.value, up))
 
 
-SpeedBasis = Literal["measured", "forecast", "profile", "other runs", "published", "relatives", "one user", "bound"]
+SpeedBasis = Literal["measured", "forecast", "other runs", "published", "relatives", "one user", "bound"]
 """Sources of an estimate, most reliable first: runs of this quant; twins of its layers; a profile of the machine; the
 share of the bound reached by this machine's other runs; others' runs on such devices; others' runs on similar devices;
 for several users, any of these for one; memory bandwidth alone."""

@@ -33,7 +33,6 @@ NAME_MARGIN = 2
 """Characters before a name, for its marks."""
 _BASES: Mapping[SpeedBasis, str] = {
     "forecast": "a forecast",
-    "profile": "a profile",
     "published": "others' runs",
     "relatives": "runs on similar devices",
     "one user": "the speed of one user",
@@ -42,7 +41,7 @@ _BASES: Mapping[SpeedBasis, str] = {
 
 
 def speed_from(basis: SpeedBasis, source: str) -> str:
-    """Return what a speed is from: `run 12`, `runs of its other quants`, `a profile`. Printable."""
+    """Return what a speed is from: `run 12`, `this machine's other runs`, `a forecast`. Printable."""
     return _BASES.get(basis) or sanitize(source.partition(" reach")[0])  # without the share of the bandwidth
 
 

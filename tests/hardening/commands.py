@@ -42,7 +42,7 @@ def _prints_alone(name: str) -> bool:
     """Whether a command needs no argument and loads no model; one with commands of its own is `results`."""
     command = _command(name)
     has_arguments = any(isinstance(parameter, click.Argument) for parameter in command.params)
-    prints = "as_json" in options_of(name) and "n_gen" not in options_of(name) and name != "profile"  # it measures
+    prints = "as_json" in options_of(name) and "n_gen" not in options_of(name)
     return prints and not has_arguments and (name == "results" or not isinstance(command, click.Group))
 
 

@@ -1,4 +1,4 @@
-"""What others wrote: device profiles, published and imported rows, catalogs, and files that other programs keep."""
+"""What others wrote: published and imported rows, catalogs, and files that other programs keep."""
 
 import contextlib
 import itertools
@@ -11,18 +11,14 @@ from pathlib import Path
 from unittest import mock
 
 from ggbench import paths
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.bandwidth import known_bandwidth
 from ggbench.machine.host import default_threads
-from ggbench.machine.profile import find_profile
 from ggbench.models import published
 from ggbench.models.added_places import add_place, add_server, are_places_damaged
 from ggbench.models.catalog import shipped_models_file
 from ggbench.runs.store.database import Store
-from ggbench.sizing.budget import profiled_budget
 from ggbench.tui.measuring import Choices
 from scripts.llama_bench_pasted import read_pasted
-from tests.fakes.profiles import planted_profile
 from tests.hardening.damage import MUTATIONS, TEXT_MUTATIONS, damaged
 from tests.hardening.kills import samples_by_run
 from tests.hardening.trials import Trials
@@ -30,32 +26,6 @@ from tests.hardening.trials import Trials
 _DATA = Path(__file__).parent.parent / "data"
 _KINDS = (*MUTATIONS, *[kind for kind in TEXT_MUTATIONS for _ in range(5)])
 """Damage of text that leaves it readable is tried as often as any other."""
-_FORECASTS = (
-    ("plan", "MODEL", "-c", "512", "--no-measure", "--json"), ("plan", "MODEL", "--no-measure"),
-    ("pick", "MODEL", "--no-measure"),
-)  # fmt: skip
-
-
-def damaged_profiles(n: int, draw: random.Random, folder: Path, model: Path) -> Trials:
-    """Read damaged profiles and budget for their machines; plan, limit and pick with one in five."""
-    row = Trials("damaged device profiles")
-    folder.mkdir(parents=True)
-    path, sound = folder / "theirs.json", planted_profile().encode()
-    for number, kind in enumerate(itertools.islice(itertools.cycle(_KINDS), n)):
-        path.write_bytes(damaged(sound, draw, kind))
-        if number % 5:
-            row.attempt(f"{kind} of a profile", lambda: _budget(path))
-        else:
-            words = [str(model) if word == "MODEL" else word for word in _FORECASTS[number // 5 % len(_FORECASTS)]]
-            row.run(f"{kind} of a profile, {words[0]}", *words, "--machine", str(path))
-    return row
-
-
-def _budget(path: Path) -> None:
-    profile = find_profile(str(path))
-    assert 0 <= profile.noise < float("inf")
-    assert profiled_budget(profile, LlamaConfig(), reserve_bytes=None).usable_bytes > 0
-    assert find_profile(str(path)).encode()
 
 
 def damaged_rows(n: int, draw: random.Random, folder: Path) -> Trials:

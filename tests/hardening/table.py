@@ -54,7 +54,6 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "plans": lambda t: headers.damaged_plans(1 if t.is_quick else 40, t.draw, t.folder),
     "stores": lambda t: stores.damaged_stores(40 if t.is_quick else 1000, t.draw, t.folder),
     "caches": lambda t: stores.damaged_caches(40 if t.is_quick else 600, t.draw, t.folder),
-    "profiles": lambda t: doors.damaged_profiles(20 if t.is_quick else 1000, t.draw, t.folder, t.model),
     "rows": lambda t: doors.damaged_rows(12 if t.is_quick else 1000, t.draw, t.folder),
     "published": lambda t: doors.damaged_published(4 if t.is_quick else 1000, t.draw),
     "catalogs": lambda t: doors.damaged_catalogs(20 if t.is_quick else 1000, t.draw, t.folder),

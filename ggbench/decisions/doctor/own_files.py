@@ -13,9 +13,8 @@ import msgspec
 from ggbench import paths
 from ggbench.decisions.doctor.checkup import Finding, advice, problem
 from ggbench.engines.llama_server.config import SERVED_AT
-from ggbench.errors import BadFile, UsageError
+from ggbench.errors import UsageError
 from ggbench.machine.bandwidth import BandwidthCache
-from ggbench.machine.profile import find_profile, profile_names
 from ggbench.models.added_places import are_places_damaged
 from ggbench.models.catalog import load_catalog
 from ggbench.models.local_files import HeaderIndexFile
@@ -26,17 +25,12 @@ _CHOICES = dict[str, str | dict[str, dict[str, str]]]
 
 
 def damaged_files() -> Iterator[Finding]:
-    """Yield, with whole paths, what cannot be read of the catalogs, the profiles, the user's lists and the caches."""
+    """Yield, with whole paths, what cannot be read of the catalogs, the user's lists and the caches."""
     if any(file.exists() for file in (paths.user_models_file(), paths.updated_models_file())):
         try:
             load_catalog()
         except UsageError as error:
             yield problem("catalog.damaged", error.message, error.hint)
-    for name in profile_names():
-        try:
-            find_profile(name)
-        except BadFile as error:
-            yield problem("profile.damaged", error.message, "reinstall ggbench")
     places = paths.added_places_file()
     if are_places_damaged():
         message = f"{places} is damaged, so none of the folders, files and servers that you added is listed"

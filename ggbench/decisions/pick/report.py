@@ -129,7 +129,6 @@ _BASES = {
     "bound": "bandwidth",
     "measured": "a run",
     "forecast": "a forecast",
-    "profile": "a profile",
     "published": "others' runs",
     "relatives": "others' relatives",
 }

@@ -40,17 +40,14 @@ _LEAST_CACHE_MIB = 256
 def commands_of(candidate: Candidate, budget: Budget, larger: LargerBatch | None = None) -> RunCommands | None:
     """Return the commands that run a candidate as planned, and with a larger batch; None without a file.
 
-    Where the CPU computes, they name the threads that speeds are measured with here, or in the machine's profile: the
-    programs' own defaults may count cores that a container or `taskset` withholds.
+    Where the CPU computes, they name the threads that speeds are measured with here: the programs' own defaults may
+    count cores that a container or `taskset` withholds.
     """
     if candidate.to_run is None:
         return None
     setup = replace(candidate.setup, n_ctx=candidate.n_ctx, type_k=candidate.cache[0], type_v=candidate.cache[1])
-    if not budget.on_gpu or candidate.is_split:
-        if budget.profile is not None:
-            setup = setup.with_threads(budget.profile.threads)
-        elif budget.is_here:
-            setup = setup.with_threads(default_threads())
+    if budget.is_here and (not budget.on_gpu or candidate.is_split):
+        setup = setup.with_threads(default_threads())
     more_bytes = 0
     if larger is not None and candidate.setup.n_cpu_moe:
         # experts alone move: at most their part of what lies there already

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.commands.budget_options import BudgetOptions
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_cases
-from ggbench.commands.options import MeasureRequest, field_option, measuring_options, no_measure_option
+from ggbench.commands.options import MeasureRequest, measuring_options, no_measure_option
 
 if TYPE_CHECKING:
     from ggbench.models.targets import Target
@@ -24,13 +22,11 @@ if TYPE_CHECKING:
     ggbench forecast org/name-GGUF q4_k_m -ctk q8_0 -ctv q8_0
     ggbench forecast qwen2.5-72b q4_k_m -ngl 40
     ggbench forecast qwen2.5-7b --no-measure
-    ggbench forecast qwen3-30b-a3b q4_k_m --machine their-profile.json
     """,
 )
-@field_option(BudgetOptions, "machine", "Forecast for the machine of this device profile; nothing is measured.")
 @no_measure_option
 @measuring_options(many=True, load=load_options_of_cases)
-def command(asked: MeasureRequest, no_measure: bool, machine: str | None) -> None:
+def command(asked: MeasureRequest, no_measure: bool) -> None:
     """Forecast the speed of QUANTS of MODEL on this machine; only headers are downloaded.
 
     Twins of a few layers are written, timed alternately and removed: two layer counts give the cost of a layer, 4,096
@@ -41,8 +37,8 @@ def command(asked: MeasureRequest, no_measure: bool, machine: str | None) -> Non
     rounds plus 8 % for unmodelled effects.
 
     --no-measure shows only known speeds, preferring in this order: runs of this file with the same setup, a forecast,
-    an estimate from two or more other models, the bandwidth limit. plan, pick and the TUI show the same. --machine
-    does so for the machine of a device profile, which ggbench profile writes there.
+    an estimate from two or more other models, others' llama-bench on such GPUs, the bandwidth limit. plan, pick and the
+    TUI show the same.
 
     Not supported: models with coupled layers (Gemma 3n), and layers on several GPUs.
     """
@@ -57,15 +53,15 @@ def command(asked: MeasureRequest, no_measure: bool, machine: str | None) -> Non
     check_main_gpu(asked.setup)
     check_rpc(asked.setup)
     targets = resolve(asked.model.require_gguf().as_twin(), hub=asked.hub.access())
-    if no_measure or machine is not None:
-        _show_known(targets, asked, machine)
+    if no_measure:
+        _show_known(targets, asked)
         return
     measured = measure([Job(EXPERIMENT, each, asked.setup, ForecastSettings()) for each in targets], asked)
     show_measured(measured)
     measured.leave()
 
 
-def _show_known(targets: Sequence[Target], asked: MeasureRequest, machine: str | None) -> None:
+def _show_known(targets: Sequence[Target], asked: MeasureRequest) -> None:
     from ggbench.commands.run_output import run_document, show_runs
     from ggbench.experiments.forecast.measure import EXPERIMENT
     from ggbench.experiments.forecast.step_forecast import known_forecasts
@@ -73,14 +69,9 @@ def _show_known(targets: Sequence[Target], asked: MeasureRequest, machine: str |
     from ggbench.show.names import quant_name
     from ggbench.sizing.budget import machine_budget
 
-    setup, option = asked.setup, "--no-measure"
-    if machine is not None:
-        option = f"--machine {shlex.quote(machine)}"
-        budget = BudgetOptions(machine=machine).budget(setup)
-    else:
-        budget = machine_budget(setup, bandwidth=asked.bandwidth, measures=False)
+    budget = machine_budget(asked.setup, bandwidth=asked.bandwidth, measures=False)
     with Store.open() as store:
-        runs = known_forecasts(store, targets, setup, budget, option)
+        runs = known_forecasts(store, targets, asked.setup, budget)
     documents = [run_document(run) for run in runs]
     show_runs(EXPERIMENT.kind, runs, asked.output, documents, model=asked.model.text, is_sweep=len(runs) > 1)
     for run in runs:

@@ -190,13 +190,7 @@ def _inverse(expected: Expected | None, numerator: float) -> Expected | None:
     return Expected(numerator / expected.value, numerator / expected.high, numerator / expected.low)
 
 
-def known_forecasts(
-    store: Store | None,
-    targets: Sequence[Target],
-    setup: LlamaConfig,
-    budget: Budget,
-    option: str = "--no-measure",
-) -> list[Run]:
+def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaConfig, budget: Budget) -> list[Run]:
     """Return the known speeds of each target, or a run with the reason if there are none or its header cannot be read.
 
     Raises StoreError, and the header's error if there is only one target.
@@ -221,7 +215,7 @@ def known_forecasts(
             subject=subject_of(target, file, setup),
             setup=setup,
             settings=ForecastSettings(),
-            command=f"{EXPERIMENT.command(Job(EXPERIMENT, target, setup, ForecastSettings()))} {option}",
+            command=f"{EXPERIMENT.command(Job(EXPERIMENT, target, setup, ForecastSettings()))} --no-measure",
         )
         result = None if speed is None or not speed.has_line else forecast_of(speed)
         outcome = Outcome.COMPLETED if file is not None else Outcome.FAILED
