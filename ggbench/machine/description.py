@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.machine.known_devices import find_device, known_devices
@@ -61,7 +62,7 @@ class Machine(msgspec.Struct, frozen=True):
         if main_gpu >= max(1, len(self.devices)):
             found = f"GPUs described: {len(self.devices)}, counted from 0"
             raise UsageError(f"the described machine has no GPU {main_gpu}", found)
-        return msgspec.structs.replace(self, devices=self.devices[main_gpu : main_gpu + 1])
+        return replace(self, devices=self.devices[main_gpu : main_gpu + 1])
 
 
 def describe_machine(
@@ -72,28 +73,32 @@ def describe_machine(
     `rate` is the bandwidth of its GPUs or, without any, of main memory. Raises UsageError.
     """
     host = None if ram is None else parse_host(ram)
-    devices = [device for text in gpus for device in parse_gpus(text, host.memory_bytes if host else None)]
+    ram_bytes = None if host is None else host.memory_bytes
+    devices = [device for text in gpus for device in parse_gpus(text, ram_bytes)]
     if vram is not None:
-        memory_bytes = parse_size(vram)
-        devices = devices or [Device(GIVEN_GPU, 0, "")]
-        devices = [
-            msgspec.structs.replace(each, memory_bytes=memory_bytes, memory_source="given", shared_bytes=None)
-            for each in devices
-        ]
+        devices = _with_memory(devices or [Device(GIVEN_GPU, 0, "")], parse_size(vram))
     if len(devices) > _MOST_GPUS:
         raise UsageError(f"{len(devices)} GPUs are described, but llama.cpp supports {_MOST_GPUS}", "name fewer")
     if host is not None and host.bandwidth is not None:
         devices = [_with_modules(each, host.bandwidth) for each in devices]
-    if rate is not None:
-        given = Bandwidth(parse_bandwidth(rate), "given")
-        if devices:
-            devices = [msgspec.structs.replace(each, bandwidth=given) for each in devices]
-        elif host is not None:
-            host = msgspec.structs.replace(host, bandwidth=given)
+    given = None if rate is None else Bandwidth(parse_bandwidth(rate), "given")
+    if given is not None:
+        devices = [replace(each, bandwidth=given) for each in devices]
+    if given is not None and host is not None and not devices:
+        host = replace(host, bandwidth=given)
+    return Machine(tuple(devices), None if _is_mac(devices) else host)
+
+
+def _with_memory(devices: Sequence[Device], memory_bytes: int) -> list[Device]:
+    return [replace(each, memory_bytes=memory_bytes, memory_source="given", shared_bytes=None) for each in devices]
+
+
+def _is_mac(devices: Sequence[Device]) -> bool:
+    """Return whether the GPU is a Mac's. Raises UsageError if it is not the only kind."""
     is_apple = {each.backend == _METAL for each in devices}
     if len(is_apple) > 1:
         raise UsageError("a Mac has no other GPU than its own", "compare it: --or m4-pro-24gb")
-    return Machine(tuple(devices), None if True in is_apple else host)
+    return True in is_apple
 
 
 def _with_modules(device: Device, rate: Bandwidth) -> Device:
@@ -101,8 +106,8 @@ def _with_modules(device: Device, rate: Bandwidth) -> Device:
     if device.shared_bytes is None:
         return device
     if device.backend == _METAL and device.bandwidth is not None:
-        rate = msgspec.structs.replace(device.bandwidth, source=f"{device.bandwidth.source}; not changed by --ram")
-    return msgspec.structs.replace(device, bandwidth=rate)
+        rate = replace(device.bandwidth, source=f"{device.bandwidth.source}; not changed by --ram")
+    return replace(device, bandwidth=rate)
 
 
 def parse_gpus(text: str, ram_bytes: int | None = None) -> tuple[Device, ...]:

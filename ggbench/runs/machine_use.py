@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from ggbench.machine.readings import processes_by_pid
 from ggbench.machine.records import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
 from ggbench.runs.reading_series import Readings
 from ggbench.units import format_bytes, format_count, format_duration, format_number
+
+_T = TypeVar("_T")
 
 Span = tuple[int, int]
 """Start and end of a timed span, nanoseconds since the epoch."""
@@ -46,19 +48,18 @@ def summarize_gpus(
     moments = [gpus for span in timed for _, gpus in span]
     seen = [gpu for gpus in moments for gpu in gpus]
     every = [gpus for _, gpus in chosen if gpus]
-    held = [(processes_by_pid(gpus) or {}).get(worker_pid or -1) for gpus in every]
-    clocks = [gpu.sm_clock_mhz for gpu in seen if gpu.sm_clock_mhz is not None]
-    powers = [total for gpus in moments if (total := _total([gpu.power_w for gpu in gpus])) is not None]
+    clocks = _known(gpu.sm_clock_mhz for gpu in seen)
+    powers = _known(_total([gpu.power_w for gpu in gpus]) for gpus in moments)
     return GpuUse(
         indices=tuple(sorted(wanted)),
         n_readings=len(moments),
-        temperature_max_c=max((gpu.temperature_c for gpu in seen if gpu.temperature_c is not None), default=None),
+        temperature_max_c=max(_known(gpu.temperature_c for gpu in seen), default=None),
         sm_clock_min_mhz=min(clocks, default=None),
         sm_clock_median_mhz=statistics.median(clocks) if clocks else None,
         power_mean_w=statistics.fmean(powers) if powers else None,
         energy_per_token_mj=_energy_per_token_mj(timed, sum(end - begin for begin, end in spans), n_tokens),
         throttle=_throttle(moments),
-        worker_bytes=max((each.used_bytes for each in held if each and each.used_bytes is not None), default=None),
+        worker_bytes=None if worker_pid is None else _worker_bytes(every, worker_pid),
         other_processes=_others(every, worker_pid),
     )
 
@@ -78,8 +79,18 @@ def _chosen(reading: MachineReading, wanted: frozenset[int]) -> tuple[GpuReading
     return gpus if len(gpus) == len(wanted) else ()
 
 
+def _known(values: Iterable[_T | None]) -> list[_T]:
+    return [value for value in values if value is not None]
+
+
+def _worker_bytes(moments: Sequence[tuple[GpuReading, ...]], pid: int) -> int | None:
+    """Return the most memory of these GPUs that a process ever held."""
+    held = _known((processes_by_pid(gpus) or {}).get(pid) for gpus in moments)
+    return max(_known(each.used_bytes for each in held), default=None)
+
+
 def _total(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
+    known = _known(values)
     return sum(known) if len(known) == len(values) else None
 
 
@@ -220,21 +231,27 @@ def device_spills(
     With unified memory CUDA allocates more than a GPU has, and amdgpu moves what does not fit to GTT. An APU uses GTT
     by design, for more than its small share of dedicated memory, so only less than that is a spill.
     """
-    found, used = [], [[gpu for gpu in each.gpus if indices is None or gpu.index in indices] for each in readings]
-    advice = "fewer layers on the GPU (-ngl), a smaller quant or --n-ctx avoids it"
-    sizes = [gpu.total_bytes for gpu in used[-1]] if used else []
-    total_bytes = sum(size for size in sizes if size is not None)
-    if indices and sizes and None not in sizes and buffer_bytes > total_bytes:
+    used = [[gpu for gpu in each.gpus if indices is None or gpu.index in indices] for each in readings]
+    if not used:
+        return ()
+    found = []
+    total_bytes = _total([gpu.total_bytes for gpu in used[-1]])
+    if indices and total_bytes and buffer_bytes > total_bytes:
         beyond, held = format_bytes(buffer_bytes), format_bytes(total_bytes)
-        found.append(f"buffers of {beyond} on GPUs of {held}: the driver keeps the rest in main memory ({advice})")
-    for first in used[0] if used else ():
-        own = [gpu for gpus in used for gpu in gpus if gpu.index == first.index]
-        full = [
-            gpu.shared_bytes
-            for gpu in own
-            if gpu.shared_bytes and gpu.total_bytes and (gpu.used_bytes or 0) >= _FULL * gpu.total_bytes
-        ]
-        rise = max(full, default=0) - (first.shared_bytes or 0)
-        if _LEAST_SHARED_BYTES <= rise < (first.total_bytes or 0):
-            found.append(f"{format_bytes(rise)} moved from a full {first.name} to main memory ({advice})")
+        found.append(f"buffers of {beyond} on GPUs of {held}: the driver keeps the rest in main memory ({_AVOIDS})")
+    for first in used[0]:
+        moved_bytes = _moved_bytes([gpu for gpus in used for gpu in gpus if gpu.index == first.index])
+        if moved_bytes:
+            found.append(f"{format_bytes(moved_bytes)} moved from a full {first.name} to main memory ({_AVOIDS})")
     return tuple(found)
+
+
+_AVOIDS = "fewer layers on the GPU (-ngl), a smaller quant or --n-ctx avoids it"
+
+
+def _moved_bytes(readings: Sequence[GpuReading]) -> int:
+    """Return the rise of a GPU's shared memory while its own was full; 0 for less than another program may take."""
+    first = readings[0]
+    full = [gpu for gpu in readings if gpu.total_bytes and (gpu.used_bytes or 0) >= _FULL * gpu.total_bytes]
+    rise = max((gpu.shared_bytes or 0 for gpu in full), default=0) - (first.shared_bytes or 0)
+    return rise if _LEAST_SHARED_BYTES <= rise < (first.total_bytes or 0) else 0

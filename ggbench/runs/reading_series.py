@@ -50,9 +50,10 @@ class _Columns(Generic[_T]):
         """Return the values of a record's fields."""
         found = {name: column[index] for name, column in self._columns.items()}
         for name, kind in self._kinds.items():
-            if _CODES.get(kind) == "d":
-                value = found[name]
-                found[name] = None if math.isnan(value) else int(value) if kind == int | None else value
+            if _CODES.get(kind) == "d" and math.isnan(found[name]):
+                found[name] = None
+            elif kind == int | None:
+                found[name] = int(found[name])
         return found
 
     def numbers(self, name: str) -> NDArray[Any]:

@@ -177,10 +177,12 @@ class Recording:
 
     @property
     def machine_changes(self) -> tuple[str, ...]:
-        readings, in_use, memory = self.readings, self.last(GpusInUse), self.last(Memory)
-        buffers = sum(each.total_bytes for each in memory.buffers if not each.is_host) if memory else 0
-        spilled = device_spills(readings, in_use.indices if in_use else None, buffers) if readings.gpu_indices else ()
-        return *machine_changes(readings, self.timed_spans), *spilled
+        changes = machine_changes(self.readings, self.timed_spans)
+        if not self.readings.gpu_indices:
+            return changes
+        in_use, memory = self.last(GpusInUse), self.last(Memory) or Memory()
+        buffer_bytes = sum(each.total_bytes for each in memory.buffers if not each.is_host)
+        return *changes, *device_spills(self.readings, in_use.indices if in_use else None, buffer_bytes)
 
     @property
     def others_share(self) -> float | None:
