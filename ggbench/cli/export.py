@@ -13,7 +13,6 @@ from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ggbench.formats.importing import Kept
     from ggbench.runs.store.database import Store
     from ggbench.runs.store.runs import StoredRun
 
@@ -134,36 +133,28 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, 
     ggbench import runs.json
     ggbench import bench.json
     llama-bench -m model.gguf -lm mmap -d 0,4096 -r 5 -o json | ggbench import -
-    ggbench import ppl.txt --model mine --quant q4_k_m
     """,
 )
 @click.argument("paths", metavar="FILE...", type=PATH, nargs=-1, required=True)
-@option("--model", "Name of the model, if a file lacks it.", metavar="NAME", default="", show_default=False)
-@option("--quant", "Name of the quant, if a file lacks it.", metavar="NAME", default="", show_default=False)
 @output_options
-def import_command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> None:
-    """Store results of other tools: llama-bench's JSON, CSV and Markdown, and llama-perplexity's output.
+def import_command(paths: tuple[Path, ...], output: Output) -> None:
+    """Store results of llama-bench (JSON, JSON lines, CSV, Markdown), and whole runs of `ggbench export --format json`.
 
-    It also reads whole runs of `ggbench export --format json`. The format is recognized from the content; - is stdin.
-    llama-perplexity's output needs both streams: llama-perplexity ... > ppl.txt 2>&1.
+    The format is recognized from the content; - is stdin.
 
     Imported runs are marked as such; they are listed, plotted and compared, but never count as measured on this
     machine. A run that is already stored is not stored again. W and B are fitted over llama-bench's depths (interval:
     three or more timings); percentiles and steadiness are unknown; a run lists what else is missing.
     """
-    from ggbench.formats.imported_run import Named
     from ggbench.formats.importing import IMPORTED, keep, read_runs
     from ggbench.runs.store.database import Store
     from ggbench.show.names import quant_name
     from ggbench.text import sanitize
 
-    named = Named(sanitize(model), sanitize(quant).lower())
-    found = [(path, list(read_runs(path, named))) for path in paths]  # read all before storing any
-    kept: list[Kept] = []
+    runs = [run for path in paths for run in read_runs(path)]  # all of them before storing any
     with Store.open() as store:
         output.notice(*store.notices)
-        for _, runs in found:
-            kept += keep(store, runs)
+        kept = keep(store, runs)
     if output.as_json:
         output.document(IMPORTED, rows=kept)
         return

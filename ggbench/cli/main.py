@@ -46,7 +46,7 @@ GROUPS = {
         "compare": "Which run is better, in which metric, and by how much.",
         "report": "One HTML file of stored runs; or pictures, Markdown, CSV.",
         "export": "Stored runs as llama-bench's files, as CSV, or whole.",
-        "import": "Read results of llama-bench and other tools, or whole runs.",
+        "import": "Read results of llama-bench, or whole runs.",
     },
     "Models and files": {
         "models": "The models of the catalog and on this disk.",

@@ -59,7 +59,6 @@ def _named(store: Store, name: str) -> list[Run]:
     """Return the run of that number, or the runs in a file."""
     if name.isdecimal():
         return [read_run(store, store.load_run(int(name)))]
-    from ggbench.formats.imported_run import Named
     from ggbench.formats.importing import read_runs
 
     path = Path(name)
@@ -67,12 +66,7 @@ def _named(store: Store, name: str) -> list[Run]:
         raise UsageError(
             f"{sanitize(name)!r} is neither the number of a run nor a file", "ggbench results lists the numbers"
         )
-    try:
-        return [each.run for each in read_runs(path, Named())]
-    except UsageError as error:  # a file that does not name its model
-        raise UsageError(
-            error.message, f"import it: ggbench import {sanitize(name)} --model NAME --quant NAME"
-        ) from None
+    return [each.run for each in read_runs(path)]
 
 
 def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) -> tuple[list[Column], list[str]]:

@@ -11,30 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from ggbench.errors import BadFile, UsageError
+from ggbench.errors import BadFile
 from ggbench.machine.records import Environment, Imported
 from ggbench.runs.recording import kind_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import SampleChunk
-from ggbench.text import in_words, sanitize
+from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 SOURCE = "imported"
 """`Subject.source` of a model known only from another tool's file."""
-
-
-class Named(msgspec.Struct, frozen=True):
-    """Model and quant given on the command line, for files that do not name them."""
-
-    model: str = ""
-    quant: str = ""
-
-    def require(self, file: SourceFile, tool: str) -> tuple[str, str]:
-        missing = [option for option, text in (("--model", self.model), ("--quant", self.quant)) if not text]
-        if missing:
-            what = "its model" if "--model" in missing else "its quant"
-            raise UsageError(f"{file.name}: the output of {tool} does not name {what}", f"add {in_words(missing)}")
-        return self.model, self.quant
 
 
 class ImportedRun(msgspec.Struct, frozen=True):

@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ggbench.errors import BadFile
-from ggbench.formats import perplexity
-from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, read_source
+from ggbench.formats.imported_run import ImportedRun, SourceFile, read_source
 from ggbench.formats.llama_bench import (
     BenchRow,
     as_csv,
@@ -49,27 +48,26 @@ WHOLE = "json"
 _Rows = Callable[[str, str], Iterator[tuple[str, Mapping[str, object]]]]
 
 
-def _bench(read_rows: _Rows) -> Callable[[SourceFile, Named], list[ImportedRun]]:
-    return lambda file, named: runs_of(read_rows(file.text, file.name), file, named)
+def _bench(read_rows: _Rows) -> Callable[[SourceFile], list[ImportedRun]]:
+    return lambda file: runs_of(read_rows(file.text, file.name), file)
 
 
-_READERS: tuple[tuple[Callable[[str], bool], Callable[[SourceFile, Named], list[ImportedRun]]], ...] = (
+_READERS: tuple[tuple[Callable[[str], bool], Callable[[SourceFile], list[ImportedRun]]], ...] = (
     (is_document, read_documents),
     (is_objects, _bench(read_objects)),
     (is_csv, _bench(read_csv)),
     (is_table, _bench(read_table)),
-    (perplexity.is_perplexity, perplexity.read_runs),
 )
-_KNOWN = "JSON, JSON lines, CSV and tables of llama-bench, llama-perplexity's output, `ggbench export --format json`"
+_KNOWN = "llama-bench's JSON, JSON lines, CSV and tables, and what `ggbench export --format json` writes"
 
 
-def read_runs(path: Path, named: Named) -> Iterator[ImportedRun]:
+def read_runs(path: Path) -> Iterator[ImportedRun]:
     """Yield the runs of a file of any known format. Raises BadFile and UsageError."""
     file = read_source(path)
     text = file.text
     for recognizes, read in _READERS:
         if recognizes(text):
-            yield from read(file, named)
+            yield from read(file)
             return
     raise BadFile(f"{file.name} contains no results in a known format", f"ggbench reads {_KNOWN}")
 

@@ -22,7 +22,6 @@ from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedRe
 from ggbench.formats.imported_run import (
     SOURCE,
     ImportedRun,
-    Named,
     SourceFile,
     content_sha256,
     environment_of,
@@ -56,7 +55,7 @@ _Rows = Sequence[BenchRow]
 _Measure = Callable[[_Rows], _Measured]
 
 
-def runs_of(rows: Iterable[tuple[str, Mapping[str, object]]], file: SourceFile, named: Named) -> list[ImportedRun]:
+def runs_of(rows: Iterable[tuple[str, Mapping[str, object]]], file: SourceFile) -> list[ImportedRun]:
     """Return the runs formed by the rows of a file; duplicate rows count once.
 
     Raises BadFile for an invalid row, naming line and field, and for a file without rows.
@@ -70,7 +69,7 @@ def runs_of(rows: Iterable[tuple[str, Mapping[str, object]]], file: SourceFile, 
             group.append(row)
     if not groups:
         raise BadFile(f"{file.name} has no row of {TOOL}", "pass a file with results")
-    return [_run(group, measure, file, named) for (measure, _), group in groups.items()]
+    return [_run(group, measure, file) for (measure, _), group in groups.items()]
 
 
 def _measure(row: BenchRow, where: str) -> tuple[_Measure, int]:
@@ -152,9 +151,9 @@ def _timings(row: BenchRow) -> list[tuple[float, int | None]]:
     return [(float(each), 1) for each in row.samples_ns] or [(row.elapsed_ns, None)]
 
 
-def _run(rows: _Rows, measure: _Measure, file: SourceFile, named: Named) -> ImportedRun:
+def _run(rows: _Rows, measure: _Measure, file: SourceFile) -> ImportedRun:
     first, measured = rows[0], measure(rows)
-    subject = _subject(first, named)
+    subject = _subject(first)
     times = sorted(filter(None, (utc_text(row.text("test_time")) for row in rows)))
     lacks = ["the memory used and the file's header are unknown"]
     if not all(row.samples_ns for row in rows):
@@ -190,7 +189,7 @@ def _run(rows: _Rows, measure: _Measure, file: SourceFile, named: Named) -> Impo
     return ImportedRun(run, observed([*measured.records, *records]))
 
 
-def _subject(row: BenchRow, named: Named) -> Subject:
+def _subject(row: BenchRow) -> Subject:
     file_name = PureWindowsPath(row.text("model_filename")).name or PurePath(row.text("model_filename")).name
     name, quant = row.text("model_type"), None  # `llama 7B Q4_K - Medium`, llama.cpp's name of the file type
     architecture = name.split(" ")[0] or None
@@ -198,8 +197,8 @@ def _subject(row: BenchRow, named: Named) -> Subject:
         name, quant = name[: words.start("words")].rstrip(), quant_from_words(words["words"])
     n_params, n_bytes = row.integer("model_n_params") or None, row.integer("model_size") or None
     return Subject(
-        model=name_without_quant(file_name).strip() or name or named.model or "unknown",
-        quant=quant_from_file_name(file_name) or quant or named.quant or "unknown",
+        model=name_without_quant(file_name).strip() or name or "unknown",
+        quant=quant_from_file_name(file_name) or quant or "unknown",
         source=SOURCE,
         n_params=n_params,
         bpw=n_bytes * 8 / n_params if n_bytes and n_params else None,

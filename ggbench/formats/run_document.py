@@ -22,7 +22,7 @@ from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.errors import BadFile, StoreError, UsageError
-from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, content_sha256, environment_of
+from ggbench.formats.imported_run import ImportedRun, SourceFile, content_sha256, environment_of
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.records import Environment, GpuUse, Imported
 from ggbench.models.subject import Subject
@@ -172,7 +172,7 @@ def is_document(text: str) -> bool:
     return _STARTS.match(text) is not None
 
 
-def read_documents(file: SourceFile, _named: Named) -> list[ImportedRun]:
+def read_documents(file: SourceFile) -> list[ImportedRun]:
     """Return the runs of a file. Raises BadFile."""
     try:
         whole = parse_finite(file.text)

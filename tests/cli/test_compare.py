@@ -323,8 +323,6 @@ def test_files_that_are_no_results_are_refused(ggbench: Run, store_file: Path, t
         ran = ggbench("compare", "1", "--against", path)
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (5, "", 2)
         assert message in ran.err
-    nameless = ggbench("compare", "1", PEERS / "llama-perplexity.txt")
-    assert (nameless.code, "import it: ggbench import" in nameless.err) == (2, True)
 
 
 def test_what_differs_is_said_of_the_settings_too(ggbench: Run, store_file: Path) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.endings import Outcome
+from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.measured import put_failed, start_search
 from tests.formats.conftest import PEERS
 
 
@@ -119,14 +122,15 @@ def test_what_cannot_be_exported(arguments: tuple[str, ...], expected: str, ggbe
 
 
 def test_a_run_without_tests_of_llama_bench_is_named(ggbench: Run) -> None:
-    ggbench("import", PEERS / "llama-perplexity.txt", "--model", "m", "--quant", "q4_1")
+    with Store.open() as store:
+        put_failed(store, start_search(), Outcome.OUT_OF_MEMORY, "")
     ggbench("import", PEERS / "llama-bench.json")
 
     alone = ggbench("export", "1", "--format", "llama-bench-csv")
     beside = ggbench("export", "1", "2", "--format", "llama-bench-csv")
 
     assert (alone.code, "none of these runs" in alone.err) == (2, True)
-    assert "run 1 (quality) contains no llama-bench test" in beside.err
+    assert "run 1 (maxctx) contains no llama-bench test" in beside.err
     assert len(beside.out.splitlines()) == 4
 
 

@@ -199,10 +199,6 @@ def test_rows_of_an_older_llama_bench_and_of_a_hostile_one_are_read_plainly(read
     assert run.run.head.environment is not None and run.run.head.environment.cpu == "ab"
 
 
-def test_a_name_that_is_given_does_not_replace_one_in_the_file(read: ReadRuns) -> None:
-    """Several files may be imported at once, of which only some need it."""
-    subjects = [each.run.subject for each in read("llama-bench.json", model="other", quant="q2_k")]
-    assert {(each.model, each.quant) for each in subjects} == {("SmolLM2-135M-Instruct", "q4_1")}
-    unnamed = json.dumps([{"n_prompt": 8, "n_gen": 0, "avg_ts": 4.0}])
-    (run,) = read("unnamed.json", unnamed, model="other", quant="q2_k")
-    assert (run.run.subject.model, run.run.subject.quant) == ("other", "q2_k")
+def test_rows_without_names_are_of_an_unknown_model(read: ReadRuns) -> None:
+    (run,) = read("unnamed.json", json.dumps([{"n_prompt": 8, "n_gen": 0, "avg_ts": 4.0}]))
+    assert (run.run.subject.model, run.run.subject.quant) == ("unknown", "unknown")

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from ggbench.errors import BadFile
-from ggbench.formats.imported_run import STDIN, Named
+from ggbench.formats.imported_run import STDIN
 from ggbench.formats.importing import read_runs
 from tests.formats.conftest import PEERS
 
 
 def refusal(path: Path) -> str:
     with pytest.raises(BadFile) as caught:
-        list(read_runs(path, Named()))
+        list(read_runs(path))
     assert caught.value.hint
     return caught.value.message
 
@@ -60,11 +60,11 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     content = io.BytesIO((PEERS / "llama-bench.json").read_bytes())
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=content))
 
-    assert len(list(read_runs(STDIN, Named()))) == 2
+    assert len(list(read_runs(STDIN))) == 2
 
 
 @pytest.mark.parametrize("name", ["llama-bench.csv", "llama-bench.md", "llama-bench.json"])
 def test_a_byte_order_mark_and_windows_lines_do_no_harm(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(b"\xef\xbb\xbf" + (PEERS / name).read_bytes().replace(b"\n", b"\r\n"))
-    assert len(list(read_runs(path, Named()))) == 2
+    assert len(list(read_runs(path))) == 2

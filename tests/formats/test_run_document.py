@@ -11,7 +11,6 @@ from ggbench import __version__
 from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.quality.record import ChunkScores
 from ggbench.formats import run_document
-from ggbench.formats.imported_run import Named
 from ggbench.formats.importing import Kept, keep, read_runs
 from ggbench.formats.run_document import as_json
 from ggbench.machine.records import GpuReading, MachineReading
@@ -44,7 +43,7 @@ def put_runs(store: Store) -> list[int]:
 def moved(store: Store, run_ids: list[int], other: Store, path: Path, *, with_paths: bool = False) -> list[Kept]:
     """Take runs from one store to another by a file."""
     path.write_text("".join(as_json(store, [store.load_run(each) for each in run_ids], with_paths=with_paths)))
-    return keep(other, list(read_runs(path, Named())))
+    return keep(other, list(read_runs(path)))
 
 
 def test_a_file_takes_runs_with_samples_and_observations(store: Store, other: Store, tmp_path: Path) -> None:
@@ -231,7 +230,7 @@ def test_a_run_that_is_none_is_refused(
     path = changed(store, tmp_path, change)
 
     with pytest.raises(BadFile) as caught:
-        list(read_runs(path, Named()))
+        list(read_runs(path))
 
     assert expected in caught.value.message
     assert "changed.json, run 1" in caught.value.message
@@ -240,7 +239,7 @@ def test_a_run_that_is_none_is_refused(
 def test_hostile_texts_of_a_file_are_plain(store: Store, other: Store, tmp_path: Path) -> None:
     path = changed(store, tmp_path, lambda run: run["subject"].update(model="\x1b]0;x\x07evil\nname"))
 
-    kept = keep(other, list(read_runs(path, Named())))
+    kept = keep(other, list(read_runs(path)))
 
     assert other.load_run(kept[0].run_id).subject.model == "]0;xevil name"
 
@@ -250,7 +249,7 @@ def test_a_figure_that_is_not_finite_is_refused(value: float, store: Store, tmp_
     path = changed(store, tmp_path, lambda run: run["subject"].update(bpw=value))
 
     with pytest.raises(BadFile, match="not a complete JSON document"):
-        list(read_runs(path, Named()))
+        list(read_runs(path))
 
 
 @pytest.mark.parametrize(
@@ -267,4 +266,4 @@ def test_what_is_no_file_of_runs_is_one_clear_error(text: str, expected: str, tm
     path.write_text(text)
 
     with pytest.raises(BadFile, match=expected):
-        list(read_runs(path, Named()))
+        list(read_runs(path))

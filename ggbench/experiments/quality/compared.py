@@ -47,7 +47,9 @@ _OTHER_BASES = "different texts, chunks or bases"
 
 
 def quality_of(summary: QuantSummary) -> QualityResult | None:
-    return summary.result(QualityResult)
+    """Return the scores of a text; None without any, or if it is unknown what was scored."""
+    found = summary.result(QualityResult)
+    return None if found is None or found.scored is None else found
 
 
 COLUMNS = (
@@ -88,12 +90,10 @@ def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
 def scored_text(summary: QuantSummary) -> dict[str, object]:
     """Return the conditions, by name, that must be equal to compare perplexities; empty if nothing was scored."""
     found = quality_of(summary)
-    if found is None or found.ppl is None:
+    if found is None or found.scored is None or found.ppl is None:
         return {}
-    imported = summary.environment and summary.environment.imported
-    unknown = imported.content_sha256 if imported else ""  # different from every other run
     return {
-        "texts": found.scored.tokens_sha256 if found.scored else unknown,
+        "texts": found.scored.tokens_sha256,
         "chunk lengths": found.n_ctx,
         "numbers of chunks": found.n_chunks,
         "n_batch": summary.setup.n_batch,

@@ -24,7 +24,7 @@ class TextSource(msgspec.Struct, frozen=True):
     sha256: str
     """Hash of its UTF-8 bytes."""
     n_bytes: int | None
-    """None in an imported run, whose text is unknown; the name is then `unknown text`, the hash empty."""
+    """None if unknown."""
     path: str = ""
     """Absolute path; empty for a text identified by name."""
     source: str = ""
