@@ -25,9 +25,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ggbench.engines.transformers.checkpoint import checkpoint_of
-from ggbench.engines.transformers.config_json import Config, Layout, twin_config
-from ggbench.engines.transformers.storage import METHODS
+from ggbench.extras.transformers.checkpoint import checkpoint_of
+from ggbench.extras.transformers.config_json import Config, Layout, twin_config
+from ggbench.extras.transformers.storage import METHODS
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
 from ggbench.models.published import PublishedFigure, PublishedRow, load_published

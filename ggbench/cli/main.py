@@ -77,7 +77,7 @@ _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def _groups() -> dict[str, dict[str, str]]:
     """Return `GROUPS` and the commands of further experiments, with the first line of their packages' docstrings."""
-    others = [name for name in plugin_names(_EXPERIMENTS) if name not in COMMANDS]
+    others = [name for name in plugin_names(_EXPERIMENTS, "command") if name not in COMMANDS]
     texts = {name: importlib.import_module(f"{_EXPERIMENTS}.{name}").__doc__ or "" for name in others}
     return GROUPS | {"Measure": GROUPS["Measure"] | {name: text.partition("\n")[0] for name, text in texts.items()}}
 
@@ -95,7 +95,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in (known := _commands()):
             return None
-        is_experiment = cmd_name in plugin_names(_EXPERIMENTS)
+        is_experiment = cmd_name in plugin_names(_EXPERIMENTS, "command")
         own = f"{_EXPERIMENTS}.{cmd_name}.command" if is_experiment else f"ggbench.cli.{cmd_name}"
         module, _, name = _ELSEWHERE.get(cmd_name, own).partition(":")
         command: click.Command = getattr(importlib.import_module(module), name or "command")

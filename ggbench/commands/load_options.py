@@ -24,7 +24,6 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import config_options, long_flag, options_of
-from ggbench.plugins import load_plugin
 from ggbench.text import in_words
 
 if TYPE_CHECKING:
@@ -196,12 +195,13 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
     ref = asked.model
     if len(asked.engines) > 1:
         raise UsageError("several engines are compared by ggbench bench and prefill alone", "give one --engine")
-    for name, package in own_models():
+    for name, options in own_models().items():
         own = tuple(config_options(asked.configs[name])) if name in asked.configs and name != ref.engine else ()
         if own:
-            schemes = " or ".join(f"{scheme}:" for scheme in package.SCHEMES)
+            schemes = " or ".join(f"{scheme}:" for scheme in options.SCHEMES)
             raise UsageError(
-                f"{_names(own)} only for a {package.NOUN}, but {ref.text} is not one", f"omit them, or give {schemes}"
+                f"{_names(own)} only for a {options.NOUN}, but {ref.text} is not one",
+                f"omit them, or give {schemes}",
             )
     if not ref.is_server and asked.server is not None and (given := asked.server.given):
         raise UsageError(f"{_names(given)} only for a server, but {ref.text} is not one", "omit them, or give a URL")
@@ -212,7 +212,7 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
     if not ref.engine:
         return asked.setup
     experiment.refuse_all_but_gguf()
-    options = load_plugin("ggbench.engines", ref.engine, "options", "engine")
+    options = own_models()[ref.engine]
     config: EngineConfig = asked.configs.get(ref.engine) or options.CONFIG()
     _refuse(asked, options.SHARED, f"a GGUF, and {config.program} loads {ref.text}", options.TAKES)
     return replace(config, **{field: getattr(asked.setup, field) for field in options.SHARED})  # type: ignore[type-var]

@@ -285,7 +285,7 @@ def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
         return reloaded(setup, text.split()[1:])
     name, _, command = text.strip().partition("=")
     folder = name.replace("-", "_")
-    if folder not in plugin_names("ggbench.engines"):
+    if folder not in plugin_names("ggbench.engines", "engine"):
         hint = "write --engine llama-server or --engine llama-server=PATH; llama is ggbench's own llama.cpp"
         raise UsageError(f"no engine named {shorten(name, 40)!r}", hint)
     return LlamaConfig.of(config_type(folder).of_command(command.strip(), setup))

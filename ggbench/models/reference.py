@@ -4,33 +4,20 @@ offline.
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench import engines
 from ggbench.engines.server.config import Address, is_url
 from ggbench.errors import UsageError
 from ggbench.models.catalog import HUB_REPO
 from ggbench.paths import expand_path, path_exists
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.text import in_words, sanitize, shorten
-
-if TYPE_CHECKING:
-    from ggbench.engines.contract import EngineConfig
-    from ggbench.gguf_file.model_file import ModelFile
-    from ggbench.hub.access import HubAccess
-    from ggbench.models.catalog import Catalog
-    from ggbench.models.sources import OnProgress
-    from ggbench.models.targets import Target
-
 
 MAIN = "main"
 """Default revision of a repo."""
@@ -89,13 +76,12 @@ class ModelRef(msgspec.Struct, frozen=True):
 
     def require_gguf(self) -> ModelRef:
         """Return this reference. Raises UsageError for a server or a model in another format."""
-        for name, package in own_models():
-            if name == self.engine:
-                schemes = " and ".join(f"{scheme}:" for scheme in package.SCHEMES)
-                raise UsageError(
-                    f"this command needs a GGUF file, not a {package.NOUN} of {package.PROGRAM}",
-                    f"{in_words((*MEASURE_OWN, 'plan'))} take {schemes}",
-                )
+        if self.engine:
+            options = own_models()[self.engine]
+            raise UsageError(
+                f"this command needs a GGUF file, not a {options.NOUN} of {options.CONFIG.program}",
+                f"{in_words((*MEASURE_OWN, 'plan'))} take {' and '.join(f'{scheme}:' for scheme in options.SCHEMES)}",
+            )
         if self.is_server:
             raise UsageError(
                 "this command needs a model file, not a server",
@@ -135,7 +121,8 @@ def _parse(text: str) -> ModelRef:
         return _path(text)
     prefix, colon, rest = text.partition(":")
     if colon and (engine := engine_of_scheme(prefix.lower())):
-        return engine_models(engine).parse(prefix.lower(), rest)
+        parsed: ModelRef = load_plugin("ggbench.engines", engine, "models", "engine").parse(prefix.lower(), rest)
+        return parsed
     text = _normalize(text)
     if is_url(text):
         return ModelRef("server", Address.parse(text).base_url, label=sanitize(text))
@@ -165,7 +152,7 @@ def _parse(text: str) -> ModelRef:
 
 
 def _forms() -> str:
-    return _FORMS.format(own=", ".join(form for _, package in own_models() for form in package.SCHEMES.values()))
+    return _FORMS.format(own=", ".join(form for options in own_models().values() for form in options.SCHEMES.values()))
 
 
 def _path(text: str) -> ModelRef:
@@ -272,66 +259,14 @@ def _without_host(text: str) -> str | None:
     return None
 
 
-class EngineModel(Protocol):
-    """One model in an engine's own format."""
-
-    @property
-    def download_bytes(self) -> int: ...
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """MODEL and QUANT that select it from any folder; empty if they are its target's."""
-        ...
-
-    def header(self) -> ModelFile:
-        """Return the model that would be loaded. Raises GgbenchError."""
-        ...
-
-    def sizes(self) -> dict[str, int]:
-        """Return the weight bytes for each possible QUANT."""
-        ...
-
-    def setup(self, given: EngineConfig) -> EngineConfig:
-        """Return the config to load it with, given the user's. Raises Unsupported."""
-        ...
-
-    def check_runs(self) -> None:
-        """Raise EngineFailed if this machine lacks a package to run it."""
-        ...
-
-    def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
-        """Make or download it, and return it with its path. Raises GgbenchError."""
-        ...
-
-
-class EngineModels(Protocol):
-    """The module `models` of an engine with its own model format.
-
-    The engine's package defines `SCHEMES` (prefixes of MODEL before the colon, each with its form for help texts),
-    `NOUN` and `PROGRAM` ("a checkpoint of Transformers"). Its modules `options` and `plan` serve the commands.
+def own_models() -> dict[str, Any]:
+    """Return the module `options` of each engine with its own models: its `SCHEMES` (forms of MODEL, by the text
+    before the colon), `NOUN`, `CONFIG`, and what it `TAKES` of the options of llama.cpp, those of the `SHARED` fields.
     """
-
-    def parse(self, scheme: str, rest: str) -> ModelRef:
-        """Return the model named by `SCHEME:REST`, with the engine's name in `engine`. Raises UsageError."""
-        ...
-
-    def targets(self, ref: ModelRef, catalog: Catalog | None, hub: HubAccess | None) -> tuple[Target, ...]:
-        """Return one target for each QUANT. Raises GgbenchError."""
-        ...
-
-
-def engine_models(engine: str) -> EngineModels:
-    """Return an engine's module `models`. Raises StoreError."""
-    found: EngineModels = load_plugin("ggbench.engines", engine, "models", "engine")
-    return found
-
-
-def own_models() -> Iterator[tuple[str, ModuleType]]:
-    """Yield the name and the package of each engine with its own models."""
-    for name in plugin_names("ggbench.engines", "models"):
-        yield name, importlib.import_module(f"{engines.__name__}.{name}")
+    names = plugin_names("ggbench.engines", "options")
+    return {name: load_plugin("ggbench.engines", name, "options", "engine") for name in names}
 
 
 def engine_of_scheme(scheme: str) -> str | None:
     """Return the engine whose models start with this scheme; None if there is none."""
-    return next((name for name, package in own_models() if scheme in package.SCHEMES), None)
+    return next((name for name, options in own_models().items() if scheme in options.SCHEMES), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoListing, repo_folder
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.local_files import LocalVariant, local_variants, reject_checkpoint
-from ggbench.models.reference import MAIN, EngineModel, ModelRef, engine_models
+from ggbench.models.reference import MAIN, ModelRef
 from ggbench.models.served_models import ServedModel, ServerOptions, served_models
 from ggbench.models.sources import (
     NO_QUANT,
@@ -51,6 +51,7 @@ from ggbench.models.sources import (
     with_listed_quants,
 )
 from ggbench.models.subject import Subject
+from ggbench.plugins import load_plugin
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
@@ -73,6 +74,38 @@ class FileToRun(msgspec.Struct, frozen=True):
     """The model's repo if it is not known to have this quant, else empty."""
     is_known: bool = True
     """Whether the catalog or a listing says that the repo has this quant."""
+
+
+class EngineModel(Protocol):
+    """One model in an engine's own format."""
+
+    @property
+    def download_bytes(self) -> int: ...
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """MODEL and QUANT that select it from any folder; empty if they are its target's."""
+        ...
+
+    def header(self) -> ModelFile:
+        """Return the model that would be loaded. Raises GgbenchError."""
+        ...
+
+    def sizes(self) -> dict[str, int]:
+        """Return the weight bytes for each possible QUANT."""
+        ...
+
+    def setup(self, given: EngineConfig) -> EngineConfig:
+        """Return the config to load it with, given the user's. Raises Unsupported."""
+        ...
+
+    def check_runs(self) -> None:
+        """Raise EngineFailed if this machine lacks a package to run it."""
+        ...
+
+    def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
+        """Make or download it, and return it with its path. Raises GgbenchError."""
+        ...
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -201,7 +234,9 @@ def resolve(
         served = ((each, each.subject) for each in served_models(ref, server or ServerOptions()))
         return tuple(Target(about.model, about.quant, "endpoint", served=each) for each, about in served)
     if ref.engine:
-        return engine_models(ref.engine).targets(ref, catalog, hub)
+        models = load_plugin("ggbench.engines", ref.engine, "models", "engine")
+        own: tuple[Target, ...] = models.targets(ref, catalog, hub)
+        return own
     if ref.kind == "path":
         return _local_targets(ref)
     catalog = catalog or load_catalog()

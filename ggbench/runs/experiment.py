@@ -154,7 +154,7 @@ class Experiment(abc.ABC):
 
     def refuse_all_but_gguf(self) -> None:
         if self.needs_gguf:
-            others = [f"{package.NOUN}s of {package.PROGRAM}" for _, package in own_models()]
+            others = [f"{options.NOUN}s of {options.CONFIG.program}" for options in own_models().values()]
             raise UsageError(
                 f"{self.kind} needs a GGUF: {self.needs_gguf}", f"{in_words(MEASURE_OWN)} measure {in_words(others)}"
             )

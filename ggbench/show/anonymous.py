@@ -115,7 +115,8 @@ def _bytes_fields() -> frozenset[str]:
     """Return the fields of observations that are base64 in JSON, which contains slashes."""
     from ggbench.runs.experiment import experiment_of
 
-    observed = (each for kind in plugin_names("ggbench.experiments") for each in experiment_of(kind).observed)
+    kinds = plugin_names("ggbench.experiments", "measure")
+    observed = (each for kind in kinds for each in experiment_of(kind).observed)
     return frozenset(field.name for each in observed for field in msgspec.structs.fields(each) if field.type is bytes)
 
 

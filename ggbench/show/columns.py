@@ -322,7 +322,7 @@ def column_of(key: str) -> Column:
 
 def all_columns() -> Mapping[str, Column]:
     """Return every column by its key, in the order of a CSV file."""
-    return _columns(plugin_names("ggbench.experiments"))
+    return _columns(plugin_names("ggbench.experiments", "show"))
 
 
 @functools.cache

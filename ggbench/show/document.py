@@ -245,7 +245,7 @@ class _Types:
 
 def _setups() -> tuple[type[EngineConfig], ...]:
     found = []
-    for name in plugin_names("ggbench.engines"):
+    for name in plugin_names("ggbench.engines", "engine"):
         try:
             found.append(engine_module(name).CONFIG)
         except StoreError:

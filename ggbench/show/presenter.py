@@ -188,4 +188,4 @@ def presenter_of(kind: str) -> Presenter:
 
 
 def presenters() -> tuple[Presenter, ...]:
-    return tuple(map(presenter_of, plugin_names("ggbench.experiments")))
+    return tuple(map(presenter_of, plugin_names("ggbench.experiments", "show")))

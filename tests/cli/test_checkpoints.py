@@ -101,7 +101,7 @@ NAMES += ["model.safetensors.index.json"]
 
 @pytest.fixture
 def repo(hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("ggbench.engines.transformers.engine.check_packages", lambda method: None)
+    monkeypatch.setattr("ggbench.extras.transformers.engine.check_packages", lambda method: None)
     folder = write_checkpoint(tmp_path / "made", QWEN2_TINY, n_shards=2)
     hub.add_repo("org/tiny", {**{path.name: path for path in folder.iterdir()}, "README.md": b"words"})
     return "transformers:org/tiny"

@@ -9,7 +9,6 @@ import pytest
 from ggbench.engines import protocol
 from ggbench.engines.contract import ProveContext, Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
-from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.errors import DoesNotFit
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
@@ -17,6 +16,7 @@ from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
+from ggbench.extras.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.driver import run_job

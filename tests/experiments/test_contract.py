@@ -19,7 +19,6 @@ from ggbench.cli.main import cli
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.server.config import EndpointConfig
-from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import StoreError, UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.forecast.record import ForecastSettings
@@ -28,6 +27,7 @@ from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.experiments.speculate.record import SpeculateSettings
 from ggbench.experiments.speed.record import SpeedSettings
+from ggbench.extras.transformers.config import TransformersConfig
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_one

@@ -9,10 +9,10 @@ from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, Prefi
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.server.config import EndpointConfig
-from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.extras.transformers.config import TransformersConfig
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Job

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from textual.pilot import Pilot
 
-from ggbench import engines
+from ggbench import extras
 from ggbench.engines.contract import config_type, engine_module
 from ggbench.errors import StoreError
 from ggbench.experiments.decode.record import DecodeSettings
@@ -48,12 +48,12 @@ FOLDER = str(Path(planted.__path__[0]))
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The folder beside the package's own, in this process, and the commands imported again with its options."""
-    monkeypatch.setattr(engines, "__path__", [*engines.__path__, FOLDER])
+    monkeypatch.setattr(extras, "__path__", [*extras.__path__, FOLDER])
     for name in [each for each in sys.modules if each.endswith((".command", ".commands.options"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(validation, "_validator", validation._validator.__wrapped__)  # its schemas may be older
     yield
-    for name in [each for each in sys.modules if each.startswith("ggbench.engines.planted")]:
+    for name in [each for each in sys.modules if each.startswith("ggbench.extras.planted")]:
         del sys.modules[name]
 
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ggbench.engines.transformers.config_json import Config, read_layout
-from ggbench.engines.transformers.storage import METHODS
+from ggbench.extras.transformers.config_json import Config, read_layout
+from ggbench.extras.transformers.storage import METHODS
 
 QWEN2_TINY: Mapping[str, object] = {
     "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 256, "intermediate_size": 512,

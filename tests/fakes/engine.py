@@ -36,8 +36,8 @@ from ggbench.engines.events import (
 )
 from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
-from ggbench.engines.transformers.engine import TransformersEngine
+from ggbench.extras.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
+from ggbench.extras.transformers.engine import TransformersEngine
 from ggbench.machine.condition import environment
 from ggbench.machine.records import Gpu
 from ggbench.runs.session import RunContext

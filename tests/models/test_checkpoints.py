@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.transformers.checkpoint import read_checkpoint
-from ggbench.engines.transformers.models import find_checkpoint
-from ggbench.engines.transformers.storage import METHODS
 from ggbench.errors import BadFile, NetworkError, UsageError
+from ggbench.extras.transformers.checkpoint import read_checkpoint
+from ggbench.extras.transformers.models import find_checkpoint
+from ggbench.extras.transformers.storage import METHODS
 from ggbench.hub.access import HubAccess
 from ggbench.models.reference import ModelRef, parse_model
 from ggbench.models.targets import materialize, resolve, resolve_one

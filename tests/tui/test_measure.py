@@ -59,7 +59,7 @@ def added(app: App, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
 
 def test_every_experiment_is_offered_and_its_options_are_explained(here: Callable[[], App], drive: Drive) -> None:
-    kinds = plugin_names("ggbench.experiments")
+    kinds = plugin_names("ggbench.experiments", "measure")
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "b")

@@ -1,4 +1,1 @@
-"""An engine outside the package: all of it is this folder, found where `ggbench.engines.__path__` has its parent."""
-
-SCHEMES = {"planted": "planted:<name>"}
-NOUN, PROGRAM = "model", "Planted"
+"""An engine outside the package: all of it is this folder, found where `ggbench.extras.__path__` has its parent."""

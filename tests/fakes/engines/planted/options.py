@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ggbench.engines.contract import config_type
 
+SCHEMES = {"planted": "planted:<name>"}
+NOUN = "model"
 CONFIG = config_type("planted")
 TAKES = "Planted takes --slots"
 SHARED = ()

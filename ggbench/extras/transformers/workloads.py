@@ -21,7 +21,7 @@ from ggbench.engines.contract import (
 from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
 
 if TYPE_CHECKING:
-    from ggbench.engines.transformers.model import TransformersModel
+    from ggbench.extras.transformers.model import TransformersModel
 
 _PROOF_BATCH = 512
 """Tokens computed at once at the end of a context: llama.cpp's n_ubatch."""

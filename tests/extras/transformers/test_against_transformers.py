@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ggbench.engines.transformers.checkpoint import read_checkpoint
-from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.engines.transformers.config_json import ARCHITECTURES, Config, read_layout, twin_config, write_config
-from ggbench.engines.transformers.model import load_model, read_config
-from ggbench.engines.transformers.storage import METHODS, Stored
+from ggbench.extras.transformers.checkpoint import read_checkpoint
+from ggbench.extras.transformers.config import TransformersConfig
+from ggbench.extras.transformers.config_json import ARCHITECTURES, Config, read_layout, twin_config, write_config
+from ggbench.extras.transformers.model import load_model, read_config
+from ggbench.extras.transformers.storage import METHODS, Stored
 from ggbench.models.catalog import load_catalog
 
 pytestmark = pytest.mark.transformers

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import asdict, replace
 
-from ggbench.engines.transformers.config_json import (
+from ggbench.errors import BadFile, UsageError
+from ggbench.extras.transformers.config_json import (
     CONFIG,
     DAMAGED_HINT,
     TWIN_KEY,
@@ -24,8 +25,7 @@ from ggbench.engines.transformers.config_json import (
     read_json,
     read_layout,
 )
-from ggbench.engines.transformers.storage import METHODS, Method, method_by_name, stored_method
-from ggbench.errors import BadFile, UsageError
+from ggbench.extras.transformers.storage import METHODS, Method, method_by_name, stored_method
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.text import sanitize, shorten
 from ggbench.units import format_count

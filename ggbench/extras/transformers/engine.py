@@ -17,13 +17,13 @@ from ggbench.engines.contract import DEFAULT_TIMEOUT_S, DescribedDevice, EngineC
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Event, Ready
 from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
-from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
-from ggbench.engines.transformers.workloads import unsupported
 from ggbench.errors import EngineFailed, GgbenchError
+from ggbench.extras.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
+from ggbench.extras.transformers.workloads import unsupported
 
 CONFIG = TransformersConfig
 
-COMMAND = (sys.executable, "-P", "-m", "ggbench.engines.transformers.worker")
+COMMAND = (sys.executable, "-P", "-m", "ggbench.extras.transformers.worker")
 """The worker's command, without the pipe's number."""
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from ggbench.engines.contract import ProveContext
 from ggbench.engines.events import ContextProven, Event
-from ggbench.engines.transformers.workloads import carry_out
+from ggbench.extras.transformers.workloads import carry_out
 
 
 def test_a_proof_compiles_the_token_alone() -> None:

@@ -14,10 +14,10 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import Decode, Source
 from ggbench.engines.endings import Completed, Crashed, Failed, OutOfMemory
 from ggbench.engines.events import Loaded, Opened, Steps
-from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
-from ggbench.engines.transformers.engine import TransformersEngine, check_packages
-from ggbench.engines.transformers.model import is_memory_error, one_line, wanted_bytes
 from ggbench.errors import EngineFailed
+from ggbench.extras.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
+from ggbench.extras.transformers.engine import TransformersEngine, check_packages
+from ggbench.extras.transformers.model import is_memory_error, one_line, wanted_bytes
 from tests.fakes.engine import Bench, Script
 
 SETUP = TransformersConfig(n_ctx=512, threads=1)
@@ -142,7 +142,7 @@ def test_memory_errors_are_recognized() -> None:
 
 def test_nothing_of_torch_is_imported_by_a_command() -> None:
     code = (
-        "import sys, ggbench.cli.main, ggbench.engines.transformers.engine\n"
+        "import sys, ggbench.cli.main, ggbench.extras.transformers.engine\n"
         "print(sorted({'torch', 'transformers', 'accelerate', 'safetensors'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)

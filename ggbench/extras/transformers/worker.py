@@ -15,15 +15,15 @@ from ggbench.engines.contract import Request, Stage, Workload
 from ggbench.engines.events import Loaded, Opened, Ready
 from ggbench.engines.llama.memory_limits import LimitFailed
 from ggbench.engines.protocol import EventPipe, serve
-from ggbench.engines.transformers.config import CheckpointRequest, LoadCheckpoint, MakeCache
-from ggbench.engines.transformers.model import (
+from ggbench.extras.transformers.config import CheckpointRequest, LoadCheckpoint, MakeCache
+from ggbench.extras.transformers.model import (
     TransformersModel,
     TransformersRefused,
     is_memory_error,
     one_line,
     wanted_bytes,
 )
-from ggbench.engines.transformers.workloads import carry_out
+from ggbench.extras.transformers.workloads import carry_out
 
 _QUIET = {
     "HF_HUB_OFFLINE": "1",

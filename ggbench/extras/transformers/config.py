@@ -36,7 +36,7 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     in_words: ClassVar[frozenset[str]] = frozenset({"method", "dtype"})
 
     method: str = "bf16"
-    """QUANT: the storage of the weights, one of `ggbench.engines.transformers.storage.METHODS`."""
+    """QUANT: the storage of the weights, one of `ggbench.extras.transformers.storage.METHODS`."""
     dtype: str = "bf16"
     """Type of unconverted tensors, activations and the cache: `bf16`, `f16`, `f32`."""
     cache: Annotated[CacheKind, Option(kind=FieldKind(metavar="dynamic|static"), heading="checkpoint")] = "dynamic"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.transformers.checkpoint import read_checkpoint
-from ggbench.engines.transformers.config_json import Config, read_layout
-from ggbench.engines.transformers.storage import METHODS
 from ggbench.errors import BadFile, GgbenchError, Unsupported, UsageError
+from ggbench.extras.transformers.checkpoint import read_checkpoint
+from ggbench.extras.transformers.config_json import Config, read_layout
+from ggbench.extras.transformers.storage import METHODS
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 
 

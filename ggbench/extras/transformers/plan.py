@@ -14,10 +14,10 @@ from ggbench.commands.budget_options import BudgetOptions
 from ggbench.commands.options import HubOptions
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.engines.transformers.models import FoundCheckpoint, find_checkpoint, planned_methods, wanted_methods
-from ggbench.engines.transformers.storage import Method
 from ggbench.errors import GgbenchError, Unsupported, UsageError
+from ggbench.extras.transformers.config import TransformersConfig
+from ggbench.extras.transformers.models import FoundCheckpoint, find_checkpoint, planned_methods, wanted_methods
+from ggbench.extras.transformers.storage import Method
 from ggbench.fields import config_options, reproduce
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.reference import ModelRef

@@ -21,8 +21,8 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.transformers.config_json import DAMAGED_HINT, Config, Parameter
 from ggbench.errors import BadFile, UnknownName, Unsupported
+from ggbench.extras.transformers.config_json import DAMAGED_HINT, Config, Parameter
 from ggbench.text import shorten
 
 GROUP = 128

@@ -4,7 +4,3 @@ Config files are untrusted: every size is checked before reading or allocating. 
 GGUF tensor names and all bytes stored for a weight, so that the theory applies to both. torch and transformers are
 imported only in the worker.
 """
-
-SCHEMES = {"transformers": "transformers:<org/name or folder>", "transformers-twin": "transformers-twin:<id>"}
-"""Forms of MODEL for a checkpoint, by the text before the colon."""
-NOUN, PROGRAM = "checkpoint", "Transformers"

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.transformers import engine
-from ggbench.engines.transformers.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
-from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.engines.transformers.config_json import (
+from ggbench.errors import BadFile, NetworkError, UsageError
+from ggbench.extras.transformers import engine
+from ggbench.extras.transformers.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
+from ggbench.extras.transformers.config import TransformersConfig
+from ggbench.extras.transformers.config_json import (
     CONFIG,
     DAMAGED_HINT,
     LARGEST_JSON_BYTES,
@@ -26,8 +27,7 @@ from ggbench.engines.transformers.config_json import (
     twin_config,
     write_config,
 )
-from ggbench.engines.transformers.storage import METHODS, Method
-from ggbench.errors import BadFile, NetworkError, UsageError
+from ggbench.extras.transformers.storage import METHODS, Method
 from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.hub.access import HubAccess

@@ -14,7 +14,7 @@ from ggbench.engines.events import Allocated, DeviceBuffers, MemoryKind
 from ggbench.engines.llama import memory_limits
 from ggbench.engines.llama.logs import is_out_of_memory
 from ggbench.engines.llama.memory_limits import beside_the_limit
-from ggbench.engines.transformers.config import TransformersConfig
+from ggbench.extras.transformers.config import TransformersConfig
 from ggbench.text import sanitize, shorten
 from ggbench.units import format_bytes
 

@@ -15,10 +15,10 @@ from ggbench.engines.contract import BatchedDecode, Decode, Prefill, ProveContex
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import Allocated, ContextProven, Event, Opened, PromptRead, Ready, Steps
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.transformers.checkpoint import read_checkpoint
-from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.engines.transformers.engine import COMMAND, TransformersEngine
-from ggbench.engines.transformers.storage import METHODS
+from ggbench.extras.transformers.checkpoint import read_checkpoint
+from ggbench.extras.transformers.config import TransformersConfig
+from ggbench.extras.transformers.engine import COMMAND, TransformersEngine
+from ggbench.extras.transformers.storage import METHODS
 from ggbench.units import MIB
 from tests.fakes.checkpoints import QWEN2_TINY
 
@@ -161,7 +161,7 @@ def test_what_cannot_be_loaded_is_one_line(
 def test_what_torch_compiles_is_compiled_with_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from ggbench.engines.transformers.model import TransformersModel
+    from ggbench.extras.transformers.model import TransformersModel
 
     compiled: list[tuple[int, ...]] = []
 
