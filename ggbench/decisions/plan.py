@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from ggbench.models.targets import Target
-from ggbench.runs.store.health import recent_runs
+from ggbench.runs.store.health import has_runs
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
@@ -30,7 +30,7 @@ def _rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocat
     """
     rows = plan(targets, request, allocator)
     budget = request.budget
-    if not budget.on_gpu and not (budget.is_here and recent_runs(1)):
+    if not budget.on_gpu and not (budget.is_here and has_runs()):
         yield from rows
         return
     from ggbench.decisions.known_speeds import KnownSpeeds, with_estimate_together, with_estimates  # slow to import

@@ -7,9 +7,8 @@ and importing it takes about 150 ms.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 HUB = "https://huggingface.co"
 """The default endpoint."""
 _YES = ("1", "true", "yes", "on")
-_TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _LOG_IN_HINT = "log in with `hf auth login`"
 _OFFLINE_HINT = "or use --offline: local models, cached repo listings and twin: models still work"
 
@@ -84,51 +82,6 @@ def hub_cache_folder(environment: Mapping[str, str]) -> Path:
 
 def _hf_home(environment: Mapping[str, str]) -> str:
     return environment.get("HF_HOME") or f"{environment.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
-
-
-class HubLogin(msgspec.Struct, frozen=True):
-    """The settings for the Hugging Face Hub; the token itself is never read."""
-
-    token_from: str | None
-    """`HF_TOKEN`, or the path of the token's file; None if nobody is logged in."""
-    is_exposed: bool
-    """Whether other users of this machine can read the token's file."""
-    is_offline: bool
-    """Whether an environment variable forbids network access."""
-    endpoint: str | None
-    """None for the Hub itself."""
-    problem: str = ""
-    """Problem with the settings."""
-
-
-def describe_login() -> HubLogin:
-    """Return the source of the token: a variable or, if unset, the file written by `hf auth login`.
-
-    Source: huggingface_hub's get_token and constants. Google Colab's and trusted publishers' tokens are not considered.
-    """
-    problem, endpoint, is_offline = "", None, False
-    try:
-        access = HubAccess.from_environment()
-    except UsageError:
-        problem = "HF_ENDPOINT is not a URL"
-    else:
-        is_offline = access.offline
-        endpoint = None if access.endpoint == HUB else access.endpoint
-    token_from = next((name for name in _TOKEN_VARIABLES if os.environ.get(name, "").strip()), None)
-    is_exposed = False
-    if token_from is None:
-        path = Path(os.path.expandvars(os.environ.get("HF_TOKEN_PATH") or f"{_hf_home(os.environ)}/token")).expanduser()
-        with suppress(OSError):
-            status = path.stat()
-            if status.st_size:
-                token_from, is_exposed = str(path), _is_readable_by_others(path, status.st_mode)
-    return HubLogin(token_from, is_exposed, is_offline, endpoint, problem)
-
-
-def _is_readable_by_others(file: Path, mode: int) -> bool:
-    folders = [each.stat().st_mode for each in file.absolute().parents]
-    permissions = ((stat.S_IRGRP, stat.S_IXGRP), (stat.S_IROTH, stat.S_IXOTH))
-    return any(mode & read and all(each & enter for each in folders) for read, enter in permissions)
 
 
 def error_for_response(response: httpx2.Response, repo: str, doing: str) -> NetworkError:

@@ -10,9 +10,11 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ggbench.machine.host import SYSFS, read_text
 from ggbench.machine.records import Gpu
 from ggbench.stats.decode_timing import Bandwidth
 
@@ -69,13 +71,22 @@ def open_nvml() -> Nvml | None:
     return Nvml(pynvml)
 
 
-def nvml_problem() -> str:
-    """Return why NVML cannot be opened, e.g. `Driver/library version mismatch`; empty if it can.
+_NVIDIA = "0x10de"
+_DISPLAY_CLASS = "0x03"
+"""The class of PCI display controllers, including 3D controllers without an output."""
+
+
+def driver_problem(sysfs: Path = SYSFS) -> str:
+    """Return why NVML cannot be opened, e.g. `Driver/library version mismatch`; empty if it can, or without a card.
 
     NVML's library is part of the driver, so without one it is `NVML Shared Library Not Found`.
     """
     import pynvml
 
+    devices = (sysfs / "bus/pci/devices").glob("*")
+    cards = [each for each in devices if read_text(each / "vendor") == _NVIDIA]
+    if not any((read_text(each / "class") or "").startswith(_DISPLAY_CLASS) for each in cards):
+        return ""
     try:
         pynvml.nvmlInit()
         pynvml.nvmlShutdown()

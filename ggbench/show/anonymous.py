@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
-from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -13,43 +12,9 @@ from msgspec.structs import replace
 
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.plugins import plugin_names
-from ggbench.text import shell_path
 
 if TYPE_CHECKING:
     from ggbench.show.listed_runs import SavedRun
-
-_PATH = re.compile(r"(?<![\w.:/~\\-])(?:/|[A-Za-z]:\\)[^\s'\"(),;:]+")
-
-
-def home_folder() -> Path:
-    """Return the home folder; `~` itself if there is none."""
-    return Path(os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises without one
-
-
-class Paths(msgspec.Struct, frozen=True):
-    home: Path
-    whole: bool = False
-
-    def shown(self, path: str) -> str:
-        """Return a path for others: relative to `~` or, outside it, only the last part."""
-        if self.whole:
-            return path
-        pure = PurePath(path)
-        if (
-            pure.is_relative_to(self.home) and self.home != self.home.parent
-        ):  # everything is below `/`, a container's home
-            return str(PurePath("~") / pure.relative_to(self.home))
-        return f"…/{pure.name}"
-
-    def without(self, text: str) -> str:
-        """Return a message of another program without the folders in its paths."""
-        return _PATH.sub(lambda match: self.shown(match[0]), text)
-
-    def shell_word(self, path: str) -> str:
-        """Return a path for a command line; `FILE` if its folder must be left out."""
-        shown = self.shown(path)
-        return shell_path(shown) if shown.startswith("~/") or shown == path else "FILE"
-
 
 _Record = TypeVar("_Record")
 

@@ -17,7 +17,7 @@ def test_the_installed_llama_cpp_is_described() -> None:
     assert build.llama_cpp_python == llama_cpp.__version__
     assert "CPU" in build.backends
     assert [each.name for each in build.devices if not each.is_gpu][-1] == "CPU"
-    assert build.features_of("CPU")
+    assert build.features["CPU"]
 
 
 def test_build_flags_are_those_left_beside_the_library(tmp_path: Path) -> None:

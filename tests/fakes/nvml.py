@@ -38,8 +38,6 @@ class FakeNvml:
         self.lacks: set[str] = set()
         """Functions that this driver's library does not have."""
         self.sessions = 0
-        self.cuda_version = 0
-        """The newest that the driver runs, as 12080; 0 where it does not say."""
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("nvmlDeviceGet") or name in self.lacks:
@@ -61,15 +59,6 @@ class FakeNvml:
     def nvmlSystemGetProcessName(self, pid: Any, text: Any, size: Any) -> int:
         text.value = self.process_names.get(pid.value, b"")
         return _DONE if pid.value in self.process_names else int(pynvml.NVML_ERROR_NOT_FOUND)
-
-    def nvmlSystemGetCudaDriverVersion_v2(self, place: Any) -> int:
-        place._obj.value = self.cuda_version
-        return _DONE if self.cuda_version else int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle: Any, major: Any, minor: Any) -> int:
-        answer = handle.card.get("CudaComputeCapability")
-        major._obj.value, minor._obj.value = answer or (0, 0)
-        return _DONE if answer else int(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     def nvmlDeviceGetCount_v2(self, place: Any) -> int:
         place._obj.value = len(self.cards)

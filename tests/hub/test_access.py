@@ -1,8 +1,6 @@
 """Hub configuration from the environment, and the errors for its responses."""
 
 import errno
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -11,7 +9,7 @@ import pytest
 
 from ggbench.errors import GgbenchError, NetworkError, UnknownName, UsageError
 from ggbench.hub import api
-from ggbench.hub.access import HubAccess, HubLogin, describe_login, hub_errors
+from ggbench.hub.access import HubAccess, hub_errors
 from ggbench.hub.listing import list_repo
 from tests.fakes.hub import Gated, Hang, Says, TestHub, TooMany, Unavailable
 
@@ -149,55 +147,6 @@ def test_a_silent_server_times_out(access: HubAccess, hub: TestHub, monkeypatch:
     with pytest.raises(NetworkError, match="in time"):
         list_repo(access, REPO)
     assert len(hub.requests) == len(api.BACKOFF_S) + 1
-
-
-SECRET = "hf_" + "x" * 34
-
-
-@pytest.fixture
-def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN_PATH", "HF_ENDPOINT"):
-        monkeypatch.delenv(name, raising=False)
-    with tempfile.TemporaryDirectory() as folder:
-        monkeypatch.setenv("HF_HOME", folder)
-        Path(folder).chmod(0o755)
-        file = Path(folder, "token")
-        file.write_text(SECRET)
-        file.chmod(0o600)
-        yield file
-
-
-def test_a_token_is_found_and_not_shown(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    in_file = describe_login()
-    monkeypatch.setenv("HF_TOKEN", SECRET)
-    in_variable = describe_login()
-
-    assert in_file == HubLogin(str(token), False, False, None)
-    assert in_variable == HubLogin("HF_TOKEN", False, False, None)
-
-
-def test_a_token_that_others_can_read_is_exposed(token: Path) -> None:
-    token.chmod(0o644)
-    assert describe_login().is_exposed is True
-    token.parent.chmod(0o700)
-    assert describe_login().is_exposed is False
-
-
-def test_a_login_without_a_token_says_which_hub_and_whether_it_is_asked(
-    token: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file that `hf auth logout` left empty is no token, and an address that is none is not repeated."""
-    token.write_text("")
-    assert describe_login() == HubLogin(None, False, False, None)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_ENDPOINT", "https://hub.example.com/")
-    assert describe_login() == HubLogin(None, False, True, "https://hub.example.com")
-    monkeypatch.setenv("HF_ENDPOINT", "example.com")
-    assert describe_login().problem == "HF_ENDPOINT is not a URL"
-    for value in ("0", "", "false"):
-        monkeypatch.setenv("HF_HUB_OFFLINE", value)
-        monkeypatch.setenv("HF_ENDPOINT", "")
-        HubAccess.from_environment().require_network("a thing")
 
 
 def test_a_machine_without_a_network_does_not_wait(

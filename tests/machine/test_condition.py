@@ -9,41 +9,12 @@ import psutil
 import pynvml
 import pytest
 
+from ggbench.decisions.doctor.checkup import describe_folder
 from ggbench.machine import readings
-from ggbench.machine.condition import describe_cpu_state, describe_gpu_driver, describe_memory_state, describe_place
+from ggbench.machine.gpus import driver_problem
 from ggbench.machine.readings import Program, programs_that_hold_memory
 from ggbench.machine.records import GpuProcess
-from tests.fakes.nvml import FakeNvml, install, replay
-
-
-def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root / "proc", root / "sys"
-
-
-def test_the_cpu_has_its_governors_and_instructions(tmp_path: Path) -> None:
-    """Every governor once, as of a chip whose efficiency cores differ; instructions are those of the first CPU."""
-    cpus = "sys/devices/system/cpu/cpu"
-    proc, sysfs = tree(
-        tmp_path,
-        {
-            "proc/cpuinfo": "model name : A CPU\nflags : fpu avx2 avx512f\n\nmodel name : A CPU\nflags : fpu\n",
-            f"{cpus}0/cpufreq/scaling_governor": "powersave\n",
-            f"{cpus}0/cpufreq/scaling_driver": "intel_pstate\n",
-            f"{cpus}0/cpufreq/energy_performance_preference": "balance_power\n",
-            f"{cpus}1/cpufreq/scaling_governor": "powersave\n",
-            f"{cpus}2/cpufreq/scaling_governor": "performance\n",
-        },
-    )
-    state = describe_cpu_state(proc, sysfs)
-    assert state.name == "A CPU"
-    assert state.instructions == {"fpu", "avx2", "avx512f"}
-    assert (state.governors, state.scaling_driver) == (("performance", "powersave"), "intel_pstate")
-    assert (state.energy_preference, state.busy_share) == ("balance_power", None)
-    (proc / "cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd asimddp i8mm\n")  # as Arm has them
-    assert describe_cpu_state(proc, sysfs).instructions == {"fp", "asimd", "asimddp", "i8mm"}
+from tests.fakes.nvml import FakeNvml, install
 
 
 def test_the_load_is_that_of_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,58 +25,25 @@ def test_the_load_is_that_of_other_programs(monkeypatch: pytest.MonkeyPatch) -> 
     assert readings.OthersWatch().share(0) == 2 / 8
 
 
-def test_memory_has_its_limits(tmp_path: Path) -> None:
-    proc, sysfs = tree(
-        tmp_path,
-        {
-            "proc/self/cgroup": "0::/\n",
-            "sys/fs/cgroup/memory.max": "1048576\n",
-            "sys/fs/cgroup/memory.current": "48576\n",
-            "sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]\n",
-            "proc/sys/vm/overcommit_memory": "2\n",
-        },
-    )
-    state = describe_memory_state(proc, sysfs)
-    assert (state.container_limit_bytes, state.available_bytes) == (1048576, 1000000)
-    assert (state.huge_pages, state.overcommit) == ("never", 2)
-    assert state.total_bytes > 1048576
-
-
-def test_a_driver_reports_its_cuda_and_its_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nvml = replay("two-a5000")
-    nvml.cuda_version = 13010
-    for card in nvml.cards:
-        card["CudaComputeCapability"] = (8, 6)
-    install(monkeypatch, nvml)
-    driver = describe_gpu_driver(tmp_path, {"CUDA_VISIBLE_DEVICES": "1"})
-    assert (driver.cuda_version, driver.n_visible, driver.problem) == ((13, 1), 1, "")
-    assert driver.version is not None
-    assert driver.version.startswith("590.")
-    assert [each.compute_capability for each in driver.gpus] == [(8, 6), (8, 6)]
-    assert all(each.processes and "llama-server" in (each.processes[0].name or "") for each in driver.gpus)
-    assert nvml.sessions == 0
-
-
-CARD = {"sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de\n", "sys/bus/pci/devices/0000:01:00.0/class": "0x030200\n"}
-SOUND_OF_A_CARD = {**CARD, "sys/bus/pci/devices/0000:01:00.0/class": "0x040300\n"}
-
-
 @pytest.mark.parametrize(
-    ("nvml", "files", "problem"),
+    ("nvml", "device_class", "problem"),
     [
-        pytest.param(None, CARD, "NVML Shared Library Not Found", id="no driver"),
-        pytest.param(FakeNvml([], init_status=pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH), CARD,
+        pytest.param(None, "0x030200\n", "NVML Shared Library Not Found", id="no driver"),
+        pytest.param(FakeNvml([], init_status=pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH), "0x030200\n",
                      "RM has detected an NVML/RM version mismatch.", id="driver updated while it ran"),
-        pytest.param(None, {}, "", id="no card"),
-        pytest.param(None, SOUND_OF_A_CARD, "", id="the card's sound device alone"),
+        pytest.param(None, "0x040300\n", "", id="the card's sound device alone"),
     ],
 )  # fmt: skip
 def test_a_card_without_a_working_driver_is_a_problem(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvml: FakeNvml | None, files: dict[str, str], problem: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvml: FakeNvml | None, device_class: str, problem: str
 ) -> None:
     install(monkeypatch, nvml)
-    driver = describe_gpu_driver(tree(tmp_path, files)[1], {})
-    assert (driver.gpus, driver.problem) == ((), problem)
+    device = tmp_path / "bus/pci/devices/0000:01:00.0"
+    assert driver_problem(tmp_path) == ""
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x10de\n")
+    (device / "class").write_text(device_class)
+    assert driver_problem(tmp_path) == problem
 
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -149,34 +87,21 @@ def test_on_a_gpu_its_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None
     assert programs_that_hold_memory(on_gpu=True) == ()
 
 
-def test_files_count_once_and_links_not_at_all(tmp_path: Path) -> None:
-    blob = tmp_path / "blobs/a"
-    blob.parent.mkdir()
-    blob.write_bytes(os.urandom(1 << 20))
-    (tmp_path / "again").hardlink_to(blob)
-    (tmp_path / "link").symlink_to(blob)
+def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(1 << 20))
+    (tmp_path / "link").symlink_to(tmp_path / "file")
     (tmp_path / "loop").symlink_to(tmp_path)
-    with (tmp_path / "sparse").open("wb") as file:
-        file.truncate(1 << 30)
-    place = describe_place("caches", "XDG_CACHE_HOME", tmp_path)
+    place, missing = (describe_folder("results", "XDG_DATA_HOME", tmp_path / each) for each in ("", "a/b/c"))
     assert place.used_bytes is not None
     assert 1 << 20 <= place.used_bytes < (1 << 20) + (1 << 16)
-    assert place.is_writable
-    assert place.file_system
-
-
-def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> None:
-    place = describe_place("results", "XDG_DATA_HOME", tmp_path / "a/b/c")
-    assert (place.used_bytes, place.is_writable) == (0, True)
-    assert place.disk == tmp_path.stat().st_dev
-    assert place.free_bytes is not None
-    assert abs(place.free_bytes - psutil.disk_usage(str(tmp_path)).free) < 1 << 30
-    assert list(tmp_path.iterdir()) == []
+    assert (missing.used_bytes, missing.is_writable) == (0, True)
+    assert missing.free_bytes is not None
+    assert abs(missing.free_bytes - psutil.disk_usage(str(tmp_path)).free) < 1 << 30
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("is_link", [False, True])
 def test_a_folder_below_a_file_cannot_be_written(tmp_path: Path, is_link: bool) -> None:
     blocking = tmp_path / "blocking"
     blocking.symlink_to(tmp_path / "missing") if is_link else blocking.touch()
-    place = describe_place("results", "XDG_DATA_HOME", blocking / "ggbench")
-    assert (place.is_writable, place.disk) == (False, tmp_path.stat().st_dev)
+    assert not describe_folder("results", "XDG_DATA_HOME", blocking / "ggbench").is_writable

@@ -17,7 +17,13 @@ from ggbench.machine.host import (
     memory_limits,
     peak_rss_bytes,
 )
-from tests.machine.test_condition import tree
+
+
+def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root / "proc", root / "sys"
 
 
 def test_without_a_limit_it_is_the_machines(tmp_path: Path) -> None:

@@ -5,11 +5,8 @@ Queried in a child process, as loading a CUDA build takes GPU memory, and may pr
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,11 +54,10 @@ class LlamaBuild(msgspec.Struct, frozen=True):
     """CMake options it was compiled with; empty if unknown."""
     backends: tuple[str, ...] = ()
     devices: tuple[LlamaDevice, ...] = ()
-    cuda_version: tuple[int, int] | None = None
-    """Version of the loaded CUDA runtime; None without one, or if it is linked statically."""
 
-    def features_of(self, backend: str) -> dict[str, str]:
-        return self.features.get(backend, {})
+    @property
+    def sees_gpu(self) -> bool:
+        return any(device.is_gpu for device in self.devices)
 
 
 def build_flags(library: Path) -> str:
@@ -74,11 +70,6 @@ def build_flags(library: Path) -> str:
     except OSError:
         return ""
     return " ".join(word for word in text.split() if "/" not in word)
-
-
-KILLED = "its process was killed by "
-"""Start of the problem of a library, or of a driver that it asks for devices, which ends its process."""
-_CUDA_RUNTIME = re.compile(r"(/\S*/libcudart[^/\s]*\.so\S*)$", re.MULTILINE)
 
 
 def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = 60.0) -> LlamaBuild:
@@ -103,7 +94,7 @@ def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = 60.0)
     except msgspec.DecodeError:
         said = shorten(child.stderr.decode(errors="replace").strip().rpartition("\n")[2], 200)
         if child.returncode < 0:
-            killed = f"{KILLED}{signal_name(-child.returncode)}"
+            killed = f"its process was killed by {signal_name(-child.returncode)}"
             return LlamaBuild(problem=f"{killed}: {said}" if said else killed)
         return LlamaBuild(problem=said or f"loading it ended its process with {child.returncode}")
 
@@ -162,19 +153,7 @@ def _describe() -> LlamaBuild:
         features=_parse_features(lib.llama_print_system_info().decode(errors="replace")),
         backends=devices.backends,
         devices=devices.described(),
-        cuda_version=_cuda_version(),
     )
-
-
-def _cuda_version() -> tuple[int, int] | None:
-    """Return the version of the CUDA runtime in this process, found in the kernel's list of mapped files."""
-    with contextlib.suppress(OSError, AttributeError):
-        found = _CUDA_RUNTIME.search(Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace"))
-        if found is not None:
-            number = ctypes.c_int()
-            ctypes.CDLL(found[1]).cudaRuntimeGetVersion(ctypes.byref(number))  # 12080 is 12.8
-            return number.value // 1000, number.value % 1000 // 10
-    return None
 
 
 def main() -> None:

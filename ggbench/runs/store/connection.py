@@ -78,7 +78,7 @@ def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
                     case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
                         return _start_afresh(path)
                     case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY if path.is_file() and path.stat().st_size:
-                        return _connect_to_read(path)
+                        return _open_read_only(path)
                 raise
     except OSError as error:
         raise StoreError(f"cannot open the results file {path}: {error.strerror}", _writable_hint(path)) from error
@@ -203,8 +203,8 @@ def _can_lock(folder: Path) -> bool:
     return True
 
 
-def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
-    """Open a file that cannot be written, as in a read-only home.
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open a file so that SQLite writes nothing.
 
     SQLite reads a file with a write-ahead log only if it may create files next to it; `immutable` needs no such files,
     and is correct without a log. Source: https://sqlite.org/wal.html#read_only_databases.
@@ -212,10 +212,16 @@ def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     has_log = Path(f"{path}-wal").exists()
     mode = "mode=ro" if has_log else "immutable=1"
     connection = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = _text_of
+    return connection
+
+
+def _open_read_only(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+    """Open a file that cannot be written, as in a read-only home."""
+    connection = connect_to_read(path)
     try:
-        connection.row_factory = sqlite3.Row
-        connection.text_factory = _text_of
-        if _is_empty(connection, path):
+        if is_empty(connection, path):
             raise StoreError(f"{path} has no tables and cannot be written", _writable_hint(path))
     except BaseException:
         connection.close()
@@ -228,7 +234,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         connection.row_factory = sqlite3.Row
         connection.text_factory = _text_of
-        if _is_empty(connection, path):
+        if is_empty(connection, path):
             with writing(connection, path):
                 create_tables(connection)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -248,7 +254,7 @@ def _text_of(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
+def is_empty(connection: sqlite3.Connection, path: Path) -> bool:
     """Return whether the file has no tables yet. Raises StoreError if its tables are not this ggbench's."""
     version, is_foreign = identify(connection)
     if is_foreign:

@@ -89,7 +89,7 @@ def test_many_runs_are_derived_in_several_steps(store: Store, run: Run, monkeypa
 
 def _read_only(path: Path) -> tuple[sqlite3.Connection, Path, tuple[str, ...]]:
     """Open the file as one without permission to write, which root always has."""
-    found, notices = connection._connect_to_read(path)
+    found, notices = connection._open_read_only(path)
     return found, path, notices
 
 
