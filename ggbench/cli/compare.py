@@ -15,7 +15,7 @@ from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ggbench.decisions.compare.comparison import Comparison
-    from ggbench.decisions.compare.limits import LimitCheck
+    from ggbench.decisions.compare.thresholds import LimitCheck
     from ggbench.runs.summary import QuantSummary
 
 
@@ -59,22 +59,20 @@ def command(
     Files are read but not stored: whole runs of `ggbench export --format json`, and llama-bench's files.
 
     A run is better (★) if the ratio's 95 % interval excludes 1. There is no difference if the interval lies within 10 %
-    either way; otherwise it is undecided, and compare says about how many more runs would decide. The interval includes
-    the variation between loads of the same file, estimated from repeated runs in the store; until there are a few, 2 %
-    is assumed (10 % if unsteady), so a single run of each rarely shows that there is no difference. Times are undecided
-    if other programs used a quarter of the CPU or more, on average over the runs of one side, unless the interval of
-    runs in turns, twice as wide, still excludes 1. Not judged: a run far from its repeats, bounds, speeds over
-    different lengths, and memory at different n_ctx. Perplexities are compared chunk by chunk, and only if text, chunks
-    and n_batch are the same.
+    either way; otherwise it is undecided. The interval includes the variation between loads of the same file, estimated
+    from repeated runs in the store; until there are a few, 2 % is assumed (10 % if unsteady), so a single run of each
+    rarely shows that there is no difference. Times are undecided if other programs used a quarter of the CPU or more,
+    on average over the runs of one side, unless the interval of runs in turns, twice as wide, still excludes 1. Not
+    judged: a run far from its repeats, values without an interval, bounds, speeds over different lengths, and memory at
+    different n_ctx. Perplexities are compared chunk by chunk, and only if text, chunks and n_batch are the same.
 
     If the whole interval exceeds a --fail-if-... limit, compare says why and exits with 1. An undecided limit exits
-    with 0, or with --fail-if-undecided with 1, and says how many more runs or chunks are needed.
+    with 0, or with --fail-if-undecided with 1.
     """
     from ggbench.cli.named_runs import PUBLISHED, compared_runs
     from ggbench.decisions.compare.comparison import compare
     from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
-    from ggbench.decisions.compare.limits import check_limits
-    from ggbench.decisions.compare.show import sentence_of
+    from ggbench.decisions.compare.thresholds import check_limits
     from ggbench.runs.store.database import Store
     from ggbench.show import letter
 
@@ -95,7 +93,7 @@ def command(
             reasons = "; ".join(each for each in comparison.warnings if each.startswith("only "))
             runs = ", ".join(f"{letter(index)} is {name}" for index, name in enumerate(comparison.names))
             hint = f"{runs}; {reasons}" if reasons else "compare runs of one kind"
-            raise UsageError(sentence_of(comparison).rstrip("."), hint)
+            raise UsageError(comparison.sentences[0].rstrip("."), hint)
     elif not columns or against != PUBLISHED or asked:
         if average and len(named) > 1:
             raise UsageError(
@@ -117,7 +115,7 @@ def _show(
     output: Output,
 ) -> None:
     from ggbench.commands.run_output import show_against, show_plot
-    from ggbench.decisions.compare.report import ComparisonReport
+    from ggbench.decisions.compare.show import ComparisonReport
     from ggbench.show.presenter import presenter_of
 
     runs = [run for summary in summaries for run in summary.runs]

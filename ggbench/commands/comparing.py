@@ -18,7 +18,7 @@ from ggbench.units import counted, parse_percent
 
 if TYPE_CHECKING:
     from ggbench.decisions.compare.comparison import Comparison
-    from ggbench.decisions.compare.limits import LimitCheck
+    from ggbench.decisions.compare.thresholds import LimitCheck
     from ggbench.runs.experiment import Experiment
     from ggbench.runs.run import Settings
     from ggbench.runs.store.database import Store
@@ -77,10 +77,6 @@ def refuse_undecided_alone(fail_if_undecided: bool, limits: Iterable[float | Non
         raise UsageError("--fail-if-undecided needs a limit", "add one, such as --fail-if-slower 5%")
 
 
-_MANY_TURNS = 30
-"""Number of turns beyond which something else should be tried first."""
-
-
 def conclude(comparison: Comparison, checks: Sequence[LimitCheck], fail_if_undecided: bool) -> None:
     """Print one line about the limits on stderr, and exit with 1 if one is exceeded or, where asked, undecided."""
     for state in ("exceeded", "undecided", "kept"):
@@ -116,9 +112,8 @@ def compare_engines(
     from ggbench.commands.run_output import show_run_ids
     from ggbench.decisions.compare.comparison import compare
     from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
-    from ggbench.decisions.compare.limits import check_limits
-    from ggbench.decisions.compare.report import ComparisonReport
-    from ggbench.decisions.compare.show import COMPARE, comparison_fields
+    from ggbench.decisions.compare.show import COMPARE, ComparisonReport, comparison_fields
+    from ggbench.decisions.compare.thresholds import check_limits
     from ggbench.runs.store.database import Store
 
     output, engines = asked.output, asked.engines
@@ -167,12 +162,6 @@ def compare_engines(
     if unchecked is not None:
         raise unchecked
     if comparison is not None:
-        if n_needed := max((check.repeats_needed or 0 for check in checks), default=0):
-            is_few = n_needed <= _MANY_TURNS
-            how = (
-                f"-r {n_needed} measures as many turns" if is_few else "more tokens (-n) or a quieter machine do better"
-            )
-            output.notice(f"Hint: {how}")
         conclude(comparison, checks, limit.fail_if_undecided)
     measured.leave()
 

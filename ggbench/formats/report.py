@@ -12,7 +12,6 @@ import msgspec
 from ggbench import __version__
 from ggbench.decisions.compare.comparison import Comparison, compare_quants
 from ggbench.decisions.compare.estimates import RunSpreads, repeats_among
-from ggbench.decisions.compare.show import sentences_of
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.files import check_free, write_as, write_new
 from ggbench.runs.summary import QuantSummary
@@ -94,7 +93,7 @@ def report_markdown(models: Sequence[ReportedModel]) -> str:
     for model in models:
         parts.append(f"## {markdown_escaped(model.title)}")
         if model.comparison is not None:
-            parts.append("\n".join(f"- {markdown_escaped(each)}" for each in sentences_of(model.comparison)))
+            parts.append("\n".join(f"- {markdown_escaped(each)}" for each in model.comparison.sentences))
         parts.append(rows_as_markdown(model.summaries, model.columns).rstrip("\n"))
         parts += [_run(one, name) for one, name in zip(model.runs, model.names, strict=True)]
     return "\n\n".join(parts) + "\n"

@@ -15,7 +15,6 @@ from importlib.resources import files
 
 from ggbench import __version__
 from ggbench.decisions.compare.comparison import Comparison
-from ggbench.decisions.compare.show import sentences_of, spread_sentence, verdict_of
 from ggbench.formats.report import ReportedModel, all_charts
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.columns import column_of, column_texts
@@ -88,7 +87,7 @@ def _colors() -> str:
 
 def _model(model: ReportedModel, specs: list[object]) -> str:
     comparison = model.comparison
-    sentences = sentences_of(comparison) if comparison else ()
+    sentences = comparison.sentences if comparison else ()
     return (
         (f'<ul class="answer">{"".join(f"<li>{text(each)}</li>" for each in sentences)}</ul>' if sentences else "")
         + _runs_table(model)
@@ -193,14 +192,13 @@ def _comparison(comparison: Comparison) -> str:
             pairs = zip(line.texts, line.better, strict=True)
             cells = [text(f"★ {cell}" if is_better else cell) for cell, is_better in pairs]
             header = text(f"{line.header} {line.unit}".rstrip())
-            rows.append([(cell, None) for cell in (header, *cells, text(verdict_of(line)))])
+            rows.append([(cell, None) for cell in (header, *cells)])
     notes = [text(warning) for warning in comparison.warnings]
     differing = [(topic, lines) for topic, lines in comparison.differences.items() if lines]
     notes += ["<br>".join([f"Different {text(topic)}", *map(text, lines)]) for topic, lines in differing]
     return (
         "<h3>Side by side</h3><p>★ better: the 95 % interval of the ratio excludes 1.</p>"
-        + f"<p>{text(spread_sentence(comparison))}</p>"
-        + table([*headers, ("", False)], rows, css="compared")
+        + table(headers, rows)
         + f'<ul class="notes">{"".join(f"<li>{note}</li>" for note in notes)}</ul>'
     )
 
@@ -236,7 +234,10 @@ def json_script(name: str, value: object) -> str:
     return f'<script type="application/json" id="{name}">{escaped}</script>'
 
 
-def table(headers: Sequence[tuple[str, bool]], rows: Iterable[Sequence[tuple[str, object]]], *, css: str = "") -> str:
+def table(
+    headers: Sequence[tuple[str, bool]],
+    rows: Iterable[Sequence[tuple[str, object]]],
+) -> str:
     """Return a table that is sorted by clicking a header, with a hint shown while it can be scrolled.
 
     `headers` are pairs of text and whether to right-align; cells are pairs of HTML and sort value, None for last.
@@ -254,6 +255,6 @@ def table(headers: Sequence[tuple[str, bool]], rows: Iterable[Sequence[tuple[str
             body += f"<td{align}{sorted_by}>{cell}</td>"
         body += "</tr>"
     return (
-        f'<div class="table"><div class="scroll" tabindex="0"><table class="sortable {css}">'
+        f'<div class="table"><div class="scroll" tabindex="0"><table class="sortable">'
         f'<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div><p class="hint" hidden></p></div>'
     )

@@ -195,7 +195,6 @@ def test_engines_in_turns_have_the_limit_of_compare(
     (check,) = ran.json["checks"]
     stored = ggbench("compare", "--average", "1", "2", "3", "4", "--fail-if-slower", *percent.split(), "--json")
     assert (stored.code, stored.json["checks"]) == (code, [check])
-    assert ("Hint: " in ran.err) is (check["state"] == "undecided")
 
 
 def test_a_limit_needs_two_engines_that_ran(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
@@ -228,11 +227,8 @@ def test_each_depth_has_its_ratio_and_its_limit(tiny_twin: Path, tmp_path: Path,
     asked = ("bench", tiny_twin, "-d", "0,256", "-n", "128", "-r", "4", "-t", "1", *engines)
     ran = ggbench(*asked)
     assert ran.code == 0, ran.err
-    assert "is faster at n_depth 0: 200 tok/s against 100" in ran.out
-    assert "is faster at n_depth 256: 200 tok/s against 100" in ran.out
-    assert [line.split() for line in ran.out.splitlines() if line.startswith("b / a")] == [
-        ["b", "/", "a", "0.500", "0.500"]
-    ]
+    assert "Speed at n_depth 0 and speed at n_depth 256: " in ran.out
+    assert "step-ns 10000000, 2.00 times." in " ".join(ran.out.split())
     ran = ggbench(*asked, "--fail-if-slower", "5%", "--json")
     assert ran.code == 1, ran.err
     assert [check["metric"] for check in ran.json["checks"]] == ["tok_s_d0", "tok_s_d256"]

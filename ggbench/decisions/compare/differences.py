@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from itertools import combinations, permutations
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from ggbench.engines.endings import Outcome
 from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
-from ggbench.runs.run import Run, others_text
+from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
 from ggbench.show.metric import Property, vary
@@ -41,10 +41,7 @@ def differences_of(summaries: Sequence[QuantSummary]) -> dict[str, tuple[str, ..
 
 def _files(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """Return how the files differ, without paths and headers that differ only where the quant does."""
-    subjects = [summary.subject for summary in summaries]
-    quants = {subject.quant for subject in subjects}
-    is_implied = len({(each.quant, each.file, each.header_sha256) for each in subjects}) == len(quants) > 1
-    implied = {"path", "header SHA-256"} if is_implied else set()
+    implied = {"path", "header SHA-256"} if len({summary.subject.quant for summary in summaries}) > 1 else set()
     return _differing([each for each in _FILE if each.name not in implied], summaries)
 
 
@@ -57,7 +54,8 @@ def _loads(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """Return the differences in the other engine settings that all of them have."""
     described = [summary.setup.described for summary in summaries]
     shared = [name for name in described[0] if all(name in each for each in described)]
-    return tuple(line for name in shared if (line := _difference(name, [each[name] for each in described])))
+    lines = (_difference(name, [each[name] for each in described]) for name in shared)
+    return tuple(line for line in lines if line)
 
 
 def _settings(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
@@ -68,9 +66,8 @@ def _settings(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     own = own_differences(summary.run.head.kind for summary in summaries)
     named = {each.name for each in itertools.chain(_CONFIGURATION, *own.values())}
     keys = [name for name in settings[0].__struct_fields__ if name not in named]
-    return tuple(
-        line for key in keys if (line := _difference(key, [_setting(getattr(each, key)) for each in settings]))
-    )
+    lines = (_difference(key, [_setting(getattr(each, key)) for each in settings]) for key in keys)
+    return tuple(line for line in lines if line)
 
 
 def _setting(value: object) -> str:
@@ -169,18 +166,20 @@ def _environment(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     unknown = [index for index, summary in enumerate(summaries) if summary.environment is None]
     if unknown:
         return (f"unknown for {letters(unknown)}",)
+    lines = (*_differing(_ENVIRONMENT, summaries), _compiled_in(summaries), *_differing(_BANDWIDTH, summaries))
+    return tuple(line for line in lines if line)
+
+
+def _compiled_in(summaries: Sequence[QuantSummary]) -> str:
+    """Return which of the dozens of instruction sets that builds list differ; empty if none is known to."""
     builds = [_build_parts(summary.environment) for summary in summaries]
-    known = [build for build in builds if build]
-    common = frozenset.intersection(*known) if known else frozenset()
-    # builds list dozens of instruction sets, of which only the differences matter
-    parts = [sanitize(", ".join(sorted(build - common)) or "nothing else") for build in builds]
-    lacking = [n for n, build in enumerate(builds) if not build and (known or summaries[n].run.is_imported)]
-    if lacking and len({*known}) < 2:
-        build = f"compiled in: unknown for {letters(lacking)}"
-    else:
-        build = _difference("compiled in", ["" if n in lacking else part for n, part in enumerate(parts)])
-    return tuple(
-        line for line in (*_differing(_ENVIRONMENT, summaries), build, *_differing(_BANDWIDTH, summaries)) if line
+    known = {build for build in builds if build}
+    if len(known) < 2:
+        return ""
+    common = frozenset.intersection(*known)
+    own = [", ".join(sorted(build - common)) or "nothing else" for build in builds]
+    return _difference(
+        "compiled in", [sanitize(text) if build else "" for text, build in zip(own, builds, strict=True)]
     )
 
 
@@ -189,38 +188,20 @@ def _build_parts(environment: Environment | None) -> frozenset[str]:
     return frozenset(part.strip() for part in text.replace(" : ", " | ").split("|") if part.strip())
 
 
-def caveats(summaries: Sequence[QuantSummary], others_shares: Sequence[float]) -> list[str]:
-    """Return reasons not to trust numbers, then those that measure different things.
-
-    `others_shares` are the shares of the CPU that other programs used, on average over each column's runs.
-    """
+def caveats(summaries: Sequence[QuantSummary]) -> list[str]:
+    """Return reasons not to trust numbers, then those that measure different things."""
     lines = []
-    for index, (summary, share) in enumerate(zip(summaries, others_shares, strict=True)):
+    for index, summary in enumerate(summaries):
         if summary.outcome is not Outcome.COMPLETED:
-            reason = sanitize(summary.run.reason)
-            lines.append(f"{letter(index)} did not complete: {reason or summary.outcome.text}")
+            lines.append(f"{letter(index)} did not complete: {sanitize(summary.run.reason) or summary.outcome.text}")
         elif summary.unsteady:
-            own, mean = others_text(summary.others_share), others_text(share)
-            reason = summary.unsteady.replace(own, mean or f"{own} in some of its runs") if own else summary.unsteady
-            lines.append(f"{letter(index)} was not steady: {sanitize(reason)}")
+            lines.append(f"{letter(index)} was not steady: {sanitize(summary.unsteady)}")
     if any(_are_other_models(*pair) for pair in combinations([summary.subject for summary in summaries], 2)):
         lines.append("different models: less memory or a lower B may just mean a smaller model")
     lines += own_caveats((run.head.kind for summary in summaries for run in summary.runs), summaries)
     if vary(lambda summary: summary.memory.n_ctx, summaries):
         lines.append("different n_ctx: memory counts KV caches of different lengths")
-    return [*lines, *_peaks(summaries)]
-
-
-def _peaks(summaries: Sequence[QuantSummary]) -> list[str]:
-    """Return what to know of a run with less memory and a larger peak: repacked weights are at first there twice."""
-    for (one, mine), (other, its) in permutations(enumerate(each.memory for each in summaries), 2):
-        if not (mine.total_bytes and its.total_bytes and mine.peak_bytes and its.peak_bytes):
-            continue
-        is_less = mine.total_bytes < its.total_bytes and mine.peak_bytes > its.peak_bytes
-        if is_less and any(each.is_repacked for each in mine.buffers):
-            peaks = f"{format_bytes(mine.peak_bytes)}, not {format_bytes(its.peak_bytes)} ({letter(other)})"
-            return [f"memory counts each weight once; {letter(one)} repacks some at load: it peaked at {peaks}"]
-    return []
+    return lines
 
 
 def _are_other_models(one: Subject, other: Subject) -> bool:

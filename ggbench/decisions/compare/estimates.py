@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.facts import NEWEST
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.metric import NO_INTERVAL, Metric
+from ggbench.show.metric import Metric
 from ggbench.stats.intervals import (
     Expected,
     Interval,
@@ -27,7 +28,6 @@ from ggbench.stats.intervals import (
     ratio_interval,
 )
 from ggbench.stats.samples import (
-    ASSUMED_FREEDOM,
     ASSUMED_SIGMA,
     DISTURBED_SIGMA,
     LoadSpread,
@@ -35,7 +35,7 @@ from ggbench.stats.samples import (
     is_disturbed,
     load_spread,
 )
-from ggbench.units import format_interval, format_number, format_ratio, format_signed_percent
+from ggbench.units import format_interval, format_number, format_ratio
 
 _DISTURBED = "far from its repeats: measure again"
 
@@ -54,8 +54,10 @@ class Estimated(msgspec.Struct, frozen=True):
     """None if not compared."""
     left_out: str
     """Why the value is not compared; empty if it is, or if it is unknown."""
-    spread: LoadSpread | None = None
-    """Spread included in the interval; None for a metric that does not depend on the load."""
+
+    @property
+    def is_known(self) -> bool:
+        return self.text != UNKNOWN
 
 
 def estimates(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) -> list[Estimated]:
@@ -68,10 +70,9 @@ def estimates(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
         return [_alone(metric, column[0]) for column in columns]
     found = []
     for column in columns:
-        alone = [(_alone(metric, summary), spreads.is_disturbed(metric, summary)) for summary in column]
-        usual = [each for each, is_disturbed in alone if not is_disturbed]
-        usual = usual or [replace(each, ci95=None, left_out=_DISTURBED) for each, _ in alone]
-        found.append(_timed(usual, spreads.of(metric, column[0])))
+        usual = [_alone(metric, each) for each in column if not spreads.is_disturbed(metric, each)]
+        far = replace(_alone(metric, column[0]), ci95=None, left_out=_DISTURBED)
+        found.append(_timed(usual, spreads.of(metric, column[0])) if usual else far)
     return found
 
 
@@ -81,43 +82,33 @@ def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
     return Estimated(text, metric.value(summary), interval, left_out)
 
 
-def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
+def _timed(runs: Sequence[Estimated], spread: LoadSpread) -> Estimated:
     """Return the mean of runs; noise within runs and spread between them add in squares.
 
     If some run has no interval, the differences of four or more give one. If some has only a bound, the first is shown.
     """
-    alone = [each for each in alone if each.text != UNKNOWN] or alone[:1]
-    first, count = alone[0], len(alone)
-    values = [each.value for each in alone if each.value is not None and each.value > 0]
-    intervals = [_with_spread_alone(each, spread) for each in alone]
-    known = [each for each in intervals if each is not None]
-    if len(known) < count == len(values) >= FEWEST_TURNS and all(each.left_out != _DISTURBED for each in alone):
+    runs = [each for each in runs if each.is_known] or runs[:1]
+    first, count = runs[0], len(runs)
+    values = [each.value for each in runs if each.value is not None and each.value > 0]
+    intervals = [each.ci95 for each in runs if each.ci95 is not None]
+    left_out = next((each.left_out for each in runs if each.left_out), "")
+    if len(values) < count:
+        text = first.text if count == 1 else f"{first.text} (1 of {count})"
+        return Estimated(text, None, None, left_out)
+    mean = statistics.geometric_mean(values)
+    if len(intervals) == count:
+        pairs = list(zip(values, intervals, strict=True))
+        below = math.hypot(*(log_ratio(value, low) for value, (low, _) in pairs)) / count
+        above = math.hypot(*(log_ratio(high, value) for value, (_, high) in pairs)) / count
+        within = mean * math.exp(-below), mean * math.exp(above) if math.isfinite(above) else math.inf
+        ends = spread.widened(mean, within, count)
+    elif count >= FEWEST_TURNS:
         of_all = geometric_mean(values)
         ends = of_all.low, of_all.high
-        return Estimated(format_interval(of_all.value, *ends), of_all.value, ends, "", spread)
-    mean = math.exp(math.fsum(map(math.log, values)) / count) if len(values) == count else None
-    if mean is None or len(known) < count:
-        reasons = [each.left_out for each, found in zip(alone, intervals, strict=True) if found is None]
-        left_out = next(filter(None, reasons), "")
-        if count == 1:
-            return Estimated(first.text, first.value, None, left_out, spread)
-        mean_text = format_number(mean, 4) if mean is not None else f"{first.text} (1 of {count})"
-        return Estimated(mean_text, None, None, left_out, spread)
-    pairs = list(zip(values, known, strict=True))
-    below = math.hypot(*(log_ratio(value, low) for value, (low, _) in pairs)) / count
-    above = math.hypot(*(log_ratio(high, value) for value, (_, high) in pairs)) / count
-    within = mean * math.exp(-below), mean * math.exp(above) if math.isfinite(above) else math.inf
-    interval = spread.widened(mean, within, count)
-    text = first.text if count == 1 else format_interval(mean, *interval)
-    return Estimated(text, mean if count > 1 else first.value, interval, "", spread)
-
-
-def _with_spread_alone(alone: Estimated, spread: LoadSpread) -> Interval | None:
-    """Return the interval within the run; a value without one counts as exact if repeats show its spread."""
-    if alone.ci95 is not None or alone.value is None:
-        return alone.ci95
-    is_learned = spread.n_repeats >= ASSUMED_FREEDOM and alone.left_out == NO_INTERVAL
-    return (alone.value, alone.value) if is_learned else None
+    else:
+        text = first.text if count == 1 else format_number(mean, 4)
+        return Estimated(text, mean, None, left_out)
+    return Estimated(first.text if count == 1 else format_interval(mean, *ends), mean, ends, "")
 
 
 class Versus(msgspec.Struct, frozen=True):
@@ -142,26 +133,11 @@ class Versus(msgspec.Struct, frozen=True):
         return not self.disturbed and (low > 0 if more_is_better else high < 0)
 
     @property
-    def is_large(self) -> bool:
-        """Whether the ratio may be beyond a factor of two, so that percentages would mislead."""
-        low, high = self.ratio_ci95 or (1.0, 1.0)
-        return low > 0 and high < math.inf and not 0.5 <= low <= high <= 2
-
-    @property
     def text(self) -> str:
         """`0.97 ±0.04 times`; empty without a ratio."""
         if self.ratio is None or self.ratio_ci95 is None:
             return ""
         return f"{format_ratio(self.ratio, *self.ratio_ci95)} times"
-
-    @property
-    def percent(self) -> str:
-        """`−3 % (−7 to +1 %)`, `7.9 (5.1–12) times` if it may be beyond a factor of two; empty without a ratio."""
-        if self.ratio is None or self.ratio_ci95 is None:
-            return ""
-        if self.is_large:
-            return self.text
-        return format_signed_percent(self.ratio - 1, *(end - 1 for end in self.ratio_ci95))
 
 
 def versus(
@@ -177,19 +153,17 @@ def versus(
         return Versus(ratio, None if ratio is None else (ratio, ratio), difference, (difference, difference))
     if mine.value <= 0 or its.value <= 0:
         return Versus(None, None, difference, difference_interval(mine.value, mine.ci95, its.value, its.ci95))
-    in_turns = ratio_in_turns(metric, columns, one, other)
-    if in_turns is not None:
-        ratio, (low, high) = in_turns.value, (in_turns.low, in_turns.high)
-    else:
-        paired = None if metric.paired is None else metric.paired(columns[one][0], columns[other][0])
-        ratio, (low, high) = (
-            mine.value / its.value,
-            paired or ratio_interval(mine.value, mine.ci95, its.value, its.ci95),
-        )
     disturbed = _disturbed(columns[one], columns[other]) if metric.is_timed else ""
-    if disturbed and in_turns is not None:
-        low, high = (ratio * (end / ratio) ** _BESIDE_OTHERS for end in (low, high))
-        disturbed = disturbed if low <= 1 <= high else ""
+    in_turns = ratio_in_turns(metric, columns, one, other)
+    if in_turns is None:
+        paired = None if metric.paired is None else metric.paired(columns[one][0], columns[other][0])
+        ratio = mine.value / its.value
+        low, high = paired or ratio_interval(mine.value, mine.ci95, its.value, its.ci95)
+    else:
+        ratio, low, high = in_turns.value, in_turns.low, in_turns.high
+        if disturbed:
+            low, high = (ratio * (end / ratio) ** _BESIDE_OTHERS for end in (low, high))
+            disturbed = disturbed if low <= 1 <= high else ""
     ends = its.value * (low - 1), its.value * (high - 1) if math.isfinite(high) else math.inf
     return Versus(ratio, (low, high), its.value * (ratio - 1), ends, disturbed)
 
@@ -212,6 +186,14 @@ independent turns, at most 1.21, and four turns show up to 7 % less of it. In si
 bursts too, a setting then beats its equal in 1 to 5.5 % of comparisons."""
 
 
+class _TimedValue(NamedTuple):
+    start: datetime
+    run_id: int
+    end: datetime
+    column: int
+    value: float
+
+
 def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: int) -> Expected | None:
     """Return the mean ratio of two settings that were measured in turns; None if they were not, or in fewer than four.
 
@@ -222,31 +204,37 @@ def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: i
     n_turns = len(columns[one])
     if not metric.is_timed or n_turns < FEWEST_TURNS or n_turns != len(columns[other]):
         return None
-    spans = [span for column in columns for each in column for span in _span(each.run)]
-    longest = max((end - start for start, end in spans), default=timedelta(0))
-    runs = sorted(
-        (start, each.run.run_id or 0, end, index, value)
-        for index, column in enumerate((columns[one], columns[other]))
-        for each in column
-        for start, end in _span(each.run)
-        if (value := metric.value(each)) is not None and value > 0
-    )
+    runs = sorted(_timed_values(metric, columns[one], one) + _timed_values(metric, columns[other], other))
     if len(runs) < 2 * n_turns:
         return None
+    spans = [_span(each.run) for column in columns for each in column]
+    longest = max(end - start for start, end in filter(None, spans))
     most_between = len(columns) * (longest + timedelta(seconds=DEFAULT_TIMEOUT_S))
-    pairs = list(zip(runs[::2], runs[1::2], strict=True))
-    turns = [{index: value for *_, index, value in pair} for pair in pairs]
-    if any(len(turn) < 2 for turn in turns) or any(later[0] - first[2] > most_between for first, later in pairs):
-        return None
-    mean = geometric_mean([turn[0] / turn[1] for turn in turns])
-    return replace(mean, **{end: mean.value * (getattr(mean, end) / mean.value) ** _SERIAL for end in ("low", "high")})
+    ratios = []
+    for first, later in zip(runs[::2], runs[1::2], strict=True):
+        if first.column == later.column or later.start - first.end > most_between:
+            return None
+        ratios.append(first.value / later.value if first.column == one else later.value / first.value)
+    mean = geometric_mean(ratios)
+    low, high = (mean.value * (end / mean.value) ** _SERIAL for end in (mean.low, mean.high))
+    return Expected(mean.value, low, high)
 
 
-def _span(run: Run) -> list[tuple[datetime, datetime]]:
-    """Return the start and the end of a run; nothing if one is unknown, or another program's."""
+def _timed_values(metric: Metric, column: Column, index: int) -> list[_TimedValue]:
+    """Return the positive values of the runs whose times are known."""
+    found = []
+    for each in column:
+        span, value = _span(each.run), metric.value(each)
+        if span is not None and value is not None and value > 0:
+            found.append(_TimedValue(span[0], each.run.run_id or 0, span[1], index, value))
+    return found
+
+
+def _span(run: Run) -> tuple[datetime, datetime] | None:
+    """Return the start and the end of a run; None if one is unknown, or another program's."""
     if run.is_imported or not run.head.started_at or run.finished_at is None:
-        return []
-    return [(datetime.fromisoformat(run.head.started_at), datetime.fromisoformat(run.finished_at))]
+        return None
+    return datetime.fromisoformat(run.head.started_at), datetime.fromisoformat(run.finished_at)
 
 
 Repeats = tuple[tuple[Run, ...], ...]
@@ -303,15 +291,16 @@ class RunSpreads:
         return self._known[key]
 
     def is_disturbed(self, metric: Metric, summary: QuantSummary) -> bool:
-        setting, value = setting_of(summary.run), metric.value(summary)
+        """Return whether the run is far from its repeats."""
+        value, setting, started = metric.value(summary), setting_of(summary.run), summary.run.head.started_at
         if value is None or value <= 0:
             return False
-        repeats = [run for _, of, group in self._groups if of == setting for run in group if run != summary.run]
         earlier, later = list[float](), list[float]()
-        for run in sorted(repeats, key=lambda run: run.head.started_at):
-            if repeat := _repeat(metric, run):
-                is_later = run.head.started_at > summary.run.head.started_at
-                (later if is_later else earlier).append(repeat.value)
+        group = next((group for _, of, group in self._groups if of == setting), ())
+        for run in sorted(group, key=lambda run: run.head.started_at):
+            repeat = _repeat(metric, run)
+            if repeat is not None and run != summary.run:
+                (later if run.head.started_at > started else earlier).append(repeat.value)
         return is_disturbed(value, earlier, later)
 
 
@@ -320,7 +309,7 @@ def _repeats(metric: Metric, groups: Sequence[Sequence[Run]], *, is_steady: bool
     found = []
     for group in groups:
         used = [run for run in group if not (is_steady and QuantSummary.of([run]).unsteady)]
-        found.append([repeat for run in used if (repeat := _repeat(metric, run))])
+        found.append([repeat for repeat in (_repeat(metric, run) for run in used) if repeat is not None])
     return [repeats for repeats in found if len(repeats) > 1]
 
 

@@ -1,4 +1,4 @@
-"""Opened runs: the details of one, or a comparison of several, which says what to measure next."""
+"""Opened runs: the details of one, or a comparison of several."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from ggbench.decisions.compare.comparison import Tied, compare
+from ggbench.decisions.compare.comparison import compare
 from ggbench.decisions.compare.estimates import FEWEST_TURNS, Repeats, RunSpreads
-from ggbench.decisions.compare.report import ComparisonReport
-from ggbench.decisions.compare.show import sentences_of
+from ggbench.decisions.compare.show import ComparisonReport
 from ggbench.errors import GgbenchError
 from ggbench.runs.comparable import setting_of
 from ggbench.runs.experiment import experiment_of
@@ -36,10 +35,8 @@ from ggbench.units import format_duration
 _COMPARE_HELP = """Runs of one file and setting are averaged. b measures all of them again, in turns.
 ★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
 The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
-interval. Without intervals, the table names the larger or smaller value without ★. In the plot: samples as a band, ╌
+interval. In the plot: samples as a band, ╌
 the fitted line, · the memory bandwidth limit."""
-_MOST_AGAIN = FEWEST_TURNS
-"""Most runs of each that `b` starts: enough to be compared in turns, which tells something beside other programs."""
 
 
 class RunsScreen(TaskScreen):
@@ -104,7 +101,9 @@ class MeasuredScreen(RunsScreen):
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("w", "save", "Save", tooltip="Save as HTML, CSV or SVG"),
         Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run"),
-        Binding("b", "measure_again", "Measure again", tooltip="Measure the runs again, in turns, and mark them all"),
+        Binding(
+            "b", "measure_again", "Measure again", tooltip="Measure the runs again, in turns, and mark the new runs"
+        ),
         Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
     ]
 
@@ -122,10 +121,6 @@ class MeasuredScreen(RunsScreen):
         self.runs, self._repeats, self._losses, self._measure_again = runs, repeats, losses, measure_again
         self.is_waiting = True
         """Whether keys wait until it is shown."""
-        self._n_again = 1
-        """Runs of each that `b` adds."""
-        self._is_disturbed = False
-        """Whether these runs say little, so that only the new ones are to be compared."""
         self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
         columns: dict[str, list[SavedRun]] = {}
         for run in runs:
@@ -150,12 +145,7 @@ class MeasuredScreen(RunsScreen):
             numbers = (", ".join(str(one.run_id) for one in column) for column in self._columns)
             is_joined = len(self._columns) < len(self.runs)
             title = f"Comparing runs {' with '.join(numbers) if is_joined else self._numbers}"
-            tied = [each for line in comparison.stated for each in line.reasons if isinstance(each, Tied)]
-            self._is_disturbed = bool(comparison.unsteady or any(each.disturbed for each in tied))
-            n_more = max((each.n_more or 1 for each in tied), default=1)
-            self._n_again = _MOST_AGAIN if self._is_disturbed else min(n_more, _MOST_AGAIN)
-            how = ("more runs of each (press b)", "press b to measure again") if self._may_repeat else ("", "")
-            answer = [*sentences_of(comparison, *how), *filter(None, [self._losses])]
+            answer = [*comparison.sentences, *filter(None, [self._losses])]
             details = ComparisonReport(comparison, has_answer=False)
         yield Static(title, id="title", markup=False)
         with DetailsPane(id="pane"):
@@ -190,23 +180,24 @@ class MeasuredScreen(RunsScreen):
         ) and not any(one.summary.run.is_imported for one in self.runs)
 
     def action_measure_again(self) -> None:
-        """Measure one run of each column again, in turns, `_n_again` times each."""
+        """Measure one run again, or one of each column in as many turns as give an interval."""
         runs = [column[0].summary.run for column in self._columns]
-        times = "once each" if self._n_again == 1 else f"{self._n_again} times each, in turns"
+        n_times = 1 if self._is_one else FEWEST_TURNS
+        times = "" if self._is_one else f", {n_times} times each, in turns"
         spans = [(run.head.started_at, run.finished_at) for run in runs if run.is_complete and run.finished_at]
         each_s = [(datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds() for start, end in spans]
-        seconds = max(0.1, self._n_again * sum(each_s))  # stored in whole seconds
+        seconds = max(0.1, n_times * sum(each_s))  # stored in whole seconds
         taking = f", about {format_duration(seconds)}" if len(spans) == len(runs) else ""
         names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
 
         def start(confirmed: bool | None) -> None:
             if confirmed:
-                kept = [] if self._is_disturbed else [one.run_id for one in self.runs if one.run_id is not None]
+                kept = [one.run_id for one in self.runs if self._is_one and one.run_id is not None]
                 self.app.pop_screen()
-                self._measure_again(runs, self._n_again, kept)
+                self._measure_again(runs, n_times, kept)
 
-        which = "the new runs" if self._is_disturbed else "all of them"
-        question = f"Measure {names} again, {times}{taking}? Afterwards 3 and c compare {which}."
+        which = "both" if self._is_one else "the new runs"
+        question = f"Measure {names} again{times}{taking}? Afterwards 3 and c compare {which}."
         self.app.push_screen(ConfirmScreen(question, "Measure", is_harmless=True), start)
 
     def action_next_plot(self) -> None:
