@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from ggbench.commands.comparing import EnginesLimit, compare_engines, engines_limit_options, refuse_limit_of_one
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import load_options_of_decodes, tuned_option
-from ggbench.commands.options import MeasureRequest, against_option, measuring_options, option, settings_options
+from ggbench.commands.load_options import load_options_of_decodes
+from ggbench.commands.measure_options import measuring_options, tuned_option
+from ggbench.commands.options import MeasureRequest, against_option, option, settings_options
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.glossary import DECODE
@@ -69,7 +70,7 @@ def command(
     document. --fail-if-slower compares each later engine with the first, at each depth of -d; a limit that stays
     undecided fails only with --fail-if-undecided. If a run fails, the others go on, and the exit code is its.
     """
-    from ggbench.commands.load_options import given_setup, with_tuned
+    from ggbench.commands.measure_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_run_ids, show_summaries
     from ggbench.experiments.decode.measure import EXPERIMENT

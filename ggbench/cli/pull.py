@@ -64,7 +64,7 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
     Partial files are blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how
     much has arrived. Do not run `hf cache prune` during a pull: it deletes them.
     """
-    from ggbench.commands.process import interruptible
+    from ggbench.commands.output import interruptible
 
     access = hub.access()
     with interruptible(output):
@@ -119,7 +119,8 @@ def _pull(
     from concurrent.futures import CancelledError
 
     from ggbench.commands.downloads import download_progress
-    from ggbench.commands.process import DOWNLOAD_INTERRUPTED, interrupt_sets
+    from ggbench.commands.output import DOWNLOAD_INTERRUPTED
+    from ggbench.commands.process import interrupt_sets
     from ggbench.hub.download import FileProgress, download
 
     if folder is None and found.paths is not None:

@@ -107,7 +107,7 @@ def compare_engines(
 
     Each turn is a run of each engine with the settings `once`. A failed run decides the exit code, then the limit.
     """
-    from ggbench.commands.load_options import with_tuned
+    from ggbench.commands.measure_options import with_tuned
     from ggbench.commands.measuring import exit_code_of, make_jobs, measure
     from ggbench.commands.run_output import show_run_ids
     from ggbench.decisions.compare.comparison import compare

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
-from msgspec.structs import replace
 
 from ggbench.commands.options import (
     TOKENS,
-    MeasureRequest,
     as_record,
     field_option,
     field_options,
     model_option,
-    option,
 )
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.fields import config_options, long_flag, options_of
+from ggbench.fields import long_flag, options_of
 from ggbench.text import in_words
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
     from ggbench.engines.events import Memory
-    from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Experiment, FoundSetup, Job
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -87,24 +82,6 @@ load_options_of_cases = _load_options(*_KV, hides_n_ctx=True)
 """For a command that chooses every n_ctx itself: --n-ctx is hidden, and rejected if given."""
 load_options_of_batches = _load_options(*_KV, "kv_unified", hides_n_ctx=True)
 """Like `load_options_of_cases`, plus --kv-unified."""
-
-
-def reloaded(setup: LlamaConfig, words: Sequence[str]) -> LlamaConfig:
-    """Return a setup with options of loading in place of its own: `-fa off`. Raises UsageError."""
-
-    @load_options
-    @click.pass_context
-    def changed(context: click.Context, setup: LlamaConfig) -> dict[str, object]:
-        source = context.get_parameter_source
-        given = [name.removeprefix("no_") for name in context.params if source(name) is ParameterSource.COMMANDLINE]
-        return {name: getattr(setup, name) for name in given}
-
-    params = changed.__click_params__  # type: ignore[attr-defined]
-    command = click.Command("llama", params=params, callback=changed, add_help_option=False)
-    try:
-        return replace(setup, **command.main(list(words), standalone_mode=False))
-    except click.ClickException as error:
-        raise UsageError(f"--engine llama: {error.format_message()}", "it takes options of loading: -fa off") from None
 
 
 def _kv_pairs(type_k: str, type_v: str) -> tuple[tuple[str, str], ...]:
@@ -183,108 +160,3 @@ def check_rpc(setup: EngineConfig) -> None:
 
     if getattr(setup, "rpc_servers", ()) and not setup.is_served and not is_built_with_rpc():
         raise UsageError("--rpc: this llama.cpp was built without RPC", BUILD_HINT)
-
-
-def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
-    """Return the config of MODEL's engine from the options, without contacting a server.
-
-    Raises UsageError for options of another engine, or if the experiment needs a file or a GGUF.
-    """
-    from ggbench.models.reference import own_models
-
-    ref = asked.model
-    if len(asked.engines) > 1:
-        raise UsageError("several engines are compared by ggbench bench and prefill alone", "give one --engine")
-    for name, options in own_models().items():
-        own = tuple(config_options(asked.configs[name])) if name in asked.configs and name != ref.engine else ()
-        if own:
-            schemes = " or ".join(f"{scheme}:" for scheme in options.SCHEMES)
-            raise UsageError(
-                f"{_names(own)} only for a {options.NOUN}, but {ref.text} is not one",
-                f"omit them, or give {schemes}",
-            )
-    if not ref.is_server and asked.server is not None and (given := asked.server.given):
-        raise UsageError(f"{_names(given)} only for a server, but {ref.text} is not one", "omit them, or give a URL")
-    if ref.is_server:
-        experiment.refuse_servers()
-        hint = "omit them here; pass them to the server when starting it"
-        _refuse(asked, (), "a model that ggbench loads itself, not a server", hint)
-    if not ref.engine:
-        return asked.setup
-    experiment.refuse_all_but_gguf()
-    options = own_models()[ref.engine]
-    config: EngineConfig = asked.configs.get(ref.engine) or options.CONFIG()
-    _refuse(asked, options.SHARED, f"a GGUF, and {config.program} loads {ref.text}", options.TAKES)
-    return replace(config, **{field: getattr(asked.setup, field) for field in options.SHARED})  # type: ignore[type-var]
-
-
-def _refuse(asked: MeasureRequest, shared: Sequence[str], what: str, hint: str) -> None:
-    """Raise UsageError for options of llama.cpp, except those of the `shared` fields."""
-    given = tuple(config_options(replace(asked.setup, **dict.fromkeys(shared))))
-    if asked.model.is_server and asked.bandwidth is not None:
-        given = ("--bandwidth", *given)
-    if asked.tuned:
-        given = ("--tuned", *given)
-    if given:
-        raise UsageError(f"{_names(given)} for {what}", hint)
-
-
-def _names(words: Sequence[str]) -> str:
-    names = [word for word in words if word.startswith("-")]
-    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
-
-
-tuned_option = option(
-    "--tuned",
-    "Use the settings that ggbench tune found for this machine, file and llama.cpp; other options override them.",
-    is_flag=True,
-)
-
-
-def with_tuned(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool = False) -> list[Job]:
-    """With --tuned, return the jobs with the settings found by a search, and print them.
-
-    Among several quants, those without a search keep the defaults, with a notice. Raises UsageError if no quant has
-    settings that are up to date. `keeps_cache` leaves the KV cache types as they are.
-    """
-    if not asked.tuned:
-        return list(jobs)
-    from ggbench.runs.experiment import experiment_of
-    from ggbench.runs.store.database import Store
-    from ggbench.show.names import row_labels
-
-    with Store.open() as store:
-        found = [experiment_of("tune").find_setup(store, job.target) for job in jobs]
-    changed, errors = [], []
-    names = row_labels([job.target.subject for job in jobs])
-    for job, name, tuned in zip(jobs, names, found, strict=True):
-        try:
-            taken = require_tuned(job.target, tuned)
-        except UsageError as error:
-            errors.append(error)
-            changed.append(job)
-        else:
-            asked.output.notice(f"{name}: {taken.text}")
-            changed.append(replace(job, setup=taken.of(job.setup, keeps_cache=keeps_cache)))
-    if len(errors) == len(jobs):
-        raise errors[0]
-    asked.output.notice(*(f"{error.message}: measured with the defaults; {error.hint}" for error in errors))
-    return changed
-
-
-def require_tuned(target: Target, found: FoundSetup | None) -> FoundSetup:
-    """Return the settings found for a target. Raises UsageError if there are none or they are out of date."""
-    from ggbench.runs.experiment import Job, experiment_of
-    from ggbench.show.names import quant_name
-
-    if found is not None and not found.stale:
-        return found
-    name, tune = quant_name(target.subject), experiment_of("tune")
-    command = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
-    if found is None:
-        raise UsageError(f"there are no tuned settings for {name} on this machine", f"{command} searches for them")
-    changed = "; ".join(found.stale)
-    raise UsageError(
-        f"the settings that run {found.run_id} found for {name} are out of date; changed since: {changed}",
-        f"{command} searches again",
-    )

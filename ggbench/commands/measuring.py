@@ -16,9 +16,11 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.commands.downloads import allow_downloads, show_left_out
-from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu, check_rpc, given_setup
+from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu, check_rpc
+from ggbench.commands.measure_options import given_setup
 from ggbench.commands.options import MeasureRequest
-from ggbench.commands.process import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
+from ggbench.commands.output import DOWNLOAD_INTERRUPTED, interruptible
+from ggbench.commands.process import interrupt_sets
 from ggbench.commands.progress import view_of
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome

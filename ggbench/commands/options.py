@@ -18,14 +18,11 @@ from click.shell_completion import CompletionItem
 from ggbench import fields
 from ggbench.commands.documented import GroupedOption, OptionGroup
 from ggbench.commands.output import Output
-from ggbench.engines.contract import EngineConfig, config_type
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
-from ggbench.engines.server.config import EndpointConfig
 from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
-from ggbench.plugins import load_plugin, plugin_names
-from ggbench.text import shorten
-from ggbench.units import format_count, parse_bandwidth, parse_tokens
+from ggbench.units import format_count, parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class _Decorator(Protocol):
+class Decorator(Protocol):
     def __call__(self, function: _Function, /) -> _Function: ...
 
 
@@ -110,27 +107,17 @@ THREADS = click.IntRange(1, MAX_THREADS)
 PATH = click.Path(path_type=Path)
 
 
-def _parse_bandwidth(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Bandwidth | None:
-    from ggbench.stats.decode_timing import Bandwidth
-
-    return None if text is None else Bandwidth(parse_bandwidth(text), "given")
-
-
-def _as_tuple(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
-    return () if text is None else (text,)
-
-
-def option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator:  # noqa: ANN401 - click's own
+def option(flags: str, text: str, type: Any = None, **more: Any) -> Decorator:  # noqa: ANN401 - click's own
     """Return a click option; `flags` are separated by spaces, and the parameter's name may follow them."""
     return click.option(*flags.split(), type=type, help=text, cls=GroupedOption, **more)
 
 
-def field_options(record: type, names: Iterable[str] | None = None) -> list[_Decorator]:
+def field_options(record: type, names: Iterable[str] | None = None) -> list[Decorator]:
     """Return the options of these fields of a record, or of all fields that have one."""
     return [field_option(record, name) for name in (fields.options_of(record) if names is None else names)]
 
 
-def field_option(record: type, field: str, text: str = "") -> _Decorator:
+def field_option(record: type, field: str, text: str = "") -> Decorator:
     """Return the option of a field, with its own help or `text`; the command gets None without a value or a default."""
     each, default = fields.options_of(record)[field], fields.defaults_of(record).get(field)
     type_ = _types_of(record)[field]
@@ -159,22 +146,6 @@ source_option = functools.partial(option, group=OptionGroup.SOURCE)
 output_option = functools.partial(option, group=OptionGroup.OUTPUT)
 
 
-_SERVER = ("api_key_env",)
-_BANDWIDTH = memory_option(
-    "--bandwidth",
-    "Memory bandwidth to compute the limits from, e.g. 1008GB/s. Default: measured.",
-    callback=_parse_bandwidth,
-    metavar="RATE",
-)
-
-_ENGINE = source_option(
-    "--engine",
-    "Run the model by your own llama.cpp, e.g. llama-server=/opt/bin/llama-server; flags of yours may follow the path, "
-    "in quotes. Default: llama, ggbench's own llama.cpp, which takes options of loading so, too: 'llama -fa off'.",
-    metavar="llama-server[=PATH]",
-    multiple=True,
-)
-
 no_measure_option = option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
 projector_option = memory_option(
     "-mm --mmproj",
@@ -188,12 +159,7 @@ against_option = output_option(
 )
 
 
-def timeout_option(default: str) -> _Decorator:
-    text = f"Give up after SECONDS without output from the engine or server. Default: {default}."
-    return option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
-
-
-def as_record(name: str, make: Callable[..., object], names: Collection[str], *options: _Decorator) -> _Decorator:
+def as_record(name: str, make: Callable[..., object], names: Collection[str], *options: Decorator) -> Decorator:
     """Return a decorator that adds options and passes those with these names to the command as one record."""
 
     def decorate(function: _Function) -> _Function:
@@ -209,7 +175,7 @@ def as_record(name: str, make: Callable[..., object], names: Collection[str], *o
     return decorate
 
 
-def settings_options(settings: type) -> _Decorator:
+def settings_options(settings: type) -> Decorator:
     """Add the options of a type of settings; the command gets `settings`, a record of that type."""
     names = fields.options_of(settings)
     return as_record("settings", functools.partial(given_record, settings), names, *field_options(settings, names))
@@ -237,69 +203,13 @@ output_options = as_record("output", _output, Output.__struct_fields__, *field_o
 """Add --json and --quiet; the command gets `output`, an Output."""
 quiet_option = as_record("output", _output, Output.__struct_fields__, *field_options(Output, ["quiet"]))
 """Add --quiet alone; the command gets `output`, an Output."""
-_download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions))
-
-
-def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own types
-    from ggbench.models.served_models import ServerOptions
-
-    return given_record(ServerOptions, **given)  # type: ignore[no-any-return]
-
-
-def _engine_options(function: _Function) -> _Function:
-    """Add the options of all engines that have their own model format; the command gets `configs`, a config by
-    engine.
-    """
-    types: dict[str, type] = {
-        name: load_plugin("ggbench.engines", name, "options", "engine").CONFIG
-        for name in plugin_names("ggbench.engines", "options")
-    }
-
-    def configs(**given: Any) -> dict[str, EngineConfig]:  # noqa: ANN401 - the options' own types
-        return {
-            name: given_record(kind, **{field: given.get(field) for field in fields.options_of(kind)})
-            for name, kind in types.items()
-        }
-
-    names = [field for kind in types.values() for field in fields.options_of(kind)]
-    options = [option for kind in types.values() for option in field_options(kind)]
-    return as_record("configs", configs, names, *options)(function)
-
-
-_server_options = as_record("server", _server, _SERVER, *field_options(EndpointConfig, _SERVER))
+download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions))
 
 
 def _parsed(model: str, quants: tuple[str, ...]) -> ModelRef:
     from ggbench.models.reference import parse_model
 
     return parse_model(model, *quants)
-
-
-def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
-    """Return a setup as run by an `--engine`: `NAME`, `NAME=COMMAND`, or `llama FLAGS` with options of loading that
-    replace the command's own. Raises UsageError.
-    """
-    if text.startswith("llama "):
-        from ggbench.commands.load_options import reloaded
-
-        return reloaded(setup, text.split()[1:])
-    name, _, command = text.strip().partition("=")
-    folder = name.replace("-", "_")
-    if folder not in plugin_names("ggbench.engines", "engine"):
-        hint = "write --engine llama-server or --engine llama-server=PATH; llama is ggbench's own llama.cpp"
-        raise UsageError(f"no engine named {shorten(name, 40)!r}", hint)
-    return LlamaConfig.of(config_type(folder).of_command(command.strip(), setup))
-
-
-def _asked(
-    model: str,
-    quants: tuple[str, ...],
-    engine: tuple[str, ...],
-    setup: LlamaConfig,
-    **given: Any,  # noqa: ANN401 - the fields' own types
-) -> MeasureRequest:
-    setups = [run_by(text, setup) for text in engine] or [setup]
-    return MeasureRequest(_parsed(model, quants), setups[0], engines=tuple(setups), **given)
 
 
 def _offered_models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -313,35 +223,3 @@ model_argument = functools.partial(click.argument, "model", shell_complete=_offe
 """Return MODEL, which a shell completes to a model of the catalog or to a file."""
 model_arguments = as_record("ref", _parsed, ("model", "quants"), model_argument(), click.argument("quants", nargs=-1))
 """Add MODEL and QUANTs; the command gets `ref`, a ModelRef."""
-
-
-def measuring_options(
-    *,
-    many: bool = False,
-    has_own_timeout: bool = False,
-    load: _Decorator | None = None,
-    timeout: str = "600",
-    servers: bool = False,
-    own_models: bool = False,
-) -> _Decorator:
-    """Add MODEL, one QUANT or `many`, and the options of a run; the command gets `asked`, a MeasureRequest.
-
-    `timeout` is the default named in --timeout's help; `servers` and `own_models` allow MODEL to be a server, or a
-    model in an engine's own format.
-    """
-    from ggbench.commands.load_options import load_options
-
-    def decorate(function: _Function) -> _Function:
-        taken = [*MeasureRequest.__struct_fields__, "quants", "engine"]
-        function = _ENGINE(output_options(as_record("asked", _asked, taken)(function)))
-        if not has_own_timeout:
-            function = _BANDWIDTH(timeout_option(timeout)(function))
-        if servers:
-            function = _server_options(function)
-        if own_models:
-            function = _engine_options(function)
-        function = (load or load_options)(_download_options(function))
-        quants = {"nargs": -1} if many else {"nargs": 1, "metavar": "[QUANT]", "required": False, "callback": _as_tuple}
-        return model_argument()(click.argument("quants", **quants)(function))
-
-    return decorate

@@ -75,6 +75,19 @@ class Output(msgspec.Struct, frozen=True):
         return Console(stderr=stderr, highlight=False, soft_wrap=False)
 
 
+DOWNLOAD_INTERRUPTED = "interrupted; the downloaded part is kept, and the same command continues from there"
+
+
+@contextlib.contextmanager
+def interruptible(output: Output) -> Iterator[None]:
+    """On Ctrl-C during Hub requests, print that nothing is lost and exit with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        output.notice(DOWNLOAD_INTERRUPTED)
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+
+
 def plan_exit_code(rows: Iterable[PlanRow], *, misses: bool) -> ExitCode:
     """Return the exit code for sized quants; `misses` means that none of them meets the request."""
     from ggbench.engines.endings import Outcome

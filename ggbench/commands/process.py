@@ -15,17 +15,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-import click
-
-from ggbench.errors import ExitCode
-
-if TYPE_CHECKING:
-    from ggbench.commands.output import Output
-
-
-DOWNLOAD_INTERRUPTED = "interrupted; the downloaded part is kept, and the same command continues from there"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Sent by Ctrl-C; by `kill`, batch systems and a shutdown; by a closing terminal."""
 
@@ -58,16 +49,6 @@ def interrupt_sets(cancel: threading.Event) -> Iterator[None]:
 
     with _handled_by(on_signal):
         yield
-
-
-@contextlib.contextmanager
-def interruptible(output: Output) -> Iterator[None]:
-    """On Ctrl-C during Hub requests, print that nothing is lost and exit with 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        output.notice(DOWNLOAD_INTERRUPTED)
-        raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
 
 def leave_closed_terminal() -> None:

@@ -169,7 +169,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     @property
     def config(self) -> LlamaConfig:
         """The setup as run by the engine. Raises UsageError."""
-        from ggbench.commands.options import run_by
+        from ggbench.commands.measure_options import run_by
 
         return run_by(self.engine, self.setup) if self.engine else self.setup
 

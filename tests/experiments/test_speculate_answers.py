@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from ggbench.commands.options import run_by
+from ggbench.commands.measure_options import run_by
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama_server.process import Build

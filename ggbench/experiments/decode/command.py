@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import load_options_of_decodes, tuned_option, with_tuned
-from ggbench.commands.options import MeasureRequest, measuring_options, plot_option, settings_options
+from ggbench.commands.load_options import load_options_of_decodes
+from ggbench.commands.measure_options import measuring_options, tuned_option, with_tuned
+from ggbench.commands.options import MeasureRequest, plot_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.glossary import DECODE

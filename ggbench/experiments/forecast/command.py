@@ -9,7 +9,8 @@ import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_cases
-from ggbench.commands.options import MeasureRequest, measuring_options, no_measure_option
+from ggbench.commands.measure_options import measuring_options
+from ggbench.commands.options import MeasureRequest, no_measure_option
 
 if TYPE_CHECKING:
     from ggbench.models.targets import Target

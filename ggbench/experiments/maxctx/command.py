@@ -9,16 +9,9 @@ from msgspec.structs import replace
 
 from ggbench.commands.budget_options import BudgetOptions, find_draft
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import load_options_of_searches, tuned_option, with_tuned
-from ggbench.commands.options import (
-    MeasureRequest,
-    field_option,
-    measuring_options,
-    option,
-    projector_option,
-    settings_options,
-    timeout_option,
-)
+from ggbench.commands.load_options import load_options_of_searches
+from ggbench.commands.measure_options import measuring_options, timeout_option, tuned_option, with_tuned
+from ggbench.commands.options import MeasureRequest, field_option, option, projector_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxSettings
 from ggbench.show.glossary import MAXCTX

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from ggbench.commands.comparing import EnginesLimit, compare_engines, engines_limit_options, refuse_limit_of_one
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import MeasureRequest, measuring_options, settings_options
+from ggbench.commands.measure_options import measuring_options
+from ggbench.commands.options import MeasureRequest, settings_options
 from ggbench.experiments.prefill.record import PrefillSettings
 from ggbench.show.glossary import PREFILL
 

@@ -8,8 +8,9 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import kv_list_options, load_options_but_kv_types, tuned_option, with_tuned
-from ggbench.commands.options import PATH, MeasureRequest, against_option, field_option, measuring_options, option
+from ggbench.commands.load_options import kv_list_options, load_options_but_kv_types
+from ggbench.commands.measure_options import measuring_options, tuned_option, with_tuned
+from ggbench.commands.options import PATH, MeasureRequest, against_option, field_option, option
 from ggbench.errors import ExitCode, UsageError
 from ggbench.experiments.quality.record import N_CTX, NO_BASE, QualityRequest, QualitySettings
 
@@ -61,7 +62,7 @@ def command(
     rows and what differs. Compare ln PPL ratio and KL divergence, which are relative to a base; perplexities are rarely
     comparable.
     """
-    from ggbench.commands.load_options import given_setup
+    from ggbench.commands.measure_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.quality.measure import EXPERIMENT, find_bases, quality_jobs
@@ -112,7 +113,8 @@ def _fetch_wikitext(asked: MeasureRequest) -> None:
     from concurrent.futures import CancelledError
 
     from ggbench.commands.downloads import download_progress
-    from ggbench.commands.process import DOWNLOAD_INTERRUPTED, interrupt_sets
+    from ggbench.commands.output import DOWNLOAD_INTERRUPTED
+    from ggbench.commands.process import interrupt_sets
     from ggbench.experiments.quality.texts import WIKITEXT_2, fetch_archive, find_archive
     from ggbench.units import format_bytes
 

@@ -6,7 +6,8 @@ import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_drafts
-from ggbench.commands.options import MeasureRequest, measuring_options, output_option, settings_options
+from ggbench.commands.measure_options import measuring_options
+from ggbench.commands.options import MeasureRequest, output_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.speculate.record import SpeculateRequest
 
@@ -56,9 +57,10 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     and the server rejects all its drafts, so only break-even is measured, for one k.
     """
     from ggbench.commands.budget_options import check_draft
-    from ggbench.commands.load_options import check_main_gpu, check_rpc, given_setup
+    from ggbench.commands.load_options import check_main_gpu, check_rpc
+    from ggbench.commands.measure_options import given_setup
     from ggbench.commands.measuring import measure
-    from ggbench.commands.process import interruptible
+    from ggbench.commands.output import interruptible
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.speculate.measure import EXPERIMENT
     from ggbench.models.targets import find_file_or_twin

@@ -8,8 +8,9 @@ import click
 from click.core import ParameterSource
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import load_options_of_batches, tuned_option, with_tuned
-from ggbench.commands.options import MeasureRequest, against_option, measuring_options, settings_options
+from ggbench.commands.load_options import load_options_of_batches
+from ggbench.commands.measure_options import measuring_options, tuned_option, with_tuned
+from ggbench.commands.options import MeasureRequest, against_option, settings_options
 from ggbench.errors import ExitCode
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.show.glossary import SPEED

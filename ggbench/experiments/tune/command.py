@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import MeasureRequest, measuring_options, plot_option, settings_options
+from ggbench.commands.measure_options import measuring_options
+from ggbench.commands.options import MeasureRequest, plot_option, settings_options
 from ggbench.errors import ExitCode, UsageError
 from ggbench.experiments.tune.record import TuneSettings
 

@@ -14,7 +14,8 @@ from textual.containers import Vertical, VerticalScroll
 from textual.events import Key
 from textual.widgets import Input, Static
 
-from ggbench.commands.options import given_record, run_by
+from ggbench.commands.measure_options import run_by
+from ggbench.commands.options import given_record
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.fields import options_of

@@ -100,7 +100,7 @@ class StartScreen(PlanScreen):
         services, options, selection = host_of(self).services, host_of(self).setup, self.selection
 
         def find() -> Iterator[tuple[LlamaConfig, str]]:
-            from ggbench.commands.load_options import require_tuned
+            from ggbench.commands.measure_options import require_tuned
             from ggbench.runs.experiment import experiment_of
 
             model, names = selection[0]

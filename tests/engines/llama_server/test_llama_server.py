@@ -16,7 +16,7 @@ from typing import TypeVar
 import pytest
 from msgspec.structs import replace
 
-from ggbench.commands.options import run_by
+from ggbench.commands.measure_options import run_by
 from ggbench.engines.contract import Continue, Decode, DecodeAtDepth, Prefill, ProveContext, Score, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import (
@@ -342,7 +342,7 @@ def test_an_rpc_server_that_does_not_answer_is_named_before_the_program_aborts(s
 _PARENT = """
 import sys, threading, time
 from pathlib import Path
-from ggbench.commands.options import run_by
+from ggbench.commands.measure_options import run_by
 from ggbench.engines.contract import Source
 from ggbench.engines.events import Ready
 from ggbench.engines.llama.config import LlamaConfig

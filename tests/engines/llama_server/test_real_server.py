@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.commands.options import run_by
+from ggbench.commands.measure_options import run_by
 from ggbench.engines.contract import Decode, Source, launch_engine
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated, Steps

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import MeasureRequest, measuring_options, settings_options
+from ggbench.commands.measure_options import measuring_options
+from ggbench.commands.options import MeasureRequest, settings_options
 
 from .record import ChatSettings
 

@@ -1,0 +1,293 @@
+"""What every command that measures asks for: MODEL, QUANT, engines, servers, and the settings of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+from msgspec.structs import replace
+
+from ggbench import fields
+from ggbench.commands.load_options import load_options
+from ggbench.commands.options import (
+    Decorator,
+    MeasureRequest,
+    as_record,
+    download_options,
+    field_options,
+    given_record,
+    memory_option,
+    model_argument,
+    option,
+    output_options,
+    source_option,
+)
+from ggbench.engines.contract import EngineConfig, config_type
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.server.config import EndpointConfig
+from ggbench.errors import UsageError
+from ggbench.fields import config_options
+from ggbench.plugins import load_plugin, plugin_names
+from ggbench.text import shorten
+from ggbench.units import parse_bandwidth
+
+if TYPE_CHECKING:
+    from ggbench.models.served_models import ServerOptions
+    from ggbench.models.targets import Target
+    from ggbench.runs.experiment import Experiment, FoundSetup, Job
+    from ggbench.stats.decode_timing import Bandwidth
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _parse_bandwidth(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Bandwidth | None:
+    from ggbench.stats.decode_timing import Bandwidth
+
+    return None if text is None else Bandwidth(parse_bandwidth(text), "given")
+
+
+def _as_tuple(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
+    return () if text is None else (text,)
+
+
+_SERVER = ("api_key_env",)
+_BANDWIDTH = memory_option(
+    "--bandwidth",
+    "Memory bandwidth to compute the limits from, e.g. 1008GB/s. Default: measured.",
+    callback=_parse_bandwidth,
+    metavar="RATE",
+)
+
+_ENGINE = source_option(
+    "--engine",
+    "Run the model by your own llama.cpp, e.g. llama-server=/opt/bin/llama-server; flags of yours may follow the path, "
+    "in quotes. Default: llama, ggbench's own llama.cpp, which takes options of loading so, too: 'llama -fa off'.",
+    metavar="llama-server[=PATH]",
+    multiple=True,
+)
+
+
+def timeout_option(default: str) -> Decorator:
+    text = f"Give up after SECONDS without output from the engine or server. Default: {default}."
+    return option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
+
+
+def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own types
+    from ggbench.models.served_models import ServerOptions
+
+    return given_record(ServerOptions, **given)  # type: ignore[no-any-return]
+
+
+def _engine_options(function: _Function) -> _Function:
+    """Add the options of all engines that have their own model format; the command gets `configs`, a config by
+    engine.
+    """
+    types: dict[str, type] = {
+        name: load_plugin("ggbench.engines", name, "options", "engine").CONFIG
+        for name in plugin_names("ggbench.engines", "options")
+    }
+
+    def configs(**given: Any) -> dict[str, EngineConfig]:  # noqa: ANN401 - the options' own types
+        return {
+            name: given_record(kind, **{field: given.get(field) for field in fields.options_of(kind)})
+            for name, kind in types.items()
+        }
+
+    names = [field for kind in types.values() for field in fields.options_of(kind)]
+    options = [option for kind in types.values() for option in field_options(kind)]
+    return as_record("configs", configs, names, *options)(function)
+
+
+_server_options = as_record("server", _server, _SERVER, *field_options(EndpointConfig, _SERVER))
+
+
+def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
+    """Return a setup as run by an `--engine`: `NAME`, `NAME=COMMAND`, or `llama FLAGS` with options of loading that
+    replace the command's own. Raises UsageError.
+    """
+    if text.startswith("llama "):
+        return _reloaded(setup, text.split()[1:])
+    name, _, command = text.strip().partition("=")
+    folder = name.replace("-", "_")
+    if folder not in plugin_names("ggbench.engines", "engine"):
+        hint = "write --engine llama-server or --engine llama-server=PATH; llama is ggbench's own llama.cpp"
+        raise UsageError(f"no engine named {shorten(name, 40)!r}", hint)
+    return LlamaConfig.of(config_type(folder).of_command(command.strip(), setup))
+
+
+def _asked(
+    model: str,
+    quants: tuple[str, ...],
+    engine: tuple[str, ...],
+    setup: LlamaConfig,
+    **given: Any,  # noqa: ANN401 - the fields' own types
+) -> MeasureRequest:
+    setups = [run_by(text, setup) for text in engine] or [setup]
+    from ggbench.models.reference import parse_model
+
+    return MeasureRequest(parse_model(model, *quants), setups[0], engines=tuple(setups), **given)
+
+
+def _reloaded(setup: LlamaConfig, words: Sequence[str]) -> LlamaConfig:
+    """Return a setup with options of loading in place of its own: `-fa off`. Raises UsageError."""
+
+    @load_options
+    @click.pass_context
+    def changed(context: click.Context, setup: LlamaConfig) -> dict[str, object]:
+        source = context.get_parameter_source
+        given = [name.removeprefix("no_") for name in context.params if source(name) is ParameterSource.COMMANDLINE]
+        return {name: getattr(setup, name) for name in given}
+
+    params = changed.__click_params__  # type: ignore[attr-defined]
+    command = click.Command("llama", params=params, callback=changed, add_help_option=False)
+    try:
+        return replace(setup, **command.main(list(words), standalone_mode=False))
+    except click.ClickException as error:
+        raise UsageError(f"--engine llama: {error.format_message()}", "it takes options of loading: -fa off") from None
+
+
+def measuring_options(
+    *,
+    many: bool = False,
+    has_own_timeout: bool = False,
+    load: Decorator = load_options,
+    timeout: str = "600",
+    servers: bool = False,
+    own_models: bool = False,
+) -> Decorator:
+    """Add MODEL, one QUANT or `many`, and the options of a run; the command gets `asked`, a MeasureRequest.
+
+    `timeout` is the default named in --timeout's help; `servers` and `own_models` allow MODEL to be a server, or a
+    model in an engine's own format.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        taken = [*MeasureRequest.__struct_fields__, "quants", "engine"]
+        function = _ENGINE(output_options(as_record("asked", _asked, taken)(function)))
+        if not has_own_timeout:
+            function = _BANDWIDTH(timeout_option(timeout)(function))
+        if servers:
+            function = _server_options(function)
+        if own_models:
+            function = _engine_options(function)
+        function = load(download_options(function))
+        quants = {"nargs": -1} if many else {"nargs": 1, "metavar": "[QUANT]", "required": False, "callback": _as_tuple}
+        return model_argument()(click.argument("quants", **quants)(function))
+
+    return decorate
+
+
+def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
+    """Return the config of MODEL's engine from the options, without contacting a server.
+
+    Raises UsageError for options of another engine, or if the experiment needs a file or a GGUF.
+    """
+    from ggbench.models.reference import own_models
+
+    ref = asked.model
+    if len(asked.engines) > 1:
+        raise UsageError("several engines are compared by ggbench bench and prefill alone", "give one --engine")
+    _refuse_options_of_others(asked)
+    if ref.is_server:
+        experiment.refuse_servers()
+        hint = "omit them here; pass them to the server when starting it"
+        _refuse(asked, (), "a model that ggbench loads itself, not a server", hint)
+    if not ref.engine:
+        return asked.setup
+    experiment.refuse_all_but_gguf()
+    options = own_models()[ref.engine]
+    config: EngineConfig = asked.configs.get(ref.engine) or options.CONFIG()
+    _refuse(asked, options.SHARED, f"a GGUF, and {config.program} loads {ref.text}", options.TAKES)
+    return replace(config, **{field: getattr(asked.setup, field) for field in options.SHARED})  # type: ignore[type-var]
+
+
+def _refuse_options_of_others(asked: MeasureRequest) -> None:
+    """Raise UsageError for options of a server, or of an engine with its own models, that MODEL is not for."""
+    from ggbench.models.reference import own_models
+
+    ref = asked.model
+    for name, config in asked.configs.items():
+        own = config_options(config)
+        if own and name != ref.engine:
+            options = own_models()[name]
+            schemes = " or ".join(f"{scheme}:" for scheme in options.SCHEMES)
+            what = f"{_names(own)} only for a {options.NOUN}, but {ref.text} is not one"
+            raise UsageError(what, f"omit them, or give {schemes}")
+    given = asked.server.given if asked.server is not None else ()
+    if given and not ref.is_server:
+        raise UsageError(f"{_names(given)} only for a server, but {ref.text} is not one", "omit them, or give a URL")
+
+
+def _refuse(asked: MeasureRequest, shared: Sequence[str], what: str, hint: str) -> None:
+    """Raise UsageError for options of llama.cpp, except those of the `shared` fields."""
+    given = tuple(config_options(replace(asked.setup, **dict.fromkeys(shared))))
+    if asked.model.is_server and asked.bandwidth is not None:
+        given = ("--bandwidth", *given)
+    if asked.tuned:
+        given = ("--tuned", *given)
+    if given:
+        raise UsageError(f"{_names(given)} for {what}", hint)
+
+
+def _names(words: Sequence[str]) -> str:
+    names = [word for word in words if word.startswith("-")]
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+tuned_option = option(
+    "--tuned",
+    "Use the settings that ggbench tune found for this machine, file and llama.cpp; other options override them.",
+    is_flag=True,
+)
+
+
+def with_tuned(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool = False) -> list[Job]:
+    """With --tuned, return the jobs with the settings found by a search, and print them.
+
+    Among several quants, those without a search keep the defaults, with a notice. Raises UsageError if no quant has
+    settings that are up to date. `keeps_cache` leaves the KV cache types as they are.
+    """
+    if not asked.tuned:
+        return list(jobs)
+    from ggbench.runs.experiment import experiment_of
+    from ggbench.runs.store.database import Store
+    from ggbench.show.names import row_labels
+
+    with Store.open() as store:
+        found = [experiment_of("tune").find_setup(store, job.target) for job in jobs]
+    changed, errors = [], []
+    names = row_labels([job.target.subject for job in jobs])
+    for job, name, tuned in zip(jobs, names, found, strict=True):
+        try:
+            taken = require_tuned(job.target, tuned)
+        except UsageError as error:
+            errors.append(error)
+            changed.append(job)
+        else:
+            asked.output.notice(f"{name}: {taken.text}")
+            changed.append(replace(job, setup=taken.of(job.setup, keeps_cache=keeps_cache)))
+    if len(errors) == len(jobs):
+        raise errors[0]
+    asked.output.notice(*(f"{error.message}: measured with the defaults; {error.hint}" for error in errors))
+    return changed
+
+
+def require_tuned(target: Target, found: FoundSetup | None) -> FoundSetup:
+    """Return the settings found for a target. Raises UsageError if there are none or they are out of date."""
+    from ggbench.runs.experiment import Job, experiment_of
+    from ggbench.show.names import quant_name
+
+    if found is not None and not found.stale:
+        return found
+    name, tune = quant_name(target.subject), experiment_of("tune")
+    command = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
+    if found is None:
+        raise UsageError(f"there are no tuned settings for {name} on this machine", f"{command} searches for them")
+    changed = "; ".join(found.stale)
+    raise UsageError(
+        f"the settings that run {found.run_id} found for {name} are out of date; changed since: {changed}",
+        f"{command} searches again",
+    )
