@@ -6,7 +6,7 @@ ggbench takes less, and is the median of the ratios of all rounds; the two sides
 added to a file, so that figures can be measured one after the other (--only) when the machine is free; the table has
 the last session of each row. On a shared machine only ratios are meaningful.
 
-Exit code 1 where a ratio is surely beyond its aim, marked ✗: decode and prefill, also over RPC servers, and batches
+Exit code 1 where a ratio is surely beyond its aim, marked ✗: decode and prefill, and batches
 within 2 % of the peer's, perplexity in at most 1.05 times its time, the same perplexity, divergence, n_ctx and planned
 memory.
 """

@@ -45,7 +45,6 @@ from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.session import run_context
 from ggbench.units import KV_CELLS, MIB, parse_size
-from scripts.peer_cluster import rpc_servers
 from scripts.peer_programs import Peers, peer_environment, timed
 from scripts.peer_table import Row
 
@@ -112,24 +111,6 @@ def _llama_bench_ms(bench: Bench, *words: object) -> float:
     text, _ = bench.peers.run("llama-bench", "-m", bench.file, "-fa", "auto", "-o", "json", *words)
     (row,) = json.loads(text[text.index("[\n") :])
     return float(statistics.median(row["samples_ns"])) / 1e6
-
-
-_RPC_DECODE = Row(f"decode {N_GEN} tokens over two RPC servers", "ms/token", "llama-bench --rpc tg", 0.98, 1.02)
-_RPC_PREFILL = Row(f"prefill {N_PROMPT_TOKENS} tokens over two RPC servers", "ms", "llama-bench --rpc pp", 0.98, 1.02)
-
-
-def _our_rpc(bench: Bench) -> Values:
-    words = bench.file, "--rpc", rpc_servers(), "--bandwidth", "20GB/s", "-t", 1
-    decode, _ = ggbench("decode", *words, "-n", N_GEN)
-    prefill, _ = ggbench("prefill", *words, "--lengths", N_PROMPT_TOKENS, "-r", 3)
-    return {_RPC_DECODE: 1e3 / float(decode["tok_s"]), _RPC_PREFILL: float(prefill["prefills"][0]["prefill_ms"])}
-
-
-def _their_rpc(bench: Bench) -> Values:
-    words = "--rpc", rpc_servers(), "-t", 1
-    decode_ms = _llama_bench_ms(bench, *words, "-p", 0, "-n", N_GEN, "-d", N_PROMPT, "-r", 1) / N_GEN
-    prefill_ms = _llama_bench_ms(bench, *words, "-p", N_PROMPT_TOKENS, "-n", 0, "-r", 3)
-    return {_RPC_DECODE: decode_ms, _RPC_PREFILL: prefill_ms}
 
 
 _PREFILL = Row(f"prefill {N_PROMPT_TOKENS} tokens", "ms", "llama-bench pp", 0.98, 1.02)
@@ -431,7 +412,6 @@ FIGURES = {
     "prefill": Figure(_our_prefill, _their_prefill, 9),
     "batch": Figure(_our_batch, _their_batch, 9),
     "users": Figure(_our_users, _their_users, 9),
-    "rpc": Figure(_our_rpc, _their_rpc, 9),
     "quality": Figure(_our_quality, _their_quality, 5),
     "maxctx": Figure(_our_search, _bisected, 3),
     "plan": Figure(_our_plan, _their_plan, 3),

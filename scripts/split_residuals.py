@@ -7,9 +7,7 @@ the log of a load over two RPC servers that each compute on this machine's CPU.
 from __future__ import annotations
 
 import contextlib
-import socket
 import sys
-from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -17,7 +15,6 @@ from ggbench.engines.contract import Source, launch_engine
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated, DeviceBuffers
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.rpc_server import RpcServerProcess, ServeRequest
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.reference import parse_model
@@ -26,6 +23,7 @@ from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import DeviceMemory, PlannedDevice
 from ggbench.units import GIB, MIB
+from tests.fakes.rpc_server import serving
 
 PARTS = {"weights": "weight_bytes", "KV": "kv_bytes", "compute": "compute_bytes"}
 CASES = {
@@ -67,7 +65,7 @@ def main() -> int:
 
 
 def planned(file: ModelFile, setup: LlamaConfig) -> tuple[PlannedDevice, ...]:
-    devices = tuple(DeviceMemory(f"RPC{number}", "", 8 * GIB, backend="RPC") for number in range(2))
+    devices = tuple(DeviceMemory(f"RPC{number}", 8 * GIB, backend="RPC") for number in range(2))
     with DryAllocator(launch_engine(setup), setup, devices) as dry:
         dry.load(read_model_file(file.paths[0]), file.paths[0])
         context = dry.context(setup.n_ctx or 0)
@@ -76,25 +74,14 @@ def planned(file: ModelFile, setup: LlamaConfig) -> tuple[PlannedDevice, ...]:
 
 def loaded(file: ModelFile, setup: LlamaConfig) -> list[DeviceBuffers]:
     """Return the buffers of both servers, in llama.cpp's order."""
-    with servers() as addresses, contextlib.closing(launch_engine(setup)) as engine:
+    with serving(8 * GIB) as one, serving(8 * GIB) as other, contextlib.closing(launch_engine(setup)) as engine:
+        addresses = one.address, other.address
         *events, ending = engine.open(Source(file.paths[0]), replace(setup, rpc_servers=addresses))
     if not isinstance(ending, Completed):
         raise SystemExit(f"llama.cpp did not load it: {ending}")
     buffers = [event for event in events if isinstance(event, Allocated)][-1].buffers
     by_name = {each.device: each for each in buffers}
     return [by_name[f"RPC0[{address}]"] for address in addresses]
-
-
-@contextlib.contextmanager
-def servers() -> Iterator[tuple[str, ...]]:
-    with contextlib.ExitStack() as stack:
-        found = []
-        for _ in range(2):
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                port = free.getsockname()[1]
-            server = stack.enter_context(RpcServerProcess(ServeRequest(host="127.0.0.1", port=port, threads=1)))
-            found.append(server.wait_until_ready().server)
-        yield tuple(found)
 
 
 if __name__ == "__main__":

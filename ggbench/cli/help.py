@@ -34,7 +34,6 @@ EXIT_CODES = (
 
 _WITH_DOCUMENTS = (
     "ggbench.show.plan",
-    "ggbench.show.cluster",
     "ggbench.show.limits",
     "ggbench.show.model_documents",
     "ggbench.show.published",

@@ -39,7 +39,6 @@ GROUPS = {
         "maxctx": "Find and prove the largest n_ctx with real allocations.",
         "quality": "Quality lost by a quant: perplexity, KL divergence from a base.",
         "tune": "The settings that beat the defaults, with the gain's interval.",
-        "cluster": "Run one model across several machines with llama.cpp's RPC.",
     },
     "Results": {
         "results": "List, show and remove stored runs.",

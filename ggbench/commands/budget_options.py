@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.commands.load_options import check_rpc
 from ggbench.commands.options import HubOptions, as_record, field_options, projector_option
 from ggbench.engines.contract import Engine
 from ggbench.engines.llama.config import LlamaConfig
@@ -107,19 +106,14 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
     def _without_projector(self, setup: LlamaConfig, *, measures: bool) -> Budget:
         from ggbench.machine.description import describe_machine
-        from ggbench.sizing.budget import described_budget, devices_budget, machine_budget
+        from ggbench.sizing.budget import described_budget, machine_budget
         from ggbench.stats.decode_timing import Bandwidth
         from ggbench.units import parse_bandwidth
 
         reserve_bytes = None if self.reserve is None else SIZE_OR_NONE.read(self.reserve)
         limit_bytes = setup.memory_limit_bytes
-        if setup.rpc_servers and setup.n_gpu_layers:
-            from ggbench.sizing.cluster import device_memories
-
-            if self.is_described:
-                raise UsageError("--rpc plans for the devices of the servers", "omit --gpu, --vram and --ram")
-            check_rpc(setup)
-            return devices_budget(device_memories(setup), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+        if setup.rpc_servers and self.is_described:
+            raise UsageError("--rpc plans for the devices of the servers", "omit --gpu, --vram and --ram")
         if self.is_described:
             machine = describe_machine(self.gpu, self.ram, vram=self.vram, rate=self.bandwidth)
             if setup.main_gpu is not None:

@@ -155,8 +155,9 @@ class IgnoredGpuOptions:
 
 
 def check_rpc(setup: EngineConfig) -> None:
-    """Raise UsageError for a setup with RPC servers if ggbench's llama.cpp runs it and was built without RPC."""
-    from ggbench.engines.llama.ggml_devices import BUILD_HINT, is_built_with_rpc
+    """Raise for RPC servers that ggbench's own llama.cpp cannot use, like `offload_devices_with`."""
+    from ggbench.engines.llama.rpc import offload_devices_with
 
-    if getattr(setup, "rpc_servers", ()) and not setup.is_served and not is_built_with_rpc():
-        raise UsageError("--rpc: this llama.cpp was built without RPC", BUILD_HINT)
+    servers = getattr(setup, "rpc_servers", ())
+    if servers and not setup.is_served:
+        offload_devices_with(servers)

@@ -1,4 +1,4 @@
-"""The memory that a plan may use: of a described machine, of this one, or of devices on several machines."""
+"""The memory that a plan may use: of a described machine, or of this one with the RPC servers that it uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.llama.build import gpu_backends, offload_devices
+from ggbench.engines.llama.build import LlamaDevice, gpu_backends, offload_devices
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.rpc import offload_devices_with
 from ggbench.errors import UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
 from ggbench.machine.description import Machine, MainMemory
@@ -39,7 +41,6 @@ DESKTOP_RESERVE_BYTES = 4 * GIB
 _ASSUMED_RATE = Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels; --ram 64GiB@60GB/s names yours")
 _ASSUMED_HOST = DeviceMemory(
     HOST_DEVICE,
-    "",
     32 * GIB,
     4 * GIB,
     "main memory",
@@ -131,7 +132,6 @@ def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes
         devices.append(
             DeviceMemory(
                 f"{device.backend}{seen[device.backend]}",
-                "",
                 budget.memory_bytes,
                 budget.reserve_bytes,
                 device.name,
@@ -164,13 +164,13 @@ def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: in
 
 def _as_host(budget: Budget, host: MainMemory | None) -> DeviceMemory:
     bandwidth = None if host is None else host.bandwidth
-    return DeviceMemory(HOST_DEVICE, "", budget.memory_bytes, budget.reserve_bytes, "main memory", bandwidth=bandwidth)
+    return DeviceMemory(HOST_DEVICE, budget.memory_bytes, budget.reserve_bytes, "main memory", bandwidth=bandwidth)
 
 
 def with_main_memory(budget: Budget) -> Budget:
     """Return the budget with the size and the bandwidth of main memory beside GPUs assumed if they are unknown."""
     shared = next((device for device in budget.devices if device.is_shared), None)
-    if not budget.on_gpu or any(device.server for device in budget.devices) or (shared and budget.host is None):
+    if not budget.on_gpu or (shared and budget.host is None):
         return budget
     host, rate = budget.host or _ASSUMED_HOST, _ASSUMED_RATE
     if shared is not None and shared.bandwidth is not None:
@@ -216,14 +216,16 @@ def machine_budget(
     bandwidth: Bandwidth | None = None,
     measures: bool = True,
 ) -> Budget:
-    """Return the free memory of this machine's GPUs, or its main memory without a GPU or offloaded layers.
+    """Return the free memory of the setup's RPC servers and this machine's GPUs, or its main memory without either or
+    without offloaded layers.
 
-    The setup's memory limit and `reserve_bytes` apply to each GPU; `bandwidth` replaces the GPUs' own. Measures the
-    bandwidth of main memory the first time, which takes a second or two, unless `measures` is false. Raises UsageError
-    for a GPU that is not here.
+    The setup's memory limit and `reserve_bytes` apply to each device; `bandwidth` replaces the devices' own. Measures
+    the bandwidth of main memory the first time, which takes a second or two, unless `measures` is false. Raises
+    UsageError for a GPU that is not here, and like `offload_devices_with`.
     """
     main_gpu, limit_bytes, threads = setup.main_gpu, setup.memory_limit_bytes, default_threads()
-    devices = devices_here() if setup.n_gpu_layers else ()
+    servers = setup.rpc_servers if isinstance(setup, LlamaConfig) else ()
+    devices = devices_here(servers) if setup.n_gpu_layers else ()
     if devices and main_gpu is not None:
         if main_gpu >= len(devices):
             found = f"GPUs here: {format_count(len(devices))}, counted from 0"
@@ -253,17 +255,20 @@ def machine_budget(
     return _of_devices(kept, each, _as_host(beside, host) if has_own else None, is_here=True)
 
 
-def devices_here() -> tuple[DeviceMemory, ...]:
-    """Return the GPUs that llama.cpp would use here, with their free memory; none without a GPU.
+def devices_here(servers: Sequence[str] = ()) -> tuple[DeviceMemory, ...]:
+    """Return the devices of RPC servers and the GPUs that llama.cpp would use here, with their free memory.
 
-    ggml lists those of its compiled-in backends, and NVML adds its data. Without a GPU backend, the NVIDIA GPUs listed
-    by NVML are returned, as a CUDA build would use them.
+    ggml lists those of its compiled-in backends, and NVML adds its data. Without any, the NVIDIA GPUs listed by NVML
+    are returned, as a CUDA build would use them. Raises like `offload_devices_with`.
     """
-    gpus = visible_gpus()
-    listed = offload_devices() if gpu_backends() else ()
+    gpus, listed = visible_gpus(), tuple[LlamaDevice, ...]()
+    if servers:
+        listed = offload_devices_with(servers)
+    elif gpu_backends():
+        listed = offload_devices()
     if not listed:
         return tuple(
-            DeviceMemory(f"CUDA{n}", "", free, 0, gpu.name, "CUDA", gpu_bandwidth(gpu))
+            DeviceMemory(f"CUDA{n}", free, 0, gpu.name, "CUDA", gpu_bandwidth(gpu))
             for n, gpu in enumerate(gpus)
             if (free := gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes)
         )
@@ -277,37 +282,13 @@ def devices_here() -> tuple[DeviceMemory, ...]:
         if gpu is not None:
             rate = gpu_bandwidth(gpu) or rate
         name = device.description
-        found.append(DeviceMemory(device.name, "", free_bytes, 0, name, bandwidth=rate, is_shared=is_shared))
+        found.append(DeviceMemory(device.buffers, free_bytes, 0, name, bandwidth=rate, is_shared=is_shared))
     return tuple(found)
 
 
-def devices_budget(
-    devices: Sequence[DeviceMemory], *, limit_bytes: int | None, reserve_bytes: int | None, is_real: bool = False
-) -> Budget:
-    """Return the free memory of devices on several machines; a limit and a reserve apply to each.
-
-    Without a reserve, GPUs of this machine keep llama.cpp's margin unless allocations are real.
-    """
-    margin = 0 if is_real else FREE_RESERVE_BYTES
-    kept = tuple(
-        replace(
-            device,
-            free_bytes=device.free_bytes if limit_bytes is None else min(limit_bytes, device.free_bytes),
-            reserve_bytes=reserve_bytes if reserve_bytes is not None else 0 if device.server else margin,
-        )
-        for device in devices
-    )
-    names = [device.server or device.device for device in kept]
-    return Budget(
-        device=in_words(list(dict.fromkeys(names))),
-        on_gpu=True,
-        memory_bytes=sum(device.free_bytes for device in kept),
-        memory_source="--memory-limit, for each" if limit_bytes else "free at the moment, as each reports",
-        reserve_bytes=sum(device.free_bytes - device.usable_bytes for device in kept),
-        reserve_source="given for each" if reserve_bytes is not None else "nothing kept of an RPC server's memory",
-        devices=kept,
-        is_limited=limit_bytes is not None,
-    )
+def devices_with_servers(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
+    """Return the devices of a setup with RPC servers; nothing without servers or without offloaded layers."""
+    return devices_here(setup.rpc_servers) if setup.rpc_servers and setup.n_gpu_layers else ()
 
 
 def main_memory_here(limit_bytes: int | None, reserve_bytes: int | None) -> Budget:

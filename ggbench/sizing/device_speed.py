@@ -95,7 +95,7 @@ def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> S
     """
     bandwidths = place_bandwidths(budget)
     devices = budget.devices
-    if not budget.on_gpu or not devices or any(device.server for device in devices):
+    if not budget.on_gpu or not devices:
         return None
     # Rows with a quantized cache are too few to say what its kernels gain.
     plain = msgspec.structs.replace(setup, type_k="f16", type_v="f16")

@@ -36,7 +36,7 @@ def memory_stacks(placement: Placement, context: DryContext, budget: Budget) -> 
             ("reserve", budget.kept_bytes),
         ]
         return (_stack(HOST_DEVICE, budget.memory_bytes, parts),)
-    host = budget.host or DeviceMemory(HOST_DEVICE, "", 0)
+    host = budget.host or DeviceMemory(HOST_DEVICE, 0)
     places = (*range(len(budget.devices)), HOST)
     memories = zip(placement.planned(context), (*budget.devices, host), places, strict=False)
     sized = [

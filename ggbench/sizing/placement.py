@@ -141,7 +141,6 @@ class Placement:
             PlannedDevice(
                 device=device.device,
                 name=device.name,
-                server=device.server,
                 n_layers=self.layers.count(place),
                 memory_bytes=device.free_bytes,
                 weight_bytes=self.weights[place],
@@ -152,9 +151,7 @@ class Placement:
             )
             for place, device in enumerate(self.devices)
         ]
-        if self.devices[0].server:
-            return tuple(found)
-        host = self.host or DeviceMemory(HOST_DEVICE, "", 0, name="main memory")
+        host = self.host or DeviceMemory(HOST_DEVICE, 0, name="main memory")
         return (
             *found,
             PlannedDevice(
@@ -173,7 +170,7 @@ class Placement:
     def left_bytes(self, context: DryContext) -> int:
         """Return the least memory left on any device, or the shortage of main memory; negative if one lacks memory."""
         *devices, last = self.left_by_memory(context)
-        counts = self.planned(context)[-1].left_bytes is None or bool(self.devices[0].server) or last < 0
+        counts = self.planned(context)[-1].left_bytes is None or last < 0
         return min([*devices, last] if counts else devices)
 
     def left_by_memory(self, context: DryContext) -> list[int]:

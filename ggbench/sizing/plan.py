@@ -288,9 +288,7 @@ def _placement_notes(file: ModelFile, placement: Placement, budget: Budget) -> I
     if not placement.has_two_speeds:
         return
     known = place_bandwidths(budget)
-    if any(device.server for device in placement.devices):
-        yield "no speed estimate: the layers lie on several machines; ggbench cluster plan measures them"
-    elif any(place not in known for place in range(max(1, len(placement.devices)))):
+    if any(place not in known for place in range(max(1, len(placement.devices)))):
         yield "no speed estimate: the bandwidth of a GPU is not known; --gpu 24GiB@936GB/s gives it"
     elif HOST not in known and (placement.is_split or not placement.is_cache_on_devices):
         yield "no speed estimate: the bandwidth of main memory is not known; --ram 64GiB@60GB/s gives it"

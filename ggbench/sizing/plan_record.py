@@ -27,13 +27,11 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 
     device: str
     """llama.cpp's name of its buffers: `RPC0[192.168.1.7:50052]`, `CUDA0`."""
-    server: str
-    """`HOST:PORT` of its RPC server; empty for a device of this machine."""
     free_bytes: int
     reserve_bytes: int = 0
     """Free memory that is not for the model."""
     name: str = ""
-    """The hardware's: `NVIDIA GeForce RTX 3060`; empty for a device of another machine."""
+    """The hardware's, `NVIDIA GeForce RTX 3060`, or `HOST:PORT` of an RPC server."""
     backend: str = ""
     """ggml's name of the backend to plan with; empty for a device that llama.cpp has here itself."""
     bandwidth: Bandwidth | None = None
@@ -58,8 +56,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     """llama.cpp's name of its buffers: `CUDA0`, `CPU`."""
     name: str = ""
-    """The hardware's name; empty for a device of another machine."""
-    server: str = ""
+    """The hardware's name, or `HOST:PORT` of an RPC server."""
     n_layers: int
     """Layers including the output."""
     memory_bytes: int | None

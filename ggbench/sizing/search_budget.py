@@ -14,7 +14,7 @@ from ggbench.errors import DoesNotFit
 from ggbench.machine.gpus import find_cuda_gpu, visible_gpus
 from ggbench.machine.host import describe_ram
 from ggbench.machine.records import Gpu
-from ggbench.sizing.budget import FREE_RESERVE_BYTES, GPU_RESERVE, devices_budget, main_memory_here
+from ggbench.sizing.budget import FREE_RESERVE_BYTES, GPU_RESERVE, main_memory_here
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.plan_record import Budget, DeviceMemory
 from ggbench.sizing.projectors import Projector
@@ -42,9 +42,7 @@ class SearchBudget(msgspec.Struct, frozen=True):
         return self.planned.on_gpu
 
     @property
-    def place(self) -> Literal["GPU memory", "main memory", "memory of the devices"]:
-        if self.planned.devices:
-            return "memory of the devices"
+    def place(self) -> Literal["GPU memory", "main memory"]:
         return "GPU memory" if self.on_gpu else "main memory"
 
 
@@ -61,22 +59,14 @@ def search_budget(
     `gpus` are NVML's readings from before the dry worker started, `devices` those of a setup with RPC servers. Raises
     DoesNotFit if nothing is left.
     """
+    limit_bytes = setup.memory_limit_bytes
     if devices:
-        limit_bytes = setup.memory_limit_bytes
-        planned = devices_budget(devices, limit_bytes=limit_bytes, reserve_bytes=reserve_bytes, is_real=True)
-        _check_any_left(planned.usable_bytes, planned, "memory of the devices")
-        return SearchBudget(
-            planned=planned,
-            held_bytes=planned.usable_bytes,
-            free_bytes=sum(device.free_bytes for device in devices),
-            worker_limit_bytes=limit_bytes,
-            worker_reserve_bytes=reserve_bytes or 0,
-        )
+        free_bytes = [device.free_bytes for device in devices]
+        return gpu_budget((), free_bytes, limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
     found = tuple(find_cuda_gpu(gpus, *device) for device in dry.gpu_devices)
     used = tuple(gpu for gpu in found if gpu is not None)
     # llama.cpp did not load the model dry, so only NVML's report of the GPUs is available
     computes_on_gpu = bool(used) if context is None else context.device_compute_bytes > 0
-    limit_bytes = setup.memory_limit_bytes
     if not setup.n_gpu_layers or not computes_on_gpu:
         return main_memory_budget(limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
     n_gpus = max(1, len(found))

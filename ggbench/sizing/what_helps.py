@@ -24,7 +24,7 @@ from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import Program
 from ggbench.models.local_files import local_variants
 from ggbench.models.targets import Target
-from ggbench.sizing.cluster import device_memories
+from ggbench.sizing.budget import devices_with_servers
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement, speed_bounds
@@ -278,6 +278,7 @@ class SetupSizes:
     def __init__(self, launch: Callable[[], Engine], file: ModelFile, setup: LlamaConfig) -> None:
         """`setup` must have n_ctx and threads."""
         self._launch, self._file, self._setup = launch, file, setup
+        self._devices = devices_with_servers(setup)
         self._budget: SearchBudget | None = None
 
     @property
@@ -285,7 +286,7 @@ class SetupSizes:
         """Number of devices with layers, over all machines; 0 for main memory alone, or if unknown."""
         if self._budget is None or not self._budget.on_gpu:
             return 0
-        return len(self._budget.planned.devices) or len(list_gpus())
+        return len(self._devices) or len(list_gpus())
 
     def of(self, setups: Sequence[LlamaConfig]) -> list[SetupSize]:
         """Return the size of each setup; empty if llama.cpp does not load the model dry, as the real load will report
@@ -332,7 +333,7 @@ class SetupSizes:
     def _size(self, dry: DryAllocator, setup: LlamaConfig) -> SetupSize:
         budget = self._budget
         assert budget is not None and setup.n_ctx is not None
-        placement = Placement(self._file, setup, on_gpu=budget.on_gpu, devices=budget.planned.devices)
+        placement = Placement(self._file, setup, on_gpu=budget.on_gpu)
         try:
             found = dry.context(setup.n_ctx, setup)
         except EngineEnded as end:
@@ -341,22 +342,17 @@ class SetupSizes:
         usable = budget.held_bytes if budget.on_gpu else budget.planned.usable_bytes
         if placement.weight_bytes is None or (needed := placement.needed_bytes(found, usable)) <= usable:
             return SetupSize(context=found)
-        if len(placement.devices) > 1:
-            left = {each.device: each.left_bytes for each in placement.planned(found) if each.left_bytes is not None}
-            lacking = min(left, key=lambda each: left[each])
-            return SetupSize(f"{lacking} lacks {format_bytes(-left[lacking])}", found)
         text = f"needs {format_bytes(needed)} of {budget.place}, but {format_bytes(usable)} are free for it"
         return SetupSize(text, found)
 
     def _dry(self) -> DryAllocator:
         """Return an allocator with the header loaded; set the budget if llama.cpp loads it."""
         gpus = list_gpus()  # read before the dry worker uses some of their memory
-        devices = self._budget.planned.devices if self._budget else device_memories(self._setup)
-        dry = DryAllocator(self._launch(), self._setup, devices)
+        dry = DryAllocator(self._launch(), self._setup, self._devices)
         try:
             dry.load(self._file, self._file.paths[0])
             if self._budget is None:
-                self._budget = search_budget(dry, dry.context(KV_CELLS), gpus, self._setup, None, devices)
+                self._budget = search_budget(dry, dry.context(KV_CELLS), gpus, self._setup, None, self._devices)
         except EngineEnded:
             pass  # the real load will report why
         except BaseException:

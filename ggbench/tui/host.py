@@ -24,8 +24,7 @@ from ggbench.models.disk import LocalModel, find_local_models
 from ggbench.models.reference import parse_model
 from ggbench.models.served_models import ServerOptions
 from ggbench.models.targets import Target, find_file_or_twin, resolve
-from ggbench.sizing.budget import devices_budget, machine_budget
-from ggbench.sizing.cluster import device_memories
+from ggbench.sizing.budget import machine_budget
 from ggbench.sizing.plan_record import Budget
 
 if TYPE_CHECKING:
@@ -66,9 +65,6 @@ def _run_context(store: Store | None, experiment: Experiment) -> RunContext:
 
 
 def _machine_budgets(setup: LlamaConfig) -> Iterator[Budget]:
-    if setup.rpc_servers and setup.n_gpu_layers:
-        yield devices_budget(device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=None)
-        return
     quick: Budget | None = None
     for measures in (False, True):
         budget = machine_budget(setup, measures=measures)

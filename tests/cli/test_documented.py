@@ -60,7 +60,6 @@ def test_help_fits_80_columns(ggbench: Run, monkeypatch: pytest.MonkeyPatch, nam
     ("words", "default"),
     [
         ("plan", f"Default: {DEFAULT_N_CTX}, or the training context"),
-        ("cluster plan", f"Default: {DEFAULT_N_CTX}, or the training context"),
         ("quality", f"Default: {N_CTX}."),
         ("maxctx", "Default: the training context"),
         ("decode", "Default: just enough for the run"),

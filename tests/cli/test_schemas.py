@@ -8,10 +8,8 @@ from jsonschema import Draft202012Validator
 
 from ggbench.cli.help import documents
 from ggbench.cli.main import cli
-from ggbench.show.cluster import CLUSTER_PLAN
 from ggbench.show.document import schema_of
 from ggbench.show.model_documents import SEARCH
-from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
 from tests.cli.conftest import Run
 from tests.cli.validation import check_document
 
@@ -47,15 +45,6 @@ def test_help_lists_the_schemas_and_prints_one(ggbench: Run) -> None:
     planned = ggbench("help", "schema", "plan").json["$defs"]["Row"]["properties"]["planned_n_ctx"]
     assert planned["description"] == "The longest context within the budget; null if not even 256 tokens fit."
     assert planned["anyOf"] == [{"type": "integer"}, {"type": "null"}]
-
-
-def test_a_plan_of_a_cluster_is_as_its_schema_says() -> None:
-    """No test of a command prints it, since it needs several machines."""
-    best = ClusterSplit(n_layers=(8, 0), b_ms=2.0, at_n_ctx_ms=4.0)
-    speed = DeviceSpeed(device="RPC0[a:1]", server="a:1", layer_ms=0.2, kv_ms=0.001, output_ms=0.4, link_ms=0.1)
-    without = (("a:1", None), ("this machine", best))
-    plan = ClusterPlan(model="m", quant="q8_0", n_ctx=2048, speeds=(speed,), best=best, without=without)
-    check_document(CLUSTER_PLAN.text(model="m", plans=[plan]))
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_of_several_machines_one_may_be_left_out() -> None:
 
 def test_each_machine_of_a_mixture_has_a_placement_of_its_own() -> None:
     """The longest contexts of different placements say nothing; one number for all is said once."""
-    host = DeviceMemory(HOST_DEVICE, "", 32 * GIB, 4 * GIB, bandwidth=Bandwidth(51.2e9, "assumed"))
+    host = DeviceMemory(HOST_DEVICE, 32 * GIB, 4 * GIB, bandwidth=Bandwidth(51.2e9, "assumed"))
     machines = [replace(each, host=host) for each in CARDS]
 
     def placed(n_cpu_moe: int, tok_s: float, n_ctx: int) -> PlanRow:

@@ -9,10 +9,10 @@ import pytest
 from ggbench.engines.contract import BatchedDecode
 from ggbench.engines.endings import Completed, Failed
 from ggbench.engines.events import PromptRead, Steps
-from ggbench.engines.llama.c_functions import lib
+from ggbench.engines.llama.c_functions import lib, llama_library
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import GgmlDevices
-from ggbench.engines.llama.model import LlamaModel, llama_library
+from ggbench.engines.llama.model import LlamaModel
 from ggbench.engines.llama.workloads import carry_out
 from ggbench.engines.process import WorkerProcess
 

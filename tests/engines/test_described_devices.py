@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.described_devices import interface_problem
-from ggbench.engines.llama.ggml_devices import is_built_with_rpc
-from ggbench.engines.llama.rpc_server import RpcServerProcess, ServeRequest
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
@@ -24,7 +21,7 @@ from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.units import GIB, MIB
-from tests.fakes.rpc_server import free_port
+from tests.fakes.rpc_server import serving, with_rpc
 
 pytestmark = pytest.mark.llama
 MODELS = ("qwen1.5-0.5b", "qwen3-30b-a3b", "gemma-3-4b")
@@ -111,26 +108,18 @@ def test_experts_in_main_memory_are_copied_to_the_card_for_a_prompt(files: dict[
     assert compute_bytes(with_experts) > compute_bytes(without) + 100 * MIB
 
 
-@contextlib.contextmanager
-def two_servers() -> Iterator[tuple[str, ...]]:
-    with contextlib.ExitStack() as stack:
-        requests = [ServeRequest(host="127.0.0.1", port=free_port(), threads=1) for _ in range(2)]
-        for request in requests:
-            stack.enter_context(RpcServerProcess(request)).wait_until_ready()
-        yield tuple(f"127.0.0.1:{request.port}" for request in requests)
-
-
-@pytest.mark.skipif(not is_built_with_rpc(), reason="llama.cpp was built without RPC")
+@with_rpc
 @pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS)
 def test_a_planned_split_is_what_llama_cpp_allocates(tiny_twin: Path, setup: LlamaConfig) -> None:
     """RPC devices split a model like cards do: within 64 KiB for each device."""
     setup, file = replace(setup, n_ctx=1024), read_model_file(tiny_twin)
-    with two_servers() as servers, contextlib.closing(launch_engine(LlamaConfig())) as engine:
+    with serving() as one, serving() as other, contextlib.closing(launch_engine(LlamaConfig())) as engine:
+        servers = one.address, other.address
         *events, ending = engine.open(Source(tiny_twin), replace(setup, rpc_servers=servers))
     assert isinstance(ending, Completed), ending
     real = {each.device: each for each in [event for event in events if isinstance(event, Allocated)][-1].buffers}
     names = [f"RPC0[{server}]" for server in servers]
-    devices = tuple(DeviceMemory(name, "", GIB, backend="RPC") for name in names)
+    devices = tuple(DeviceMemory(name, GIB, backend="RPC") for name in names)
     with DryAllocator(launch_engine(LlamaConfig()), setup, devices) as dry:
         dry.load(file, tiny_twin)
         planned = Placement(file, setup, on_gpu=True, devices=devices).planned(dry.context(1024))

@@ -37,7 +37,7 @@ def test_build_flags_are_those_left_beside_the_library(tmp_path: Path) -> None:
         ("import os; os.kill(os.getpid(), 9)", "its process was killed by SIGKILL"),
         ("import os; os.kill(os.getpid(), 35)", "its process was killed by signal 35"),
         ("print('no JSON')", "loading it ended its process with 0"),
-        ("import time; time.sleep(60)", "it did not load within 1 s"),
+        ("import time; time.sleep(60)", "it did not answer within 1 s"),
     ],
     ids=["says why", "aborts", "is killed", "real-time signal", "garbage", "hangs"],
 )

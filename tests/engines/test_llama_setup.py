@@ -12,11 +12,11 @@ from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending, Failed
 from ggbench.engines.events import Allocated, Opened
 from ggbench.engines.llama import model
-from ggbench.engines.llama.c_functions import lib
+from ggbench.engines.llama.c_functions import lib, llama_library
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, llama_library
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused
 from ggbench.engines.process import WorkerProcess
 from ggbench.errors import UsageError
 

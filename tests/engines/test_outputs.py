@@ -18,11 +18,11 @@ from ggbench.engines.contract import (
 )
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated
-from ggbench.engines.llama.c_functions import lib
+from ggbench.engines.llama.c_functions import lib, llama_library
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices
-from ggbench.engines.llama.model import LlamaModel, llama_library
+from ggbench.engines.llama.model import LlamaModel
 from ggbench.engines.llama.workloads import carry_out
 from ggbench.engines.process import WorkerProcess
 from ggbench.units import MIB

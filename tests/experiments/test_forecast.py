@@ -35,7 +35,6 @@ from ggbench.sizing import layer_sample
 from ggbench.sizing.layer_sample import MODEL_ERROR, step_cost, twin_layers
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
-from tests.fakes.rpc_server import listening, speaks
 
 BASE_NS, LAYER_NS_PER_BYTE, KV_NS_PER_BYTE, BATCH_NS_PER_BYTE = 40e6, 0.05, 0.2, 2.0
 
@@ -138,8 +137,7 @@ def test_twins_of_few_layers_tell_what_all_layers_cost(model: Path) -> None:
 def test_twins_on_a_server_take_turns_in_one_worker(model: Path) -> None:
     """A server answers one client at a time, so each twin is timed in all rounds before the next one is loaded."""
     paths: list[Path] = []
-    with listening(speaks()) as server:
-        run, workers = _run(model, _Costly(paths, is_one=True), setup=LlamaConfig(rpc_servers=(server,)))
+    run, workers = _run(model, _Costly(paths, is_one=True), setup=LlamaConfig(rpc_servers=("a:1",)))
     alone, _ = _run(model, _Costly([]))
     assert run.outcome is Outcome.COMPLETED
     assert _result(run).b_ms == _result(alone).b_ms

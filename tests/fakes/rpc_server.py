@@ -1,24 +1,60 @@
-"""Servers that speak llama.cpp's RPC protocol well enough to be probed, or misbehave on cue."""
+"""RPC servers: llama.cpp's own in a process that exposes some main memory, and ports that are none."""
+
+from __future__ import annotations
 
 import contextlib
+import ctypes
+import signal
 import socket
-import struct
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-_TENSOR_BYTES = 296
-_MEMORY = {0: (3 << 30, 4 << 30), 1: (1 << 30, 2 << 30)}
-"""Free and total of each device."""
+import pytest
 
-Behaviour = Callable[[socket.socket], None]
+from ggbench.engines.llama.build import has_backend
+from ggbench.units import MIB
+
+with_rpc = pytest.mark.skipif(
+    not has_backend("rpc"), reason='llama.cpp was built without RPC: CMAKE_ARGS="-DGGML_RPC=on" ./scripts/setup'
+)
+FOREIGN_VERSION = (28).to_bytes(8, "little") + bytes((9, 1, 0)) + bytes(25)
+"""The answer of a server of another version of the protocol to the first message."""
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class RpcServer:
+    address: str
+    process: subprocess.Popen[bytes]
 
 
 @contextlib.contextmanager
-def listening(behave: Behaviour | None) -> Iterator[str]:
-    """Yield the address of a server that treats each connection so, one after the other; None never accepts."""
+def serving(memory_bytes: int = 256 * MIB, port: int = 0) -> Iterator[RpcServer]:
+    """Yield a server that exposes this much of main memory; its process ends after."""
+    address = f"127.0.0.1:{port or free_port()}"
+    with subprocess.Popen(
+        [sys.executable, "-P", __file__, address, str(memory_bytes)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        try:
+            while not _accepts(address):
+                assert process.poll() is None, f"no RPC server at {address}"
+                time.sleep(0.02)
+            yield RpcServer(address, process)
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def listening(answer: bytes = b"") -> Iterator[str]:
+    """Yield an address that accepts connections and sends each these bytes; without any it stays silent."""
     with socket.create_server(("127.0.0.1", 0), backlog=8) as server:
-        if behave is not None:
-            threading.Thread(target=_serve, args=(server, behave), daemon=True).start()
+        if answer:
+            threading.Thread(target=_answer, args=(server, answer), daemon=True).start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_RDWR)
@@ -37,56 +73,41 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def speaks(version: tuple[int, int, int] = (7, 0, 0), hello_bytes: int = 28, most_bytes: int = 1 << 30) -> Behaviour:
-    """Two devices in that version of the protocol; `most_bytes` is the most that it allocates at once."""
-
-    def behave(client: socket.socket) -> None:
-        stored = b""
-        while head := client.recv(1, socket.MSG_WAITALL):
-            (size,) = struct.unpack("<Q", client.recv(8, socket.MSG_WAITALL))
-            data = client.recv(size, socket.MSG_WAITALL) if size else b""
-            match head[0]:
-                case 0:
-                    answer = struct.pack("<QQ", 4711 if struct.unpack("<IQ", data)[1] <= most_bytes else 0, 0)
-                case 1:
-                    answer = struct.pack("<Q", 32)
-                case 3:
-                    answer = struct.pack("<Q", 1 << 40)
-                case 6:
-                    stored = data[_TENSOR_BYTES + 9 :]
-                    continue
-                case 8:
-                    answer = stored[: struct.unpack("<Q", data[-8:])[0]]
-                case 11:
-                    answer = struct.pack("<QQ", *_MEMORY[struct.unpack("<I", data)[0]])
-                case 14:
-                    answer = bytes(version) + bytes(hello_bytes - 3)
-                case 15:
-                    answer = struct.pack("<I", len(_MEMORY))
-                case _:
-                    continue
-            client.sendall(struct.pack("<Q", len(answer)) + answer)
-
-    return behave
+def _accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port))).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
-def is_silent(client: socket.socket) -> None:
-    """Read all and answer nothing, as a server that is busy with another client seems to."""
-    while client.recv(1 << 16):
-        pass
-
-
-def answers(data: bytes) -> Behaviour:
-    def behave(client: socket.socket) -> None:
-        client.recv(1 << 16)
-        client.sendall(data)
-
-    return behave
-
-
-def _serve(server: socket.socket, behave: Behaviour) -> None:
+def _answer(server: socket.socket, data: bytes) -> None:
     with contextlib.suppress(OSError):
         while True:
             client, _ = server.accept()
             with client, contextlib.suppress(OSError):
-                behave(client)
+                client.recv(1 << 16)
+                client.sendall(data)
+                client.recv(1 << 16)
+
+
+def _serve(address: str, memory_bytes: int) -> None:
+    """Serve until killed."""
+    from ggbench.engines.llama.c_functions import llama_library
+    from ggbench.engines.llama.ggml_devices import CPU, GgmlDevices
+    from ggbench.engines.llama.memory_limits import ExposedMemory
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    devices = GgmlDevices(llama_library())
+    [cpu] = devices.of_type(CPU)
+    kept = ExposedMemory(devices, cpu, memory_bytes)
+    rpc = ctypes.CDLL(str(llama_library().with_name("libggml-rpc.so")))
+    rpc.ggml_backend_rpc_start_server(
+        address.encode(), None, ctypes.c_size_t(1), ctypes.c_size_t(1), (ctypes.c_void_p * 1)(cpu)
+    )
+    raise SystemExit(f"cannot listen at {address}, with {kept.free_bytes} bytes")
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], int(sys.argv[2]))

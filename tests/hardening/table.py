@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from ggbench.engines.llama.ggml_devices import is_built_with_rpc
+from ggbench.engines.llama.build import has_backend
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine import bandwidth
 from ggbench.machine.bandwidth import ReadRate
@@ -78,7 +78,7 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "growth": lambda t: growth.growing_store((50, 200) if t.is_quick else growth.RUNS),
     "month": lambda t: growth.month_of_readings({"an hour": 3600} if t.is_quick else growth.READINGS),
 }
-if is_built_with_rpc():
+if has_backend("rpc"):
     ROWS["rpc"] = lambda t: rpc_kills.kills_of_rpc_servers(1 if t.is_quick else 10, t.draw, t.model)
 SLOW = ("servers", "memory", "drafts", "drivers", "disk", "together", "frontends", "growth", "month", "rpc")
 """Rows that start many processes, which a quick run leaves out."""

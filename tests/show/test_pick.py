@@ -152,7 +152,7 @@ def test_an_unknown_speed_is_not_called_another() -> None:
 
 def test_what_lacks_main_memory_says_so(render: Callable[..., str]) -> None:
     """And the header has the main memory that the others are sized for."""
-    host = DeviceMemory(HOST_DEVICE, "", 32 * GIB, 4 * GIB, bandwidth=Bandwidth(51.2e9, "assumed"))
+    host = DeviceMemory(HOST_DEVICE, 32 * GIB, 4 * GIB, bandwidth=Bandwidth(51.2e9, "assumed"))
     part = PlannedDevice(
         device=HOST_DEVICE, n_layers=0, memory_bytes=32 * GIB, usable_bytes=28 * GIB, weight_bytes=30 * GIB, kv_bytes=0,
         compute_bytes=0,

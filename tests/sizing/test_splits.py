@@ -38,7 +38,7 @@ class _Allocator:
 @pytest.mark.parametrize("main_memory", [1024 * MIB, 64 * MIB])
 def test_the_smallest_number_of_layers_is_found(compute_bytes: int, room: int, main_memory: int) -> None:
     """Also if main memory is too small for them, which the plan then says."""
-    gpu, host = DeviceMemory("CUDA0", "", room), DeviceMemory(HOST_DEVICE, "", main_memory)
+    gpu, host = DeviceMemory("CUDA0", room), DeviceMemory(HOST_DEVICE, main_memory)
     budget = Budget("a card", True, room, "made up", 0, "", devices=(gpu,), host=host)
     asked, allocator = LlamaConfig(n_ctx=4096), _Allocator(compute_bytes)
 

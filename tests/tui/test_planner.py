@@ -33,7 +33,6 @@ from ggbench.units import GIB
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength
 from tests.fakes.engine import VERSIONS, FakeWorker
-from tests.fakes.rpc_server import listening, speaks
 
 BUDGET = Budget("this test", False, 4 * GIB, "given", GIB // 4, "given", Bandwidth(20e9, "given"))
 
@@ -183,9 +182,8 @@ def test_the_worker_is_kept_until_it_has_to_be_another(
         for request in requests:
             decided(planner.decide(str(tiny_twin), (), request, store))
         assert [worker.closed for worker in workers] == [True, False]
-        with listening(speaks()) as server:  # a server answers one client at a time, and the next may be a run
-            remote = LlamaConfig(rpc_servers=(server,))
-            decided(planner.decide(str(tiny_twin), (), msgspec.structs.replace(needing(512), setup=remote), store))
+        remote = LlamaConfig(rpc_servers=("a:1",))  # a server answers one client at a time, and the next may be a run
+        decided(planner.decide(str(tiny_twin), (), msgspec.structs.replace(needing(512), setup=remote), store))
         assert [worker.closed for worker in workers] == [True, True, True]
         planner.close()
         with pytest.raises(GgbenchError, match="closing"):

@@ -1,6 +1,6 @@
 """The installed llama.cpp: its version, build options and visible devices.
 
-Queried in a child process, as loading a CUDA build takes GPU memory, and may print or abort.
+`build_query` asks it in a child process, as loading a CUDA build takes GPU memory, and may print or abort.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,9 @@ def build_command(cmake_args: str, backend: str = "") -> str:
     )
 
 
+RPC_HINT = f"build llama.cpp with RPC: {build_command('-DGGML_RPC=on')}"
+
+
 class LlamaDevice(msgspec.Struct, frozen=True):
     name: str
     description: str
@@ -38,6 +42,8 @@ class LlamaDevice(msgspec.Struct, frozen=True):
     """The PCI bus id of a GPU that has one."""
     is_offloading: bool = False
     """Whether llama.cpp puts layers on it unless told otherwise."""
+    buffers: str = ""
+    """Name of its buffers in llama.cpp's log: `CUDA0`, `RPC0[192.168.1.7:50052]`."""
 
 
 class LlamaBuild(msgspec.Struct, frozen=True):
@@ -45,6 +51,8 @@ class LlamaBuild(msgspec.Struct, frozen=True):
 
     is_installed: bool = True
     problem: str = ""
+    log: tuple[str, ...] = ()
+    """What the process that loaded it printed, if that ended it."""
     llama_cpp_python: str = ""
     llama_cpp: str = ""
     commit: str = ""
@@ -72,8 +80,10 @@ def build_flags(library: Path) -> str:
     return " ".join(word for word in text.split() if "/" not in word)
 
 
-def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = 60.0) -> LlamaBuild:
-    """Describe the llama.cpp that workers load, or why it cannot be loaded.
+def describe_llama_build(
+    command: tuple[str, ...] = (), timeout_s: float = 60.0, servers: Sequence[str] = ()
+) -> LlamaBuild:
+    """Describe the llama.cpp that workers load, with the devices of RPC servers, or why it cannot be loaded.
 
     `command` replaces the child process.
     """
@@ -81,22 +91,23 @@ def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = 60.0)
         return LlamaBuild(is_installed=False, problem="the package llama-cpp-python is not installed")
     try:
         child = subprocess.run(
-            command or (sys.executable, "-P", "-m", __name__),
+            command or (sys.executable, "-P", "-m", "ggbench.engines.llama.build_query", *servers),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=timeout_s,
             env={**os.environ, "GGML_NO_BACKTRACE": "1"},
         )
     except subprocess.TimeoutExpired:
-        return LlamaBuild(problem=f"it did not load within {timeout_s:.0f} s")
+        return LlamaBuild(problem=f"it did not answer within {timeout_s:.0f} s")
     try:
         return msgspec.json.decode(child.stdout, type=LlamaBuild)
     except msgspec.DecodeError:
-        said = shorten(child.stderr.decode(errors="replace").strip().rpartition("\n")[2], 200)
-        if child.returncode < 0:
-            killed = f"its process was killed by {signal_name(-child.returncode)}"
-            return LlamaBuild(problem=f"{killed}: {said}" if said else killed)
-        return LlamaBuild(problem=said or f"loading it ended its process with {child.returncode}")
+        log = tuple(child.stderr.decode(errors="replace").strip().splitlines())
+    said = shorten(log[-1], 200) if log else ""
+    if child.returncode >= 0:
+        return LlamaBuild(problem=said or f"loading it ended its process with {child.returncode}", log=log)
+    killed = f"its process was killed by {signal_name(-child.returncode)}"
+    return LlamaBuild(problem=f"{killed}: {said}" if said else killed, log=log)
 
 
 _GPU_BACKENDS = ("cuda", "hip", "vulkan", "sycl", "metal", "musa", "cann", "opencl")
@@ -119,50 +130,3 @@ def has_backend(name: str) -> bool:
 def offload_devices() -> tuple[LlamaDevice, ...]:
     """Return the devices of this machine that llama.cpp puts layers on, in its order; none if it cannot be loaded."""
     return tuple(device for device in describe_llama_build().devices if device.is_offloading)
-
-
-def _parse_features(system_info: str) -> dict[str, dict[str, str]]:
-    """Parse `llama_print_system_info()`: `CPU : AVX = 1 | AVX2 = 1 | CUDA : ARCHS = 890 | `."""
-    found: dict[str, dict[str, str]] = {}
-    features: dict[str, str] = {}
-    for part in system_info.split("|"):
-        backend, colon, rest = part.partition(" : ")
-        if colon:
-            features = found.setdefault(backend.strip(), {})
-        name, equals, value = (rest if colon else part).partition("=")
-        if equals:
-            features[name.strip()] = value.strip()
-    return found
-
-
-def _describe() -> LlamaBuild:
-    """Load llama.cpp and query it, in the child."""
-    try:
-        from ggbench.engines.llama.c_functions import binding_version, lib
-        from ggbench.engines.llama.ggml_devices import GgmlDevices, build_commit
-        from ggbench.engines.llama.model import llama_library
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        return LlamaBuild(problem=f"{type(error).__name__}: {error}")
-    lib.llama_backend_init()
-    devices = GgmlDevices(llama_library())
-    return LlamaBuild(
-        llama_cpp_python=binding_version(),
-        llama_cpp=lib.llama_version().decode(errors="replace"),
-        commit=build_commit(llama_library()),
-        build_flags=build_flags(llama_library()),
-        features=_parse_features(lib.llama_print_system_info().decode(errors="replace")),
-        backends=devices.backends,
-        devices=devices.described(),
-    )
-
-
-def main() -> None:
-    """Write the description to stdout as JSON; output of the libraries goes to stderr."""
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    with os.fdopen(answer, "wb") as stdout:
-        stdout.write(msgspec.json.encode(_describe()))
-
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,7 @@ from ggbench.gguf_file.gguf_constants import defer_package
 defer_package("llama_cpp")
 import llama_cpp.llama_cpp as lib  # noqa: E402 - the package has to be deferred first
 
-__all__ = ["binding_version", "lib"]
+__all__ = ["binding_version", "lib", "llama_library"]
 
 
 def binding_version() -> str:
@@ -24,3 +24,11 @@ def binding_version() -> str:
 
         return version("llama_cpp_python")
     return found[0].partition("-")[2]
+
+
+def llama_library() -> Path:
+    """Return the library that llama_cpp has loaded.
+
+    This finds the right ggml: a wheel contains several copies of libggml, each with its own devices.
+    """
+    return Path(lib._lib._name)

@@ -56,7 +56,7 @@ _FAILURE_HINTS = {
     "base logits contain NaN": "save them again with --save-base-logits",
     "logits contain NaN": "the file may be damaged: download it again, or measure another quant",
     "only on Linux": "omit --memory-limit; ggbench plan computes without allocating",
-    "RPC server": "restart the server if it exited; ggbench cluster probe HOST:PORT shows whether it answers",
+    "RPC server": "start ggml-rpc-server of the same llama.cpp there, and no other client",
     "shares": "pass at most one --tensor-split share per device",
     "unknown model architecture": "a newer llama-cpp-python may support it; ggbench inspect shows the header",
     "": "this is llama.cpp's own message; another quant or other options may work",
@@ -173,7 +173,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     RPC servers come first; empty for llama.cpp's choice.
     """
     rpc_servers: Annotated[tuple[str, ...], Option(kind=_SERVERS, heading="memory")] = ()
-    """Use these RPC servers' devices too, e.g. 192.168.1.7:50052; see ggbench cluster.
+    """Use these RPC servers' devices too, e.g. 192.168.1.7:50052, where ggml-rpc-server runs.
 
     `HOST:PORT` each; their devices come before the GPUs of this machine.
     """
@@ -309,14 +309,11 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     def less_memory(self, *, has_gpu: bool, has_context: bool) -> str:
         smaller = ["a smaller quant"]
         if self.n_gpu_layers and has_gpu:
-            smaller.append(f"fewer layers on the {'devices' if self.rpc_servers else 'GPU'} (-ngl)")
+            smaller.append("fewer layers on the GPU (-ngl)")
         if has_context and {self.type_k, self.type_v} & UNQUANTIZED:
             needed = " --flash-attn on" if self.flash_attn == "off" else ""
             smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
-        text = f"{' or '.join(smaller)} needs less"
-        if self.rpc_servers:
-            text += "; it may fit with another --tensor-split or another machine: ggbench cluster plan"
-        return text
+        return f"{' or '.join(smaller)} needs less"
 
     def check(self) -> None:
         """Raise UsageError for slots without a token each, or a V cache that llama.cpp refuses once it has loaded.

@@ -14,7 +14,7 @@ from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Allocated, Event, Loaded, MemoryKind, Opened
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.logs import parse_allocations
-from ggbench.engines.llama.rpc_client import explained, find_unusable
+from ggbench.engines.llama.rpc import explained
 from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
 
 CONFIG = LlamaConfig
@@ -72,9 +72,6 @@ class LlamaEngine(WorkerEngine):
         if load != self._loaded or self._worker is None:
             if self._asked is not None and _lasting(load) != _lasting(self._asked):
                 self.close()
-            if self._asked is None and (unusable := find_unusable(setup.rpc_servers)):
-                yield Failed("load", "; ".join(unusable.values()))
-                return
             self._worker = self._worker or self._start()
             self._loaded, self._asked, self._load_log, self._context_log = None, load, [], []
             self._tensor_bytes = None

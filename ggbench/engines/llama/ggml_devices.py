@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ggbench.engines.events import MemoryKind
-from ggbench.engines.llama.build import LlamaDevice, build_command, has_backend
+from ggbench.engines.llama.build import LlamaDevice
 
 CPU, GPU, IGPU, ACCEL = 0, 1, 2, 3
 """ggml's `ggml_backend_dev_type`; an integrated GPU uses main memory."""
@@ -98,7 +98,7 @@ class GgmlDevices:
         return tuple(map(self._described, self.every))
 
     def _described(self, device: int) -> LlamaDevice:
-        found = Properties()
+        found, own = Properties(), self.ggml.ggml_backend_dev_buffer_type(device)
         self.ggml.ggml_backend_dev_get_props(device, ctypes.byref(found))
         return LlamaDevice(
             name=self.name(device),
@@ -109,6 +109,7 @@ class GgmlDevices:
             total_bytes=found.memory_total,
             device_id=found.device_id.decode(errors="replace") if found.device_id else None,
             is_offloading=device in self.offloading,
+            buffers=self._name(own) if own else "",
         )
 
     def _backend(self, device: int) -> str:
@@ -174,43 +175,22 @@ def _open(library: Path) -> ctypes.CDLL:
     return ggml
 
 
-BUILD_HINT = f"build llama.cpp with RPC: {build_command('-DGGML_RPC=on')}"
-
-
 class NoRpc(Exception):
     """llama.cpp was built without RPC."""
-
-
-def is_built_with_rpc() -> bool:
-    """Return whether the llama.cpp here has the RPC backend, without loading it."""
-    return has_backend("rpc")
 
 
 def add_servers(ggml: ctypes.CDLL, servers: Sequence[str]) -> None:
     """Register the devices of servers, in order. Raises NoRpc. llama.cpp aborts if one does not answer."""
     if not servers:
         return
-    prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
-    add_server = prototype(_address(ggml, b"ggml_backend_rpc_add_server"))
-    ggml.ggml_backend_register.argtypes, ggml.ggml_backend_register.restype = [ctypes.c_void_p], None
-    for server in servers:
-        ggml.ggml_backend_register(add_server(server.encode()))
-
-
-def start_server(devices: GgmlDevices, handles: Sequence[int], server: str, n_threads: int) -> None:
-    """Expose devices at `HOST:PORT`, an IPv4 address; return only if it cannot listen there. Raises NoRpc."""
-    size = ctypes.c_size_t
-    prototype = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, size, size, ctypes.POINTER(ctypes.c_void_p))
-    start = prototype(_address(devices.ggml, b"ggml_backend_rpc_start_server"))
-    start(server.encode(), None, n_threads, len(handles), (ctypes.c_void_p * len(handles))(*handles))
-
-
-def _address(ggml: ctypes.CDLL, function: bytes) -> int:
     by_name, of_registry = ggml.ggml_backend_reg_by_name, ggml.ggml_backend_reg_get_proc_address
     by_name.argtypes, by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
     of_registry.argtypes, of_registry.restype = [ctypes.c_void_p, ctypes.c_char_p], ctypes.c_void_p
     registry = by_name(b"RPC")
-    address: int | None = of_registry(registry, function) if registry else None
-    if not address:
+    if not registry:
         raise NoRpc
-    return address
+    prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
+    add_server = prototype(of_registry(registry, b"ggml_backend_rpc_add_server"))
+    ggml.ggml_backend_register.argtypes, ggml.ggml_backend_register.restype = [ctypes.c_void_p], None
+    for server in servers:
+        ggml.ggml_backend_register(add_server(server.encode()))

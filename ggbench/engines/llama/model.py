@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from ggbench.engines.contract import PROMPT, DescribedDevice, Stage, Workload
-from ggbench.engines.llama.build import build_flags
-from ggbench.engines.llama.c_functions import binding_version, lib
+from ggbench.engines.llama.build import RPC_HINT, build_flags
+from ggbench.engines.llama.c_functions import binding_version, lib, llama_library
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, DRAFT_TOKENS, MODEL, set_defaults
 from ggbench.engines.llama.described_devices import DescribedDevices, interface_problem
-from ggbench.engines.llama.ggml_devices import BUILD_HINT, GgmlDevices, NoRpc, add_servers, build_commit
+from ggbench.engines.llama.ggml_devices import GgmlDevices, NoRpc, add_servers, build_commit
 
 _FLASH_ATTN = {"auto": "AUTO", "on": "ENABLED", "off": "DISABLED"}
 _LOAD_MODES = {
@@ -107,7 +107,7 @@ class LlamaModel:
         try:
             add_servers(ctypes.CDLL(str(llama_library())), added)
         except NoRpc:
-            raise LlamaRefused("load", f"this llama.cpp was built without RPC; {BUILD_HINT}") from None
+            raise LlamaRefused("load", f"this llama.cpp was built without RPC; {RPC_HINT}") from None
         self._servers.extend(added)
 
     def load(
@@ -320,14 +320,6 @@ class TokenText:
             size = lib.llama_token_to_piece(self._vocab, token, self._piece, len(self._piece), 0, True)
             pieces.append(self._piece.raw[: max(size, 0)])
         return self._decoder.decode(b"".join(pieces))
-
-
-def llama_library() -> Path:
-    """Return the library that llama_cpp has loaded.
-
-    This finds the right ggml: a wheel contains several copies of libggml, each with its own devices.
-    """
-    return Path(lib._lib._name)
 
 
 def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_seqs: int) -> list[Any]:

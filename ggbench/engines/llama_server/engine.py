@@ -44,7 +44,7 @@ from ggbench.engines.events import (
 from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags
 from ggbench.engines.llama.logs import is_out_of_memory
-from ggbench.engines.llama.rpc_client import find_unusable
+from ggbench.engines.llama.rpc import why_unreachable
 from ggbench.engines.llama_server.answers import answer
 from ggbench.engines.llama_server.config import HOST, NAME, SERVED_AT, LlamaServerConfig
 from ggbench.engines.llama_server.process import Build, ServerProcess, describe_build, refused_option
@@ -118,8 +118,8 @@ class LlamaServerEngine(EndpointEngine):
         except GgbenchError as error:
             yield Failed("start", error.message, error)
             return
-        if unusable := find_unusable(setup.servers):  # llama.cpp would abort
-            yield Failed("load", "; ".join(unusable.values()))
+        if unreachable := why_unreachable(setup.servers):  # llama.cpp would abort
+            yield Failed("load", unreachable)
             return
         began = time.perf_counter()
         self._n_ctx = setup.n_ctx or whole_steps(1) * setup.n_streams

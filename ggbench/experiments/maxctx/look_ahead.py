@@ -18,7 +18,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
 from ggbench.runs.session import kv_bytes_per_token
-from ggbench.sizing.cluster import device_memories
+from ggbench.sizing.budget import devices_with_servers
 from ggbench.sizing.drafts import DraftingAllocator, check_drafts
 from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
@@ -92,7 +92,7 @@ def look_ahead(
     probes: list[Probe] = []
     step = KV_CELLS * setup.n_streams
     near_n_ctx, far_n_ctx = _NEAR * step, _FAR * step
-    devices = device_memories(setup)  # a server used by the dry worker does not answer others
+    devices = devices_with_servers(setup)  # a server used by the dry worker does not answer others
     gpus = list_gpus()  # read before the dry worker uses some of their memory
     with DraftingAllocator(launch(), setup, devices, draft, launch) as dry:
         least: DryContext | None = None
@@ -110,7 +110,7 @@ def look_ahead(
                 "with the KV cache in main memory a GPU does not limit the context",
                 "omit --no-kv-offload, or search main memory with -ngl 0",
             )
-        placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.planned.devices)
+        placement = Placement(file, setup, on_gpu=budget.on_gpu)
         weight_bytes, usable_bytes = placement.weight_bytes, budget.planned.usable_bytes
         draft_bytes = 0 if least is None else placement.draft_weight_bytes(least)
         grows = line is None or line[1].cache_bytes > line[0].cache_bytes

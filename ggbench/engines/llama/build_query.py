@@ -1,0 +1,58 @@
+"""The child process of `build`: loads llama.cpp, with the RPC servers that its arguments name, and describes it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+import msgspec
+
+from ggbench.engines.llama.build import LlamaBuild, build_flags
+
+
+def _parse_features(system_info: str) -> dict[str, dict[str, str]]:
+    """Parse `llama_print_system_info()`: `CPU : AVX = 1 | AVX2 = 1 | CUDA : ARCHS = 890 | `."""
+    found: dict[str, dict[str, str]] = {}
+    features: dict[str, str] = {}
+    for part in system_info.split("|"):
+        backend, colon, rest = part.partition(" : ")
+        if colon:
+            features = found.setdefault(backend.strip(), {})
+        name, equals, value = (rest if colon else part).partition("=")
+        if equals:
+            features[name.strip()] = value.strip()
+    return found
+
+
+def _describe(servers: list[str]) -> LlamaBuild:
+    """Load llama.cpp and query it; a server that cannot be used ends the process."""
+    try:
+        from ggbench.engines.llama.c_functions import binding_version, lib, llama_library
+        from ggbench.engines.llama.ggml_devices import GgmlDevices, add_servers, build_commit
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        return LlamaBuild(problem=f"{type(error).__name__}: {error}")
+    lib.llama_backend_init()
+    add_servers(ctypes.CDLL(str(llama_library())), servers)
+    devices = GgmlDevices(llama_library())
+    return LlamaBuild(
+        llama_cpp_python=binding_version(),
+        llama_cpp=lib.llama_version().decode(errors="replace"),
+        commit=build_commit(llama_library()),
+        build_flags=build_flags(llama_library()),
+        features=_parse_features(lib.llama_print_system_info().decode(errors="replace")),
+        backends=devices.backends,
+        devices=devices.described(),
+    )
+
+
+def main() -> None:
+    """Write the description to stdout as JSON; output of the libraries goes to stderr."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(answer, "wb") as stdout:
+        stdout.write(msgspec.json.encode(_describe(sys.argv[1:])))
+
+
+if __name__ == "__main__":
+    main()
