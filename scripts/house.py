@@ -70,7 +70,7 @@ def count_surface() -> Counter[str]:
     """Return how many commands, options, figures and documents a user can meet."""
     from ggbench.cli.help import documents
     from ggbench.cli.main import cli
-    from ggbench.show.columns import all_columns
+    from ggbench.show.presenter import all_columns
 
     commands = list(_commands(cli, click.Context(cli, info_name="ggbench")))
     options = sum(isinstance(each, click.Option) for command in commands for each in command.params)

@@ -60,8 +60,8 @@ def documents() -> dict[str, Document]:
 def _rows(block: str) -> Sequence[Sequence[str]]:
     """Return the rows of a block of a topic: `name :: meaning`, or generated from `@name`; empty for a paragraph."""
     from ggbench.engines.llama.defaults import DIFFERENCES
-    from ggbench.show.columns import all_columns
     from ggbench.show.glossary import TERMS, provenance, read_rows, terms
+    from ggbench.show.presenter import all_columns
 
     match block:
         case "@terms":

@@ -16,12 +16,12 @@ from ggbench.errors import GgbenchError, UsageError
 from ggbench.files import check_free, write_as, write_new
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import column_texts, rows_as_csv, rows_as_markdown
 from ggbench.show.figures import Chart
 from ggbench.show.listed_runs import SavedRun, plotted_runs
 from ggbench.show.machine import machine_text, reproducing, source_line
 from ggbench.show.names import model_names, quant_colors, quant_names, unambiguous_names
 from ggbench.show.presenter import charts_of, figures_of, presenter_of
+from ggbench.show.quants import column_texts, rows_as_csv, rows_as_markdown
 from ggbench.show.text import markdown_code, markdown_escaped
 from ggbench.text import in_words, sanitize
 from ggbench.units import counted

@@ -17,11 +17,11 @@ from ggbench import __version__
 from ggbench.decisions.compare.comparison import Comparison
 from ggbench.formats.report import ReportedModel, all_charts
 from ggbench.show import UNKNOWN, letter
-from ggbench.show.columns import column_of, column_texts
 from ggbench.show.figures import OUTSIDE, BarChart, Chart, Figure, StackChart, runs_of
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
-from ggbench.show.presenter import presenter_of
+from ggbench.show.presenter import column_of, presenter_of
+from ggbench.show.quants import column_texts
 from ggbench.show.vega import LIMITS, ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, labels_of, title_of, vega_script
 from ggbench.text import in_words, sanitize
 from ggbench.units import counted

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -11,21 +10,17 @@ import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.machine.records import Environment
-from ggbench.plugins import plugin_names
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.glossary import UNSTEADY
-from ggbench.show.names import file_name, model_name, model_names
+from ggbench.show.names import file_name, model_name
 from ggbench.show.text import (
     b_text,
-    csv_text,
     estimate_text,
-    markdown_escaped,
     on_off,
     planned_speed_text,
     tok_s_text,
     w_text,
-    without_formula,
 )
 from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
@@ -315,28 +310,6 @@ COLUMNS = {each.key: each for each in _OWN}
 """The columns shared by all kinds of runs, by key."""
 
 
-def column_of(key: str) -> Column:
-    """Return a column by its key; loads the experiments only if one of them defines it."""
-    return COLUMNS.get(key) or all_columns()[key]
-
-
-def all_columns() -> Mapping[str, Column]:
-    """Return every column by its key, in the order of a CSV file."""
-    return _columns(plugin_names("ggbench.experiments", "show"))
-
-
-@functools.cache
-def _columns(kinds: Sequence[str]) -> Mapping[str, Column]:
-    from ggbench.show.presenter import presenter_of
-
-    added: dict[str, list[Column]] = {}
-    for kind in kinds:
-        for each in presenter_of(kind).columns:
-            added.setdefault(each.after, []).append(each)
-    ordered = [each for own in _OWN for each in (own, *added.get(own.key, ()))]
-    return {each.key: each for each in ordered}
-
-
 BENCH = (
     "model", "quant", "source", "file_bytes", "bpw", "weight_bytes", "kv_bytes", "compute_bytes", "other_bytes",
     "n_ctx", "n_gen", "prefill_ms", "w_tokens_per_ms", "w_ratio", "b_ms", "b_ratio", "b_w16_ms", "tok_s", "p99_ms",
@@ -344,12 +317,6 @@ BENCH = (
 )  # fmt: skip
 
 ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
-
-
-def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    if key == "model":
-        return model_names([summary.subject for summary in summaries])
-    return tuple(map(column_of(key).text, summaries))
 
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
@@ -364,23 +331,3 @@ def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
     if any(row.max_n_ctx is not None or row.max_n_ctx_reason for row in rows):
         keys.insert(keys.index("n_ctx") + 1, "max_n_ctx")
     return tuple(keys)
-
-
-def rows_as_csv(summaries: Sequence[QuantSummary]) -> str:
-    """Return every column as CSV: values are not rounded, unknown ones empty."""
-    columns = all_columns()
-
-    def cell(value: Value) -> Value:
-        return without_formula(value) if isinstance(value, str) else value
-
-    return csv_text(list(columns), ([cell(each.value(summary)) for each in columns.values()] for summary in summaries))
-
-
-def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:
-    columns = [all_columns()[key] for key in keys]
-    lines = [
-        [markdown_escaped(column.title) for column in columns],
-        ["---:" if column.right_aligned else "---" for column in columns],
-        *(map(markdown_escaped, cells) for cells in zip(*(column_texts(key, summaries) for key in keys), strict=True)),
-    ]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)

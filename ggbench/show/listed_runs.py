@@ -19,10 +19,10 @@ from ggbench.runs.store.runs import StoredRun, StoredSamples
 from ggbench.runs.stored import listed_run, read_observations, read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import ANSWERS, column_of, note
+from ggbench.show.columns import ANSWERS, note
 from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.names import model_names, quant_name, unambiguous_names
-from ggbench.show.presenter import figures_of, presenter_of
+from ggbench.show.presenter import column_of, figures_of, presenter_of
 from ggbench.text import sanitize
 
 

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
+
+from rich.console import RenderableType
 
 from ggbench.machine.records import MachineReading
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import Column
-from ggbench.show.figures import (
-    Chart,
-    Figure,
-    PlottedRun,
-    batch_sizes,
-    decode_bars,
-    latency_figure,
-    memory_stacks,
-    prompt_speed,
-    series_of,
-)
-from ggbench.show.metric import MEMORY, Metric, Property, decode_metrics, decoded_lengths, joined, vary
+from ggbench.show.columns import COLUMNS, Column
+from ggbench.show.figures import Chart, Figure, PlottedRun, memory_stacks, series_of
+from ggbench.show.metric import MEMORY, Metric, Property, joined
 from ggbench.show.run_documents import RunDocuments
 from ggbench.text import sanitize
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 LiveView = Literal["figures", "bracket"]
 """The live view of a run: the presenter's figures, or the bracket around the largest context."""
@@ -115,43 +104,6 @@ class Presenter(abc.ABC):
         return run.reason if run.reason == STILL_RUNNING else run.outcome.because(sanitize(run.reason))
 
 
-class QuantPresenter(Presenter):
-    """Presents runs shown in a table of quants: a decode, or prompts of several lengths."""
-
-    def has_details(self, run: Run) -> bool:
-        return run.is_complete or bool(self.answer(run))
-
-    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        sizes = sorted({n_seqs for run in runs for n_seqs in batch_sizes(run)}) or [1]
-        return tuple(latency_figure(runs, n_seqs) for n_seqs in sizes)
-
-    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        return (*decode_bars(summaries), prompt_speed(summaries, names), *memory_stacks(summaries))
-
-    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        return decode_metrics(summaries)
-
-    def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-        is_other = vary(decoded_lengths, summaries)
-        return ("different lengths: p50, p99 and tok/s are over different positions",) if is_other else ()
-
-    def against_document(self, run: Run) -> dict[str, object] | None:
-        from ggbench.show.against import nearest_to
-
-        summary = QuantSummary.of([run])
-        return {"against": nearest_to(summary)} if summary.decode is not None or summary.prefills else None
-
-    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        from ggbench.show.against import against_tables
-
-        return against_tables([QuantSummary.of([run]) for run in runs], width=width)
-
-    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        from ggbench.show.quants import row_details
-
-        return row_details(QuantSummary.of([run]), folded=folded, readings=readings)
-
-
 def figures_of(kinds: Iterable[str], runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
     """Return the non-empty figures of runs of these kinds, each once. Raises StoreError."""
     found = [figure for kind in dict.fromkeys(kinds) for figure in presenter_of(kind).figures(runs)]
@@ -189,3 +141,23 @@ def presenter_of(kind: str) -> Presenter:
 
 def presenters() -> tuple[Presenter, ...]:
     return tuple(map(presenter_of, plugin_names("ggbench.experiments", "show")))
+
+
+def column_of(key: str) -> Column:
+    """Return a column by its key; loads the experiments only if one of them defines it."""
+    return COLUMNS.get(key) or all_columns()[key]
+
+
+def all_columns() -> Mapping[str, Column]:
+    """Return every column by its key, in the order of a CSV file."""
+    return _columns(plugin_names("ggbench.experiments", "show"))
+
+
+@functools.cache
+def _columns(kinds: Sequence[str]) -> Mapping[str, Column]:
+    added: dict[str, list[Column]] = {}
+    for kind in kinds:
+        for each in presenter_of(kind).columns:
+            added.setdefault(each.after, []).append(each)
+    ordered = [each for own in COLUMNS.values() for each in (own, *added.get(own.key, ()))]
+    return {each.key: each for each in ordered}

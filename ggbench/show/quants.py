@@ -16,15 +16,28 @@ from ggbench.engines.events import Memory
 from ggbench.fields import config_options
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
-from ggbench.runs.run import STILL_RUNNING, DecodeTiming
+from ggbench.runs.run import STILL_RUNNING, DecodeTiming, Run
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import column_of, column_texts, imported_text, note
+from ggbench.show.against import against_tables, nearest_to
+from ggbench.show.columns import Value, bench_columns, imported_text, note
+from ggbench.show.figures import (
+    Chart,
+    Figure,
+    PlottedRun,
+    batch_sizes,
+    decode_bars,
+    latency_figure,
+    memory_stacks,
+    prompt_speed,
+)
 from ggbench.show.glossary import MARKED, MARKED_RUN, UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
 from ggbench.show.machine import run_page, serving_facts
-from ggbench.show.names import quant_name, row_labels
+from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, vary
+from ggbench.show.names import model_names, quant_name, row_labels
+from ggbench.show.presenter import Presenter, all_columns, column_of
 from ggbench.show.tables import (
     TWIN_CAPTION,
     Cells,
@@ -38,7 +51,17 @@ from ggbench.show.tables import (
     right,
     twin_caption,
 )
-from ggbench.show.text import b_text, latency_text, on_off, swa_text, tok_s_text, w_text
+from ggbench.show.text import (
+    b_text,
+    csv_text,
+    latency_text,
+    markdown_escaped,
+    on_off,
+    swa_text,
+    tok_s_text,
+    w_text,
+    without_formula,
+)
 from ggbench.text import in_words, sanitize
 from ggbench.units import (
     format_bandwidth,
@@ -308,3 +331,64 @@ def _cells(key: str, texts: Iterable[str]) -> Cells:
     column, is_name = column_of(key), key in ("model", "quant")
     sides = column.unit, column.right_aligned, column.priority
     return Cells(column.header, tuple(texts), *sides, is_note=key == "note", is_name=is_name)
+
+
+def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    if key == "model":
+        return model_names([summary.subject for summary in summaries])
+    return tuple(map(column_of(key).text, summaries))
+
+
+def rows_as_csv(summaries: Sequence[QuantSummary]) -> str:
+    """Return every column as CSV: values are not rounded, unknown ones empty."""
+    columns = all_columns()
+
+    def cell(value: Value) -> Value:
+        return without_formula(value) if isinstance(value, str) else value
+
+    return csv_text(list(columns), ([cell(each.value(summary)) for each in columns.values()] for summary in summaries))
+
+
+def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:
+    columns = [all_columns()[key] for key in keys]
+    lines = [
+        [markdown_escaped(column.title) for column in columns],
+        ["---:" if column.right_aligned else "---" for column in columns],
+        *(map(markdown_escaped, cells) for cells in zip(*(column_texts(key, summaries) for key in keys), strict=True)),
+    ]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+class QuantPresenter(Presenter):
+    """Presents runs shown in a table of quants: a decode, or prompts of several lengths."""
+
+    def has_details(self, run: Run) -> bool:
+        return run.is_complete or bool(self.answer(run))
+
+    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+        sizes = sorted({n_seqs for run in runs for n_seqs in batch_sizes(run)}) or [1]
+        return tuple(latency_figure(runs, n_seqs) for n_seqs in sizes)
+
+    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
+        return (*decode_bars(summaries), prompt_speed(summaries, names), *memory_stacks(summaries))
+
+    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+        return decode_metrics(summaries)
+
+    def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+        is_other = vary(decoded_lengths, summaries)
+        return ("different lengths: p50, p99 and tok/s are over different positions",) if is_other else ()
+
+    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        summaries = [QuantSummary.of([run]) for run in runs]
+        return rows_table(summaries, bench_columns(summaries), width=width)
+
+    def against_document(self, run: Run) -> dict[str, object] | None:
+        summary = QuantSummary.of([run])
+        return {"against": nearest_to(summary)} if summary.decode is not None or summary.prefills else None
+
+    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        return against_tables([QuantSummary.of([run]) for run in runs], width=width)
+
+    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+        return row_details(QuantSummary.of([run]), folded=folded, readings=readings)

@@ -12,10 +12,10 @@ from typing import TypeAlias
 from ggbench.engines.endings import Outcome
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING
-from ggbench.show.columns import Value, column_of
+from ggbench.show.columns import Value
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
-from ggbench.show.presenter import presenter_of
+from ggbench.show.presenter import column_of, presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.tables import TableColumn
 from ggbench.units import counted, format_count

@@ -10,8 +10,9 @@ from ggbench.machine.known_devices import known_devices
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import BENCH, all_columns, bench_columns, column_of
+from ggbench.show.columns import BENCH, bench_columns
 from ggbench.show.names import model_names, short_device, unambiguous_names
+from ggbench.show.presenter import all_columns, column_of
 from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import LatencySummary, LineFit
 from tests.fakes.measured import search_of, with_decode, with_run, with_subject

@@ -15,7 +15,9 @@ from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import BENCH, all_columns, rows_as_csv, rows_as_markdown
+from ggbench.show.columns import BENCH
+from ggbench.show.presenter import all_columns
+from ggbench.show.quants import rows_as_csv, rows_as_markdown
 from ggbench.show.text import markdown_code
 from ggbench.text import sanitize, shorten, shorten_alike
 from tests.fakes.measured import with_subject

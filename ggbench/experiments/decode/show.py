@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import bench_columns, depths_text
-from ggbench.show.presenter import QuantPresenter
+from ggbench.show.columns import depths_text
+from ggbench.show.quants import QuantPresenter
 from ggbench.show.run_documents import RunDocuments, quant_documents
 from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.units import format_number, with_unit
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 DOCUMENTS = quant_documents("decode", "A decode: latency of every token against its position.")
 
@@ -47,12 +42,6 @@ class DecodePresenter(QuantPresenter):
         texts = {} if fit is None else {"W": (w_text(fit), "tokens/ms"), "B": (b_text(fit), "ms")}
         known = [f"  {name} {text} {unit}" for name, (text, unit) in texts.items() if text != UNKNOWN]
         return f"{speed}{''.join(known)}{doubt}"
-
-    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        from ggbench.show.quants import rows_table
-
-        summaries = [QuantSummary.of([run]) for run in runs]
-        return rows_table(summaries, bench_columns(summaries), width=width)
 
 
 PRESENTER = DecodePresenter()

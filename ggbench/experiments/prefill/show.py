@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+from rich.console import Group, RenderableType
 
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.presenter import QuantPresenter
+from ggbench.show.quants import QuantPresenter, prefill_table
 from ggbench.show.run_documents import RunDocuments, quant_documents
 from ggbench.show.text import tok_s_text
 from ggbench.stats.decode_timing import PrefillSpeed
 from ggbench.units import format_count, format_ms, format_number
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def _longest(run: Run) -> PrefillSpeed | None:
@@ -45,10 +44,6 @@ class PrefillPresenter(QuantPresenter):
         return f"prompt of {format_count(longest.n_prompt)}: {speed}"
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        from rich.console import Group
-
-        from ggbench.show.quants import prefill_table
-
         return Group(*(prefill_table(QuantSummary.of([run])) for run in runs))
 
 
