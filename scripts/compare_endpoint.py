@@ -31,7 +31,7 @@ from pathlib import Path
 
 import psutil
 
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.engines.llama.model import llama_library
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
@@ -85,7 +85,7 @@ def main() -> int:
     path = materialize(target).paths[0]
     if asked.batched_bench:
         batches = tuple(int(part) for part in asked.batch.split(","))
-        settings = SpeedSettings((asked.input,), asked.n_batch_gen, batches, within_s=None)
+        settings = SpeedSettings((asked.input,), asked.n_batch_gen, batches)
         return compare_speed(Served(asked.server, path, asked.threads), asked.batched_bench, settings, asked.rounds)
     return compare_decode(Served(asked.server, path, asked.threads), target, DecodeSettings(asked.n_gen), asked.rounds)
 
@@ -220,7 +220,8 @@ def is_healthy(url: str) -> bool:
 
 def by_batched_bench(server: Served, bench: Path, settings: SpeedSettings) -> dict[int, tuple[float, float]]:
     """Return S_PP and S_TG by the number of sequences."""
-    threads, n_ctx = str(server.threads), max(case.n_ctx for case in settings.cases)
+    threads = str(server.threads)
+    n_ctx = max(case.n_seqs * whole_steps(case.n_input + case.n_gen) for case in settings.cases)
     command: list[str | Path] = [
         bench, "-m", server.path, "-c", str(n_ctx), "-b", "2048", "-ub", "512", "-npp", str(settings.inputs[0]),
         "-ntg", str(settings.n_gen), "-npl", ",".join(map(str, settings.batches)), "-t", threads, "-tb", threads,

@@ -281,7 +281,7 @@ def _job(candidate: Candidate, request: PickRequest, hub: HubOptions) -> Job:
         if n_slots > 1:
             from ggbench.experiments.speed.record import SpeedSettings
 
-            settings = SpeedSettings((depth,), workload.n_gen, (n_slots,), within_s=None)
+            settings = SpeedSettings((depth,), workload.n_gen, (n_slots,))
             setup = msgspec.structs.replace(setup, n_ctx=None, n_seq_max=1)
             return Job(experiment_of("speed"), target, setup, settings)
         return Job(experiment_of("decode"), target, setup, DecodeSettings(workload.n_gen, depths=(depth,)))

@@ -141,7 +141,7 @@ def _speed(rows: _Rows) -> _Measured:
         case, whole_s = Case(1, row.n_prompt, row.n_gen), row.elapsed_ns / 1e9
         read_too = (row.n_prompt + row.n_gen) / whole_s
         cases.append(SpeedCase(CaseEnded(case), tok_s_qwen2_5=row.n_gen / whole_s, tok_s_qwen3=read_too))
-    settings = SpeedSettings(tuple(row.n_prompt for row in rows), rows[0].n_gen, within_s=None)
+    settings = SpeedSettings(tuple(row.n_prompt for row in rows), rows[0].n_gen)
     lacks = ("prompt and generation were timed together, so only the rates over both are known",)
     return _Measured("speed", settings, SpeedResult(tuple(cases)), [each.ended for each in cases], lacks)
 

@@ -116,8 +116,6 @@ class PlottedRun(msgspec.Struct, frozen=True):
     settings: Settings | None = None
     result: Result | None = None
     """None while the run is in progress."""
-    doing: object = None
-    """Activity reported by a run in progress."""
     end: int | None = None
     """The expected last x; None if unknown or the run has ended."""
     dimmed: bool = False

@@ -32,7 +32,7 @@ TERMS = {key: Term(name, text) for key, name, text in read_rows((_FOLDER / "term
 
 DECODE = ("w", "b", "speed", "users", "w_ratio", "b_ratio", "b_w16", "bpw", "interval", "bound", "unknown", "unsteady")
 PREFILL = ("prefill", "interval", "bound", "unknown")
-SPEED = ("qwen2_5", "qwen3", "throughput", "ttft", "step", "case_memory", "w", "b", "interval", "bound", "unknown")
+SPEED = ("qwen2_5", "qwen3", "throughput", "case_memory", "unknown")
 PLAN = ("w", "b", "bpw", "best_speed", "unknown", "training", "ceiling", "fits")
 PICK = ("loss", "answer", "turn", "no_needs", "interval", "unknown", "training", "ceiling", "fits")
 MAXCTX = ("planned", "theory", "unknown")

@@ -173,7 +173,7 @@ def decoded_lengths(summary: QuantSummary) -> object:
     return summary.decode and (summary.n_gen, summary.decode.n_prompt, depths)
 
 
-def _speed_metric(
+def speed_metric(
     key: str,
     header: str,
     topic: str,
@@ -203,7 +203,7 @@ def _prefill(n_prompt: int) -> Metric:
         return (found.tok_s, found.tok_s_ci95) if (found := prompt(summary)) else None
 
     name = f"prefill {format_count(n_prompt)}"
-    return _speed_metric(f"prefill_{n_prompt}", name, name, lambda summary: tok_s_text(prompt(summary)), speed)
+    return speed_metric(f"prefill_{n_prompt}", name, name, lambda summary: tok_s_text(prompt(summary)), speed)
 
 
 _SPEED = estimated(
@@ -320,4 +320,4 @@ def _at_depth(depth: int) -> Metric:
         return f"~{shown}" if is_extrapolated(summary, depth) else shown
 
     length = format_count(depth)
-    return _speed_metric(depth_key(depth), length, f"speed at n_depth {length}", text, speed)
+    return speed_metric(depth_key(depth), length, f"speed at n_depth {length}", text, speed)

@@ -16,7 +16,6 @@ Molecular Biology 3 (2004) 3, section 4: the moderated t.
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -78,26 +77,6 @@ def group_medians(labels: Integers, values: Floats) -> Groups:
     begins = np.cumsum(counts) - counts
     medians = (ordered[begins + (counts - 1) // 2] + ordered[begins + counts // 2]) / 2
     return Groups(unique, counts.astype(np.int64), medians)
-
-
-def least_squares_above_zero(rows: Floats, values: Floats) -> Floats:
-    """Return the non-negative least-squares coefficients.
-
-    Every subset is tried, as there are few; with fewer rows than coefficients, only as many are used.
-    """
-    n = rows.shape[1]
-    best, least = np.zeros(n), float(values @ values)
-    for size in range(1, min(n, len(values)) + 1):
-        for chosen in itertools.combinations(range(n), size):
-            part, *_ = np.linalg.lstsq(rows[:, chosen], values, rcond=None)
-            if (part < 0).any():
-                continue
-            found = np.zeros(n)
-            found[list(chosen)] = part
-            error = float(np.sum((rows @ found - values) ** 2))
-            if error < least:
-                best, least = found, error
-    return best
 
 
 FREEDOM = 4

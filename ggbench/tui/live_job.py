@@ -86,7 +86,6 @@ class LiveJob:
         """Observations other than samples and probes."""
         self.question: Question | None = None
         """The n_ctx that a search is trying; None between trials."""
-        self._doing: object = None
         self._asked_at_s = 0.0
         self._counted: list[tuple[float, float]] = []
         """The times of the counts of the work in progress, and the counts."""
@@ -109,7 +108,6 @@ class LiveJob:
                 self._asked_at_s, self.question, self.working = time.monotonic(), question, record
             case Working():
                 self._time(record)
-                self._doing = record.subject or self._doing
                 self.working = record
                 self._n_counted = None if record.total is None or record.is_bytes else round(record.total)
             case ModelReady():
@@ -209,7 +207,6 @@ class LiveJob:
             limit=self.limit,
             observations=self.observations,
             settings=self.settings,
-            doing=self._doing,
             end=end,
             dimmed=behind is not None,
         )

@@ -17,7 +17,7 @@ MEASURED = {
     "decode": ("-n", "100", "--repeat", "2"),
     "decode --plot": ("-n", "200", "--plot"),
     "prefill": ("--lengths", "64,512"),
-    "speed": ("--inputs", "1", "-n", "8", "--batch", "1", "--within", "1s"),
+    "speed": ("--inputs", "1", "-n", "8", "--batch", "1"),
     "maxctx": ("--memory-limit", "200MiB", "--no-prove"),
     "bench": ("-n", "50", "--plot"),
     "forecast": (),

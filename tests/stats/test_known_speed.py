@@ -11,7 +11,6 @@ from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.errors import UsageError
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
-from ggbench.stats.samples import least_squares_above_zero
 from ggbench.stats.speed_estimate import (
     SpeedEstimate,
     measured_prefills,
@@ -159,18 +158,20 @@ def test_a_prompt_of_which_the_least_time_is_unknown_takes_from_nothing_on() -> 
 
 
 @pytest.mark.parametrize(
-    "prefill_ms", [(600.0, 1300.0, 3000.0), (900.0, 1700.0, 3000.0), (100.0, 500.0, 2400.0), (700.0,)]
+    ("prefill_ms", "prompt_s"),
+    [
+        ((600.0, 1300.0, 3000.0), 1.4),
+        ((900.0, 1700.0, 3000.0), 0.823604),
+        ((100.0, 500.0, 2400.0), 2.011727),
+        ((700.0,), 0.7),
+    ],
 )
-def test_a_prompt_is_fitted_by_non_negative_least_squares(prefill_ms: tuple[float, ...]) -> None:
+def test_a_prompt_is_fitted_by_non_negative_least_squares(prefill_ms: tuple[float, ...], prompt_s: float) -> None:
     """With both coefficients, without the square, without the linear one, and of a single length."""
-    lengths = np.array([512, 1024, 2048])[: len(prefill_ms)]
-    prefills = tuple((int(n), Expected(ms, ms, ms)) for n, ms in zip(lengths, prefill_ms, strict=True))
+    prefills = tuple((n, Expected(ms, ms, ms)) for n, ms in zip((512, 1024, 2048), prefill_ms, strict=False))
     found = turn_speed(replace(LINE, prefill_ms=prefills), ChatTurn("w", 512, 300, 4096), 8192)
-    rows = np.stack([lengths, lengths**2], axis=1) / np.array(prefill_ms)[:, None]
-    linear, square = least_squares_above_zero(rows, np.ones(len(lengths)))
     assert found.turn_s is not None
-    prompt_s = found.turn_s.value - 300 / found.tok_s.value
-    assert prompt_s == pytest.approx((linear * 512 + square * (4608**2 - 4096**2)) / 1e3)
+    assert found.turn_s.value - 300 / found.tok_s.value == pytest.approx(prompt_s, rel=1e-5)
 
 
 def test_the_longest_context_that_is_fast_enough() -> None:

@@ -196,7 +196,7 @@ def test_a_grid_of_cases(app: GgbenchApp, jobs: FakeServices, targets: list[Targ
         yield from obey(request)
 
     jobs.answers += [obey, answer]
-    settings = SpeedSettings((1, 512), 8, (1, 4), None)
+    settings = SpeedSettings((1, 512), 8, (1, 4))
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         app.run_queue.add([Job(experiment_of("speed"), target, LlamaConfig(), settings) for target in targets[:2]])

@@ -10,16 +10,13 @@ from textual.pilot import Pilot
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import BatchedDecode, Request
-from ggbench.engines.endings import Ending, Outcome
+from ggbench.engines.endings import Ending
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
-from ggbench.experiments.speed.show import PRESENTER
+from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.experiments.tune.record import TuneResult, TuneSettings
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve, resolve_one
 from ggbench.runs.experiment import FoundSetup, Job, experiment_of
-from ggbench.show.figures import PlottedRun
-from ggbench.show.presenter import figures_of
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import ask, press
@@ -31,18 +28,11 @@ from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
-SETTINGS = SpeedSettings((1, 512), 8, (1, 4), None)
+SETTINGS = SpeedSettings((1, 512), 8, (1, 4))
 
 
 def speeds(targets: Sequence[Target]) -> list[Job]:
     return [Job(experiment_of("speed"), target, LlamaConfig(), SETTINGS) for target in targets]
-
-
-def plotted(*cases: SpeedCase, doing: Case | None = None, settings: SpeedSettings = SETTINGS) -> PlottedRun:
-    import numpy as np
-
-    none = np.empty(0, np.int64)
-    return PlottedRun("q8_0", none, none, observations=cases, settings=settings, doing=doing)
 
 
 def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,24 +44,22 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "slash", *"unpub", "enter", "enter")
-        assert "about 10:00 to measure" in await ask(app, pilot, "speed")
+        await ask(app, pilot, "speed")
         shown = await press(app, pilot, "down", *"1,2k", "down", *"64", "down", *"1,300", "enter")
         assert "✗ a batch of 300 sequences is more than llama.cpp supports" in shown
         shown = await press(app, pilot, *["backspace"] * 3, "x", "enter")
         assert "✗ --parallel: '1,x' is not a list of batch sizes" in shown
-        await press(app, pilot, "backspace", "8", "down", *"1h", "enter")
-        assert asked[0].settings == SpeedSettings((1, 2048), 64, (1, 8), 3600)
+        await press(app, pilot, "backspace", "8", "enter")
+        assert asked[0].settings == SpeedSettings((1, 2048), 64, (1, 8))
         assert isinstance(asked[0].setup, LlamaConfig)
         assert asked[0].setup.n_ctx is None
-        shown = await press(app, pilot, "1", "b")
-        assert "about 1:00:00 to measure" in shown
-        await press(app, pilot, "enter")
+        await press(app, pilot, "1", "b", "enter")
         assert asked[1].settings == asked[0].settings
 
     drive(app, steps, (100, 30))
 
 
-def test_the_grid_fills_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServices, drive: Drive) -> None:
+def test_the_curves_grow_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServices, drive: Drive) -> None:
     reached, opened = threading.Event(), threading.Event()
 
     def answer(request: Request) -> Iterator[protocol.Message | Ending]:
@@ -87,13 +75,11 @@ def test_the_grid_fills_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServic
         app.run_queue.add(2 * speeds(resolve(parse_model(str(tiny_twin)))))
         await asyncio.to_thread(reached.wait, WAIT_S)
         shown = await press(app, pilot, "2")
-        assert "input 512, batch 4" in shown
-        assert "   input    b1    b4" in shown
-        assert " 512  13.1   now" in shown
+        assert "24 of 32 tokens" in shown
         assert "W, B" not in shown
         figures = app.screen.query_one(CurvesPlot).figures
-        assert [figure.key for figure in figures] == ["speed-b1", "speed-b4", "latency"]
-        assert (figures[0].curves[0].x.tolist(), figures[0].x_end) == ([1, 512], 512)
+        assert [figure.key for figure in figures] == ["speed-b1", "speed-b4"]
+        assert figures[0].curves[0].x.tolist() == [1, 512]
         opened.set()
         await queue.idle()
         shown = await press(app, pilot, "3")
@@ -105,22 +91,6 @@ def test_the_grid_fills_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServic
         assert "the same" in shown
 
     drive(app, steps, (150, 50))
-
-
-def test_what_did_not_run_is_marked() -> None:
-    """A case that would take too long shows its forecast, one that does not fit a cross, one that waits a dot."""
-    skipped = CaseEnded(Case(4, 512, 8), Outcome.SKIPPED, "would take about 16 s", expected_s=16.0)
-    failed = CaseEnded(Case(1, 512, 8), Outcome.OUT_OF_MEMORY, "no room")
-    lines = PRESENTER.live_lines(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
-    assert lines == (
-        "input 1, batch 1", "   input    b1    b4", "       1   now     ·", "     512     ✗  ~2.0",
-        "~ forecast, and skipped", "tok/s as Qwen2.5 counts",
-    )  # fmt: skip
-    assert figures_of(["speed"], [plotted(SpeedCase(skipped))]) == ()
-    many = SpeedSettings((1, 129_024), 8, (1, 2, 4, 8, 16, 32, 64), None)
-    lines = PRESENTER.live_lines(plotted(settings=many))  # several grids, none wider than the side of the screen
-    assert max(map(len, lines)) <= 28
-    assert sum(line.startswith(" 129,024") for line in lines) == 3
 
 
 SEARCH = TuneSettings((0, 4096), within_s=300)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from msgspec.structs import replace
-
-from ggbench.engines.contract import EngineConfig, check_users
+from ggbench.engines.contract import BatchedDecode, EngineConfig, check_users
+from ggbench.engines.endings import Cancelled, Completed, Ending, Outcome
+from ggbench.engines.events import Memory
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
-from ggbench.runs.driver import run_job
-from ggbench.runs.experiment import Conclusion, Experiment, Job
-from ggbench.runs.progress import ModelReady
-from ggbench.runs.recording import Recording
+from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
+from ggbench.runs.experiment import Conclusion, Experiment
+from ggbench.runs.progress import PointMeasured, Working
+from ggbench.runs.recording import PromptTiming, Recording
 from ggbench.runs.run import Settings
-from ggbench.runs.session import RunContext
+from ggbench.runs.store.runs import WARMUP
 from ggbench.stats.decode_timing import DepthSpeed, ServerFound
+from ggbench.units import format_number
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -27,14 +26,17 @@ if TYPE_CHECKING:
     from ggbench.stats.requests import BatchSteps
     from ggbench.stats.speed_estimate import SpeedEstimate
 
+_SERVER_BATCH = 512
+"""Tokens of a physical batch, if unknown: llama-server's default."""
+
 
 class SpeedExperiment(Experiment):
-    """Load once, then measure the cases in turn, each in its own context."""
+    """Load once, then measure the cases in turn, each in its own context; on a server, in those that it has."""
 
     kind: ClassVar[str] = "speed"
     settings_type = SpeedSettings
     result_type = SpeedResult
-    observed = (BatchLimit, CaseEnded)
+    observed = (CaseEnded,)
     timeout_s: ClassVar[float | None] = 3600.0
     """Far into a long prompt, a batch may take minutes on a CPU without a message."""
 
@@ -44,68 +46,132 @@ class SpeedExperiment(Experiment):
             raise UsageError("speed sizes the context for each case", "omit --n-ctx")
         if isinstance(settings, SpeedSettings):
             check_users(setup, max(settings.batches))
+            setup.check_holds(max(case.n_tokens for case in settings.cases))
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """Raises Unsupported for an engine that cannot create contexts, and DoesNotFit if no memory is free."""
-        from ggbench.experiments.speed.case_runner import run_cases
+        """Measure every case; a failure does not stop the others, only cancelling does.
 
-        return (yield from run_cases(session))
+        Raises Unsupported for an engine that cannot decode several sequences, and DoesNotFit if no memory is free.
+        """
+        yield from session.prepare()
+        cases, recording = session.settings(SpeedSettings).cases, session.recorder.recording
+        obstacles = _obstacles(session, cases)
+        ending = yield from session.open()  # without an n_ctx: the model alone
+        if not isinstance(ending, Completed):
+            return ending
+        for number, case in enumerate(cases, 1):
+            ended = CaseEnded(case, Outcome.OUT_OF_MEMORY, obstacles.get(case, ""))
+            if not ended.reason:
+                yield Working("prompt", text=f"case {number} of {len(cases)}: {case.name}")
+                ended = yield from _run(session, case)
+            if ended.outcome is Outcome.CANCELLED:
+                return Cancelled()
+            session.recorder.observe(ended)
+            found = _figures(ended, recording)
+            speed = f"{format_number(found.tok_s_qwen2_5)} tok/s as Qwen2.5 counts"
+            yield PointMeasured(f"{case.name}: {found.why or speed}", found)
+        return Completed()
 
     def reduce(self, recording: Recording) -> SpeedResult:
-        from ggbench.experiments.speed.cases import batch_lines
         from ggbench.stats.decode_timing import serving_of
 
-        limits = {each.n_seqs: each.limit for each in recording.of(BatchLimit)}
+        found = [_figures(each, recording) for each in recording.of(CaseEnded)]
         serving = serving_of(recording.last(ServerFound), recording.requests)
-        return SpeedResult(ended_cases(recording), batch_lines(_steps(recording), limits), serving)
+        return SpeedResult(tuple(sorted(found, key=lambda each: each.case)), serving)
 
     def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
         from ggbench.stats.speed_estimate import speed_at_depths
 
-        if not isinstance(run.result, SpeedResult):
-            return None
-        line = next((each for each in run.result.lines if each.n_seqs == n_seqs), None)
-        cases = [each for each in run.result.cases if each.case.n_seqs == n_seqs and each.seconds is not None]
+        cases = run.result.cases if isinstance(run.result, SpeedResult) else ()
         depths = [
             DepthSpeed(each.case.n_input, each.case.n_gen, each.latency.tok_s, 1, each.latency.tok_s_ci95)
             for each in cases
-            if each.latency is not None
+            if each.case.n_seqs == n_seqs and each.latency is not None
         ]
-        is_steady = not run.unsteady
-        return None if line is None else speed_at_depths(run.run_id, depths, line.fit, line.limit, is_steady=is_steady)
+        return speed_at_depths(run.run_id, depths, None, None, is_steady=not run.unsteady)
 
 
 EXPERIMENT = SpeedExperiment()
 
 
-def ended_cases(recording: Recording) -> tuple[SpeedCase, ...]:
-    from ggbench.experiments.speed.cases import case_figures
+def _obstacles(session: Session, cases: tuple[Case, ...]) -> Mapping[Case, str]:
+    """Return why cases do not fit, as llama.cpp's allocator run dry says; empty texts for those that do.
 
-    return case_figures(recording.of(CaseEnded), _steps(recording), recording.head.subject.n_ctx_train)
-
-
-def _steps(recording: Recording) -> dict[Case, BatchSteps]:
-    steps = {case: recording.batch_steps(case.series) for case in recording.settings(SpeedSettings).cases}
-    return {case: found for case, found in steps.items() if found is not None}
-
-
-def run_within(context: RunContext, jobs: Sequence[Job]) -> Generator[Progress]:
-    """Run the jobs in turn, dividing the time in their settings among those left.
-
-    Anything before the load of a model, such as a download, does not count.
+    Linux overcommits, so a context in main memory would not fail to be created. Raises DoesNotFit if no memory is free.
     """
-    spent_s = 0.0
-    for index, job in enumerate(jobs):
-        if context.cancel.is_set():
-            return
-        settings, began = job.settings, 0.0
-        assert isinstance(settings, SpeedSettings)
-        if settings.within_s is not None and len(jobs) > 1:
-            left_s = max(0.0, settings.within_s - spent_s) / (len(jobs) - index)
-            job = replace(job, settings=replace(settings, within_s=round(left_s, 1)))
-        with contextlib.closing(run_job(context, job, index, len(jobs))) as progress:
-            for record in progress:
-                if isinstance(record, ModelReady):
-                    began = began or time.monotonic()
-                yield record
-        spent_s += time.monotonic() - began if began else 0.0
+    from ggbench.sizing.what_helps import SetupSizes
+
+    setup, file = session.setup, session.file
+    if file is None or not setup.sizes_dry:
+        return {}
+    sizes = SetupSizes(lambda: session.context.launch(setup, session.cancel), file, LlamaConfig.of(setup))
+    contexts = [LlamaConfig.of(_with_context(setup, case)) for case in cases]
+    return dict(zip(cases, (size.obstacle for size in sizes.of(contexts)), strict=True))
+
+
+def _with_context(setup: EngineConfig, case: Case) -> EngineConfig:
+    return setup.with_context(case.n_input + case.n_gen, case.n_seqs)
+
+
+def _run(session: Session, case: Case) -> Generator[Progress, None, CaseEnded]:
+    """Make the case's context, warm up with a physical batch, since the first use of memory is slower, and decode."""
+    setup, recording = _with_context(session.setup, case), session.recorder.recording
+    n_warmup = min(case.n_input, -(-(setup.n_ubatch or _SERVER_BATCH) // case.n_seqs))
+    timed = session.settings(SpeedSettings).cases
+    n_total = sum(each.n_gen * (each.n_seqs if setup.times_each_sequence else 1) for each in timed)
+    warmup = BatchedDecode(n_warmup, 1, case.n_seqs)
+    steps = [
+        session.run(warmup, f"{WARMUP}i{case.n_input}/b{case.n_seqs}"),
+        session.run(BatchedDecode(case.n_input, case.n_gen, case.n_seqs), case.series, n_total),
+    ]
+    if setup.n_ctx is not None:
+        steps.insert(0, session.open(setup))
+    ending: Ending = Completed()
+    for step in steps:
+        ending = yield from step
+        if not isinstance(ending, Completed):
+            return CaseEnded(case, ending.outcome, ending.reason)
+    timing, memory = recording.last(PromptTiming), recording.last(Memory)
+    return CaseEnded(
+        case,
+        prefill_ns=None if timing is None else timing.elapsed_ns,
+        memory_bytes=None if memory is None else memory.total_bytes,
+    )
+
+
+def _figures(ended: CaseEnded, recording: Recording) -> SpeedCase:
+    """Return a finished case with its results, if it completed and all its prompts and steps were timed."""
+    from ggbench.stats.speed import summarize_tokens
+
+    case, steps = ended.case, recording.batch_steps(ended.case.series)
+    times = None if steps is None else _times(ended, steps)
+    if ended.outcome is not Outcome.COMPLETED or steps is None or times is None:
+        return SpeedCase(ended)
+    prefill_ns, whole_ns, n_read, n_generated = times
+    return SpeedCase(
+        ended,
+        prefill_ms=prefill_ns / 1e6,
+        decode_ms=(whole_ns - prefill_ns) / 1e6,
+        latency=summarize_tokens(steps.times),
+        prefill_tok_s=n_read * 1e9 / prefill_ns,
+        decode_tok_s=steps.together_tok_s(case.n_seqs),
+        tok_s_qwen2_5=n_generated * 1e9 / whole_ns,
+        tok_s_qwen3=(n_read + n_generated) * 1e9 / whole_ns,
+    )
+
+
+def _times(ended: CaseEnded, steps: BatchSteps) -> tuple[int, int, int, int] | None:
+    """Return the ns of the prefill and of the whole case, and the tokens read and generated; None if not all are known.
+
+    On a server by the client's clock, without the first token of each request, which belongs to the prefill.
+    """
+    case, timings = ended.case, [each.timing for each in steps.requests]
+    if not timings and ended.prefill_ns is not None:
+        whole_ns = ended.prefill_ns + steps.times.elapsed_ns
+        return ended.prefill_ns, whole_ns, case.n_seqs * case.n_input, case.n_seqs * steps.times.n_tokens
+    firsts = [each.first_token_ns for each in timings if each.first_token_ns]
+    lasts = [each.last_token_ns for each in timings if each.last_token_ns]
+    n_generated = sum(max(0, each.n_tokens - 1) for each in timings)
+    if min(len(firsts), len(lasts)) < case.n_seqs or not n_generated:
+        return None
+    return max(firsts), max(lasts), sum(each.n_prompt_counted or each.n_prompt for each in timings), n_generated

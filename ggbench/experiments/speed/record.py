@@ -7,21 +7,23 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 import msgspec
-from msgspec import field
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
-from ggbench.fields import BATCH_SIZES, DURATION, MOST_SLOTS, TOKEN_LIST, TOKENS, Option
+from ggbench.fields import BATCH_SIZES, MOST_SLOTS, TOKEN_LIST, TOKENS, Option
 from ggbench.runs.run import Result, Run, Settings, require_positive
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, ServingFigures, b_ratio, w_ratio
-from ggbench.stats.requests import RequestRates
+from ggbench.stats.decode_timing import LatencySummary, ServingFigures
 
 INPUTS = (1, 6144, 14336, 30720, 63488, 129024)
 """Input lengths of the tables of Qwen1.5, Qwen2, Qwen2.5 and Qwen3."""
 N_GEN = 2048
 """Tokens generated in those tables."""
-WITHIN_S = 600.0
+_INPUTS_OPTION = Option("--inputs", "Input lengths in tokens, e.g. 1,512,6k.", TOKEN_LIST)
+_N_GEN_OPTION = Option(
+    "-n --n-gen", "Tokens to generate for each sequence, past any end of generation.", TOKENS, name="n"
+)
+_BATCHES = f"Numbers of sequences generated at once, one for each user, e.g. 1,8,32; at most {MOST_SLOTS}."
+_BATCH_OPTION = Option("-np --batch --parallel", _BATCHES, BATCH_SIZES, name="batch")
 
 
 class Case(msgspec.Struct, frozen=True, order=True):
@@ -49,58 +51,22 @@ class Case(msgspec.Struct, frozen=True, order=True):
         """Tokens in the KV cache, over all sequences."""
         return self.n_seqs * (self.n_input + self.n_gen)
 
-    @property
-    def n_ctx(self) -> int:
-        """The smallest sufficient context: each sequence is padded to llama.cpp's steps."""
-        return self.n_seqs * whole_steps(self.n_input + self.n_gen)
-
 
 class SpeedSettings(Settings, msgspec.Struct, frozen=True):
     """The cases to measure: every input length with every batch size. Raises UsageError for impossible numbers."""
 
-    inputs: Annotated[tuple[int, ...], Option("--inputs", "Input lengths in tokens, e.g. 1,512,6k.", TOKEN_LIST)] = (
-        INPUTS
-    )
-    n_gen: Annotated[
-        int,
-        Option(
-            "-n --n-gen",
-            "Tokens to generate for each sequence, past any end of generation.",
-            TOKENS,
-            name="n",
-        ),
-    ] = N_GEN
-    batches: Annotated[
-        tuple[int, ...],
-        Option(
-            "-np --batch --parallel",
-            f"Numbers of sequences generated at once, one for each user, e.g. 1,8,32; at most {MOST_SLOTS}.",
-            BATCH_SIZES,
-            name="batch",
-        ),
-    ] = (1,)
+    inputs: Annotated[tuple[int, ...], _INPUTS_OPTION] = INPUTS
+    n_gen: Annotated[int, _N_GEN_OPTION] = N_GEN
+    batches: Annotated[tuple[int, ...], _BATCH_OPTION] = (1,)
     """Batch sizes, in sequences."""
-    within_s: Annotated[
-        float | None,
-        Option(
-            "--within",
-            "Total time, e.g. 1h; cases that would exceed it are skipped. Default: 10m (asks first in a terminal).",
-            DURATION,
-            shown="",
-        ),
-    ] = WITHIN_S
-    """Time for all cases together: a case that would take longer than the time left is skipped; None for no limit."""
 
     def __post_init__(self) -> None:
-        if not self.inputs or not self.batches:
-            raise UsageError("there is nothing to measure", "use at least one input length and one batch size")
         counts = [("the number of tokens to generate", self.n_gen)]
         counts += [("an input length", each) for each in self.inputs]
         counts += [("a batch size", each) for each in self.batches]
         for what, value in counts:
             require_positive(what, value)
-        largest = max(self.batches)
-        if largest > MOST_SLOTS:
+        if (largest := max(self.batches)) > MOST_SLOTS:
             raise UsageError(
                 f"a batch of {largest:,} sequences is more than llama.cpp supports", f"use at most {MOST_SLOTS}"
             )
@@ -116,56 +82,22 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
         return tuple(sorted(pairs, key=lambda case: (case.n_tokens, case)))
 
 
-class CaseMemory(msgspec.Struct, frozen=True):
-    """Bytes of weights, KV cache and compute buffers of one case over all devices, including logits.
-
-    For a case that did not run, as sized by llama.cpp's allocator run dry.
-    """
-
-    weight_bytes: int
-    """Each tensor is counted once."""
-    kv_bytes: int
-    compute_bytes: int
-    """Including the output buffer."""
-
-    @property
-    def total_bytes(self) -> int:
-        """Weights, KV cache and compute buffers together."""
-        return self.weight_bytes + self.kv_bytes + self.compute_bytes
-
-
 class CaseEnded(msgspec.Struct, frozen=True):
     """The recorded outcome of one case; the steps of its decode are the samples of its series."""
 
     case: Case
     outcome: Outcome = Outcome.COMPLETED
-    """`OUT_OF_MEMORY` also for a case not tried because it would not fit, `SKIPPED` for one that would take too long.
-    """
+    """`OUT_OF_MEMORY` also for a case that llama.cpp sized as too large, which is not tried."""
     reason: str = ""
     """Why it did not finish, in one line; empty if it did."""
-    expected_s: float | None = None
-    """Forecast of prefill and decode made before the run; None if nothing had run until then."""
     prefill_ns: int | None = None
-    """Time to read the prompts of all sequences; None if they were not read."""
-    sampler_ns: int | None = None
-    """Time to sample the first token."""
-    memory: CaseMemory | None = None
-    """None if unknown."""
-    peak_bytes: int | None = None
-    """Peak resident memory of the engine's process so far; None if the case did not run."""
-    gpu_bytes: int | None = None
-    """Peak GPU memory of the engine's process during the case, by NVML; None without a GPU."""
-
-
-class BatchLimit(msgspec.Struct, frozen=True):
-    """Return the bandwidth bound of decoding several sequences: each step reads the weights once and every cache."""
-
-    n_seqs: int
-    limit: DecodeLimit
+    """Time to read the prompts of all sequences; None if the case did not complete."""
+    memory_bytes: int | None = None
+    """Weights, KV cache and compute buffers of the case over all devices; None if unknown."""
 
 
 class SpeedCase(msgspec.Struct, frozen=True):
-    """One case with its results; None if it did not run.
+    """One case with its results; None if it did not complete.
 
     Rates are over all sequences. The whole time is that of prefill and decode, both without sampling, as in
     llama-batched-bench. On a server it is the client's, from sending the first request to receiving the last token, and
@@ -175,14 +107,10 @@ class SpeedCase(msgspec.Struct, frozen=True):
     ended: CaseEnded
     prefill_ms: float | None = None
     """Time to read the prompts of all sequences."""
-    ttft_ms: float | None = None
-    """Time to first token: the prefill, plus sampling the first token from its logits."""
     decode_ms: float | None = None
     """All steps."""
     latency: LatencySummary | None = None
     """Latency of a step, which gives each sequence one token; its `tok_s` is per sequence."""
-    token_ms: float | None = None
-    """Mean time between two tokens of one sequence, i.e. the mean step, as in bitsandbytes' tables."""
     prefill_tok_s: float | None = None
     """S_PP of llama-batched-bench."""
     decode_tok_s: float | None = None
@@ -192,12 +120,6 @@ class SpeedCase(msgspec.Struct, frozen=True):
     """Generated tokens / whole time, as in the tables of Qwen1.5, Qwen2 and Qwen2.5."""
     tok_s_qwen3: float | None = None
     """Tokens read and generated / whole time, as in the tables of Qwen3."""
-    gain: float | None = None
-    """Throughput / that of batch 1 at the same input length; None if that did not run."""
-    requests: RequestRates | None = None
-    """None if an engine on this machine ran it."""
-    exceeds_training: bool = False
-    """Whether its positions exceed the training context."""
 
     @property
     def case(self) -> Case:
@@ -205,60 +127,30 @@ class SpeedCase(msgspec.Struct, frozen=True):
         return self.ended.case
 
     @property
-    def tok_s_each(self) -> float | None:
-        """Tokens/s that one of the sequences gets while all generate: of a server, the median over its requests."""
-        found = self.requests or self.latency
-        return None if found is None else found.tok_s
+    def decode_ci95(self) -> tuple[float, float | None] | None:
+        """95 % interval of `decode_tok_s`, by the noise of its steps; an upper end of None is unbounded."""
+        if self.latency is None or self.latency.tok_s_ci95 is None:
+            return None
+        low, high = self.latency.tok_s_ci95
+        return low * self.case.n_seqs, None if high is None else high * self.case.n_seqs
 
     @property
-    def seconds(self) -> float | None:
-        """The whole time; None if the case did not complete."""
-        return None if self.prefill_ms is None or self.decode_ms is None else (self.prefill_ms + self.decode_ms) / 1e3
-
-
-class BatchLine(msgspec.Struct, frozen=True):
-    """W and B of one batch size, fitted over the steps of all its cases."""
-
-    n_seqs: int
-    fit: LineFit | None
-    limit: DecodeLimit | None
-    """The limit for this batch size; None if unknown."""
-
-    @property
-    def w_ratio(self) -> float | None:
-        """Measured W / limit of W: the share of the memory bandwidth (MBU); 1.0 is the physical limit."""
-        return w_ratio(self.fit, self.limit)
-
-    @property
-    def b_ratio(self) -> float | None:
-        """Limit of B / measured B: the share of the memory bandwidth (MBU); 1.0 is the physical limit."""
-        return b_ratio(self.fit, self.limit)
+    def why(self) -> str:
+        """Why the case has no results, in one line; empty if it has."""
+        ended = self.ended
+        return "" if ended.outcome is Outcome.COMPLETED else ended.outcome.because(ended.reason)
 
 
 class SpeedResult(Result, msgspec.Struct, frozen=True):
-    """All finished cases, and latency against position for each batch size."""
+    """All finished cases."""
 
     no_one_memory: ClassVar[str] = "measured in several contexts"
 
     cases: tuple[SpeedCase, ...] = ()
     """Ordered by batch size, then by input length."""
-    lines: tuple[BatchLine, ...] = field(default=())
-    """One for each batch size with a timed step."""
     serving: ServingFigures | None = None
     """How a server answered; None if an engine on this machine ran the model."""
 
 
-_BEYOND = "beyond the model's training context"
-
-
 def result_of(run: Run) -> SpeedResult:
     return run.result if isinstance(run.result, SpeedResult) else SpeedResult()
-
-
-def case_note(found: SpeedCase) -> str:
-    """Return why a case has no results, and caveats on those it has; empty without either."""
-    ended = found.ended
-    why = "" if ended.outcome is Outcome.COMPLETED else ended.outcome.because(ended.reason)
-    if ended.outcome is Outcome.SKIPPED and ended.memory is not None:
-        why += "; the memory is planned"
-    return "; ".join(filter(None, (why, _BEYOND if found.exceeds_training else "")))
