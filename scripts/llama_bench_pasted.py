@@ -11,17 +11,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from ggbench.errors import BadFile
-from ggbench.formats.llama_bench import (
-    BUILD,
-    BenchRow,
-    is_csv,
-    is_objects,
-    is_table_header,
-    read_csv,
-    read_objects,
-    table_cells,
-    table_fields,
-)
+from ggbench.formats.llama_bench import BenchRow, is_csv, is_objects, read_csv, read_objects
+from ggbench.formats.llama_bench_table import BUILD, is_table_header, table_cells, table_fields
 from ggbench.text import sanitize
 
 _DEVICES = tuple(

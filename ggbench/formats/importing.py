@@ -17,16 +17,14 @@ from ggbench.formats.llama_bench import (
     as_csv,
     as_json,
     as_jsonl,
-    as_markdown,
     as_sql,
     is_csv,
     is_objects,
-    is_table,
     read_csv,
     read_objects,
-    read_table,
 )
 from ggbench.formats.llama_bench_import import runs_of
+from ggbench.formats.llama_bench_table import as_markdown, is_table, read_table
 from ggbench.formats.run_document import document_of, document_sha256, is_document, read_documents
 from ggbench.machine.records import Imported
 from ggbench.models.subject import Subject

@@ -1,16 +1,16 @@
-"""llama-bench's rows, read strictly and written completely: JSON, JSON lines, CSV, SQL (write only) and the table. JSON
-has every repetition; CSV and SQL have all fields but no repetitions; the table, which people paste into issues, is
-rounded. Source: `test::get_fields` and `test::get_field_type` of llama.cpp's tools/llama-bench/llama-bench.cpp.
+"""llama-bench's rows, read strictly and written completely: JSON, JSON lines, CSV and SQL (write only). JSON has every
+repetition, CSV and SQL have all fields but no repetitions. Source: `test::get_fields` and
+`test::get_field_type` of llama.cpp's tools/llama-bench/llama-bench.cpp.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
-import math
-import re
 import statistics
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ggbench.errors import BadFile
 from ggbench.machine.records import Cell, ImportedRow
-from ggbench.show.text import markdown_escaped, without_formula
+from ggbench.show.text import without_formula
 from ggbench.text import sanitize, shorten
 
 TOOL = "llama-bench"
@@ -29,6 +29,7 @@ MOST_TOKENS = 1 << 31
 _MOST_SAMPLES = 100_000
 _LONGEST_TEXT = 4096
 _LARGEST_INTEGER = (1 << 63) - 1
+_LARGEST = {bool: 1, int: _LARGEST_INTEGER, float: sys.float_info.max}
 
 
 FIELDS: dict[str, Cell] = {
@@ -182,17 +183,11 @@ def _cell(value: object, kind: type, what: str) -> Cell:
     """Return the value with its type; numbers and switches may be texts. Raises BadFile."""
     if kind is str and isinstance(value, str | int | float):
         return sanitize(str(value)[:_LONGEST_TEXT])
-    try:
-        if isinstance(value, bool) and kind is not str:
-            return value if kind is bool else int(value)
-        if kind is float and isinstance(value, int | float | str) and math.isfinite(number := float(value)):
-            return number
-        if kind is int and isinstance(value, str | int) and abs(int(value)) <= _LARGEST_INTEGER:
-            return int(value)
-        if kind is bool and value in (0, 1, "0", "1", "true", "false"):
-            return value in (1, "1", "true")
-    except (ValueError, OverflowError):
-        pass
+    found: Cell | None = None
+    with contextlib.suppress(msgspec.ValidationError):
+        found = msgspec.convert(int(value) if isinstance(value, bool) else value, kind, strict=False)
+    if isinstance(found, bool | int | float) and abs(found) <= _LARGEST[kind]:
+        return found
     wanted = {str: "text", float: "a number", int: "a whole number", bool: "true or false"}[kind]
     raise BadFile(f"{what} is {_shown(value)}, expected {wanted}", _HINT)
 
@@ -210,98 +205,6 @@ def _samples(value: object, what: str) -> tuple[int, ...]:
 
 def _shown(value: object) -> str:
     return shorten(repr(value), 40)
-
-
-_NAMES = {
-    "ngl": "n_gpu_layers", "sm": "split_mode", "threads": "n_threads", "nkvo": "no_kv_offload", "fa": "flash_attn",
-    "lm": "load_mode", "embd": "embeddings", "nopo": "no_op_offload", "noh": "no_host", "rpk": "repack",
-    "dev": "devices", "ts": "tensor_split", "ot": "tensor_buft_overrides", "fitt": "fit_target",
-    "fitc": "fit_min_ctx", "model": "model_type", "backend": "backends",
-}  # fmt: skip
-"""Fields by their names in the table's header, from llama-bench's `get_field_display_name`."""
-_SOMETIMES = (
-    "n_gpu_layers", "n_cpu_moe", "n_threads", "n_batch", "n_ubatch", "type_k", "type_v", "main_gpu", "split_mode",
-    "no_kv_offload", "flash_attn", "devices", "tensor_split", "tensor_buft_overrides", "load_mode",
-)  # fmt: skip
-"""Fields shown only if rows differ in them, or if they are not llama-bench's defaults."""
-_TEST = re.compile(r"(?:pp ?(\d{1,10}))?\+?(?:tg ?(\d{1,10}))?(?:\s*@\s*d(\d{1,10}))?")
-_SPEED = re.compile(r"([0-9.]+)(?:\s*±\s*([0-9.]+))?")
-BUILD = re.compile(r"^build:\s*(\S+)(?:\s*\((\d+)\))?", re.MULTILINE)
-
-
-def as_markdown(rows: Sequence[BenchRow]) -> str:
-    shown = [name for name in _SOMETIMES if _is_shown(name, rows)]
-    short = {field: name for name, field in _NAMES.items()}
-    headers = ["model", "size", "params", "backend", *(short.get(name, name) for name in shown), "test", "t/s"]
-    lines = [headers, ["---", *["---:"] * 2, "---", *["---:"] * (len(shown) + 2)]]
-    for row in rows:
-        mib, millions = row.integer("model_size") / 2**20, row.integer("model_n_params") / 1e6
-        size = f"{mib:.2f} MiB" if mib < 1024 else f"{mib / 1024:.2f} GiB"
-        params = f"{millions:.2f} M" if millions < 1000 else f"{millions / 1e3:.2f} B"
-        cells = [row.text("model_type"), size, params, row.text("backends")]
-        cells += [cell_text(row.whole[name]) for name in shown]
-        speed = f"{row.number('avg_ts'):.2f} ± {row.number('stddev_ts'):.2f}"
-        lines.append([markdown_escaped(cell) for cell in cells] + [row.test, speed])
-    builds = dict.fromkeys((row.text("build_commit"), row.integer("build_number")) for row in rows)
-    footer = "".join(f"build: {markdown_escaped(commit)} ({number})\n" for commit, number in builds)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + f"\n{footer}"
-
-
-def is_table(text: str) -> bool:
-    return any(line.lstrip().startswith("|") and is_table_header(line) for line in text.splitlines())
-
-
-def read_table(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the fields of each row and its location, skipping other lines. Raises BadFile, naming the line."""
-    header: list[str] = []
-    found = BUILD.search(text)
-    build = {"build_commit": found[1], "build_number": found[2] or "0"} if found else {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.lstrip().startswith("|"):
-            header = [] if line.strip() else header
-            continue
-        cells = table_cells(line)
-        if is_table_header(line):
-            header = cells
-        elif header and not set("".join(cells)) <= set("-: "):
-            where = f"{name}, line {number}"
-            if len(cells) != len(header):
-                raise BadFile(f"{where}: it has {len(cells)} cells under {len(header)} headers", _TABLE_HINT)
-            yield where, table_fields(dict(zip(header, cells, strict=True)), where) | build
-
-
-_TABLE_HINT = "pass the unmodified table of llama-bench"
-
-
-def table_fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
-    test, speed = _TEST.fullmatch(cells["test"]), _SPEED.fullmatch(cells["t/s"])
-    if test is None or not (test[1] or test[2]):
-        raise BadFile(
-            f"{where}: {shorten(cells['test'], 40)!r} is not a test such as pp512 or tg128 @ d4096", _TABLE_HINT
-        )
-    if speed is None:
-        raise BadFile(f"{where}: {shorten(cells['t/s'], 40)!r} is not a speed such as 12.34 ± 0.56", _TABLE_HINT)
-    counts = {"n_prompt": test[1] or "0", "n_gen": test[2] or "0", "n_depth": test[3] or "0"}
-    named = {_NAMES.get(short, short): text for short, text in cells.items() if text}
-    rounded = {"size", "params", "test", "t/s"}  # size and params have only a few digits, so they are not exact
-    stated: dict[str, object] = {field: text for field, text in named.items() if field not in rounded}
-    deviation = {"stddev_ts": speed[2]} if speed[2] else {}
-    return stated | counts | {"avg_ts": speed[1]} | deviation
-
-
-def is_table_header(line: str) -> bool:
-    return {"model", "test", "t/s"} <= set(table_cells(line))
-
-
-def table_cells(line: str) -> list[str]:
-    parts = re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))
-    return [re.sub(r"\\([\\|`*<>\[\]&~])", r"\1", part).strip() for part in parts]
-
-
-def _is_shown(name: str, rows: Sequence[BenchRow]) -> bool:
-    if name in ("n_threads", "n_gpu_layers"):  # llama-bench shows threads for CPUs, layers otherwise
-        return (name == "n_threads") == all("CPU" in row.text("backends") for row in rows)
-    return {row.whole[name] for row in rows if not isinstance(row.whole[name], list)} != {FIELDS[name]}
 
 
 def as_json(rows: Sequence[BenchRow]) -> str:

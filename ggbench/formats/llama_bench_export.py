@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import PurePath
 
 import msgspec
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.formats.imported_run import utc_text
 from ggbench.formats.llama_bench import FIELDS, TOOL, BenchRow, measured_row
-from ggbench.machine.records import Cell, ImportedRow
+from ggbench.machine.records import Cell, Environment, ImportedRow
 from ggbench.runs.recording import ModelDescribed, PromptTiming, Recording, Series
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import WARMUP
@@ -31,7 +31,8 @@ DEPTHS = tuple(1 << power for power in range(8, 21))
 _AT_DEPTH = re.compile(r"^decode/d(\d+)/")
 _ALONE = re.compile(r"(?:^|/)b1(?:/|$)")
 _LOAD_MODES = {(True, False): "mmap", (True, True): "mmap+mlock", (False, False): "none", (False, True): "mlock"}
-_SPLIT = re.compile(r"^\s*(\w+)\s*:")
+_SPLIT = re.compile(r"(?:^|\|)\s*(\w+)\s*:")
+"""A backend in llama.cpp's line of features: `CUDA : ARCHS = 890 | CPU : AVX2 = 1`."""
 
 
 class ExportedRun(msgspec.Struct, frozen=True):
@@ -101,31 +102,30 @@ def _stretches(series: Series) -> dict[tuple[int, int], int]:
 def _fields(run: Run, recording: Recording, *, with_paths: bool) -> dict[str, Cell]:
     """Return the values of llama-bench's fields from the run, except the test and its results."""
     subject, described, environment = run.subject, recording.last(ModelDescribed), run.head.environment
-    file_name = subject.file if with_paths else PurePath(subject.file).name
-    try:
-        test_time = datetime.fromisoformat(run.head.started_at).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except ValueError:
-        test_time = None
     fields: dict[str, Cell | None] = {
-        "model_filename": file_name or None,
+        "model_filename": (subject.file if with_paths else PurePath(subject.file).name) or None,
         "model_type": described.text if described else None,
         "model_size": subject.weight_bytes,
         "model_n_params": subject.n_params,
-        "test_time": test_time,
+        "test_time": utc_text(run.head.started_at).replace("+00:00", "Z") or None,
     }
     if environment is not None:
-        features = [found[1] for part in environment.system_info.split("|") if (found := _SPLIT.match(part))]
-        compiled = environment.backends or features
-        unused = ("CPU",) if getattr(run.head.setup, "rpc_servers", ()) else ("CPU", "RPC")
-        others = [name for name in dict.fromkeys(compiled) if name not in unused]
-        fields |= {
-            "build_commit": environment.llama_cpp_commit or None,
-            "cpu_info": environment.cpu or None,
-            "gpu_info": ", ".join(gpu.name for gpu in environment.gpus) if others else "" if compiled else None,
-            "backends": (",".join(others) or "CPU") if compiled else None,
-        }
+        fields |= _machine_fields(environment, has_rpc=bool(getattr(run.head.setup, "rpc_servers", ())))
     fields |= _setup_fields(run.head.setup)
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _machine_fields(environment: Environment, *, has_rpc: bool) -> dict[str, Cell | None]:
+    fields: dict[str, Cell | None] = {
+        "build_commit": environment.llama_cpp_commit or None,
+        "cpu_info": environment.cpu or None,
+    }
+    compiled = environment.backends or _SPLIT.findall(environment.system_info)
+    if compiled:
+        others = [name for name in dict.fromkeys(compiled) if name != "CPU" and (has_rpc or name != "RPC")]
+        fields["gpu_info"] = ", ".join(gpu.name for gpu in environment.gpus) if others else ""
+        fields["backends"] = ",".join(others) or "CPU"
+    return fields
 
 
 def _setup_fields(config: EngineConfig) -> dict[str, Cell | None]:

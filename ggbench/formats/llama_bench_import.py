@@ -38,7 +38,7 @@ from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.text import in_words
 from ggbench.units import format_count
 
-_FLASH_ATTN: dict[int, FlashAttn] = {-1: "auto", 0: "off", 1: "on"}
+_FLASH_ATTN: dict[object, FlashAttn] = {-1: "auto", 0: "off", 1: "on"}
 _SPLIT_MODES: dict[str, SplitMode] = {"none": "none", "layer": "layer", "row": "row", "tensor": "tensor"}
 _FILE_TYPE = re.compile(r"\S+ \S+ (?P<words>(?:all )?[A-Za-z0-9_]+(?: - (?:Small|Medium|Large))?)")
 
@@ -153,40 +153,43 @@ def _timings(row: BenchRow) -> list[tuple[float, int | None]]:
 
 def _run(rows: _Rows, measure: _Measure, file: SourceFile) -> ImportedRun:
     first, measured = rows[0], measure(rows)
-    subject = _subject(first)
-    times = sorted(filter(None, (utc_text(row.text("test_time")) for row in rows)))
-    lacks = ["the memory used and the file's header are unknown"]
-    if not all(row.samples_ns for row in rows):
-        lacks.append("each time is the mean of several repetitions, which this format leaves out")
-    if not all(row.number("avg_ns") or row.samples_ns for row in rows):
-        lacks.append("times are computed from rounded tokens per second")
-    records = [row.record for row in rows]
-    contents = sorted((each.fields for each in records), key=repr)
-    imported = Imported(
-        tool=TOOL,
-        file=file.name,
-        file_sha256=file.sha256,
-        content_sha256=content_sha256(TOOL, subject.model, subject.quant, measured.kind, contents),
-        lacks=(*measured.lacks, *lacks),
-    )
-    setup = _setup(first)
-    n_batch, n_ubatch = first.integer("n_batch") or None, first.integer("n_ubatch") or None
-    flash_attn = {"off": False, "on": True}.get(setup.flash_attn)
+    subject, setup = _subject(first), _setup(first)
+    times = list(filter(None, (utc_text(row.text("test_time")) for row in rows)))
     run = Run(
         head=RunHead(
             kind=measured.kind,
             subject=subject,
             setup=setup,
             settings=measured.settings,
-            environment=_environment(first, imported),
-            started_at=times[0] if times else "",
+            environment=_environment(first, _mark(rows, measured, subject, file)),
+            started_at=min(times, default=""),
         ),
         outcome=Outcome.COMPLETED,
-        memory=Memory(n_batch=n_batch, n_ubatch=n_ubatch, flash_attn=flash_attn),
+        memory=Memory(
+            n_batch=first.integer("n_batch") or None,
+            n_ubatch=first.integer("n_ubatch") or None,
+            flash_attn={"off": False, "on": True}.get(setup.flash_attn),
+        ),
         result=measured.result,
-        finished_at=times[-1] if times else None,
+        finished_at=max(times, default=None),
     )
-    return ImportedRun(run, observed([*measured.records, *records]))
+    return ImportedRun(run, observed([*measured.records, *(row.record for row in rows)]))
+
+
+def _mark(rows: _Rows, measured: _Measured, subject: Subject, file: SourceFile) -> Imported:
+    lacks = ["the memory used and the file's header are unknown"]
+    if not all(row.samples_ns for row in rows):
+        lacks.append("each time is the mean of several repetitions, which this format leaves out")
+    if not all(row.number("avg_ns") or row.samples_ns for row in rows):
+        lacks.append("times are computed from rounded tokens per second")
+    contents = sorted((row.record.fields for row in rows), key=repr)
+    return Imported(
+        tool=TOOL,
+        file=file.name,
+        file_sha256=file.sha256,
+        content_sha256=content_sha256(TOOL, subject.model, subject.quant, measured.kind, contents),
+        lacks=(*measured.lacks, *lacks),
+    )
 
 
 def _subject(row: BenchRow) -> Subject:
@@ -208,28 +211,27 @@ def _subject(row: BenchRow) -> Subject:
 
 
 def _setup(row: BenchRow) -> LlamaConfig:
-    known, given = LlamaConfig(), row.fields
-    overrides = row.text("tensor_buft_overrides")
-    load_mode = row.text("load_mode")
-    mapped = given.get("use_mmap") is not False if load_mode in ("", "auto") else "mmap" in load_mode
-    split = [float(part) for part in row.text("tensor_split").split("/") if re.fullmatch(r"\d+(\.\d+)?", part)]
+    known, load_mode = LlamaConfig(), row.text("load_mode")
+    split = tuple(map(float, re.findall(r"\d+(?:\.\d+)?", row.text("tensor_split"))))
     split_mode = _SPLIT_MODES.get(row.text("split_mode"), known.split_mode)
+    if load_mode in ("", "auto"):
+        load_mode = "" if row.fields.get("use_mmap") is False else "mmap"
     return LlamaConfig(
         n_batch=row.integer("n_batch") or known.n_batch,
         n_ubatch=row.integer("n_ubatch") or known.n_ubatch,
         type_k=row.text("type_k") or known.type_k,
         type_v=row.text("type_v") or known.type_v,
-        flash_attn=_FLASH_ATTN.get(row.integer("flash_attn"), "auto") if "flash_attn" in given else "auto",
-        n_gpu_layers=row.integer("n_gpu_layers") if "n_gpu_layers" in given else known.n_gpu_layers,
+        flash_attn=_FLASH_ATTN.get(row.fields.get("flash_attn"), "auto"),
+        n_gpu_layers=row.integer("n_gpu_layers") if "n_gpu_layers" in row.fields else known.n_gpu_layers,
         main_gpu=row.integer("main_gpu") if split_mode == "none" else None,
-        tensor_split=tuple(split) if any(split) else (),
+        tensor_split=split if any(split) else (),
         split_mode=split_mode,
         n_cpu_moe=max(0, row.integer("n_cpu_moe")),
-        override_tensor=tuple(each for each in overrides.split(";") if "=" in each),
+        override_tensor=tuple(re.findall(r"[^;]*=[^;]*", row.text("tensor_buft_overrides"))),
         threads=row.integer("n_threads") or None,
-        mmap=mapped,
+        mmap="mmap" in load_mode,
         mlock="mlock" in load_mode,
-        kv_offload=not given.get("no_kv_offload"),
+        kv_offload=not row.fields.get("no_kv_offload"),
     )
 
 

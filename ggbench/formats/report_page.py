@@ -15,7 +15,7 @@ from importlib.resources import files
 
 from ggbench import __version__
 from ggbench.decisions.compare.comparison import Comparison
-from ggbench.formats.report import ReportedModel, all_charts
+from ggbench.formats.report_contents import ReportedModel, all_charts
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.figures import OUTSIDE, BarChart, Chart, Figure, StackChart, runs_of
 from ggbench.show.listed_runs import SavedRun
@@ -134,16 +134,15 @@ def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
 def how_to_read(figure: Figure) -> str:
     curves = [curve for curve in figure.curves if len(curve.x)]
     has_steps = any(curve.error is None for curve in curves)
-    has_errors = any(curve.error is not None and bool(curve.error.any()) for curve in curves)
-    parts = [
-        "Line: the rolling median over 256 positions. Paler behind it: every single step." if has_steps else "",
-        "Band: the standard error." if has_errors else "",
-        "Dashed: the fit." if any(curve.fit for curve in curves) else "",
-        "Dotted: the memory bandwidth limit." if any(curve.limit for curve in curves) else "",
-        "▲ slower than the axis shows." if has_steps else "",
-        '<span class="zoom">Drag to move, Ctrl and the wheel to zoom.</span>',
-    ]
-    return " ".join(filter(None, parts))
+    meanings = {
+        "Line: the rolling median over 256 positions. Paler behind it: every single step.": has_steps,
+        "Band: the standard error.": any(curve.error is not None and curve.error.any() for curve in curves),
+        "Dashed: the fit.": any(curve.fit for curve in curves),
+        "Dotted: the memory bandwidth limit.": any(curve.limit for curve in curves),
+        "▲ slower than the axis shows.": has_steps,
+        '<span class="zoom">Drag to move, Ctrl and the wheel to zoom.</span>': True,
+    }
+    return " ".join(meaning for meaning, is_shown in meanings.items() if is_shown)
 
 
 def _keys(chart: Chart, drawing: Drawing) -> str:

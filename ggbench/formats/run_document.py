@@ -192,31 +192,11 @@ def read_documents(file: SourceFile) -> list[ImportedRun]:
 def read_document(document: object, file: SourceFile, where: str) -> ImportedRun:
     """Return the run of a document. Raises BadFile, naming `where` and the field, for anything else."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        found = document.get("schema") if isinstance(document, dict) else None
-        hint = "upgrade ggbench to read it" if str(found).startswith("ggbench.run/") else _HINT
-        raise BadFile(f"{where}: this is not a run of this version ({SCHEMA})", hint)
+        raise BadFile(f"{where}: this is not a run of this version ({SCHEMA})", "export it again with this version")
     try:
         fields: _Document = _printable(document)
         whole = msgspec.convert(fields, _Whole)
-        experiment = experiment_of(whole.kind)
-        head = RunHead(
-            kind=whole.kind,
-            subject=whole.subject,
-            setup=msgspec.convert(whole.setup, engine_module(whole.engine).CONFIG),
-            settings=msgspec.convert(whole.settings, experiment.settings_type),
-            environment=_marked(whole.environment, file, document_sha256(fields)),
-            command=whole.command,
-            started_at=whole.started_at,
-        )
-        run = Run(
-            head=head,
-            outcome=Outcome(whole.outcome),
-            reason=whole.reason,
-            memory=whole.memory or Memory(),
-            gpu_use=whole.gpu_use,
-            result=None if whole.result is None else msgspec.convert(whole.result, experiment.result_type),
-            finished_at=whole.finished_at,
-        )
+        run = _run_of(whole, _marked(whole.environment, file, document_sha256(fields)))
     except StoreError as error:
         raise BadFile(f"{where}: {error.message}", error.hint) from None
     except (msgspec.ValidationError, ValueError, ArithmeticError, UsageError) as error:
@@ -225,6 +205,27 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
     if any(not 0 <= each.at_ns <= _LARGEST_NS or len(each.kind) > _LONGEST_NAME for each in whole.observations):
         raise BadFile(f"{where}: an observation has an invalid time or kind", _HINT)
     return ImportedRun(run, [(each.at_ns, each.kind, each.body) for each in whole.observations], whole.samples)
+
+
+def _run_of(whole: _Whole, environment: Environment) -> Run:
+    experiment = experiment_of(whole.kind)
+    return Run(
+        head=RunHead(
+            kind=whole.kind,
+            subject=whole.subject,
+            setup=msgspec.convert(whole.setup, engine_module(whole.engine).CONFIG),
+            settings=msgspec.convert(whole.settings, experiment.settings_type),
+            environment=environment,
+            command=whole.command,
+            started_at=whole.started_at,
+        ),
+        outcome=Outcome(whole.outcome),
+        reason=whole.reason,
+        memory=whole.memory or Memory(),
+        gpu_use=whole.gpu_use,
+        result=None if whole.result is None else msgspec.convert(whole.result, experiment.result_type),
+        finished_at=whole.finished_at,
+    )
 
 
 _HINT = "pass an unmodified file of `ggbench export --format json`"
