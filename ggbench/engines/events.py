@@ -106,8 +106,6 @@ class PromptRead(msgspec.Struct, frozen=True, tag="prompt_read"):
     n_prompt: int
     elapsed_ns: int
     n_seqs: int = 1
-    sampler_ns: int | None = None
-    """Time of sampling one first token; None if not timed."""
     n_asked: int | None = None
     """Requested tokens of each sequence if a server counts differently, otherwise None."""
 

@@ -252,8 +252,6 @@ class PromptTiming(msgspec.Struct, frozen=True):
     """Tokens of each sequence."""
     elapsed_ns: int
     n_seqs: int = 1
-    sampler_ns: int | None = None
-    """Time to sample one first token from its logits; None if not timed."""
     n_depth: int = 0
     """Tokens in the cache before; 0 for every prompt measured by ggbench."""
     n_asked: int | None = None

@@ -262,7 +262,7 @@ class Session:
                     yield Working("prompt", share, 1.0, text)
                 case PromptRead():
                     timing = PromptTiming(
-                        event.n_prompt, event.elapsed_ns, event.n_seqs, event.sampler_ns, n_asked=event.n_asked
+                        event.n_prompt, event.elapsed_ns, event.n_seqs, n_asked=event.n_asked
                     )
                     self.recorder.observe(timing)
                     self.recorder.keep_readings()

@@ -35,7 +35,6 @@ def test_every_step_advances_all_sequences(worker: WorkerProcess, n_seqs: int) -
     (prompt,) = (item for item in items if isinstance(item, PromptRead))
     assert (prompt.n_prompt, prompt.n_seqs) == (25, n_seqs)
     assert prompt.elapsed_ns > 0
-    assert (prompt.sampler_ns or 0) > 0
     steps = [item for item in items if isinstance(item, Steps)]
     assert steps[0].first_position == 26
     assert [each.first_position for each in steps[1:]] == [

@@ -117,7 +117,7 @@ def obey(request: Request) -> Iterator[protocol.Message | Ending]:
             steps = [SpeculativeStep(*each, sum(each[1:]) + 100_000) for each in parts]
             yield from (Speculated([token_ns] * n_single, 50_000, steps) for _ in range(n_passes))
         case BatchedDecode(n_prompt, n_gen, n_seqs):
-            yield PromptRead(n_prompt, n_seqs * n_prompt * 1_000_000, n_seqs, 50_000)
+            yield PromptRead(n_prompt, n_seqs * n_prompt * 1_000_000, n_seqs)
             for start in range(n_prompt + 1, n_prompt + 1 + n_gen, 100):
                 positions = range(start, min(start + 100, n_prompt + 1 + n_gen))
                 yield Steps(start, [10_000_000 + (n - 1) * 5_000 * n_seqs + n % 7 * 1000 for n in positions], [])

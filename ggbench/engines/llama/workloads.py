@@ -105,11 +105,7 @@ def _batched_decode(model: LlamaModel, request: BatchedDecode, emit: Emit) -> No
     elapsed_ns = model.read_prompts(
         request.n_prompt, request.n_seqs, lambda share: emit(ReadingPrompts(share, request.n_prompt))
     )
-    context = model.context("decode")
-    started = time.perf_counter_ns()
-    lib.llama_sampler_sample(model.sampler, context, -1)
-    sampler_ns = time.perf_counter_ns() - started
-    emit(PromptRead(request.n_prompt, elapsed_ns, request.n_seqs, sampler_ns))
+    emit(PromptRead(request.n_prompt, elapsed_ns, request.n_seqs))
     with without_gc():
         _timed_batches(model, request, emit)
 

@@ -66,11 +66,8 @@ def _decode(model: TransformersModel, request: Decode, emit: Emit) -> None:
 
 
 def _batched_decode(model: TransformersModel, request: BatchedDecode, emit: Emit) -> None:
-    logits, elapsed_ns = model.read_prompts(request.n_prompt)
-    before = time.perf_counter_ns()
-    _most_likely(logits)
-    model.synchronize()
-    emit(PromptRead(request.n_prompt, elapsed_ns, request.n_seqs, time.perf_counter_ns() - before))
+    _, elapsed_ns = model.read_prompts(request.n_prompt)
+    emit(PromptRead(request.n_prompt, elapsed_ns, request.n_seqs))
     tokens = model.random_tokens(request.n_seqs, request.n_gen)
     columns = [tokens[:, index : index + 1].contiguous() for index in range(request.n_gen)]
 
