@@ -261,9 +261,7 @@ class Session:
                     text = f"reading prompts of {format_count(n_prompt)}" if n_prompt is not None else ""
                     yield Working("prompt", share, 1.0, text)
                 case PromptRead():
-                    timing = PromptTiming(
-                        event.n_prompt, event.elapsed_ns, event.n_seqs, n_asked=event.n_asked
-                    )
+                    timing = PromptTiming(event.n_prompt, event.elapsed_ns, event.n_seqs, n_asked=event.n_asked)
                     self.recorder.observe(timing)
                     self.recorder.keep_readings()
                     times = self.recorder.recording.prompt_ns.get(event.n_prompt, [event.elapsed_ns])
