@@ -79,9 +79,9 @@ MODEL is as for plan. Without QUANTS, those of the repo or folder are tried; of 
 and iq4_xs if its repo is known to have them: name them, or the repo, to try them anyway. Several ids of the catalog are
 compared, as are, without any, the models on this disk. Each quant is sized with each KV cache; what does not fit on the
 GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds are, in this order:
-measured, forecast, derived from this machine's other runs, models and settings, estimated from others' llama-bench on
-such devices, or (≤) the bandwidth bound, which can only rule a candidate out. Losses come from a quality run, else (~)
-from the published typical loss of the type. Nothing is measured, and only headers are downloaded.
+measured, forecast, scaled from this machine's other runs, estimated from others' llama-bench on such devices, or (≤)
+the bandwidth bound, which can only rule a candidate out. Losses come from a quality run, else (~) from the published
+typical loss of the type. Nothing is measured, and only headers are downloaded.
 
 The rules, in order:
 {_NUMBERED}
@@ -244,7 +244,7 @@ def _measured(
     while (candidate := next_to_measure(pick, tried)) is not None:
         tried.add(candidate.name)
         variant = variant_of(candidate, models)
-        if variant is not None and variant.scaled_from:
+        if variant.scaled_from:
             output.notice(f"{candidate_name(candidate)} is not timed: a twin of its mixture needs the file's header")
             continue
         size = candidate.row.weight_bytes or 0

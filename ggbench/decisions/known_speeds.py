@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,6 @@ from ggbench.errors import StoreError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.bandwidth import is_from_busy_machine
 from ggbench.machine.host import describe_cpu
-from ggbench.models.subject import Subject
 from ggbench.runs.comparable import ThisMachine, runs_of_file, runs_with_rates
 from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run
@@ -93,26 +92,29 @@ class KnownSpeeds:
         """
         if file is None:
             return None
-        found = [each for each in self._measured(file, setup, n_seqs) if each.is_steady or not only_steady]
-        with_steps = [each for each in found if each.step_ms]
+        measured = [each for each in self._measured(file, setup, n_seqs) if each.is_steady or not only_steady]
+        with_steps = [each for each in measured if each.step_ms]
         with_steps.sort(key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
         if n_seqs > 1:
-            alone = self.of(file, setup, only_steady=only_steady)
-            ratio = self._placement(file, setup).weights_ratio(place_bandwidths(self._budget), n_seqs)
-            rest = None if alone is None else with_sequences(alone, n_seqs, ratio)
-            known = [replace(each, prefill_ms=() if rest is None else rest.prefill_ms) for each in with_steps]
-            known += [] if rest is None else [rest]
-            return replace(known[0], others=(*known[1:], *known[-1].others)) if known else None
-        with_prefills = [each for each in found if each.prefill_ms]
-        prefills = min(with_prefills, key=lambda each: each.basis != "measured", default=None)
-        prefill_ms = prefills.prefill_ms if prefills is not None else ()
+            alone = self._of_each(file, setup, n_seqs, only_steady=only_steady)
+            prefill_ms = () if alone is None else alone.prefill_ms
+            together = [replace(each, prefill_ms=prefill_ms) for each in with_steps]
+            return _best(together if alone is None else [*together, alone, *alone.others])
+        prefills = [each for each in measured if each.prefill_ms]
+        prefill_ms = min(prefills, key=lambda each: each.basis != "measured").prefill_ms if prefills else ()
         known = [replace(each, prefill_ms=prefill_ms) for each in with_steps]
         if not known or not knows(known[0], POSITIONS[-1]):
-            own = min((each for each in found if each.rates), key=lambda each: not each.is_steady, default=None)
-            bound = self._without_runs(file, setup, own)
-            known += [] if bound is None else [replace(bound, prefill_ms=prefill_ms or bound.prefill_ms)]
-        known.sort(key=lambda each: not each.has_line)
-        return replace(known[0], others=tuple(known[1:])) if known else None
+            elsewhere = self._without_runs(file, setup)
+            known += [] if elsewhere is None else [replace(elsewhere, prefill_ms=prefill_ms or elsewhere.prefill_ms)]
+        return _best(sorted(known, key=lambda each: not each.has_line))
+
+    def _of_each(self, file: ModelFile, setup: LlamaConfig, n_seqs: int, *, only_steady: bool) -> SpeedEstimate | None:
+        """Return what `n_seqs` sequences at once get, by the estimate of one."""
+        alone = self.of(file, setup, only_steady=only_steady)
+        if alone is None:
+            return None
+        ratio = self._placement(file, setup).weights_ratio(place_bandwidths(self._budget), n_seqs)
+        return with_sequences(alone, n_seqs, ratio)
 
     def of_disturbed(self, file: ModelFile | None, setup: LlamaConfig, n_seqs: int = 1) -> SpeedEstimate | None:
         """Return the best estimate of a file if a run of it was disturbed, else None."""
@@ -127,16 +129,6 @@ class KnownSpeeds:
         """
         bandwidth = self._budget.bandwidth
         return None if bandwidth is None else bandwidth_shares(self._runs_alike(setup), bandwidth.bytes_per_s)
-
-    def _shares_for(self, file: ModelFile, setup: LlamaConfig) -> BandwidthShares | None:
-        """Return the share that the model's other quants reach, so that all its speeds are on one scale, or else other
-        models.
-        """
-        bandwidth = self._budget.bandwidth
-        quants = [run for run in self._runs_alike(setup) if _is_quant_of(run.subject, file)]
-        if bandwidth is None or not quants:
-            return self.shares(setup)
-        return bandwidth_shares(quants, bandwidth.bytes_per_s, whose="runs of its other quants")
 
     def _runs_alike(self, setup: LlamaConfig) -> list[Run]:
         """Return the runs with rates under a setup whose weights were all in the planned memory."""
@@ -181,36 +173,35 @@ class KnownSpeeds:
         budget = self._budget
         return Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
 
-    def _without_runs(self, file: ModelFile, setup: LlamaConfig, own: SpeedEstimate | None) -> SpeedEstimate | None:
-        """Return the speed at positions that no run of the file measured: by the machine's profile; if one memory is
-        read, by the share of the bandwidth that a run of the file or, rather than an unsteady one, its other quants or
-        other models reach; by others' rows; or at the bandwidths.
+    def _without_runs(self, file: ModelFile, setup: LlamaConfig) -> SpeedEstimate | None:
+        """Return the speed at positions that no run of the file measured: if one memory is read, by the share of the
+        bandwidth that other runs reach; by others' rows; or at the bandwidths.
 
         A token reads from one memory after the other. None if a bandwidth is unknown, or the bytes read.
         """
         budget = self._budget
         placement = self._placement(file, setup)
-        window = None if placement.theory is None else placement.theory.window
-        latencies = read_latencies_ms(budget, placement, sorted({*POSITIONS, *([window] if window else [])}))
+        latencies = read_latencies_ms(budget, placement, placement.speed_positions)
         if latencies is None:
             return None
         places = set(placement.read_bytes(POSITIONS[-1]))
-        shares = None
-        if places == ({0} if budget.on_gpu else {HOST}):
-            mine = None if own is None or budget.bandwidth is None else _own_shares(own, budget.bandwidth.bytes_per_s)
-            shares = mine if own is not None and own.is_steady else self._shares_for(file, setup) or mine
-        published = None if shares is not None else published_estimate(file, setup, budget)
-        if published is not None:
-            return published
-        if shares is None:
-            steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in latencies.items())
-            bandwidths = place_bandwidths(budget)
-            used = [bandwidths[place] for place in sorted(places, reverse=True)]
-            source = f"bandwidth: {in_words(list(dict.fromkeys(each.source for each in used)))}"
-            return SpeedEstimate("bound", source, steps, is_steady=not any(map(is_from_busy_machine, used)))
-        first = latencies[1]
-        steps = tuple((n, _at_shares(first, ms - first, shares)) for n, ms in latencies.items())
-        return SpeedEstimate("other runs", shares.source, steps, is_steady=shares.is_steady)
+        shares = self.shares(setup) if places == {0 if budget.on_gpu else HOST} else None
+        if shares is not None:
+            return shares.estimate(latencies)
+        return published_estimate(file, setup, budget) or _bound(latencies, places, budget)
+
+
+def _best(known: Sequence[SpeedEstimate]) -> SpeedEstimate | None:
+    """Return the first estimate with the others behind it; None without any."""
+    return replace(known[0], others=tuple(known[1:])) if known else None
+
+
+def _bound(latencies: Mapping[int, float], places: Collection[int], budget: Budget) -> SpeedEstimate:
+    steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in latencies.items())
+    bandwidths = place_bandwidths(budget)
+    used = [bandwidths[place] for place in sorted(places, reverse=True)]
+    source = f"bandwidth: {in_words(list(dict.fromkeys(each.source for each in used)))}"
+    return SpeedEstimate("bound", source, steps, is_steady=not any(map(is_from_busy_machine, used)))
 
 
 def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:
@@ -257,15 +248,6 @@ def with_estimate_together(row: PlanRow, known: SpeedEstimate | None, n_seqs: in
     return replace(row, together=together)
 
 
-def _at_shares(weights_ms: float, kv_ms: float, shares: BandwidthShares) -> Expected:
-    weights, kv = shares.weights, shares.kv_cache
-    return Expected(
-        weights_ms / weights.value + kv_ms / kv.value,
-        weights_ms / weights.high + kv_ms / kv.high,
-        weights_ms / weights.low + kv_ms / kv.low,
-    )
-
-
 _FEWEST = 2
 """Minimum number of measured models to extrapolate from."""
 _LEAST_DEVIATION = 0.15
@@ -282,54 +264,50 @@ class BandwidthShares(msgspec.Struct, frozen=True):
     """Share reached when reading the cache."""
     seen: tuple[float, ...]
     """Share for the weights, by model."""
-    whose: str = ""
-    """The only run, of the file itself: `run 12`; or `runs of its other quants`; empty for other models."""
-    is_steady: bool = True
 
     @property
     def source(self) -> str:
         """Source of the shares: `this machine's other runs reach 41 to 52 % of the bound (5 models)`."""
         low, high = (format_number(100 * each, 2) for each in (min(self.seen), max(self.seen)))
         share = low if low == high else f"{low} to {high}"
-        if self.whose:
-            return f"{self.whose} reached {share} % of the bound"
         return f"this machine's other runs reach {share} % of the bound ({counted(len(self.seen), 'model')})"
 
+    def estimate(self, latencies: Mapping[int, float]) -> SpeedEstimate:
+        """Return the speed at these shares of the bound, whose latencies [ms] are by position from 1 on."""
+        weights, kv, first = self.weights, self.kv_cache, latencies[1]
+        steps = tuple(
+            (
+                n,
+                Expected(
+                    first / weights.value + (ms - first) / kv.value,
+                    first / weights.high + (ms - first) / kv.high,
+                    first / weights.low + (ms - first) / kv.low,
+                ),
+            )
+            for n, ms in latencies.items()
+        )
+        return SpeedEstimate("other runs", self.source, steps)
 
-def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float, *, whose: str = "") -> BandwidthShares | None:
-    """Return the shares reached by the newest run of each model; None for fewer than two, or none of the quants of
-    one model.
-    """
+
+def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> BandwidthShares | None:
+    """Return the shares reached by the newest run of each model; None for fewer than two."""
     found: dict[str, tuple[float, float]] = {}
     for run in runs:
         key, speed = run.subject.shape_key or run.subject.header_sha256, experiment_of(run.head.kind).speed_of(run)
         if key and speed is not None and speed.rates is not None:
             found.setdefault(key, speed.rates)
-    if len(found) < (1 if whose else _FEWEST):
+    if len(found) < _FEWEST:
         return None
     weights, kv_cache = (
         [rate / bandwidth_bytes_per_s for rate in rates] for rates in zip(*found.values(), strict=True)
     )
-    return BandwidthShares(_next_of(weights), _next_of(kv_cache), tuple(weights), whose)
-
-
-def _is_quant_of(subject: Subject, file: ModelFile) -> bool:
-    """Return whether a run is of the model of a file, whatever the types of its tensors."""
-    shape = subject.architecture, subject.n_layer, subject.n_embd, subject.n_params
-    return shape == (file.architecture, file.n_layer, file.n_embd, file.n_params)
-
-
-def _own_shares(own: SpeedEstimate, bandwidth_bytes_per_s: float) -> BandwidthShares | None:
-    if own.rates is None:
-        return None
-    weights, kv_cache = ((rate / bandwidth_bytes_per_s,) for rate in own.rates)
-    return BandwidthShares(_next_of(weights), _next_of(kv_cache), weights, own.source, own.is_steady)
+    return BandwidthShares(_next_of(weights), _next_of(kv_cache), tuple(weights))
 
 
 def _next_of(shares: Sequence[float]) -> Expected:
     """Return the median and a 95 % prediction interval for one more share, up to 1; shares are taken as log-normal."""
     median = statistics.median(shares)
     logarithms = [math.log(each) for each in shares]
-    deviation = max(_LEAST_DEVIATION, statistics.stdev(logarithms) if len(shares) > 1 else 0.0)
+    deviation = max(_LEAST_DEVIATION, statistics.stdev(logarithms))
     factor = math.exp(2 * deviation * math.sqrt(1 + 1 / len(shares)))
     return Expected(median, median / factor, max(median, min(1.0, median * factor)))

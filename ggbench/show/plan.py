@@ -226,13 +226,10 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
         lines.append("tok/s, W, B: limits of the memory bandwidth; latency(n) = (n - 1) / W + B")
     if len(rows) > 1 and any(row.together and row.together.tok_s_estimate for row in rows):
         lines.append("~: expected, from what is known of one user or of several")
-    sources: dict[str, dict[str, None]] = {}
-    for expected in filter(None, (row.expected for row in rows)):
-        sources.setdefault(expected.speed_basis, {})[expected.basis] = None
-    for basis, found in sources.items():
-        more = [f"{len(found) - _MOST_SOURCES} more"] if len(found) > _MOST_SOURCES else []
-        name = f"expected, {basis}" if basis in ("measured", "forecast") else "expected"
-        lines.append(f"{name}: {', '.join([*list(found)[:_MOST_SOURCES], *more])}")
+    sources = list(dict.fromkeys(row.expected.basis for row in rows if row.expected is not None))
+    if sources:
+        more = [f"{len(sources) - _MOST_SOURCES} more"] if len(sources) > _MOST_SOURCES else []
+        lines.append(f"expected: {', '.join([*sources[:_MOST_SOURCES], *more])}")
     if behind := rows_behind_text(name for row in rows if row.expected is not None for name in row.expected.rows):
         lines.append(behind)
     if any(speed.fits is False for row in rows for speed in (*row.decode, *filter(None, [row.at_n_ctx]))):

@@ -7,7 +7,7 @@ import io
 import math
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.show import UNKNOWN
@@ -15,6 +15,7 @@ from ggbench.show.glossary import UNSTEADY
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate, Expected
+from ggbench.stats.speed_estimate import SpeedBasis
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_interval, format_ms, format_number
 
@@ -139,6 +140,15 @@ def expected_text(expected: Expected | None) -> str:
     if not expected.low and expected.value == expected.high:
         return f"≤ {format_number(expected.value)}"
     return format_interval(expected.value, expected.low, expected.high)
+
+
+SPEED_FROM: Mapping[SpeedBasis, str] = {
+    "measured": "a run here",
+    "forecast": "a forecast",
+    "other runs": "other runs here",
+    "published": "others' runs",
+    "bound": "bandwidth limit",
+}
 
 
 def planned_speed_text(expected: PlannedForecast | None) -> str:

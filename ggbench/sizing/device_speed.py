@@ -29,9 +29,9 @@ from ggbench.stats.device_speed import (
     quant_class,
 )
 from ggbench.stats.intervals import Expected
-from ggbench.stats.speed_estimate import POSITIONS, SpeedBasis, SpeedEstimate
+from ggbench.stats.speed_estimate import SpeedEstimate
 from ggbench.text import in_words
-from ggbench.units import counted, format_bandwidth
+from ggbench.units import counted
 
 _PROMPTS = (128, 512, 2048, 8192)
 _COPIED_BYTES_PER_S = Expected(15e9, 5e9, 45e9)
@@ -89,65 +89,54 @@ def rows_behind(names: Sequence[str]) -> tuple[BenchedRow, ...]:
 
 
 def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> SpeedEstimate | None:
-    """Return the speed that others' rows of these devices, or of their relatives, let expect.
+    """Return the speed that others' rows of these devices or, without any, of their family let expect.
 
     None for a plan without a GPU, if a bandwidth is unknown, or the bytes read.
     """
-    bandwidths = place_bandwidths(budget)
-    devices = budget.devices
-    if not budget.on_gpu or not devices:
+    devices, bandwidths = budget.devices, place_bandwidths(budget)
+    if not devices:
         return None
     # Rows with a quantized cache are too few to say what its kernels gain.
     plain = msgspec.structs.replace(setup, type_k="f16", type_v="f16")
     placement = Placement(file, plain, on_gpu=True, devices=devices, host=budget.host)
-    if placement.theory is None:
-        return None
     try:
-        weights = {place: each.read_bytes() for place, each in placement.weights_read.items()}
-        read = {n: placement.read_bytes(n) for n in sorted({*POSITIONS, placement.theory.window or 1})}
+        read = {n: placement.read_bytes(n) for n in placement.speed_positions}
     except Unsupported:
         return None
     places = set().union(*read.values())
-    on_devices = sorted(places - {HOST})
+    on_devices = sorted(places & set(range(len(devices))))
     if not on_devices or not places <= set(bandwidths):
         return None
-    kinds = {place: device_kind(devices[place]) for place in on_devices}
-    model = model_kind(file)
+    model, kinds = model_kind(file), {place: device_kind(devices[place]) for place in on_devices}
+    weights = {place: each.read_bytes() for place, each in placement.weights_read.items()}
 
-    def step_ms(by_place: dict[int, float]) -> Expected:
-        reads = [
-            DeviceRead(
-                kinds[place],
-                bandwidths[place].bytes_per_s,
-                weights.get(place, 0.0),
-                by_place[place] - weights.get(place, 0.0),
-                placement.layers[:-1].count(place),
-            )
-            for place in on_devices
-        ]
-        host_ms = by_place.get(HOST, 0.0) / bandwidths[HOST].bytes_per_s * 1e3 if HOST in by_place else 0.0
-        return fitted_speeds().decode.predict(
-            decode_costs(
-                reads,
-                model,
-                host_ms=host_ms,
-                n_crossed=placement.n_crossed,
-                has_flash_attn=setup.flash_attn != "off",
-            )
+    def step_ms(by_place: Mapping[int, float]) -> Expected:
+        reads = []
+        for place, kind in kinds.items():
+            weight_bytes, n_layers = weights.get(place, 0.0), placement.layers[:-1].count(place)
+            rate, kv_bytes = bandwidths[place].bytes_per_s, by_place[place] - weight_bytes
+            reads.append(DeviceRead(kind, rate, weight_bytes, kv_bytes, n_layers))
+        costs = decode_costs(
+            reads,
+            model,
+            host_ms=by_place[HOST] / bandwidths[HOST].bytes_per_s * 1e3 if HOST in by_place else 0.0,
+            n_crossed=placement.n_crossed,
+            has_flash_attn=setup.flash_attn != "off",
         )
+        return fitted_speeds().decode.predict(costs)
 
-    basis, source, rows = _source(list(kinds.values()))
+    rows = dict(map(_rows_of, kinds.values()))
     if HOST in places:
-        part = _EXPERTS if placement.n_crossed else _LAYERS
-        source, rows = source + _host_source(model, part), (*rows, part)
-    steps = tuple((n, step_ms(by_place)) for n, by_place in read.items())
-    copies = HOST in places
-    if len(on_devices) > 1 or (copies and not placement.is_cache_on_devices):
-        return SpeedEstimate(basis, source, steps, rows=rows)
-    prefills = _prefills(placement, file, setup, devices[0], model)
-    if prefills and copies:
-        source += f"; prompts by copies at {format_bandwidth(_COPIED_BYTES_PER_S.value)}, as on others' machines"
-    return SpeedEstimate(basis, source, steps, prefills, rows=rows)
+        name = _EXPERTS if placement.n_crossed else _LAYERS
+        rows[f"{name} in main memory"] = name
+    counts = [f"{text} ({counted(len(_rows_by_name()[name]), 'row')})" for text, name in rows.items()]
+    return SpeedEstimate(
+        "published",
+        f"others' llama-bench of {in_words(counts)}",
+        tuple((n, step_ms(by_place)) for n, by_place in read.items()),
+        _prefills(placement, file, setup, devices, model) if len(on_devices) == 1 else (),
+        rows=tuple(rows.values()),
+    )
 
 
 def device_kind(device: DeviceMemory) -> DeviceKind:
@@ -162,7 +151,9 @@ def device_kind(device: DeviceMemory) -> DeviceKind:
 
 def known_kind(device: KnownDevice, backend: str) -> DeviceKind:
     """Return what the speed of a known device depends on, with one of llama.cpp's backends."""
-    memory = "unified" if device.is_unified else "HBM" if device.is_stacked else "GDDR"
+    memory = "HBM" if device.is_stacked else "GDDR"
+    if device.is_unified:
+        memory = "unified"
     return DeviceKind(device.name, device.family, device.vendor, backend, device.generation, memory)
 
 
@@ -174,43 +165,30 @@ def model_kind(file: ModelFile) -> ModelKind:
     return ModelKind(file.architecture, quant_class(max(sizes, key=sizes.__getitem__)), file.n_expert > 0, is_recurrent)
 
 
-def _source(kinds: list[DeviceKind]) -> tuple[SpeedBasis, str, tuple[str, ...]]:
-    """Return whether the devices themselves have rows, how many rows the estimate leans on, and their names."""
-    known, names, own = _rows_by_name(), dict[str, str](), True
-    for kind in kinds:
-        family = f"{kind.family}/{kind.backend}"
-        own = own and kind.term in known
-        if kind.term in known:
-            names[kind.name] = kind.term
-        elif family in known:
-            names[f"{kind.family} with {kind.backend}"] = family
-        else:
-            names[_OTHERS] = _OTHERS
-    rows = in_words([f"{text} ({counted(len(known[name]), 'row')})" for text, name in names.items()])
-    of = "" if own else "relatives: "
-    return "published" if own else "relatives", f"others' llama-bench of {of}{rows}", tuple(names.values())
-
-
-def _host_source(model: ModelKind, part: str) -> str:
-    """Return how many rows have a part of the model in main memory, and whether any has these quants."""
-    n = len(_rows_by_name()[part])
-    if not n:
-        return f"; nobody's row has {part} in main memory"
-    other = "" if fitted_speeds().rows.get(f"host:quant={model.quant}") else f", none with {model.quant}"
-    return f"; {part} in main memory by {counted(n, 'row')}{other}"
+def _rows_of(kind: DeviceKind) -> tuple[str, str]:
+    """Return what an estimate for a device leans on, for people, and the name of its rows: its own, its family's, or
+    those of all devices.
+    """
+    family = f"{kind.family}/{kind.backend}"
+    if kind.term in _rows_by_name():
+        return kind.name, kind.term
+    if family in _rows_by_name():
+        return f"{kind.family} with {kind.backend}", family
+    return _OTHERS, _OTHERS
 
 
 def _prefills(
-    placement: Placement, file: ModelFile, setup: LlamaConfig, device: DeviceMemory, model: ModelKind
+    placement: Placement, file: ModelFile, setup: LlamaConfig, devices: Sequence[DeviceMemory], model: ModelKind
 ) -> tuple[tuple[int, Expected], ...]:
-    """Return the times of prompts on one GPU; nothing if its FP16 rate is not known.
+    """Return the times of prompts on the first GPU; nothing if its FP16 rate is unknown, or a cache is in main memory.
 
     llama.cpp computes batches of 32 tokens or more there with copies of the weights in main memory, of experts those
     that are used.
     """
+    device = devices[0]
     known = recognize_device(device.name, device.free_bytes)
     rate = None if known is None else prompt_rate(known)
-    if rate is None or device.bandwidth is None or placement.theory is None:
+    if rate is None or device.bandwidth is None or placement.theory is None or not placement.is_cache_on_devices:
         return ()
     weights, in_main = file_weights(file, file.name), placement.weights_read.get(HOST)
     found = []

@@ -25,6 +25,7 @@ from ggbench.sizing.theory.limits import DECODE_POSITIONS
 from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, overriding_buffers, split_shares
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.speed_estimate import POSITIONS
 from ggbench.text import in_words
 from ggbench.units import KV_CELLS, MIB, format_bandwidth, format_bytes
 
@@ -356,6 +357,12 @@ class Placement:
         rates = rates if len(rates) == len(read) else dict.fromkeys(read, 1.0)
         one, many = (sum(each.read_bytes(n) / rates[place] for place, each in read.items()) for n in (1, n_seqs))
         return many / one
+
+    @property
+    def speed_positions(self) -> list[int]:
+        """The positions between which the speed is linear: the usual ones, and the end of a window."""
+        window = None if self.theory is None else self.theory.window
+        return sorted({*POSITIONS, window or 1})
 
     def read_bytes(self, n: float) -> dict[int, float]:
         """Return the bytes that decoding the token at position n reads from each memory.

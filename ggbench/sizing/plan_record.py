@@ -216,7 +216,7 @@ class PlannedForecast(msgspec.Struct, frozen=True):
     @property
     def is_from_others(self) -> bool:
         """Whether nothing of it was measured on this machine."""
-        return self.speed_basis in ("published", "relatives")
+        return self.speed_basis == "published"
 
 
 class KvCacheTypes(msgspec.Struct, frozen=True):

@@ -118,7 +118,7 @@ def _with_sequences(known: SpeedEstimate, n_seqs: int, weights_ratio: float, fir
         return Expected(min(max(computed, read), at_worst), low, high)
 
     return SpeedEstimate(
-        "bound" if known.basis == "bound" else "one user",
+        "other runs" if known.basis in ("measured", "forecast") else known.basis,
         f"{known.source}, of one user" if known.basis != "bound" else known.source,
         tuple((n, of_all(step)) for n, step in known.step_ms),
         tuple((n, Expected(n_seqs * ms.value, n_seqs * ms.low, n_seqs * ms.high)) for n, ms in known.prefill_ms),
@@ -247,10 +247,9 @@ def _moved(level: Expected, slope: Expected, distance: int, floor: float) -> Exp
     return Expected(value, low, value + math.hypot(level.high - level.value, up))
 
 
-SpeedBasis = Literal["measured", "forecast", "other runs", "published", "relatives", "one user", "bound"]
-"""Sources of an estimate, most reliable first: runs of this quant; twins of its layers; a profile of the machine; the
-share of the bound reached by this machine's other runs; others' runs on such devices; others' runs on similar devices;
-for several users, any of these for one; memory bandwidth alone."""
+SpeedBasis = Literal["measured", "forecast", "other runs", "published", "bound"]
+"""Sources of an estimate, most reliable first: runs of this quant; twins of its layers; this machine's other runs (of
+other files, or of fewer users); others' rows of llama-bench; memory bandwidth alone, which is a limit and no speed."""
 
 
 class SpeedEstimate(msgspec.Struct, frozen=True):

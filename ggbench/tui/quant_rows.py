@@ -6,7 +6,7 @@ A number that was measured here is bold, one that is estimated begins with ~, an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
 import msgspec
@@ -18,6 +18,7 @@ from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import kv_name
 from ggbench.show.plan import WHOLE_TRAINING
+from ggbench.show.text import SPEED_FROM
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.speed_estimate import SpeedBasis
 from ggbench.text import sanitize
@@ -31,18 +32,11 @@ _MOST_FITS = 18
 """Characters of how a quant is run that are never cut: `✓ KV q8_0 ncmoe 24`."""
 NAME_MARGIN = 2
 """Characters before a name, for its marks."""
-_BASES: Mapping[SpeedBasis, str] = {
-    "forecast": "a forecast",
-    "published": "others' runs",
-    "relatives": "runs on similar devices",
-    "one user": "the speed of one user",
-    "bound": "the bandwidth limit",
-}
 
 
 def speed_from(basis: SpeedBasis, source: str) -> str:
-    """Return what a speed is from: `run 12`, `this machine's other runs`, `a forecast`. Printable."""
-    return _BASES.get(basis) or sanitize(source.partition(" reach")[0])  # without the share of the bandwidth
+    """Return what a speed is from: `run 12`, `other runs here`, `a forecast`. Printable."""
+    return sanitize(source) if basis == "measured" else SPEED_FROM[basis]
 
 
 class QuantRow(msgspec.Struct, frozen=True):

@@ -27,10 +27,10 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
     assert document["schema"] == "ggbench.pick/1"
     pick = document["pick"]
     assert (pick["quant"], pick["type_k"], pick["type_v"], pick["n_ctx"]) == ("q5_k_m", "q8_0", "q8_0", 16384)
-    assert pick["speed_basis"] == "relatives"
+    assert pick["speed_basis"] == "published"
     for each in (*pick["decode"], pick["at_n_ctx"]):
         low, high = each["tok_s_estimate_ci95"]
-        assert each["tok_s_basis"] == "relatives"
+        assert each["tok_s_basis"] == "published"
         assert low < each["tok_s_estimate"] < min(high, each["tok_s"])
     assert pick["quality"]["kld"] == pytest.approx(0.0108 + 0.00098, rel=0.01)
     assert pick["quality"]["weights"]["basis"] == pick["quality"]["cache"]["basis"] == "published typical"
@@ -112,7 +112,7 @@ def test_four_users_need_four_contexts_and_are_each_answered(ggbench: Run) -> No
     one, each = alone["pick"], four["pick"]
     assert (one["n_ctx"], each["n_ctx"], four["needs"]["n_ctx_slot"]) == (1024, 4096, 1024)
     assert one["expected_tok_s"] / 4 < each["expected_tok_s"] < one["expected_tok_s"]
-    assert (one["speed_basis"], each["speed_basis"]) == ("relatives", "one user")
+    assert (one["speed_basis"], each["speed_basis"]) == ("published", "published")
     assert "-c 4096" in four["commands"]["llama_server"] and "-np 4" in four["commands"]["llama_server"]
     assert "-c 1024" in four["commands"]["llama_cli"]
     assert "OLLAMA_NUM_PARALLEL=4" in four["commands"]["ollama"][0]

@@ -48,7 +48,7 @@ def test_latencies_are_interpolated_and_continued() -> None:
 def test_several_sequences_read_the_weights_once_and_compute_for_each() -> None:
     """At best the weights are read once, at worst one sequence runs after the other; prompts tell the computing."""
     four = with_sequences(LINE, 4)
-    assert (four.basis, four.source) == ("one user", "made up, of one user")
+    assert (four.basis, four.source) == ("other runs", "made up, of one user")
     at_first, later = step_ms_at(four, 1), step_ms_at(four, 1001)
     assert (at_first.low, at_first.high) == (90, 440)
     assert at_first.value == pytest.approx(100)  # four tokens of a prompt take 8 ms

@@ -255,11 +255,11 @@ def test_what_is_split_or_has_a_quantized_cache_comes_after_what_is_neither() ->
 
 def test_estimates_of_one_kind_share_their_error_and_compare_by_their_ratio() -> None:
     """A qwen2.5-14b on an RTX 3060 at 16k: the intervals overlap, yet 21 tok/s are not nearly 30."""
-    whole = candidate("q4_k_m", "q8_0", loss=0.021, cache_loss=0.001, tok_s=turn_of(30, 0.27, "relatives"))
-    half_out = replace(candidate("q4_k_m", loss=0.021, tok_s=turn_of(24, 0.27, "relatives")), host_bytes=2**30)
-    finer = candidate("q5_k_m", "q8_0", loss=0.011, cache_loss=0.001, tok_s=turn_of(21, 0.27, "relatives"))
+    whole = candidate("q4_k_m", "q8_0", loss=0.021, cache_loss=0.001, tok_s=turn_of(30, 0.27, "published"))
+    half_out = replace(candidate("q4_k_m", loss=0.021, tok_s=turn_of(24, 0.27, "published")), host_bytes=2**30)
+    finer = candidate("q5_k_m", "q8_0", loss=0.011, cache_loss=0.001, tok_s=turn_of(21, 0.27, "published"))
     finer = replace(finer, host_bytes=2**30)
-    finest = candidate("q8_0", "q8_0", loss=0.001, cache_loss=0.001, tok_s=turn_of(6, 0.27, "relatives"))
+    finest = candidate("q8_0", "q8_0", loss=0.001, cache_loss=0.001, tok_s=turn_of(6, 0.27, "published"))
     found = [finest, half_out, finer, whole]
     assert _chosen(recommend(found, Needs(given_prefer="speed"))) is whole
     by_quality = recommend(found, Needs(given_prefer="quality"))
@@ -290,11 +290,12 @@ def test_what_is_listed_as_faster_is_not_outdone_by_what_is_listed_as_better() -
 
 def test_with_weights_in_main_memory_a_cache_is_quantized_where_that_is_clearly_faster() -> None:
     """A qwen3-14b for two users on an RTX 3060: 40 layers on the GPU instead of 33."""
-    f16 = replace(candidate("q4_k_m", loss=0.026, tok_s=turn_of(9, 0.5, "one user")), host_bytes=3 * 2**30)
+    f16 = replace(candidate("q4_k_m", loss=0.026, tok_s=turn_of(9, 0.5, "other runs")), host_bytes=3 * 2**30)
     q8_0 = replace(
-        candidate("q4_k_m", "q8_0", loss=0.026, cache_loss=0.001, tok_s=turn_of(18, 0.5, "one user")), host_bytes=2**29
+        candidate("q4_k_m", "q8_0", loss=0.026, cache_loss=0.001, tok_s=turn_of(18, 0.5, "other runs")),
+        host_bytes=2**29,
     )
-    hardly = replace(q8_0, speed=turn_of(10, 0.5, "one user"))
+    hardly = replace(q8_0, speed=turn_of(10, 0.5, "other runs"))
     lossy = replace(q8_0, cache_loss=measured_loss(0.1))
     assert _chosen(recommend([f16, q8_0], Needs())) is q8_0
     assert _chosen(recommend([f16, hardly], Needs())) is f16

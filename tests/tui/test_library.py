@@ -235,11 +235,9 @@ def test_how_a_number_is_known_is_seen(app: App, planner: FakePlanner, drive: Dr
 
 
 def test_the_quant_at_the_cursor_says_what_its_speed_is_from(app: App, planner: FakePlanner, drive: Drive) -> None:
-    """A run elsewhere in the context gives an estimate that names it; a disturbed run is shown beside what decides."""
+    """A speed that is scaled from other runs says so; a disturbed run is shown beside what decides."""
     row = plan_row("x", "q8_0", BUDGET)
-    elsewhere = msgspec.structs.replace(
-        turn_of(12.3), basis="other runs", source="run 3 reached 41 % of the bound (1 model)"
-    )
+    elsewhere = msgspec.structs.replace(turn_of(12.3), basis="other runs")
     planner.rows_of["small-0.6b"] = [
         planned("elsewhere", row, speed=elsewhere),
         planned("there", row, speed=turn_of(9.0), disturbed=turn_of(7.0)),
@@ -248,7 +246,7 @@ def test_the_quant_at_the_cursor_says_what_its_speed_is_from(app: App, planner: 
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "enter", "ctrl+home")
         words += await press(app, pilot, "ctrl+end")
-        assert "GiB left; ~tok/s from run 3" in words
+        assert "GiB left; ~tok/s from other runs here" in words
         assert "GiB left; ! 7.00 tok/s by run 2, disturbed" in words
 
     drive(app, steps, WIDE)
@@ -634,10 +632,10 @@ def test_what_a_decode_takes_is_said_before_it_starts(
         assert "Measure q8_0" in words
         took = re.search(r"(\d+:\d+)–(\d+:\d+:\d+) \((.*?)\)", words)
         assert took is not None
-        assert took[3] == "from run 1"
+        assert took[3] == "from other runs here"
         assert "MiB of memory at n_ctx 256, of 21.0 GiB" in words
         words = in_dialog(await press(app, pilot, *["down"] * 3, *"0,4k"))
-        assert "(from run 1), and the prompts" in words
+        assert "(from other runs here), and the prompts" in words
         assert "n_ctx 4,352" in words
         await press(app, pilot, "escape", "b")
         assert asked == []

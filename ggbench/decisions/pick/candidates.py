@@ -23,7 +23,6 @@ from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.instead import what_instead
 from ggbench.decisions.pick.larger_batch import larger_batch
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.neighbours import with_neighbours
 from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
@@ -80,19 +79,18 @@ def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig, *, on_gpu: b
     return tuple(usable)
 
 
-def variant_of(candidate: Candidate, models: Sequence[PickedModel]) -> Target | None:
-    """Return the variant that a candidate is of; None if the models lack it."""
+def variant_of(candidate: Candidate, models: Sequence[PickedModel]) -> Target:
+    """Return the variant that a candidate is of; the models have it."""
     variants = (each for model in models if model.key == candidate.model_key for each in model.variants)
     wanted = candidate.row.model, candidate.row.quant, candidate.selector
-    return next((each for each in variants if (each.model, each.quant, each.selector) == wanted), None)
+    return next(each for each in variants if (each.model, each.quant, each.selector) == wanted)
 
 
 def _what_would_help(
-    candidate: Candidate, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator
+    candidate: Candidate, variant: Target, request: PickRequest, allocator: DryAllocator
 ) -> tuple[Change, ...]:
     """Return the single changes that would make a candidate fit, the best first; none if it fits."""
-    variant = variant_of(candidate, models)
-    if variant is None or candidate.row.fits is not False:
+    if candidate.row.fits is not False:
         return ()
     asked = replace(candidate.setup, n_ctx=candidate.row.used_of(request.needs.n_ctx))
     rows = list(plan_variant(variant, PlanRequest(request.budget, asked, request.options), allocator))
@@ -114,15 +112,14 @@ def _with_longest(
     It is not searched if the whole training context fits with room to spare, which is then the answer of both.
     """
     own = checked.candidate
-    variant = variant_of(own, models)
-    if variant is None or not own.max_n_ctx or own.probed_by is not None or request.needs.workload.n_depth is None:
+    if not own.max_n_ctx or own.probed_by is not None or request.needs.workload.n_depth is None:
         return checked
     if own.row.used_of(own.max_n_ctx) < _SPARE * own.max_n_ctx:
         return checked
     setup = replace(own.setup, n_ctx=own.row.used_of(request.needs.n_ctx))
     asked = PlanRequest(request.budget, setup, request.options)
     cache = KvCacheTypes(*own.cache, own.setup.flash_attn)
-    row = next(iter(plan_variant(variant, asked, allocator, (cache,))))
+    row = next(iter(plan_variant(variant_of(own, models), asked, allocator, (cache,))))
     longest = row.planned_n_ctx
     if row.outcome is not Outcome.COMPLETED or not longest:
         return checked
@@ -268,24 +265,37 @@ def decide(
             yield candidates
             of_model += candidates
         caches = list(dict.fromkeys(map(_cache_of, of_model)))
-        found += with_neighbours(sorted(of_model, key=lambda each: caches.index(_cache_of(each))))
+        found += sorted(of_model, key=lambda each: caches.index(_cache_of(each)))
     if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
         raise finder.errors[0]
     best = recommend(found, request.needs)
     sized = (_with_longest(each, models, request, allocator) for _, each in best.listed)
     best = best.with_sized({each.candidate.name: each for each in sized})
     best = replace(best, main_memory=request.budget.host, uncounted_runs=tuple(uncounted))
-    chosen = None if best.recommended is None else best.recommended.candidate
-    if chosen is not None and (own := variant_of(chosen, models)) is not None:
-        asked = PlanRequest(request.budget, chosen.setup, request.options)
-        best = replace(best, larger_batch=larger_batch(chosen, own, request.needs, asked, allocator, finder.speeds))
-    if best.nearest_miss is not None:
-        changes = _what_would_help(best.nearest_miss.candidate, models, request, allocator)
-        best = replace(best, changes=changes)
-    is_hopeless = best.nearest_miss is not None and not any(change.fits for change in best.changes)
-    if best.comfortable is False or is_hopeless:
-        best = replace(best, instead=what_instead(best, request.budget))
-    return best
+    return _with_advice(best, models, request, allocator, finder.speeds)
+
+
+def _with_advice(
+    best: Pick, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, speeds: KnownSpeeds
+) -> Pick:
+    """Return the pick with a larger batch for it, or else what would make the nearest miss fit; and what would be
+    comfortable instead.
+    """
+    needs = request.needs
+    if best.recommended is not None:
+        own = best.recommended.candidate
+        variant = variant_of(own, models)
+        asked = PlanRequest(request.budget, own.setup, request.options)
+        best = replace(best, larger_batch=larger_batch(own, variant, needs, asked, allocator, speeds))
+        is_wanting = best.comfortable is False
+    elif best.nearest_miss is not None:
+        own = best.nearest_miss.candidate
+        variant = variant_of(own, models)
+        best = replace(best, changes=_what_would_help(own, variant, request, allocator))
+        is_wanting = not any(change.fits for change in best.changes)
+    else:
+        return best
+    return replace(best, instead=what_instead(own, variant.file, needs, request.budget)) if is_wanting else best
 
 
 def _cache_of(candidate: Candidate) -> tuple[str, ...]:

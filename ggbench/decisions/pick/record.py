@@ -257,7 +257,7 @@ class Alternative(msgspec.Struct, frozen=True):
 
 
 class Instead(msgspec.Struct, frozen=True):
-    """Something else that would answer comfortably, by the bound or the estimate of its speed."""
+    """Something else that would answer comfortably, by the estimate of its speed or, without one, may by its bound."""
 
     kind: Literal["smaller model", "mixture of experts", "GPU"]
     name: str

@@ -32,7 +32,7 @@ from ggbench.show.names import model_names
 from ggbench.show.plan import longest_text, training_legend
 from ggbench.show.plan_facts import draft_text, main_memory_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
-from ggbench.show.text import rows_behind_text
+from ggbench.show.text import SPEED_FROM, rows_behind_text
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
@@ -125,20 +125,11 @@ def _batch_remark(pick: Pick) -> str:
     )
 
 
-_BASES = {
-    "bound": "bandwidth",
-    "measured": "a run",
-    "forecast": "a forecast",
-    "published": "others' runs",
-    "relatives": "others' relatives",
-}
-
-
 def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
     candidates = [checked.candidate for _, checked in shown]
     rows = [each.row for each in candidates]
     models = [names("model", model_names([each.subject for each in rows]))] if pick.n_models > 1 else []
-    speeds = (_BASES.get(each.speed.basis, each.speed.basis) if each.speed else UNKNOWN for each in candidates)
+    speeds = (SPEED_FROM[each.speed.basis] if each.speed else UNKNOWN for each in candidates)
     cells = [
         names("", (label for label, _ in shown)),
         *models,

@@ -247,7 +247,11 @@ def _little_left(candidate: Candidate) -> Iterator[str]:
         yield f"{only}, and {what} may take more: a larger --reserve{more} leaves room."
 
 
-_INSTEADS = {"smaller model": "a smaller model, ", "mixture of experts": "a mixture of experts, ", "GPU": "on an "}
+_INSTEADS = {
+    "smaller model": "a smaller model, {0.name} {0.quant}",
+    "mixture of experts": "a mixture of experts, {0.name} {0.quant}",
+    "GPU": "{0.quant} on an {0.name}",
+}
 
 
 def _instead(pick: Pick) -> list[str]:
@@ -257,15 +261,12 @@ def _instead(pick: Pick) -> list[str]:
     floor = format_number(max(pick.needs.workload.comfort_tok_s, pick.needs.tok_s or 0.0))
     found = []
     for each in pick.instead:
-        at = f"{'up to ' if each.is_bound else ''}{format_number(each.tok_s)} tok/s"
-        quant = f" {each.quant}"
-        found.append(
-            f"{_INSTEADS[each.kind]}{each.name}{quant if each.kind != 'GPU' else f' with {each.quant}'} ({at})"
-        )
+        about = "up to " if each.is_bound else "~"
+        found.append(f"{_INSTEADS[each.kind].format(each)} ({about}{format_number(each.tok_s)} tok/s)")
     if not found:
         return []
     nothing = f"No quant of this model with little loss answers at {floor} tok/s here. " if pick.recommended else ""
-    return [f"{nothing}What would: {'; '.join(found)}."]
+    return [f"{nothing}What may: {'; '.join(found)}."]
 
 
 def _named(pick: Pick, candidate: Candidate) -> str:

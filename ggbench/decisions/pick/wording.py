@@ -61,13 +61,7 @@ def loss_source(candidate: Candidate) -> str:
 def speed_source(candidate: Candidate) -> str:
     """Return the source of a speed; empty for a bound or unknown."""
     speed = candidate.speed
-    if speed is None or speed.is_bound:
-        return ""
-    return (
-        f"speed: {speed.source}"
-        if speed.basis not in ("measured", "forecast")
-        else f"speed {speed.basis}: {speed.source}"
-    )
+    return "" if speed is None or speed.is_bound else f"speed: {speed.source}"
 
 
 def disturbed_text(candidate: Candidate) -> str:
