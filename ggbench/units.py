@@ -135,12 +135,15 @@ def format_bytes(n_bytes: float | None) -> str:
         if abs(size) < 1023.95:
             break
         size, unit = size / 1024, larger
-    return f"{n_bytes:.0f} B" if unit == "B" else f"{format_number(size, 3 if abs(size) < 100 else 4)} {unit}"
+    if unit == "B":
+        return f"{n_bytes:.0f} B"
+    return f"{format_number(size, 3 if abs(size) < 100 else 4)} {unit}"
 
 
 def format_gb(n_bytes: int | None, *, binary: bool = False) -> str:
     """Return bytes in GB, 10^9, or with `binary` in GiB, 2^30, without the unit."""
-    return "—" if n_bytes is None else f"{n_bytes / (GIB if binary else 1e9):.2f}"
+    unit_bytes = GIB if binary else 1e9
+    return "—" if n_bytes is None else f"{n_bytes / unit_bytes:.2f}"
 
 
 def format_number(value: float | None, digits: int = 3) -> str:
@@ -237,7 +240,9 @@ def format_ms(value: float | None) -> str:
 
 def format_percent(ratio: float | None) -> str:
     """Return a ratio as `78 %`; an em dash if unknown."""
-    return "—" if ratio is None else f"{ratio * 100:.0f} %" if ratio >= 0.1 else f"{ratio * 100:.1f} %"
+    if ratio is None:
+        return "—"
+    return f"{ratio * 100:.{int(ratio < 0.1)}f} %"
 
 
 def format_count(value: int | None) -> str:
@@ -261,12 +266,15 @@ def format_params(value: int | None, *, binary: bool = False) -> str:
         return f"{value / GIB:.2f} B" if value >= GIB // 10 else f"{format_number(value / MIB)} M"
     if value is None or value < 1e6:
         return format_count(value)
-    return f"{value / 1e9:.2f} B" if value >= 5e8 else f"{value / 1e6:.{0 if value >= 1e7 else 1}f} M"
+    if value >= 5e8:
+        return f"{value / 1e9:.2f} B"
+    return f"{value / 1e6:.{int(value < 1e7)}f} M"
 
 
 def format_bandwidth(bytes_per_s: float | None, *, binary: bool = False) -> str:
     """Return `24.7 GB/s`, in powers of ten as in datasheets; `binary` reads GB as 2^30."""
-    return "—" if bytes_per_s is None else f"{format_number(bytes_per_s / (GIB if binary else 1e9))} GB/s"
+    unit_bytes = GIB if binary else 1e9
+    return "—" if bytes_per_s is None else f"{format_number(bytes_per_s / unit_bytes)} GB/s"
 
 
 def format_compute(flop_per_s: float | None) -> str:

@@ -14,7 +14,7 @@ from ggbench.engines.contract import Engine
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, joined
-from ggbench.units import MIB, exact_size, format_bytes, parse_size
+from ggbench.units import MIB, counted, exact_size, format_bytes, parse_size
 
 if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
@@ -167,14 +167,8 @@ def dry_allocator(engine: Engine, setup: LlamaConfig, budget: Budget, draft: Tar
 def _check_split(setup: LlamaConfig, n_devices: int) -> None:
     """Raise UsageError for a tensor split into more shares than there are GPUs."""
     if len(setup.tensor_split) > max(1, n_devices):
-        found = (
-            "there is no GPU"
-            if not n_devices
-            else "there is 1 GPU"
-            if n_devices == 1
-            else f"there are {n_devices} GPUs"
-        )
-        raise UsageError(f"a split into {len(setup.tensor_split)} shares, and {found}", "pass a share for each GPU")
+        what = f"a split into {len(setup.tensor_split)} shares, for {counted(n_devices, 'GPU')}"
+        raise UsageError(what, "pass a share for each GPU")
 
 
 def _record(**given: Any) -> BudgetOptions:  # noqa: ANN401 - the fields' own types

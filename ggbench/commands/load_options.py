@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from ggbench.commands.options import (
     as_record,
     field_option,
     field_options,
+    given_record,
     model_option,
 )
 from ggbench.engines.contract import EngineConfig
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_SWITCHED_OFF = ("mmap", "kv_offload")
-"""Fields that are on by default, with the options that turn them off."""
 _GPU_FIELDS = ("n_gpu_layers", "main_gpu", "tensor_split", "split_mode")
 _KV = ("type_k", "type_v")
 _SLOTS = ("n_seq_max", "kv_unified")
@@ -40,17 +40,12 @@ _DRAFTS = ("mtp", "type_k_draft", "type_v_draft")
 _REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, *_SLOTS, *_DRAFTS, "n_ctx")]
 
 
-def _config(**given: Any) -> LlamaConfig:  # noqa: ANN401 - the fields' own types
-    given |= {name: not given.pop(f"no_{name}") for name in _SWITCHED_OFF}
-    return LlamaConfig(**{name: value for name, value in given.items() if value is not None})
-
-
 def _load_options(*names: str, n_ctx: str = "", hides_n_ctx: bool = False) -> Callable[[_Function], _Function]:
     """Return a decorator for these fields and the rest; `n_ctx` replaces the field's help of --n-ctx."""
     first = [field_option(LlamaConfig, name, n_ctx if name == "n_ctx" else "") for name in names]
     hidden = [model_option("-c --n-ctx", "", TOKENS, hidden=True)] if hides_n_ctx else []
-    taken = [*LlamaConfig.__struct_fields__, *(f"no_{name}" for name in _SWITCHED_OFF)]
-    return as_record("setup", _config, taken, *first, *hidden, *field_options(LlamaConfig, _REST))
+    make = functools.partial(given_record, LlamaConfig)
+    return as_record("setup", make, LlamaConfig.__struct_fields__, *first, *hidden, *field_options(LlamaConfig, _REST))
 
 
 load_options = _load_options(*_KV, "n_ctx")

@@ -138,7 +138,7 @@ def _reloaded(setup: LlamaConfig, words: Sequence[str]) -> LlamaConfig:
     @click.pass_context
     def changed(context: click.Context, setup: LlamaConfig) -> dict[str, object]:
         source = context.get_parameter_source
-        given = [name.removeprefix("no_") for name in context.params if source(name) is ParameterSource.COMMANDLINE]
+        given = [name for name in context.params if source(name) is ParameterSource.COMMANDLINE]
         return {name: getattr(setup, name) for name in given}
 
     params = changed.__click_params__  # type: ignore[attr-defined]

@@ -120,24 +120,31 @@ def field_options(record: type, names: Iterable[str] | None = None) -> list[Deco
 def field_option(record: type, field: str, text: str = "") -> Decorator:
     """Return the option of a field, with its own help or `text`; the command gets None without a value or a default."""
     each, default = fields.options_of(record)[field], fields.defaults_of(record).get(field)
-    type_ = _types_of(record)[field]
-    flags, kind = each.flags_of(field, default), each.kind
+    flags, kind, type_ = each.flags_of(field, default), each.kind, _types_of(record)[field]
     more: dict[str, Any] = {"field": (record, field), "group": OptionGroup[each.heading.upper()], "cls": GroupedOption}
+    more["help"] = text or each.help or None
     if type_ is bool:
-        is_switched_off = default is True and "/" not in flags[-1]
-        more |= {"is_flag": True, "default": bool(default) and not is_switched_off}
-        return click.option(*flags, f"no_{field}" if is_switched_off else field, help=text or each.help or None, **more)
-    choices = kind.choices or (get_args(type_) if get_origin(type_) is Literal else ())
-    value: Any = Text(kind, "tokens" if kind is fields.TOKENS else "text")
-    if choices:
-        value = click.Choice(choices, case_sensitive=not kind.choices)
-    elif kind.read is int:
-        value = click.INT if kind.least is None else click.IntRange(kind.least, kind.most)
+        more |= {"is_flag": True, "default": bool(default)}
+        if default is True and "/" not in flags[-1]:
+            more |= {"flag_value": False, "show_default": False}
+        return click.option(*flags, field, **more)
     if each.is_repeated:
         more |= {"multiple": True, "callback": lambda _ctx, _param, values: tuple(itertools.chain(*values))}
-    shown = each.shown if each.shown is not None else kind.write(default) if default not in (None, ()) else ""
-    more |= {"type": value, "metavar": kind.metavar, "default": shown or None}
-    return click.option(*flags, field, help=text or each.help or None, **more)
+    shown = each.shown
+    if shown is None and default not in (None, ()):
+        shown = kind.write(default)
+    return click.option(
+        *flags, field, type=_value_type(type_, kind), metavar=kind.metavar, default=shown or None, **more
+    )
+
+
+def _value_type(type_: Any, kind: FieldKind) -> Any:  # noqa: ANN401 - click's types are generic only in newer releases
+    choices = kind.choices or (get_args(type_) if get_origin(type_) is Literal else ())
+    if choices:
+        return click.Choice(choices, case_sensitive=not kind.choices)
+    if kind.read is int:
+        return click.IntRange(kind.least, kind.most)
+    return Text(kind, "tokens" if kind is fields.TOKENS else "text")
 
 
 model_option = functools.partial(option, group=OptionGroup.MODEL)

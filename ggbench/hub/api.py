@@ -117,7 +117,9 @@ def _retry_pause_s(response: httpx2.Response, pause_s: float) -> float | None:
     if response.status_code not in RETRY_STATUSES:
         return None
     retry_s = retry_after_s(response)
-    return pause_s if retry_s is None else retry_s if retry_s <= MAX_PAUSE_S else None
+    if retry_s is None:
+        return pause_s
+    return retry_s if retry_s <= MAX_PAUSE_S else None
 
 
 RETRY_STATUSES = (408, 429, 500, 502, 503, 504)

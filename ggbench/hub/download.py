@@ -135,7 +135,8 @@ def _jobs(
             continue
         target = to / inside
         part = target.with_name(f".{file.etag}{PART_SUFFIX}")
-        local = here[index] if here is not None else blob if file_bytes(blob) == file.n_bytes else None
+        known = blob if file_bytes(blob) == file.n_bytes else None
+        local = known if here is None else here[index]
         jobs.append(_Job(file, target, part, part.with_suffix(".lock"), None, local))
     return jobs
 
@@ -174,7 +175,7 @@ class _Download(msgspec.Struct, frozen=True):
             self.stop.set()
             wait(files, _SHUTDOWN_TIMEOUT_S)
         self._report()
-        if any(job.link is not None for job in self.jobs):
+        if self.jobs[0].link is not None:
             _write_ref(self.access, self.listing)
         return tuple(job.link or job.target for job in self.jobs)
 

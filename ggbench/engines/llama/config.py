@@ -118,7 +118,6 @@ def _kv_types(text: str) -> tuple[str, ...]:
 
 
 _KV_TYPE = FieldKind(metavar="TYPE", choices=KV_TYPES)
-_NUMBER = FieldKind(int, metavar="N")
 _GPU_LAYERS = FieldKind(int, metavar="N", least=-2)
 """llama-server's `-1` and `-2` are `auto` and `all`."""
 _LAYERS = FieldKind(int, metavar="N", least=0)

@@ -10,7 +10,7 @@ import csv
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -189,9 +189,8 @@ def data_text(name: str) -> str:
 def _read(name: str, source: str) -> list[PublishedRow]:
     lines = csv.reader(data_text(name).splitlines())
     header = next(lines)
-    readers: dict[str, Callable[[str], Any]] = {
-        column: figure if column in METRICS else int if column in _COUNTS else str for column in header
-    }
+    kinds: tuple[tuple[Collection[str], Callable[[str], Any]], ...] = ((METRICS, figure), (_COUNTS, int))
+    readers = {column: next((read for names, read in kinds if column in names), str) for column in header}
     return [
         PublishedRow(
             source=source,
