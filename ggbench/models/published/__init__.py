@@ -10,7 +10,7 @@ import csv
 import functools
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -189,8 +189,7 @@ def data_text(name: str) -> str:
 def _read(name: str, source: str) -> list[PublishedRow]:
     lines = csv.reader(data_text(name).splitlines())
     header = next(lines)
-    kinds: tuple[tuple[Collection[str], Callable[[str], Any]], ...] = ((METRICS, figure), (_COUNTS, int))
-    readers = {column: next((read for names, read in kinds if column in names), str) for column in header}
+    readers = {column: _reader(column) for column in header}
     return [
         PublishedRow(
             source=source,
@@ -198,6 +197,12 @@ def _read(name: str, source: str) -> list[PublishedRow]:
         )
         for line in lines
     ]
+
+
+def _reader(column: str) -> Callable[[str], Any]:
+    if column in METRICS:
+        return figure
+    return int if column in _COUNTS else str
 
 
 @functools.cache
