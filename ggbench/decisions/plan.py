@@ -11,7 +11,7 @@ from ggbench.runs.store.health import has_runs
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
-from ggbench.sizing.what_helps import with_other_quants, with_programs
+from ggbench.sizing.what_helps import with_other_quants
 
 
 class ModelPlan(msgspec.Struct, frozen=True):
@@ -60,11 +60,6 @@ def plan_model(
         others = [row for row in found if row.fits or row.fits_with]
         alternative = next((row for row in others if row.fits), others[0] if others else None)
     rows = with_other_quants(rows, [] if alternative is None else [alternative])
-    if budget.grows_by_closing and not all(row.fits for row in rows):
-        from ggbench.machine.readings import programs_that_hold_memory
-
-        held = programs_that_hold_memory(on_gpu=budget.on_gpu, gpu_index=request.setup.main_gpu or 0)
-        rows = with_programs(rows, held)
     return ModelPlan(tuple(rows), alternative, _sources(rows, budget, allocator))
 
 

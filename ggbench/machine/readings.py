@@ -11,19 +11,16 @@ import os
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from ggbench.machine.drm_gpus import read_drm_gpus
 from ggbench.machine.gpus import Nvml, open_nvml
 from ggbench.machine.host import PROC, affinity, cpu_quota, describe_ram, read_text
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.text import shorten
-from ggbench.units import MIB, format_bytes, format_count, format_percent
+from ggbench.units import format_bytes, format_count, format_percent
 
 _THROTTLE_NAMES = {
     0x002: "applications_clocks_setting",
@@ -267,39 +264,6 @@ def suspended_ns() -> int:
         before, elapsed, after = awake_ns(), elapsed_ns(), awake_ns()
         if after - before <= _MOST_BETWEEN_NS:
             return elapsed - before
-
-
-_LEAST_BYTES = 128 * MIB
-"""Minimum memory of a program to be named."""
-
-
-class Program(msgspec.Struct, frozen=True):
-    name: str
-    """Untrusted text."""
-    pids: tuple[int, ...]
-    held_bytes: int
-
-
-def programs_that_hold_memory(*, on_gpu: bool, gpu_index: int = 0) -> tuple[Program, ...]:
-    """Return at most three programs of this user with 128 MiB or more of a GPU's or of main memory, without ggbench.
-
-    Processes with the same name are summed. In main memory only unshared memory counts.
-    """
-    import psutil
-
-    on_card = {each.pid: each.used_bytes or 0 for each in list_gpu_processes([gpu_index])} if on_gpu else {}
-    me = psutil.Process()
-    own = {me.pid, *(each.pid for each in (*me.parents(), *me.children(recursive=True)))}
-    found: defaultdict[str, dict[int, int]] = defaultdict(dict)
-    for process in psutil.process_iter(["name", "username", "memory_info"]):
-        memory = process.info["memory_info"]
-        if process.pid in own or memory is None or process.info["username"] != me.username():
-            continue
-        held = on_card.get(process.pid, 0) if on_gpu else memory.rss - getattr(memory, "shared", 0)
-        found[process.info["name"] or "an unnamed process"][process.pid] = held
-    programs = [Program(name, tuple(pids), sum(pids.values())) for name, pids in found.items()]
-    programs = [program for program in programs if program.held_bytes >= _LEAST_BYTES]
-    return tuple(sorted(programs, key=lambda program: -program.held_bytes)[:_MAX_NAMED])
 
 
 _LEAST_SHARE = 0.1

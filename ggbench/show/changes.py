@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ggbench.machine.readings import Program
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.document import Shape, field, of
 from ggbench.show.tables import fitted_table, left, right
 from ggbench.sizing.plan_record import Change, ChangeKind
-from ggbench.text import in_words, sanitize
+from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number
 
 
@@ -42,15 +41,10 @@ def changes_report(title: str, changes: Sequence[Change], *, width: int, is_host
 
 
 COSTS: Mapping[ChangeKind, str] = {
-    "close programs": "none for the model",
-    "n_ubatch": "slower prompts",
-    "flash attention": "nothing",
     "KV q8_0": "a little quality",
-    "draft": "the speed that drafting gains",
     "n_cpu_moe": "speed: the CPU reads experts from main memory",
     "quant": "quality",
     "n_ctx": "context",
-    "KV q4_0": "quality, most in long contexts",
     "n_gpu_layers": "speed: the CPU reads the other layers from main memory",
 }
 
@@ -63,37 +57,19 @@ def _cost_text(change: Change) -> str:
 def change_options(change: Change) -> str:
     """Return the options of a change, `-ctk q8_0 -ctv q8_0`; empty without any."""
     setup = change.setup
-    if setup is None or change.kind == "draft":
+    if setup is None:
         return ""
-    if change.kind in ("KV q8_0", "KV q4_0"):
+    if change.kind == "KV q8_0":
         return f"-ctk {setup.type_k} -ctv {setup.type_v}{' -fa on' if setup.flash_attn == 'on' else ''}"
-    flag, field = _OPTIONS[change.kind]
-    return f"{flag} {getattr(setup, field)}"
+    return f"{_FLAGS[change.kind]} {getattr(setup, change.kind)}"
 
 
-_OPTIONS: Mapping[ChangeKind, tuple[str, str]] = {
-    "n_ubatch": ("-ub", "n_ubatch"),
-    "flash attention": ("-fa", "flash_attn"),
-    "n_cpu_moe": ("-ncmoe", "n_cpu_moe"),
-    "n_ctx": ("-c", "n_ctx"),
-    "n_gpu_layers": ("-ngl", "n_gpu_layers"),
-}
+_FLAGS: Mapping[ChangeKind, str] = {"n_cpu_moe": "-ncmoe", "n_ctx": "-c", "n_gpu_layers": "-ngl"}
 
 
 def change_text(change: Change) -> str:
-    """Return a change in a few words: its options, `q4_0 as planned`, or the programs to close."""
-    if change.programs:
-        return f"close {in_words(list(map(_program_text, change.programs)))}"
-    if change.kind == "draft":
-        return "without a draft"
+    """Return a change in a few words: its options, or `q4_0 as planned`."""
     return change_options(change) or f"{sanitize(change.quant)} as planned"
-
-
-def _program_text(program: Program) -> str:
-    """Return `firefox (3.20 GiB in 12 processes)`, `python (pid 4242, 1.10 GiB)`."""
-    size, n_pids = format_bytes(program.held_bytes), len(program.pids)
-    where = f"{size} in {format_count(n_pids)} processes" if n_pids > 1 else f"pid {program.pids[0]}, {size}"
-    return f"{sanitize(program.name)} ({where})"
 
 
 def left_text(left_bytes: int | None) -> str:
@@ -113,6 +89,6 @@ CHANGE = Shape(
         "Options, by the names of ggbench and llama.cpp: `-ctk q8_0 -ctv q8_0`.",
         lambda change: change_options(change) or None,
     ),
-    of(Change, "quant? programs needed_bytes host_bytes left_bytes fits planned_n_ctx tok_s"),
+    of(Change, "quant? needed_bytes host_bytes left_bytes fits planned_n_ctx tok_s"),
     field("costs", str, "What it costs in exchange.", lambda change: COSTS[change.kind]),
 )

@@ -94,7 +94,6 @@ class Reserve(msgspec.Struct, frozen=True):
             reserve_bytes=kept + besides,
             reserve_source=why,
             process_bytes=besides,
-            is_limited=is_limited,
         )
 
 
@@ -205,7 +204,6 @@ def _of_devices(
         devices=tuple(devices),
         host=host,
         is_here=is_here,
-        is_limited=any(budget.is_limited for budget in each),
     )
 
 

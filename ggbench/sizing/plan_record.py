@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig
 from ggbench.hub.repo_records import RepoListing
-from ggbench.machine.readings import Program
 from ggbench.models.subject import Subject
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
@@ -133,13 +132,6 @@ class Budget(msgspec.Struct, frozen=True):
     """Main memory of the machine with these GPUs; None if its size is unknown."""
     is_here: bool = True
     """Whether it is this machine's, so measurements made here apply."""
-    is_limited: bool = False
-    """Whether it is a user's limit, with more memory free."""
-
-    @property
-    def grows_by_closing(self) -> bool:
-        """Whether there is more of it if programs are closed."""
-        return self.is_here and not self.is_limited
 
     @property
     def kept_bytes(self) -> int:
@@ -331,10 +323,8 @@ class PlanRow(msgspec.Struct, frozen=True):
 
     @property
     def fits_with(self) -> KvCacheTypes | None:
-        """The largest other cache that would fit at `n_ctx`; None if there is none."""
-        caches = ("flash attention", "KV q8_0", "KV q4_0")
-        setups = {change.kind: change.setup for change in self.changes if change.setup is not None and change.fits}
-        setup = next((setups[kind] for kind in caches if kind in setups), None)
+        """The other cache that would fit at `n_ctx`; None if there is none."""
+        setup = next((change.setup for change in self.changes if change.kind == "KV q8_0" and change.fits), None)
         return None if setup is None else KvCacheTypes(setup.type_k, setup.type_v, setup.flash_attn)
 
     @property
@@ -355,13 +345,9 @@ class PlanRow(msgspec.Struct, frozen=True):
         return self.planned_n_ctx * (self.n_ctx_slot or self.n_ctx) > self.n_ctx_train * self.n_ctx
 
 
-ChangeKind = Literal[
-    "close programs", "n_ubatch", "flash attention", "KV q8_0", "draft", "n_cpu_moe", "quant", "n_ctx", "KV q4_0",
-    "n_gpu_layers",
-]  # fmt: skip
-"""Kinds of change, cheapest first: nothing lost; slower prompts; barely any quality; what drafting gains; experts read
-from main memory; quality; context; quality at long contexts; whole layers computed by the CPU. Losing more than half of
-the context is the most expensive."""
+ChangeKind = Literal["KV q8_0", "n_cpu_moe", "quant", "n_ctx", "n_gpu_layers"]
+"""Kinds of change, cheapest first: barely any quality; experts read from main memory; quality; context; whole layers
+computed by the CPU. Losing more than half of the context is the most expensive."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -380,8 +366,6 @@ class Change(msgspec.Struct, frozen=True):
     """The bandwidth bound with a full context; None if unknown."""
     quant: str = ""
     """Name of the other quant."""
-    programs: tuple[Program, ...] = ()
-    """Programs to close, the largest first."""
     host_bytes: int | None = None
     """Main memory that it takes beside GPUs, if it moves a part of the model there; else None."""
 

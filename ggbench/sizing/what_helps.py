@@ -21,7 +21,6 @@ from ggbench.errors import GgbenchError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.gpus import list_gpus
-from ggbench.machine.readings import Program
 from ggbench.models.local_files import local_variants
 from ggbench.models.targets import Target
 from ggbench.sizing.budget import devices_with_servers
@@ -32,8 +31,6 @@ from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlanRow
 from ggbench.sizing.search_budget import SearchBudget, search_budget
 from ggbench.units import KV_CELLS, format_bytes
 
-_SMALLER_UBATCHES = (256, 128, 64)
-_SMALLER_CACHES: tuple[tuple[ChangeKind, str], ...] = (("KV q8_0", "q8_0"), ("KV q4_0", "q4_0"))
 _COSTS: tuple[ChangeKind, ...] = get_args(ChangeKind)
 
 
@@ -46,14 +43,11 @@ def what_helps(
     Raises EngineEnded if the worker ends, but not if llama.cpp refuses a change.
     """
     sizes = _Sizes(file, replace(setup, n_ctx=row.n_ctx), budget, allocator)
-    alone = replace(sizes, setup=sizes.setup.undrafted(), is_alone=True)
-    undrafted = None if row.draft_bytes is None else alone.change("draft", alone.setup)
-    changes = [*_of_context(sizes, row), *_of_placement(sizes), *filter(None, [undrafted])]
-    least, missing = row.needed_bytes or 0, row.left_bytes or 0
-    changes = [each for each in changes if each.needed_bytes < least and each.left_bytes > missing]
-    is_enough = any(change.fits for change in changes)
-    sized = ((alone if each.kind == "draft" else sizes, each) for each in changes)
-    return _in_order((of.with_longest(each) if each.fits or not is_enough else each for of, each in sized), row)
+    needed_bytes, left_bytes = row.needed_bytes or 0, row.left_bytes or 0
+    tried = (sizes.change(*each) for each in (*_of_context(sizes.setup, row), *_of_placement(sizes)))
+    changes = [each for each in tried if each and each.needed_bytes < needed_bytes and each.left_bytes > left_bytes]
+    longest = [each for each in changes if each.fits] or changes
+    return _in_order((sizes.with_longest(each) if each in longest else each for each in changes), row)
 
 
 def with_other_quants(rows: Sequence[PlanRow], others: Sequence[PlanRow] = ()) -> list[PlanRow]:
@@ -79,37 +73,12 @@ def with_other_quants(rows: Sequence[PlanRow], others: Sequence[PlanRow] = ()) -
     return [changed(row) for row in rows]
 
 
-def with_programs(rows: Sequence[PlanRow], programs: Sequence[Program]) -> list[PlanRow]:
-    """Return the rows, adding to each that does not fit the fewest programs to close; `programs` are largest first."""
-
-    def changed(row: PlanRow) -> PlanRow:
-        missing = -(row.left_bytes or 0)
-        freed = [sum(each.held_bytes for each in programs[: count + 1]) for count in range(len(programs))]
-        count = bisect_left(freed, missing) + 1
-        if row.fits is not False or count > len(programs):
-            return row
-        change = Change(
-            kind="close programs",
-            setup=None,
-            needed_bytes=row.needed_bytes or 0,
-            left_bytes=freed[count - 1] - missing,
-            planned_n_ctx=None,
-            tok_s=row.at_n_ctx.tok_s if row.at_n_ctx else None,
-            programs=tuple(programs[:count]),
-        )
-        return replace(row, changes=_in_order([*row.changes, change], row))
-
-    return [changed(row) for row in rows]
-
-
 class _Sizes(msgspec.Struct, frozen=True):
     file: ModelFile
     setup: LlamaConfig
     """The planned setup, with its n_ctx."""
     budget: Budget
     allocator: DryAllocator
-    is_alone: bool = False
-    """Whether to leave out what drafts."""
 
     def placement(self, setup: LlamaConfig) -> Placement:
         budget = self.budget
@@ -118,8 +87,7 @@ class _Sizes(msgspec.Struct, frozen=True):
     def context(self, setup: LlamaConfig) -> DryContext | None:
         """Return the context as planned under this setup; None if llama.cpp refuses it."""
         assert setup.n_ctx is not None
-        context = self.allocator.sized(setup.n_ctx, setup)
-        return replace(context, draft=None) if context is not None and self.is_alone else context
+        return self.allocator.sized(setup.n_ctx, setup)
 
     def left_bytes(self, placement: Placement, context: DryContext) -> int:
         assert placement.weight_bytes is not None  # or the plan would not know that it does not fit
@@ -159,40 +127,34 @@ class _Sizes(msgspec.Struct, frozen=True):
         return replace(change, planned_n_ctx=longest or None)
 
 
-def _of_context(sizes: _Sizes, row: PlanRow) -> Iterator[Change]:
-    """Yield a smaller physical batch, flash attention, smaller caches, a shorter context."""
-    setup = sizes.setup
-    batches = [size for size in _SMALLER_UBATCHES if size < min(setup.n_ubatch, setup.n_batch)]
-    smaller = [replace(setup, n_ubatch=size) for size in batches]
-    if smaller:
-        enough = next(filter(sizes.fits, smaller), smaller[-1])
-        yield from filter(None, [sizes.change("n_ubatch", enough)])
+def _of_context(setup: LlamaConfig, row: PlanRow) -> Iterator[tuple[ChangeKind, LlamaConfig]]:
+    """Yield a smaller cache and a shorter context."""
     flash_attn = "on" if setup.flash_attn == "off" else setup.flash_attn
-    wanted = [(kind, replace(setup, type_k=name, type_v=name, flash_attn=flash_attn)) for kind, name in _SMALLER_CACHES]
-    if setup.flash_attn == "off":
-        wanted.append(("flash attention", replace(setup, flash_attn="on")))
+    yield "KV q8_0", replace(setup, type_k="q8_0", type_v="q8_0", flash_attn=flash_attn)
     if row.planned_n_ctx:
-        wanted.append(("n_ctx", replace(setup, n_ctx=row.planned_n_ctx)))
-    yield from filter(None, (sizes.change(kind, changed) for kind, changed in wanted))
+        yield "n_ctx", replace(setup, n_ctx=row.planned_n_ctx)
 
 
-def _of_placement(sizes: _Sizes) -> Iterator[Change]:
+def _of_placement(sizes: _Sizes) -> Iterator[tuple[ChangeKind, LlamaConfig]]:
     """Yield, for a GPU, the fewest experts or whole layers to move to main memory."""
     if not sizes.budget.on_gpu:
         return
     setup, n_layer = sizes.setup, sizes.file.n_layer
-    if sizes.file.n_expert and not setup.cpu_moe:
-        kept = _least(sizes, range(setup.n_cpu_moe + 1, n_layer + 1), lambda n: replace(setup, n_cpu_moe=n))
-        yield from filter(None, [kept and sizes.change("n_cpu_moe", kept)])
+    if sizes.file.n_expert and not setup.cpu_moe and setup.n_cpu_moe < n_layer:
+        yield (
+            "n_cpu_moe",
+            _least(sizes, range(setup.n_cpu_moe + 1, n_layer + 1), lambda n: replace(setup, n_cpu_moe=n)),
+        )
     n_offloaded = sizes.placement(setup).n_gpu_layers
-    fewer = _least(sizes, range(n_offloaded - 1, -1, -1), lambda n: replace(setup, n_gpu_layers=n))
-    yield from filter(None, [fewer and sizes.change("n_gpu_layers", fewer)])
+    if n_offloaded:
+        yield (
+            "n_gpu_layers",
+            _least(sizes, range(n_offloaded - 1, -1, -1), lambda n: replace(setup, n_gpu_layers=n)),
+        )
 
 
-def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], LlamaConfig]) -> LlamaConfig | None:
+def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], LlamaConfig]) -> LlamaConfig:
     """Return the first setup with which the same context fits, or the last; each saves more than the one before."""
-    if not numbers:
-        return None
     # Compute buffers hardly depend on the number, so one of them finds it, and each neighbour is sized to be sure.
     alike = sizes.context(changed(numbers[len(numbers) // 2]))
     if alike is None:

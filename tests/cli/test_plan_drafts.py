@@ -39,9 +39,6 @@ def test_a_draft_takes_what_it_takes_alone(ggbench: Run) -> None:
     gpu, host = ({part["part"]: part["n_bytes"] for part in stack["parts"]} for stack in row["stacks"])
     assert (gpu["draft"], host["output"]) == (row["draft_bytes"], row["output_bytes"])
     assert host["draft"] > alone["output_bytes"], "its input embedding lies in main memory"
-    short = ggbench("plan", *LARGE, "--vram", "3GiB", *ASKED, "--draft", SMALL).json["rows"][0]
-    [change] = [each for each in short["changes"] if each["change"] == "draft"]
-    assert 0 <= short["needed_bytes"] - change["needed_bytes"] - short["draft_bytes"] < 8 << 20
     picked = ggbench("pick", *words[:6], "--draft", SMALL, "--json").json
     assert picked["commands"]["llama_server"].endswith(":q4_k_m --spec-type draft-simple")
 

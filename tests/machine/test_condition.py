@@ -1,9 +1,7 @@
 """The state of a machine from made-up kernel files and from NVML as real cards answered it."""
 
 import os
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pynvml
@@ -12,8 +10,6 @@ import pytest
 from ggbench.decisions.doctor.checkup import describe_folder
 from ggbench.machine import readings
 from ggbench.machine.gpus import driver_problem
-from ggbench.machine.readings import Program, programs_that_hold_memory
-from ggbench.machine.records import GpuProcess
 from tests.fakes.nvml import FakeNvml, install
 
 
@@ -44,47 +40,6 @@ def test_a_card_without_a_working_driver_is_a_problem(
     (device / "vendor").write_text("0x10de\n")
     (device / "class").write_text(device_class)
     assert driver_problem(tmp_path) == problem
-
-
-GIB, MIB = 1 << 30, 1 << 20
-ME = psutil.Process().username()
-
-
-def process(pid: int, name: str | None, rss: int, shared: int = 0, user: str = ME) -> SimpleNamespace:
-    memory = SimpleNamespace(rss=rss, shared=shared)
-    return SimpleNamespace(pid=pid, info={"name": name, "username": user, "memory_info": memory})
-
-
-PROCESSES = (
-    process(os.getpid(), "ggbench", 9 * GIB), process(os.getppid(), "bash", 9 * GIB),
-    process(-11, "browser", 2 * GIB, GIB), process(-12, "browser", 2 * GIB, GIB), process(-13, "editor", 5 * GIB),
-    process(-14, "daemon", 8 * GIB, user="another"), process(-15, "small", 127 * MIB),
-    process(-16, None, 200 * MIB), process(-17, "last", 150 * MIB),
-)  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def process_iter(attrs: Sequence[str]) -> Iterator[SimpleNamespace]:
-        assert set(attrs) == {"name", "username", "memory_info"}
-        return iter(PROCESSES)
-
-    monkeypatch.setattr(psutil, "process_iter", process_iter)
-
-
-def test_a_persons_own_programs_are_named_by_what_they_hold_alone() -> None:
-    assert programs_that_hold_memory(on_gpu=False) == (
-        Program("editor", (-13,), 5 * GIB),
-        Program("browser", (-11, -12), 2 * GIB),
-        Program("an unnamed process", (-16,), 200 * MIB),
-    )
-
-
-def test_on_a_gpu_its_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_card = (GpuProcess(-11, "browser", GIB), GpuProcess(-14, "daemon", GIB), GpuProcess(-13, "editor", None))
-    monkeypatch.setattr(readings, "list_gpu_processes", lambda indices: on_card if indices == [1] else ())
-    assert programs_that_hold_memory(on_gpu=True, gpu_index=1) == (Program("browser", (-11, -12), GIB),)
-    assert programs_that_hold_memory(on_gpu=True) == ()
 
 
 def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.machine.readings import Program
 from ggbench.show.plan import PLAN, plan_report
 from ggbench.sizing.plan_record import (
     Budget,
@@ -148,7 +147,6 @@ def test_each_of_many_memories_is_a_row_and_keeps_its_total(render: Callable[...
 
 def test_what_helps_is_a_table_below_the_plan(render: Callable[..., str]) -> None:
     changes = (
-        replace(KV, kind="close programs", setup=None, programs=(Program("a\x1b[2J", (7, 8), GIB),)),
         KV,
         replace(KV, kind="quant", setup=None, quant="q4_k_m"),
         replace(KV, kind="n_ctx", setup=LlamaConfig(n_ctx=4096), left_bytes=-1),
@@ -157,10 +155,7 @@ def test_what_helps_is_a_table_below_the_plan(render: Callable[..., str]) -> Non
     lines = render(plan_report(BUDGET, LlamaConfig(), {}, [row], width=150), width=150).splitlines()
     below = lines[next(index for index, line in enumerate(lines) if line.startswith("what would")) :]
     assert below[0].rstrip() == "what would make it fit at n_ctx 8,192"
-    assert [line.split("  ")[0] for line in below[4:7]] == [
-        "close a[2J (1.00 GiB in 2 processes)", "-ctk q8_0 -ctv q8_0", "q4_k_m as planned",
-    ]  # fmt: skip
-    assert len(below) == 7
+    assert [line.split("  ")[0] for line in below[4:]] == ["-ctk q8_0 -ctv q8_0", "q4_k_m as planned"]
     assert "what would" not in render(plan_report(BUDGET, LlamaConfig(), {}, [FITS], width=120))
 
 

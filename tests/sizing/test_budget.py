@@ -14,7 +14,6 @@ from ggbench.sizing.budget import (
     BESIDE_BUFFERS_BYTES,
     described_budget,
     machine_budget,
-    main_memory_here,
     with_main_memory,
 )
 from ggbench.sizing.projectors import Projector
@@ -54,15 +53,6 @@ def test_this_machines_gpu_by_what_is_free(monkeypatch: pytest.MonkeyPatch) -> N
     assert budget.bandwidth.bytes_per_s == pytest.approx(4.917e12, rel=1e-3)
     with pytest.raises(UsageError, match="no GPU 1"):
         machine_budget(LlamaConfig(main_gpu=1))
-
-
-@pytest.mark.parametrize(("limit_bytes", "grows"), [(None, True), (GIB, False), (20 * GIB, True)])
-def test_closing_programs_frees_nothing_under_a_users_limit(
-    monkeypatch: pytest.MonkeyPatch, limit_bytes: int | None, grows: bool
-) -> None:
-    """A limit above the free memory changes nothing."""
-    monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: Ram(64 * GIB, 20 * GIB))
-    assert main_memory_here(limit_bytes, None).grows_by_closing == grows
 
 
 @pytest.mark.parametrize(("gpus", "n_gpu_layers"), [((), -1), ((H200,), 0)])

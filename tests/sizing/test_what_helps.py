@@ -6,16 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.machine.readings import Program
 from ggbench.models.targets import Target
 from ggbench.sizing.plan_record import Change, PlanRow
-from ggbench.sizing.what_helps import smaller_quant_advice, with_other_quants, with_programs
+from ggbench.sizing.what_helps import smaller_quant_advice, with_other_quants
 from ggbench.units import MIB
 
 GIB = 1 << 30
 SHORT = PlanRow("m", "q8_0", "catalog", weight_bytes=8 * GIB, needed_bytes=12 * GIB, left_bytes=-3 * GIB, fits=False)
 FITS = replace(SHORT, quant="q4_0", weight_bytes=4 * GIB, needed_bytes=8 * GIB, left_bytes=GIB, fits=True)
-PROGRAMS = (Program("a", (1,), 2 * GIB), Program("b", (2, 3), GIB), Program("c", (4,), GIB))
 
 
 def kinds(row: PlanRow) -> list[tuple[str, bool]]:
@@ -33,22 +31,14 @@ def test_another_quant_is_the_largest_smaller_one_that_fits() -> None:
     assert with_other_quants([SHORT]) == [SHORT]
 
 
-@pytest.mark.parametrize(("missing_gib", "names"), [(1, "a"), (2, "a"), (3, "ab"), (4, "abc"), (5, "")])
-def test_as_few_programs_as_are_enough_are_named(missing_gib: int, names: str) -> None:
-    [row] = with_programs([replace(SHORT, left_bytes=-missing_gib * GIB)], PROGRAMS)
-    assert "".join(program.name for change in row.changes for program in change.programs) == names
-    assert all(change.fits for change in row.changes)
-    assert with_programs([FITS], PROGRAMS) == [FITS]
-
-
 def test_what_is_enough_comes_first_and_what_costs_least_before_the_rest() -> None:
     load = LlamaConfig(n_ctx=1024)
     n_ctx, cache = Change("n_ctx", load, 1, GIB, None, None), Change("KV q8_0", load, 1, -GIB, None, None)
-    half = replace(SHORT, n_ctx=8192, planned_n_ctx=4096, changes=(cache, n_ctx, replace(n_ctx, kind="n_gpu_layers")))
-    [row] = with_programs([half], PROGRAMS)
-    assert kinds(row) == [("close programs", True), ("n_ctx", True), ("n_gpu_layers", True), ("KV q8_0", False)]
-    [row] = with_programs([replace(half, planned_n_ctx=1024)], PROGRAMS)
-    assert kinds(row) == [("close programs", True), ("n_gpu_layers", True), ("n_ctx", True), ("KV q8_0", False)]
+    half = replace(SHORT, n_ctx=8192, planned_n_ctx=4096, changes=(cache, replace(n_ctx, kind="n_gpu_layers"), n_ctx))
+    [row] = with_other_quants([half], [FITS])
+    assert kinds(row) == [("quant", True), ("n_ctx", True), ("n_gpu_layers", True), ("KV q8_0", False)]
+    [row] = with_other_quants([replace(half, planned_n_ctx=1024)], [FITS])
+    assert kinds(row) == [("quant", True), ("n_gpu_layers", True), ("n_ctx", True), ("KV q8_0", False)]
 
 
 SIZES = {"q8_0": 600 * MIB, "q4_k_m": 400 * MIB, "q2_k": 300 * MIB}

@@ -33,7 +33,6 @@ from ggbench.errors import BadFile, GgbenchError, UnknownName
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.hub.access import HubAccess
-from ggbench.machine.readings import programs_that_hold_memory
 from ggbench.models.added_places import added_models
 from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
@@ -45,7 +44,6 @@ from ggbench.sizing.budget import with_main_memory
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, KvCacheTypes, PlanRow
-from ggbench.sizing.what_helps import with_programs
 from ggbench.text import sanitize
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
@@ -93,11 +91,8 @@ def _what_would_help(
     if candidate.row.fits is not False:
         return ()
     asked = replace(candidate.setup, n_ctx=candidate.row.used_of(request.needs.n_ctx))
-    rows = list(plan_variant(variant, PlanRequest(request.budget, asked, request.options), allocator))
-    if request.budget.grows_by_closing:
-        held = programs_that_hold_memory(on_gpu=request.budget.on_gpu, gpu_index=asked.main_gpu or 0)
-        rows = with_programs(rows, held)
-    return rows[0].changes
+    row = next(plan_variant(variant, PlanRequest(request.budget, asked, request.options), allocator))
+    return row.changes
 
 
 _SPARE = 0.8
