@@ -234,10 +234,6 @@ _OWN = (
     ),
     column("b_w16_ms", "B as w16", "ms", "B x 16 / BPW: B scaled to 16 bits per weight.", "b_w16_ms", format_ms, 3),
     column("r2", "R²", "", "Share of latency variance explained by the fit.", "fit.r2", format_number),
-    column(
-        "robust_w_tokens_per_ms", "robust W", "tokens/ms", "W from a Theil-Sen slope, as a cross-check.",
-        "fit.robust_w_tokens_per_ms", format_number,
-    ),
     Column(
         "tok_s", "speed", "tok/s", "Decoded tokens per second, with the 95 % interval; `!` marks an unsteady run.",
         reader("latency.tok_s"), speed_text, priority=ESSENTIAL,

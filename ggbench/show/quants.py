@@ -216,11 +216,10 @@ def _latency(summary: QuantSummary, decode: DecodeTiming) -> Facts:
         each = f" of each of {decode.n_seqs} users" if decode.n_seqs > 1 else ""
         facts.append(("prefill", f"{format_ms(prefill_ms)} ms for {format_count(n_prompt)} tokens{each}{speed}"))
     if fit is not None:
-        robust, b_w16_ms = fit.robust_w_tokens_per_ms, summary.b_w16_ms
+        b_w16_ms = summary.b_w16_ms
         facts += [
             ("latency", latency_text(fit)),
             ("W", f"{with_unit(w_text(fit), 'tokens/ms')}{_share(decode.w_ratio)}"),
-            ("robust W", f"{format_number(robust)} tokens/ms" if robust else ""),
             ("B", f"{with_unit(b_text(fit), 'ms')}{_share(decode.b_ratio)}"),
             ("B as w16", "" if b_w16_ms is None else f"{format_ms(b_w16_ms)} ms"),
             ("R²", f"{format_number(fit.r2)} over {format_count(fit.n_samples)} samples"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -56,8 +56,6 @@ class LineFit(msgspec.Struct, frozen=True):
     """95 % interval of B, truncated at zero; without `b_ms`, B is "< upper end". None: too few samples."""
     r2: float | None
     """Share of the variance explained by the line; None if the samples do not vary."""
-    robust_w_tokens_per_ms: float | None
-    """W from a Theil-Sen slope, to cross-check; None if that slope is not positive."""
 
     @property
     def is_flat(self) -> bool:
@@ -148,23 +146,34 @@ def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) ->
     if server is None or not requests:
         return None
     decodes = [each for each in requests if each.series]
-    waits = [(each.first_token_ns - each.sent_ns) / 1e6 for each in decodes if each.first_token_ns is not None]
-    jitters = [each.jitter_ns / 1e6 for each in decodes if each.jitter_ns is not None]
-    drafts = [each for each in decodes if each.n_drafted is not None]
-    trips = server.round_trip_ns
+
+    def of(name: str) -> list[Any]:
+        return [getattr(each, name) for each in decodes]
+
     return ServingFigures(
-        server=" ".join(filter(None, (server.kind, server.version))),
-        clock="client" if any(each.clock == "client" for each in requests) else "server",
+        server=f"{server.kind} {server.version}".strip(),
+        clock="client" if "client" in {each.clock for each in requests} else "server",
         n_requests=len(requests),
-        n_tokens=sum(each.n_tokens for each in decodes),
-        n_tokens_together=sum(each.n_tokens_together for each in decodes),
-        ttft_ms=statistics.median(waits) if waits else None,
-        round_trip_ms=statistics.median(trips) / 1e6 if trips else None,
-        jitter_ms=statistics.median(jitters) if jitters else None,
-        n_drafted=sum(each.n_drafted or 0 for each in drafts) if drafts else None,
-        n_accepted=sum(each.n_accepted or 0 for each in drafts) if drafts else None,
+        n_tokens=sum(of("n_tokens")),
+        n_tokens_together=sum(of("n_tokens_together")),
+        ttft_ms=_median_ms(of("ttft_ns")),
+        round_trip_ms=_median_ms(server.round_trip_ns),
+        jitter_ms=_median_ms(of("jitter_ns")),
+        n_drafted=_total(of("n_drafted")),
+        n_accepted=_total(of("n_accepted")),
         remarks=tuple(dict.fromkeys(remark for each in requests for remark in each.remarks)),
     )
+
+
+def _median_ms(times_ns: Sequence[float | None]) -> float | None:
+    """Return the median of the known times; None if none is known."""
+    known = [ns / 1e6 for ns in times_ns if ns is not None]
+    return statistics.median(known) if known else None
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 Clock = Literal["engine", "server", "client"]
@@ -215,20 +224,16 @@ class RequestTiming(msgspec.Struct, frozen=True):
     """Clock that timed the steps."""
     series: str = ""
     """Name of the series of its steps; empty if only the prompt was timed."""
-    first_byte_ns: int | None = None
     first_token_ns: int | None = None
     last_token_ns: int | None = None
     n_prompt_counted: int | None = None
     """The server's own count; None if it does not report it."""
-    n_cached: int | None = None
-    """Prompt tokens cached from earlier requests; None if not reported."""
     n_tokens: int = 0
     """Tokens received."""
     n_tokens_together: int = 0
     """Tokens that arrived with others in one chunk."""
-    server_prompt_ns: int | None = None
-    """Time on the server's own clock, like `server_gen_ns`; None if it has none."""
     server_gen_ns: int | None = None
+    """Time of generating on the server's own clock; None if it has none."""
     jitter_ns: float | None = None
     """Standard deviation of the arrival's delay relative to the server's own clock; None without such a clock."""
     n_drafted: int | None = None
@@ -241,12 +246,23 @@ class RequestTiming(msgspec.Struct, frozen=True):
     """Deviations of the server from the request, one line each."""
 
     @property
+    def ttft_ns(self) -> int | None:
+        """Time from sending the request to its first token; None if none came."""
+        return None if self.first_token_ns is None else self.first_token_ns - self.sent_ns
+
+    @property
+    def gen_ns(self) -> int | None:
+        """Time from the first token to the last; None if there are fewer than two."""
+        if self.first_token_ns is None or self.last_token_ns is None or self.n_tokens < 2:
+            return None
+        return self.last_token_ns - self.first_token_ns
+
+    @property
     def as_one_chunk(self) -> tuple[TokenChunks, ...]:
         """Return all tokens after the first as one chunk; none if there are fewer than two."""
-        if self.first_token_ns is None or self.last_token_ns is None or self.n_tokens < 2:
+        if self.gen_ns is None:
             return ()
-        elapsed_ns = self.last_token_ns - self.first_token_ns
-        return (TokenChunks((self.n_prompt + 1,), (self.n_tokens - 1,), (elapsed_ns,), self.series),)
+        return (TokenChunks((self.n_prompt + 1,), (self.n_tokens - 1,), (self.gen_ns,), self.series),)
 
 
 class ServingFigures(msgspec.Struct, frozen=True):

@@ -23,7 +23,6 @@ from ggbench.stats.samples import (
     FREEDOM,
     Floats,
     Repetition,
-    group_medians,
     half_width,
     slow_waves,
     split_repetitions,
@@ -144,32 +143,10 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
     mean_ms = mean_interval_ms(repetitions)
     waves = [slow_waves(len(position), FREEDOM + 1) if _holds_a_line(position) else None for position, _ in repetitions]
     if all(wave is None for wave in waves):
-        return LineFit(n_samples, None, None, None, mean_ms and (0.0, mean_ms[1]), None, None)
+        return LineFit(n_samples, None, None, None, mean_ms and (0.0, mean_ms[1]), None)
     fits = [_fit_with_stairs(repetitions, waves, share) for share in _STAIR_SHARES]
-    line = fits[0].moments
-    highest_slope = max(max(fit.moments.slope, 0.0) + fit.slope_error for fit in fits)
-    lowest_slope = min(fit.moments.slope - fit.slope_error for fit in fits)
     farthest = max(float(repetition.position[-1]) for repetition in repetitions)
-    w_tokens_per_ms: float | None = None
-    w_ci95: tuple[float, float | None] | None = None
-    if lowest_slope * farthest > _CLOCK_MS:
-        w_tokens_per_ms, w_ci95 = 1 / line.slope, (1 / highest_slope, 1 / lowest_slope)
-    elif highest_slope * farthest > _CLOCK_MS:
-        w_ci95 = (1 / highest_slope, None)
-    b_low_ms = max(0.0, min(fit.moments.intercept - fit.intercept_error for fit in fits))
-    b_high_ms = max(0.0, max(fit.moments.intercept + fit.intercept_error for fit in fits))
-    b_is_known = w_tokens_per_ms is not None and b_low_ms > 0
-    if not b_is_known and mean_ms is not None:
-        b_high_ms = min(b_high_ms, mean_ms[1])
-    return LineFit(
-        n_samples=n_samples,
-        w_tokens_per_ms=w_tokens_per_ms,
-        w_ci95=w_ci95,
-        b_ms=line.intercept if b_is_known else None,
-        b_ci95=(min(b_low_ms, b_high_ms), b_high_ms),
-        r2=line.r2,
-        robust_w_tokens_per_ms=_robust_w(repetitions, farthest),
-    )
+    return _line_fit(n_samples, fits, farthest, math.inf if mean_ms is None else mean_ms[1])
 
 
 def fewest_samples(first_position: int) -> int:
@@ -182,23 +159,34 @@ def fewest_samples(first_position: int) -> int:
     return seen.total()
 
 
-def theil_sen(x: Floats, y: Floats) -> float | None:
-    """Return the median of the slopes between all pairs of points; None if no two points differ in x.
-
-    Source: Sen (1968), "Estimates of the regression coefficient based on Kendall's tau", JASA 63.
-    """
-    first, second = np.triu_indices(len(x), k=1)
-    run, rise = x[second] - x[first], y[second] - y[first]
-    apart = run != 0
-    return float(np.median(rise[apart] / run[apart])) if apart.any() else None
-
-
 class _StairFit(NamedTuple):
     """A line and the half-widths of its 95 % intervals, in ms per token and ms."""
 
     moments: Moments
     slope_error: float
     intercept_error: float
+
+
+def _line_fit(n_samples: int, fits: Sequence[_StairFit], farthest: float, most_ms: float = math.inf) -> LineFit:
+    """Return the first fit with the union of the intervals of all, for samples up to the position `farthest`.
+
+    Without W if its interval includes a flat line, and without B if there is no W or B may be zero; B is then at most
+    `most_ms`.
+    """
+    line, w_tokens_per_ms, b_ms = fits[0].moments, None, None
+    w_ci95: tuple[float, float | None] | None = None
+    lowest = min(fit.moments.slope - fit.slope_error for fit in fits)
+    highest = max(max(fit.moments.slope, 0.0) + fit.slope_error for fit in fits)
+    b_low_ms = max(0.0, min(fit.moments.intercept - fit.intercept_error for fit in fits))
+    b_high_ms = max(0.0, max(fit.moments.intercept + fit.intercept_error for fit in fits))
+    if lowest * farthest > _CLOCK_MS:
+        w_tokens_per_ms, w_ci95 = 1 / line.slope, (1 / highest, 1 / lowest)
+        b_ms = line.intercept if b_low_ms > 0 else None
+    elif highest * farthest > _CLOCK_MS:
+        w_ci95 = (1 / highest, None)
+    if b_ms is None:
+        b_low_ms, b_high_ms = min(b_low_ms, most_ms), min(b_high_ms, most_ms)
+    return LineFit(n_samples, w_tokens_per_ms, w_ci95, b_ms, (b_low_ms, b_high_ms), line.r2)
 
 
 def _holds_a_line(position: Floats) -> bool:
@@ -246,19 +234,6 @@ def _wave_energy(waves: Floats, x: Floats, y: Floats, line: Moments) -> float:
     return max(0.0, 2 / line.count * (float(of_residual @ of_residual) - along_x))
 
 
-def _robust_w(repetitions: Sequence[Repetition], farthest: float) -> float | None:
-    """Return W from the Theil-Sen slope through the medians of stairs at least half sampled; None below three."""
-    position = np.concatenate([repetition.position for repetition in repetitions])
-    step_ms = np.concatenate([repetition.step_ms for repetition in repetitions])
-    stairs = stair(position)
-    middles, heights = group_medians(stairs, position), group_medians(stairs, step_ms)
-    seen = np.array([np.ptp(position[stairs == label]) + 1 >= KV_CELLS / 2 for label in middles.labels])
-    if seen.sum() < 3:
-        return None
-    slope = theil_sen(middles.medians[seen], heights.medians[seen])
-    return 1 / slope if slope is not None and slope * farthest > _CLOCK_MS else None
-
-
 FEWEST = 3
 """Minimum number of timings for `fit_windows`: two define a line, but not its error."""
 
@@ -278,21 +253,15 @@ def fit_windows(windows: Sequence[DecodeWindow]) -> LineFit | None:
     freedom = len(windows) - 2
     residuals = y - line.intercept - line.slope * x
     noise_ms = t_95(freedom) * math.sqrt(float(residuals @ residuals) / freedom)
-    slope_error = noise_ms / math.sqrt(line.sxx)
-    low, high = line.slope - slope_error, max(line.slope, 0.0) + slope_error
-    w_is_known = low > 0
-    b_error = noise_ms * math.sqrt(1 / line.count + line.mean_x**2 / line.sxx)
-    b_low_ms, b_high_ms = max(0.0, line.intercept - b_error), max(0.0, line.intercept + b_error)
-    robust = theil_sen(x, y)
-    return LineFit(
-        n_samples=len(windows),
-        w_tokens_per_ms=1 / line.slope if w_is_known else None,
-        w_ci95=(1 / high, 1 / low if w_is_known else None) if high > 0 else None,
-        b_ms=line.intercept if w_is_known and b_low_ms > 0 else None,
-        b_ci95=(b_low_ms, b_high_ms),
-        r2=line.r2,
-        robust_w_tokens_per_ms=1 / robust if robust is not None and robust > 0 else None,
-    )
+    slope_error, b_error = noise_ms / math.sqrt(line.sxx), noise_ms * math.sqrt(_intercept_variance(line))
+    return _line_fit(len(windows), [_StairFit(line, slope_error, b_error)], float(x.max()))
+
+
+def _by_depth(windows: Sequence[DecodeWindow]) -> dict[int, list[DecodeWindow]]:
+    found: dict[int, list[DecodeWindow]] = {}
+    for window in windows:
+        found.setdefault(window.n_depth, []).append(window)
+    return found
 
 
 def window_speed(windows: Sequence[DecodeWindow]) -> LatencySummary:
@@ -301,12 +270,9 @@ def window_speed(windows: Sequence[DecodeWindow]) -> LatencySummary:
     Its interval is that of the repetitions' total times; None below 3 repetitions, or if depths have different numbers.
     """
     n_tokens, elapsed_ns = sum(each.n_gen for each in windows), sum(each.elapsed_ns for each in windows)
-    by_depth: dict[int, list[DecodeWindow]] = {}
-    for window in windows:
-        by_depth.setdefault(window.n_depth, []).append(window)
-    interval = None
-    if len({len(each) for each in by_depth.values()}) == 1 and all(window.repeat == 1 for window in windows):
-        rounds = list(zip(*by_depth.values(), strict=True))
+    depths, interval = list(_by_depth(windows).values()), None
+    if len(set(map(len, depths))) == 1 and {window.repeat for window in windows} == {1}:
+        rounds = list(zip(*depths, strict=True))
         n_each = sum(window.n_gen for window in rounds[0])
         interval = prompt_speed(n_each, [round(sum(each.elapsed_ns for each in one)) for one in rounds]).tok_s_ci95
     return LatencySummary(None, None, None, n_tokens * 1e9 / elapsed_ns, None, interval)
@@ -314,10 +280,7 @@ def window_speed(windows: Sequence[DecodeWindow]) -> LatencySummary:
 
 def depth_speeds(windows: Sequence[DecodeWindow]) -> tuple[DepthSpeed, ...]:
     """Return the speed at each depth from windows timed as a whole."""
-    by_depth: dict[int, list[DecodeWindow]] = {}
-    for window in windows:
-        by_depth.setdefault(window.n_depth, []).append(window)
-    speeds = ((n_depth, own, window_speed(own)) for n_depth, own in sorted(by_depth.items()))
+    speeds = ((n_depth, own, window_speed(own)) for n_depth, own in sorted(_by_depth(windows).items()))
     return tuple(
         DepthSpeed(n_depth, own[0].n_gen, speed.tok_s, sum(each.repeat or 1 for each in own), speed.tok_s_ci95)
         for n_depth, own, speed in speeds

@@ -77,10 +77,8 @@ class BatchSteps(msgspec.Struct, frozen=True):
 def request_rates(requests: Sequence[ServedRequest]) -> RequestRates | None:
     """Return the rates and waits of requests that all got tokens; None if no rate is known."""
     timings = [each.timing for each in requests]
-    times = [(each.sent_ns, each.first_token_ns, each.last_token_ns, each.n_tokens) for each in timings]
-    complete = [(sent, first, last, n) for sent, first, last, n in times if first is not None and last is not None]
-    rates = [(n - 1) * 1e9 / (last - first) for _, first, last, n in complete if last > first and n > 1]
-    waits = [(first - sent) / 1e6 for sent, first, _, _ in complete]
+    rates = [(each.n_tokens - 1) * 1e9 / each.gen_ns for each in timings if each.gen_ns]
+    waits = [each.ttft_ns / 1e6 for each in timings if each.ttft_ns is not None]
     if not rates:
         return None
     return RequestRates(

@@ -57,8 +57,13 @@ def summarize(
         p99_ms=p99_ms,
         tok_s=1e3 / mean_ms,
         sample_p50_ms=float(np.median(sampler)) * 1e-6 if len(sampler) else None,
-        tok_s_ci95=None if interval is None else (1e3 / interval[1], 1e3 / interval[0] if interval[0] > 0 else None),
+        tok_s_ci95=None if interval is None else _rates(1e3, *interval),
     )
+
+
+def _rates(n_each: float, low: float, high: float) -> tuple[float, float | None]:
+    """Return the interval of `n_each` / time for a time between these; its upper end is None if the time may be 0."""
+    return n_each / high, n_each / low if low > 0 else None
 
 
 def summarize_tokens(times: TokenTimes) -> LatencySummary | None:
@@ -115,7 +120,7 @@ def prompt_speed(n_prompt: int, elapsed_ns: Sequence[int]) -> PrefillSpeed:
     if len(times_ns) >= 3:
         mean_ns, error_ns = times_ns.mean(), t_95(len(times_ns) - 1) * times_ns.std(ddof=1) / math.sqrt(len(times_ns))
         low_ns, high_ns = min(float(mean_ns - error_ns), median_ns), max(float(mean_ns + error_ns), median_ns)
-        interval = n_prompt * 1e9 / high_ns, n_prompt * 1e9 / low_ns if low_ns > 0 else None
+        interval = _rates(n_prompt * 1e9, low_ns, high_ns)
     return PrefillSpeed(n_prompt, median_ns / 1e6, n_prompt * 1e9 / median_ns, len(times_ns), interval)
 
 
@@ -183,9 +188,9 @@ def unsteady(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> str:
     reasons = [_gap_between(repetitions)]
     for number, repetition in enumerate(repetitions, start=1):
         blocks = _block_medians(repetition)
-        found = [_change_within(blocks) or _bend(blocks), _spikes(repetition)]
+        level = "" if blocks is None else _change_within(blocks) or _bend(blocks)
         where = f"repetition {number}: " if len(repetitions) > 1 else ""
-        reasons += [f"{where}{reason}" for reason in found if reason]
+        reasons += [f"{where}{reason}" for reason in (level, _spikes(repetition)) if reason]
     return "; ".join(reason for reason in reasons if reason)
 
 
@@ -219,10 +224,8 @@ def _block_medians(repetition: Repetition) -> _Blocks | None:
     return _Blocks(first, groups.medians[full], np.column_stack([np.ones_like(ramp), ramp, climb, first_ramp]))
 
 
-def _change_within(blocks: _Blocks | None) -> str:
+def _change_within(blocks: _Blocks) -> str:
     """Search for a part of the run, not at its start, whose level differs from the line through the rest."""
-    if blocks is None:
-        return ""
     n_blocks = len(blocks.step_ms)
     edges = np.unique(np.linspace(0, n_blocks, _EDGES + 1).round().astype(np.int64))
     begin, end = (edges[index] for index in np.triu_indices(len(edges), k=1))
@@ -243,19 +246,16 @@ def _change_within(blocks: _Blocks | None) -> str:
     rest_ms = float(blocks.step_ms[begin[best] : end[best]].mean()) - change
     if not _matters(change, error, rest_ms):
         return ""
-    span = f"from about token {blocks.first[begin[best]]:,.0f} on"
-    if end[best] < n_blocks:
-        span = f"from about token {blocks.first[begin[best]]:,.0f} to {blocks.first[end[best]]:,.0f}"
+    end_text = f"to {blocks.first[end[best]]:,.0f}" if end[best] < n_blocks else "on"
     side = "longer" if change > 0 else "less"
-    return f"{span}, steps took {_percent(change / rest_ms)} {side} than in the rest of the run"
+    took = f"steps took {_percent(change / rest_ms)} {side} than in the rest of the run"
+    return f"from about token {blocks.first[begin[best]]:,.0f} {end_text}, {took}"
 
 
-def _bend(blocks: _Blocks | None) -> str:
+def _bend(blocks: _Blocks) -> str:
     """Check whether the second half deviates from the line through the first. Source: Chow's predictive test,
     Econometrica 28, 1960.
     """
-    if blocks is None:
-        return ""
     half = len(blocks.step_ms) // 2
     before, after = blocks.steady[:half], blocks.steady[half:].mean(axis=0)
     inverse = np.linalg.pinv(before.T @ before)

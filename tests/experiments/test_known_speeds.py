@@ -65,7 +65,7 @@ def _decode(file: ModelFile, share: float = 0.5, unsteady: str = "") -> DecodeRe
     limit = decode_limit(file, BANDWIDTH)
     assert limit.w_tokens_per_ms is not None
     w, b_ms = limit.w_tokens_per_ms * share, limit.b_ms / share
-    fit = LineFit(1000, w, (0.9 * w, 1.1 * w), b_ms, (0.9 * b_ms, 1.1 * b_ms), 1.0, w)
+    fit = LineFit(1000, w, (0.9 * w, 1.1 * w), b_ms, (0.9 * b_ms, 1.1 * b_ms), 1.0)
     return DecodeResult(25, 1000, None, fit, _latency(b_ms + 524 / w), limit, unsteady)
 
 

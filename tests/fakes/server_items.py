@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ggbench.engines.server.contract import (
     Ended,
-    FirstByte,
     Generate,
     GenerationFailed,
     Item,
@@ -52,7 +51,6 @@ def on_a_line(
         began = 1_000_000_000 + index
         yield Sent(began)
         prompt_ns = n_prompt * PROMPT_NS_PER_TOKEN
-        yield FirstByte(began + prompt_ns + NETWORK_NS)
         decode_ns, done, turn = 0, 0, 0
         while done < n_gen:
             size = 1 if not done else min(sizes[turn % len(sizes)], n_gen - done)
@@ -68,7 +66,6 @@ def on_a_line(
         yield Ended(
             arrived,
             n_prompt_counted or n_prompt,
-            0,
             done,
             "length" if done == asked.n_gen else "stop",
             n_drafted=n_drafted,

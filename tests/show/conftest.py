@@ -85,7 +85,7 @@ def completed() -> QuantSummary:
         n_prompt=25,
         n_gen=10_000,
         prefill_ms=22.613,
-        fit=LineFit(10_000, 1513.2, (1489.1, 1538.9), 5.9261, (5.9102, 5.9420), 0.9713, 1520.7),
+        fit=LineFit(10_000, 1513.2, (1489.1, 1538.9), 5.9261, (5.9102, 5.9420), 0.9713),
         latency=LatencySummary(9.24, 12.51, 12.74, 108.2, 0.0431, (106.9, 109.5)),
         limit=DecodeLimit(1922.6, 4.3774, 1.008e12, "NVML: 384 bit x 10501 MHz x 2"),
     )
@@ -115,7 +115,7 @@ def unbounded() -> QuantSummary:
     )
     result = DecodeResult(
         n_prompt=25, n_gen=300, prefill_ms=131.92,
-        fit=LineFit(300, None, (1234.4, None), None, (10.84, 10.99), 0.0012, None),
+        fit=LineFit(300, None, (1234.4, None), None, (10.84, 10.99), 0.0012),
         latency=LatencySummary(10.91, 11.38, 14.02, 91.4, None, (91.0, 91.8)),
     )  # fmt: skip
     return QuantSummary.of([Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=42)])
@@ -165,7 +165,7 @@ def twin() -> QuantSummary:
         n_prompt=25,
         n_gen=2000,
         prefill_ms=150.5,
-        fit=LineFit(2000, 205.31, (160.02, 310.77), 9.4127, (9.01, 9.82), 0.4111, 231.9),
+        fit=LineFit(2000, 205.31, (160.02, 310.77), 9.4127, (9.01, 9.82), 0.4111),
         latency=LatencySummary(13.2, 21.7, 48.31, 70.6, 0.21, (61.3, 83.2)),
         limit=DecodeLimit(251.2, 7.8125, 24.7e9, "measured 2026-11-20 with 2 threads"),
         unsteady="the second half ran 8.1 % slower than the line through the first",

@@ -26,7 +26,7 @@ from tests.fakes.measured import search_of, with_decode, with_run, with_subject
     ],
 )  # fmt: skip
 def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | None] | None, text: str) -> None:
-    assert w_text(LineFit(300, w, ci95, None, None, None, None)) == text
+    assert w_text(LineFit(300, w, ci95, None, None, None)) == text
     assert w_text(None) == "—"
 
 
@@ -38,7 +38,7 @@ def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | Non
     ],
 )  # fmt: skip
 def test_b_is_a_value_or_a_bound(b: float | None, ci95: tuple[float, float] | None, text: str) -> None:
-    assert b_text(LineFit(300, 205.0, (201.0, 209.0), b, ci95, None, None)) == text
+    assert b_text(LineFit(300, 205.0, (201.0, 209.0), b, ci95, None)) == text
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_compared_quants_have_the_shortest_names_that_differ(completed: QuantSum
 
 
 def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
-    bounded = with_decode(completed, fit=LineFit(300, None, (1234.4, None), None, (10.8, 11.0), 0.1, None))
+    bounded = with_decode(completed, fit=LineFit(300, None, (1234.4, None), None, (10.8, 11.0), 0.1))
     assert [column_of(key).value(bounded) for key in ("b_ms", "b_ratio", "b_w16_ms", "w_ratio")] == [None] * 4
 
 
@@ -108,10 +108,10 @@ def test_a_row_without_w_says_how_many_tokens_it_needs(completed: QuantSummary) 
     """Where the decode was too short for a line; not where the line is flat."""
     note = column_of("note").text
     assert note(completed) == ""
-    short = with_decode(completed, fit=LineFit(30, None, None, None, None, None, None))
+    short = with_decode(completed, fit=LineFit(30, None, None, None, None, None))
     assert note(short) == "30 tokens are too few for W, which needs at least 247"
     assert note(with_decode(short, unsteady="the clock fell")).endswith("247; unsteady: the clock fell")
-    flat = LineFit(300, None, (1234.4, None), None, (9.0, 11.0), None, None)
+    flat = LineFit(300, None, (1234.4, None), None, (9.0, 11.0), None)
     assert note(with_decode(short, fit=flat)) == ""
 
 

@@ -36,7 +36,7 @@ def row(
     """A decode; `changes` go to the record that has a field of that name."""
     records: list[Any] = [
         DecodeResult(
-            n_prompt=25, n_gen=400, fit=LineFit(400, w[0], w[1], b[0], b[1], 0.9, None),
+            n_prompt=25, n_gen=400, fit=LineFit(400, w[0], w[1], b[0], b[1], 0.9),
             latency=LatencySummary(11.0, 12.0, 13.0, 90.0, None), limit=DecodeLimit(250.0, 8.0, 20e9, "given"),
         ),
         Memory(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 900, 50, 25, 25),), n_ctx=512),

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import LOG_HINT, FirstByte, Post, Sent, error_text
+from ggbench.engines.server.contract import LOG_HINT, Post, Sent, error_text
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UsageError
 from ggbench.text import shorten
 
@@ -99,15 +99,13 @@ class Exchange:
         self.abort = self._trace.abort
         """Close the connection, from any thread; the reading thread gets NetworkError."""
 
-    def items(self) -> Iterator[Sent | FirstByte | StreamLine]:
-        """Send the request; yield its time of sending, the arrival of the head, and each line. Raises GgbenchError."""
+    def items(self) -> Iterator[Sent | StreamLine]:
+        """Send the request; yield its time of sending, and each line. Raises GgbenchError."""
         client = self._client
         with client.open(client.streams, "POST", self._post.path, self._post.body, self._trace) as response:
-            first = FirstByte(time.perf_counter_ns())
-            yield Sent(self._trace.sent_ns or first.at_ns)
+            yield Sent(self._trace.sent_ns or time.perf_counter_ns())
             if response.status_code != 200:
                 client.fail(response.status_code, _read(response, _MAX_ERROR_BYTES, is_cut=True))
-            yield first
             yield from _lines(response)
 
 

@@ -93,12 +93,6 @@ class Sent(msgspec.Struct, frozen=True):
     at_ns: int
 
 
-class FirstByte(msgspec.Struct, frozen=True):
-    """The head of the response arrived; servers may send it before or after reading the prompt."""
-
-    at_ns: int
-
-
 class PromptProgress(msgspec.Struct, frozen=True):
     """Number of prompt tokens read so far, by the server's report."""
 
@@ -126,8 +120,6 @@ class Ended(msgspec.Struct, frozen=True):
 
     at_ns: int
     n_prompt: int | None
-    n_cached: int | None
-    """Tokens of the prompt that came from a cache."""
     n_gen: int | None
     finish_reason: str
     """The server's finish reason: `length`, `stop`; empty if missing."""
@@ -148,8 +140,8 @@ class GenerationFailed(msgspec.Struct, frozen=True):
     error: GgbenchError
 
 
-Item = Sent | FirstByte | PromptProgress | Tokens | Ended | GenerationFailed
-"""A stream consists of Sent, FirstByte, any PromptProgress and Tokens, then exactly one Ended or Failed. A failed one
+Item = Sent | PromptProgress | Tokens | Ended | GenerationFailed
+"""A stream consists of Sent, any PromptProgress and Tokens, then exactly one Ended or Failed. A failed one
 may lack any of the others."""
 Progress = PromptProgress | Tokens | Ended
 
@@ -188,7 +180,7 @@ class StreamReader:
             found.append(f"read a prompt of {n_prompt} tokens, requested {asked.prompt.n_tokens}")
         if n_cached:
             found.append(f"took {n_cached} of the prompt's tokens from a cache")
-        return Ended(at_ns, n_prompt, n_cached, n_gen, reason, request_mismatches=tuple(found))
+        return Ended(at_ns, n_prompt, n_gen, reason, request_mismatches=tuple(found))
 
 
 MakePrompt = Callable[["Client", str, int, int, Callable[[], int]], Prompt]

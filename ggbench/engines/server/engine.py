@@ -43,7 +43,6 @@ from ggbench.engines.events import (
 from ggbench.engines.server.config import Address, EndpointConfig
 from ggbench.engines.server.contract import (
     Ended,
-    FirstByte,
     Generate,
     GenerationFailed,
     Item,
@@ -289,7 +288,7 @@ _CHUNKS_EVERY_NS = 1_000_000_000
 """Minimum interval between reports of chunks, as each is a record in the store."""
 
 
-_NOTHING = Ended(0, None, None, None, "")
+_NOTHING = Ended(0, None, None, "")
 
 
 @dataclass(slots=True)
@@ -302,7 +301,6 @@ class _StreamedRequest:
     """Time at which the first request of the batch was sent, by the client's clock."""
     error: GgbenchError | None = None
     sent_ns: int | None = None
-    first_byte_ns: int | None = None
     first_token_ns: int | None = None
     n_tokens: int = 0
     ended: Ended | None = None
@@ -327,8 +325,6 @@ class _StreamedRequest:
         match item:
             case Sent(at_ns):
                 self.sent_ns = self._flushed_ns = self._chunks_flushed_ns = at_ns
-            case FirstByte(at_ns):
-                self.first_byte_ns = at_ns
             case PromptProgress(n_tokens=n_tokens):
                 yield ReadingPrompts(min(1.0, n_tokens / max(1, self.n_prompt)))
             case Tokens():
@@ -368,14 +364,11 @@ class _StreamedRequest:
             n_gen=self.n_gen,
             sent_ns=self._since(self.sent_ns) or 0,
             clock=self.clock,
-            first_byte_ns=self._since(self.first_byte_ns),
             first_token_ns=self._since(self.first_token_ns),
             last_token_ns=self._since(self._last_ns) if self.n_tokens else None,
             n_prompt_counted=ended.n_prompt,
-            n_cached=ended.n_cached,
             n_tokens=n_tokens,
             n_tokens_together=self._n_together,
-            server_prompt_ns=ended.prompt_ns,
             server_gen_ns=ended.decode_ns,
             jitter_ns=statistics.stdev(map(float, self._delays_ns)) if len(self._delays_ns) > 1 else None,
             n_drafted=ended.n_drafted,

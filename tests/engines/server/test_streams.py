@@ -9,7 +9,6 @@ import pytest
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import (
     Ended,
-    FirstByte,
     Generate,
     GenerationFailed,
     Item,
@@ -48,8 +47,7 @@ def ended(items: list[Item]) -> Ended:
 def test_a_stream_has_its_items_in_order(name: str, serve: Serve) -> None:
     items = generate(serve(Recording(name)))
     assert isinstance(items[0], Sent)
-    assert isinstance(items[1], FirstByte)
-    assert all(isinstance(item, Tokens | PromptProgress) for item in items[2:-1])
+    assert all(isinstance(item, Tokens | PromptProgress) for item in items[1:-1])
     ended(items)
     times = [item.at_ns for item in items]
     assert times == sorted(times)
@@ -62,7 +60,7 @@ def test_llama_server_times_each_token_itself(serve: Serve) -> None:
     clock = [item.decode_ns for item in each]
     assert clock == sorted(clock, key=lambda ns: ns or 0)
     end = ended(items)
-    assert (end.n_prompt, end.n_cached, end.n_gen, end.request_mismatches) == (64, 0, 24, ())
+    assert (end.n_prompt, end.n_gen, end.request_mismatches) == (64, 24, ())
     assert end.decode_ns == clock[-1]
     assert end.prompt_ns is not None
     assert [item.n_tokens for item in items if isinstance(item, PromptProgress)] == [0, 64]
