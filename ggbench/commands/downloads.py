@@ -7,7 +7,6 @@ import shlex
 import sys
 import textwrap
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import click
 from ggbench.commands.options import HubOptions, MeasureRequest
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
+from ggbench.runs.progress import Pace
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_duration
 
@@ -28,47 +28,13 @@ CONFIRM_ABOVE_BYTES = 10**9
 """Ask before a larger download; a smaller one proceeds with a notice."""
 
 
-class TransferRate:
-    """Progress of one transfer, with its rate over the last `window_s` seconds of `clock`."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic, window_s: float = 10.0) -> None:
-        self._clock, self._window_s = clock, window_s
-        self._seen: deque[tuple[float, int]] = deque()
-        self._done_bytes = 0
-        self._total_bytes = 0
-
-    def update(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
-        """Record progress; `moved_bytes`, if given, count for the rate."""
-        now, counted = self._clock(), done_bytes if moved_bytes is None else moved_bytes
-        if self._seen and (counted < self._seen[-1][1] or total_bytes != self._total_bytes):
-            self._seen.clear()  # another file, or a restart
-        self._seen.append((now, counted))
-        self._done_bytes, self._total_bytes = done_bytes, total_bytes
-        while len(self._seen) > 2 and now - self._seen[1][0] > self._window_s:
-            self._seen.popleft()
-
-    @property
-    def rate_bytes_per_s(self) -> float | None:
-        """None until it can be computed."""
-        if not self._seen:
-            return None
-        (start, before), (end, done) = self._seen[0], self._seen[-1]
-        return (done - before) / (end - start) if end > start and done > before else None
-
-    @property
-    def remaining_s(self) -> float | None:
-        """None while the rate is unknown."""
-        rate = self.rate_bytes_per_s
-        return None if rate is None else (self._total_bytes - self._done_bytes) / rate
-
-    def text(self) -> str:
-        """Return `1.20 GiB of 4.43 GiB, 23.5 MiB/s, 2:21 left`."""
-        text = f"{format_bytes(self._done_bytes)} of {format_bytes(self._total_bytes)}"
-        rate = self.rate_bytes_per_s
-        if rate is None:
-            return text
-        text += f", {format_bytes(rate)}/s"
-        return text if self._done_bytes >= self._total_bytes else f"{text}, {format_duration(self.remaining_s)} left"
+def transfer_text(pace: Pace) -> str:
+    """Return `1.20 GiB of 4.43 GiB, 23.5 MiB/s, 2:21 left`."""
+    text = f"{format_bytes(round(pace.done))} of {format_bytes(round(pace.total))}"
+    if pace.per_s is None:
+        return text
+    text += f", {format_bytes(pace.per_s)}/s"
+    return text if pace.done >= pace.total else f"{text}, {format_duration(pace.left_s)} left"
 
 
 _STEPS = 10
@@ -143,12 +109,12 @@ class DownloadLines:
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
-        self._transfer = TransferRate()
+        self._pace = Pace()
         self._written_at: float | None = None
         self._written_step = 0
 
     def update(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
-        self._transfer.update(done_bytes, total_bytes, moved_bytes)
+        self._pace.update(done_bytes, total_bytes, moved_bytes)
         now, step = time.monotonic(), _STEPS * done_bytes // max(1, total_bytes)
         if self._written_at is None:
             self._written_at, self._written_step = now, step
@@ -157,7 +123,7 @@ class DownloadLines:
         is_due = (step > self._written_step and waited_s >= _SHORTEST_S) or waited_s >= _LONGEST_S
         if is_due or (done_bytes >= total_bytes and self._written_step < _STEPS):
             self._written_at, self._written_step = now, step
-            self._write(self._transfer.text())
+            self._write(transfer_text(self._pace))
 
 
 class DownloadNotices:
@@ -213,7 +179,7 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
         return
     from rich.progress import BarColumn, Progress, TextColumn
 
-    transfer, status = TransferRate(), TextColumn("{task.fields[status]}", markup=False)
+    pace, status = Pace(), TextColumn("{task.fields[status]}", markup=False)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), status)
     with Progress(*columns, console=output.console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None, status="")
@@ -221,8 +187,8 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
         def update_bar(files: Sequence[FileProgress]) -> None:
             notices.update(files)  # rich prints above the bar
             done_bytes, total_bytes, moved_bytes = summed(files)
-            transfer.update(done_bytes, total_bytes, moved_bytes)
-            bar.update(task, completed=done_bytes, total=total_bytes, status=transfer.text())
+            pace.update(done_bytes, total_bytes, moved_bytes)
+            bar.update(task, completed=done_bytes, total=total_bytes, status=transfer_text(pace))
 
         yield update_bar
 

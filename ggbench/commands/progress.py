@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 
-from ggbench.commands.downloads import DownloadLines, TransferRate
+from ggbench.commands.downloads import DownloadLines, transfer_text
 from ggbench.commands.output import Output
-from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Started, Working
+from ggbench.runs.progress import Finished, ModelReady, Pace, PointMeasured, Progress, SamplesTimed, Started, Working
 from ggbench.runs.recording import PromptTiming
 from ggbench.show.presenter import presenter_of
-from ggbench.show.text import b_text, w_text
-from ggbench.stats.linefit import RunningFit
-from ggbench.units import format_count, format_duration, format_ms, format_number, format_percent
+from ggbench.units import format_count, format_ms, format_number, format_percent
 
 _STATUS = {
     "download": "downloading",
@@ -23,8 +20,6 @@ _STATUS = {
     "decode": "decoding",
 }
 """Texts for stages that have none of their own."""
-_BAR_AND_TIME = 22
-"""Columns of a bar that can still be read, of the time left, and of the spaces between."""
 
 
 class View:
@@ -74,42 +69,29 @@ class _BarView(View):
     """A progress bar, and a line above it for each point and each finished job."""
 
     def __init__(self, output: Output, names: Sequence[str]) -> None:
-        from rich.progress import BarColumn, Task, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
-        from rich.text import Text
-
-        class Remaining(TimeRemainingColumn):
-            """The time left as reported by the work; NaN shows nothing, None the bar's own estimate."""
-
-            def render(self, task: Task) -> Text:
-                left_s = task.fields["left_s"]
-                if left_s is None:
-                    return super().render(task)
-                return Text("" if math.isnan(left_s) else format_duration(left_s), "progress.remaining")
 
         self._rich = RichProgress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[status]}", markup=False),
-            Remaining(compact=True),
+            TimeRemainingColumn(compact=True),
             console=output.console(stderr=True),
             refresh_per_second=10,
             transient=True,
         )
         self._rich.start()
-        self._task = self._rich.add_task("", total=1, status="", left_s=None)
+        self._task = self._rich.add_task("", total=1, status="")
         self._names, self._title, self._status = names, "", ""
-        self._transfer = TransferRate()
+        self._pace = Pace()
 
     def draw(self, record: Progress) -> None:
         match record:
             case Started():
-                self._fit = RunningFit()
-                self._position: list[int] = []
-                self._step_ns: list[int] = []
                 self._title = _title(record, self._names)
                 # reset() replaces all fields, and the refresh thread may draw before the next update
-                self._rich.reset(self._task, description=self._title, total=1, status="", left_s=None)
+                self._rich.reset(self._task, description=self._title, total=1, status="")
             case Working():
                 self._draw_work(record)
             case ModelReady(memory):
@@ -134,40 +116,29 @@ class _BarView(View):
         self._rich.stop()
 
     def _draw_work(self, record: Working) -> None:
+        status = record.text or _STATUS.get(record.stage, "")
         if record.is_bytes:
-            self._transfer.update(round(record.done or 0), round(record.total or 0))
-            status = f"{_STATUS[record.stage]} {self._transfer.text()}"
+            self._pace.update(record.done or 0, record.total or 0)
+            status = f"{_STATUS[record.stage]} {transfer_text(self._pace)}"
             self._rich.update(self._task, completed=record.done, total=record.total, status=status)
         elif record.done is None or not record.total:
-            self._restart(record.text or _STATUS.get(record.stage, ""))
+            self._restart(status)
         elif record.done >= record.total and self._status:
             self._restart(self._status)  # a new worker has loaded the model: resume the previous status
         else:
-            status = record.text or _STATUS.get(record.stage) or self._status
             if record.stage not in _STATUS:
-                status = f"{status}; {format_percent(record.done / record.total)}"
-            left_s = math.nan if record.left_s is None else record.left_s
-            self._rich.update(self._task, completed=record.done, total=record.total, status=status, left_s=left_s)
+                status = f"{status or self._status}; {format_percent(record.done / record.total)}"
+            self._rich.update(self._task, completed=record.done, total=record.total, status=status)
 
     def _draw_samples(self, record: SamplesTimed) -> None:
-        self._position += range(record.first_position, record.first_position + len(record.step_ns))
-        self._step_ns += record.step_ns
-        fit = self._fit.of(self._position, self._step_ns)
-        latest_ms = record.step_ns[-1] / 1e6
-        status = (
-            f"{record.n_done:,}/{record.n_total:,}  {format_number(1e3 / latest_ms)} tok/s  {format_ms(latest_ms)} ms"
-        )
-        if fit is not None:
-            line = f"  W {w_text(fit)}  B {b_text(fit)} ms"
-            # The time left and the model's name matter more than the line, which is printed at the end.
-            is_wide = len(self._title) + len(status) + len(line) + _BAR_AND_TIME <= self._rich.console.width
-            status += line if is_wide else ""
+        ms = record.step_ns[-1] / 1e6
+        status = f"{record.n_done:,}/{record.n_total:,}  {format_number(1e3 / ms)} tok/s  {format_ms(ms)} ms"
         self._rich.update(self._task, completed=record.n_done, total=record.n_total, status=status)
 
     def _restart(self, status: str) -> None:
         """Show a bar of unknown length."""
         self._status = status
-        self._rich.reset(self._task, description=self._title, total=None, status=status, left_s=None)
+        self._rich.reset(self._task, description=self._title, total=None, status=status)
 
 
 def _title(record: Started, names: Sequence[str]) -> str:

@@ -162,8 +162,6 @@ class Proving(msgspec.Struct, frozen=True, tag="proving"):
     stage: Literal["fill", "batch"]
     share: float
     """Completed share of the stage, 0 to 1."""
-    left_s: float | None = None
-    """Time left for the batch, estimated from its own speed; None if not known yet."""
 
 
 class ContextProven(msgspec.Struct, frozen=True, tag="context_proven"):

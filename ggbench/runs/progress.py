@@ -1,10 +1,13 @@
-"""Progress of experiments: a few records that a front end draws without knowing the experiment.
+"""Progress of experiments: a few records that a front end draws without knowing the experiment, and the pace of work.
 
 `text` is one line for the user; other data for a kind's live view is in the record of a `PointMeasured`.
 """
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -40,8 +43,6 @@ class Working(msgspec.Struct, frozen=True):
     """Details in addition to the stage."""
     subject: object = None
     """Object for a live view, such as the n_ctx being tried."""
-    left_s: float | None = None
-    """Estimated seconds left; None if unknown."""
 
     @property
     def is_bytes(self) -> bool:
@@ -93,3 +94,35 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 Progress = Started | Working | ModelReady | SamplesTimed | PointMeasured | Finished
+
+
+class Pace:
+    """How fast work is done, by the last `window_s` seconds of `clock`, and how long the rest takes at that rate."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, window_s: float = 10.0) -> None:
+        self._clock, self._window_s = clock, window_s
+        self._seen: deque[tuple[float, float]] = deque()
+        self.done = self.total = 0.0
+
+    def update(self, done: float, total: float, moved: float | None = None) -> None:
+        """Record progress; `moved`, if given, counts for the rate."""
+        now, counted = self._clock(), done if moved is None else moved
+        if self._seen and (counted < self._seen[-1][1] or total != self.total):
+            self._seen.clear()  # other work, or a restart
+        self._seen.append((now, counted))
+        self.done, self.total = done, total
+        while len(self._seen) > 2 and now - self._seen[1][0] > self._window_s:
+            self._seen.popleft()
+
+    @property
+    def per_s(self) -> float | None:
+        """None until it can be computed."""
+        if not self._seen:
+            return None
+        (start, before), (end, done) = self._seen[0], self._seen[-1]
+        return (done - before) / (end - start) if end > start and done > before else None
+
+    @property
+    def left_s(self) -> float | None:
+        """None while the rate is unknown."""
+        return None if self.per_s is None else (self.total - self.done) / self.per_s

@@ -281,8 +281,8 @@ class Session:
                     self.recorder.observe(replace(chunks, series=_series_of(series, seq)))
                 case RequestEnded(request, seq):
                     self.recorder.observe(replace(request, series=_series_of(series, seq)))
-                case Proving(_, share, left_s):
-                    yield Working("probe", share, 1.0, left_s=left_s)
+                case Proving(_, share):
+                    yield Working("probe", share, 1.0)
                 case Ending():
                     ending = event
                 case _ if others is not None:

@@ -27,7 +27,6 @@ class Presenter(abc.ABC):
     """Presents one kind of run; defined as `PRESENTER` in the experiment's `presenter.py` or `show.py`."""
 
     kind: ClassVar[str]
-    title: ClassVar[str] = ""
     documents: ClassVar[RunDocuments]
     live_view: ClassVar[LiveView] = "figures"
     has_line: ClassVar[bool] = True
@@ -42,8 +41,6 @@ class Presenter(abc.ABC):
     """Differences between runs besides file, config and environment, by topic."""
     no_answer: ClassVar[str] = "done"
     """Shown for a run that completed without an answer."""
-    measures: ClassVar[str] = "measure"
-    """What it does once the model is loaded, in at most 22 characters."""
 
     @property
     def has_figures(self) -> bool:

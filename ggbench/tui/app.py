@@ -123,9 +123,7 @@ class GgbenchApp(App[None]):
         from ggbench.tui.run_queue import RunQueue
 
         services = self.services
-        return RunQueue(
-            services.open_store, services.run_context, lambda: self._post(QueueChanged()), self.pull_queue.show_run
-        )
+        return RunQueue(services.open_store, services.run_context, lambda: self._post(QueueChanged()))
 
     @functools.cached_property
     def pull_queue(self) -> PullQueue:

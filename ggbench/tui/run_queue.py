@@ -16,28 +16,25 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
+from ggbench.machine.records import MachineReading
 from ggbench.models.subject import Subject
-from ggbench.runs.comparable import ThisMachine
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Experiment, Job
-from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
-from ggbench.runs.run import DecodeTiming, Run
+from ggbench.runs.progress import Finished, ModelReady, Pace, PointMeasured, Progress, SamplesTimed, Stage, Working
+from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
-from ggbench.runs.stored import listed_run
 from ggbench.show.presenter import presenter_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.work_queue import WorkItem, WorkQueue, WorkState
 
 _MOST_PLOTTED = 12
 """Jobs whose samples are kept for the plot: more curves cannot be told apart."""
-_MOST_EARLIER = 8
-"""Runs of the same model whose W is looked up."""
 _NOTIFY_EVERY_S = 1.0
 """Minimum time between notices of only more tokens, or of progress in the same work."""
 
 _STATES: dict[Stage, WorkState] = {
-    "download": WorkState.PREPARING,
+    "download": WorkState.DOWNLOADING,
     "write": WorkState.PREPARING,
     "load": WorkState.LOADING,
     "prompt": WorkState.PROMPT,
@@ -63,13 +60,9 @@ class RunQueue(WorkQueue[QueueItem]):
         open_store: Callable[[], Store],
         run_context: Callable[[Store | None, Experiment], RunContext],
         notify: Callable[[], None],
-        show_download: Callable[[int, Subject, Progress], None],
     ) -> None:
-        """The first two are those of `Services`; the last is called with the progress of a run's download, and with the
-        record after that.
-        """
+        """The first two are those of `Services`."""
         super().__init__(notify)
-        self._show_download, self._is_downloading = show_download, False
         self._open_store, self._run_context = open_store, run_context
         self._jobs: dict[int, Job] = {}
         """Those that have not started."""
@@ -95,23 +88,19 @@ class RunQueue(WorkQueue[QueueItem]):
         return next((item for item in self.items if item.state.is_at_work), None)
 
     @property
-    def work_waiting(self) -> tuple[float, float, bool]:
-        """The least and the most work of the waiting jobs that measure what the running one does, as multiples of its
-        own, and whether those are all that wait.
-
-        By the sizes of their files; other quants of the model read the same KV cache, so that is one end.
+    def all_left_s(self) -> float | None:
+        """Seconds left of the running decode and of those that wait, by the sizes of their files; None unless all
+        measure the same.
         """
         with self._changed:
             live, jobs = self.live, list(self._jobs.values())
-        if live is None or not live.file_bytes:
-            return 0.0, 0.0, not jobs
-        model, ends = self._items[live.item_id].subject.model, list[tuple[float, float]]()
-        for job in jobs:
-            if job.target.file_bytes and job.settings == live.settings:
-                ratio = job.target.file_bytes / live.file_bytes
-                same = 1.0 if job.target.model == model else ratio
-                ends.append((min(ratio, same), max(ratio, same)))
-        return sum(least for least, _ in ends), sum(most for _, most in ends), len(ends) == len(jobs)
+        sizes = [job.target.file_bytes for job in jobs if live is not None and job.settings == live.settings]
+        if live is None or not live.file_bytes or not sizes or len(sizes) < len(jobs) or None in sizes:
+            return None
+        left_s, per_s = live.pace.left_s, live.pace.per_s
+        if left_s is None or per_s is None or live.pace.total != live.n_total:
+            return None
+        return left_s + live.n_total / per_s * sum(filter(None, sizes)) / live.file_bytes
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Append jobs; the first starts at once if none is running."""
@@ -154,6 +143,8 @@ class RunQueue(WorkQueue[QueueItem]):
             self.is_paused = is_paused
             if self._context is not None:
                 (self._context.hold.set if is_paused else self._context.hold.clear)()
+            if self.live is not None:
+                self.live.pace = Pace()
             self._changed.notify_all()
         self._report()
 
@@ -185,13 +176,14 @@ class RunQueue(WorkQueue[QueueItem]):
 
     def _run(self, item: QueueItem, store: Store | None) -> None:
         job = self._jobs.pop(item.id)  # with the headers of its files, which take several MB
-        is_twin, file_bytes = job.target.provenance == "twin", job.target.file_bytes
-        live = self.live = LiveJob(item.id, is_twin=is_twin, settings=job.settings, file_bytes=file_bytes)
+        live = self.live = LiveJob(item.id, settings=job.settings, file_bytes=job.target.file_bytes)
         self._report()
-        if store is not None:
-            with contextlib.suppress(StoreError):
-                live.earlier_w = _earlier_w(store, job)
-        context = replace(self._run_context(store, job.experiment), cancel=self._cancel, show_reading=live.take_reading)
+
+        def show_reading(reading: MachineReading) -> None:
+            live.reading = reading
+            self._report()
+
+        context = replace(self._run_context(store, job.experiment), cancel=self._cancel, show_reading=show_reading)
         with self._changed:
             self._context = context
             if self.is_paused:
@@ -204,9 +196,6 @@ class RunQueue(WorkQueue[QueueItem]):
 
     def _take(self, item: QueueItem, live: LiveJob, record: Progress) -> None:
         live.take(record)
-        was_downloading, self._is_downloading = self._is_downloading, _is_download(record)
-        if was_downloading or self._is_downloading:
-            self._show_download(item.id, item.subject, record)
         match record:
             case SamplesTimed():
                 self._plot(live)
@@ -223,9 +212,8 @@ class RunQueue(WorkQueue[QueueItem]):
                 self._report()
             case Finished(run=run):
                 self.store_error = record.store_error or self.store_error
-                left = self._left_as if run.outcome is Outcome.CANCELLED else WorkState.FAILED
-                state = WorkState.DONE if run.outcome is Outcome.COMPLETED else left
-                run_id = run.run_id or self._items[item.id].run_id
+                states = {Outcome.COMPLETED: WorkState.DONE, Outcome.CANCELLED: self._left_as}
+                state, run_id = states.get(run.outcome, WorkState.FAILED), run.run_id or self._items[item.id].run_id
                 self._update(item.id, state=state, reason=run.reason, run=run, run_id=run_id)
 
     def _plot(self, live: LiveJob) -> None:
@@ -243,25 +231,3 @@ class RunQueue(WorkQueue[QueueItem]):
         self.revision += 1
         self._notified_at = time.monotonic()
         super()._report()
-
-
-def _earlier_w(store: Store, job: Job) -> tuple[float, ...]:
-    """Return W [tokens/ms] of the model's latest decodes on this machine under the job's setup, whatever the quant.
-
-    Raises StoreError.
-    """
-    here, found = ThisMachine.describe(), list[float]()
-    asked = here.decisive(job.setup, None)
-    for stored in store.list_runs(
-        kind=job.experiment.kind, model=job.target.model, state=Outcome.COMPLETED, limit=_MOST_EARLIER
-    ):
-        run = listed_run(stored)
-        fit = run.result.fit if isinstance(run.result, DecodeTiming) else None
-        is_same = here.made(run.head.environment) and here.decisive(run.head.setup, None) == asked
-        if fit is not None and fit.w_tokens_per_ms is not None and is_same and asked is not None:
-            found.append(fit.w_tokens_per_ms)
-    return tuple(found)
-
-
-def _is_download(record: Progress) -> bool:
-    return isinstance(record, Working) and record.stage == "download"

@@ -18,18 +18,14 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.commands.downloads import TransferRate
-from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError
-from ggbench.models.subject import Subject
 from ggbench.models.targets import Target
-from ggbench.runs.progress import Finished, Progress, Working
+from ggbench.runs.progress import Pace
 from ggbench.units import format_bytes, format_count, format_percent
 
 _SHUTDOWN_TIMEOUT_S = 10.0
 _NOTIFY_INTERVAL_S = 0.25
 """Minimum time between notices of only more bytes."""
-_RATE_OVER_S = 5.0
 
 
 class WorkState(enum.StrEnum):
@@ -177,28 +173,17 @@ class PullItem(WorkItem, frozen=True):
     """Includes the parts of an earlier attempt."""
     total_bytes: int | None = None
     bytes_per_s: float | None = None
+    left_s: float | None = None
     path: Path | None = None
     """The first file; None until it is complete."""
-    is_of_run: bool = False
-    """Whether a run downloads it, which ends as the run does."""
-
-    @property
-    def can_stop(self) -> bool:
-        return not (self.state.is_over or self.is_of_run)
 
     @property
     def can_resume(self) -> bool:
-        return self.state in (WorkState.FAILED, WorkState.STOPPED) and not self.is_of_run
+        return self.state in (WorkState.FAILED, WorkState.STOPPED)
 
     @property
     def share(self) -> float | None:
         return None if self.done_bytes is None or not self.total_bytes else self.done_bytes / self.total_bytes
-
-    @property
-    def eta_s(self) -> float | None:
-        if self.done_bytes is None or not self.total_bytes or not self.bytes_per_s or self.state.is_over:
-            return None
-        return (self.total_bytes - self.done_bytes) / self.bytes_per_s
 
     @property
     def amount(self) -> str:
@@ -217,8 +202,6 @@ class PullQueue(WorkQueue[PullItem]):
         self._targets: dict[int, Target] = {}
         self._stopped: set[int] = set()
         self._completed: list[str] = []
-        self._of_runs: dict[int, tuple[int, TransferRate]] = {}
-        """The item and the rate of the download of a run, by the run's item."""
 
     def summary(self) -> str:
         """Return a summary such as `42 %, 2 queued`."""
@@ -230,34 +213,9 @@ class PullQueue(WorkQueue[PullItem]):
         completed, self._completed = self._completed, []
         return completed
 
-    def show_run(self, run_item: int, subject: Subject, record: Progress) -> None:
-        """Show a download of a run, of which the text names the quant: its progress, or the record that followed it."""
-        quant = isinstance(record, Working) and record.stage == "download" and record.text
-        with self._changed:
-            known = self._of_runs.get(run_item)
-            if known is None or (quant and quant != self._items[known[0]].quant):
-                item_id = len(self._items)
-                self._items[item_id] = PullItem(
-                    subject.model, quant or subject.quant, id=item_id, state=WorkState.DOWNLOADING, is_of_run=True
-                )
-                self._of_runs[run_item] = item_id, TransferRate(self._clock, _RATE_OVER_S)
-        item_id, rate = self._of_runs[run_item]
-        match record:
-            case Working(stage="download", done=done, total=total):
-                n_done, n_total = round(done or 0), round(total or 0)
-                rate.update(n_done, n_total)
-                per_s = rate.rate_bytes_per_s
-                state = WorkState.DOWNLOADING
-                self._update(item_id, state=state, done_bytes=n_done, total_bytes=n_total or None, bytes_per_s=per_s)
-            case Finished(run=run):
-                state = WorkState.STOPPED if run.outcome is Outcome.CANCELLED else WorkState.FAILED
-                self._update(item_id, state=state, reason=run.reason)
-            case _:
-                self._update(item_id, state=WorkState.DONE, done_bytes=self._items[item_id].total_bytes)
-
     def add(self, targets: Sequence[Target]) -> None:
         with self._changed:
-            known = {self._targets[item.id].named for item in self._items.values() if item.can_stop}
+            known = {self._targets[item.id].named for item in self._items.values() if not item.state.is_over}
             for target in targets:
                 if target.named not in known:
                     self._put(len(self._items), target)
@@ -274,7 +232,7 @@ class PullQueue(WorkQueue[PullItem]):
     def stop(self, item_id: int) -> None:
         with self._changed:
             item = self._items.get(item_id)
-            if item is None or not item.can_stop:
+            if item is None or item.state.is_over:
                 return
             self._stopped.add(item_id)
             if item.state is WorkState.WAITING:
@@ -303,18 +261,18 @@ class PullQueue(WorkQueue[PullItem]):
 
     def _follow(self, item_id: int) -> Callable[[int, int], None]:
         """Return the progress callback of one download; it raises CancelledError once the download is stopped."""
-        transfer = TransferRate(self._clock, _RATE_OVER_S)
+        pace = Pace(self._clock)
         notified_at = -math.inf
 
         def on_progress(done_bytes: int, total_bytes: int) -> None:
             nonlocal notified_at
             if self._is_closed or item_id in self._stopped:
                 raise CancelledError
-            transfer.update(done_bytes, total_bytes)
+            pace.update(done_bytes, total_bytes)
             if self._clock() - notified_at < _NOTIFY_INTERVAL_S:
                 return
             notified_at = self._clock()
-            rate = transfer.rate_bytes_per_s
-            self._update(item_id, done_bytes=done_bytes, total_bytes=total_bytes, bytes_per_s=rate)
+            sizes = {"done_bytes": done_bytes, "total_bytes": total_bytes}
+            self._update(item_id, **sizes, bytes_per_s=pace.per_s, left_s=pace.left_s)
 
         return on_progress

@@ -150,7 +150,7 @@ def edged() -> Answer:
             case MakeContext(setup) if (setup.n_ctx or 0) > 2048 and not is_dry:
                 yield OutOfMemory("context", "failed to allocate")
             case ProveContext():
-                yield Proving("batch", 0.5, 20.0)
+                yield Proving("batch", 0.5)
                 yield ContextProven(full=True)
                 yield Completed()
             case MakeContext(setup):

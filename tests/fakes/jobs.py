@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from ggbench.engines import protocol
 from ggbench.engines.contract import Decode, ProveContext, Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
@@ -71,8 +73,8 @@ class FakeServices:
         answers = dict.fromkeys(range(_WORKERS), self.answers[number]) if number < len(self.answers) else {}
         rig, workers = fake_rig(store, answers)
         self._workers.append(workers)
-        self.rigs.append(rig)
-        return rig
+        self.rigs.append(replace(rig, read_machine=self.read_machine))
+        return self.rigs[-1]
 
 
 @dataclass

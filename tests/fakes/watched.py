@@ -48,4 +48,4 @@ class WatchedQueue(Generic[Queue]):
 
 
 def watched_runs(services: Any) -> WatchedQueue[RunQueue]:  # noqa: ANN401 - any with these two
-    return WatchedQueue(RunQueue(services.open_store, services.run_context, lambda: None, lambda *_download: None))
+    return WatchedQueue(RunQueue(services.open_store, services.run_context, lambda: None))

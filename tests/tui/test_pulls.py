@@ -13,16 +13,14 @@ from ggbench.hub.access import HubAccess
 from ggbench.models.disk import find_local_models
 from ggbench.models.reference import parse_model
 from ggbench.models.sources import OnProgress
-from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, resolve
-from ggbench.runs.progress import Working
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.pulls import pull_cells
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.work_queue import PullQueue, WorkState
-from tests.fakes.driving import choose, press, words_of
+from tests.fakes.driving import press, words_of
 from tests.fakes.hub import Hang, TestHub
 from tests.fakes.library import BUDGET, FakePlanner, plan_row, planned
 from tests.fakes.watched import WatchedQueue
@@ -115,38 +113,12 @@ def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> No
     assert len(queue.items) == 1
 
 
-def test_the_download_of_a_run_is_listed_and_ends_with_it(queue: PullQueue) -> None:
-    subject = Subject(model="maker/m", quant="q8_0", source="hub")
-    queue.show_run(3, subject, Working("download", GIB, 4 * GIB, "q8_0"))
-    queue.stop(0)
-    assert [(item.state, item.amount) for item in queue.items] == [(WorkState.DOWNLOADING, "1.00 GiB of 4.00 GiB")]
-    queue.show_run(3, subject, Working("load"))
-    assert [(item.state, item.amount) for item in queue.items] == [(WorkState.DONE, "4.00 GiB")]
-    queue.show_run(3, subject, Working("download", GIB, 8 * GIB, "f16"))  # its base
-    queue.show_run(3, subject, Working("score"))
-    assert [(item.quant, item.amount) for item in queue.items] == [("q8_0", "4.00 GiB"), ("f16", "8.00 GiB")]
-
-
-def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) -> None:
-    """A slow start is forgotten, and a file that is started again does not make the rate negative."""
-    seen = []
-
-    def run(on_progress: OnProgress) -> Path:
-        for second, done in enumerate((0, 1, 2, 102, 202, 302, 402, 502, 602, 0, 100)):
-            clock.now = 10.0 + second
-            on_progress(done << 20, 1 << 30)
-            (item,) = queue.items
-            seen.append((item.bytes_per_s, item.eta_s))
-        return Path("/models/m.gguf")
-
+def test_a_completed_download_is_named_once(queue: PullQueue) -> None:
     watched = WatchedQueue(queue)
-    queue.add([scripted(run)])
+    queue.add([scripted(lambda _on_progress: Path("/models/m.gguf"))])
     watched.wait(lambda queue: not queue.is_busy)
-    assert seen[0] == (None, None)
-    assert (seen[8][0], seen[9][0], seen[10][0]) == (100 << 20, None, 100 << 20)
-    assert seen[8][1] == pytest.approx(4.22)
     (item,) = queue.items
-    assert (item.state, item.path, item.share) == (WorkState.DONE, Path("/models/m.gguf"), 1.0)
+    assert (item.state, item.path) == (WorkState.DONE, Path("/models/m.gguf"))
     assert queue.take_completed() == ["maker/m q8_0"]
     assert not queue.take_completed()
 
@@ -218,20 +190,13 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
     assert target.path.stat().st_size == tiny_twin.stat().st_size
 
 
-def test_what_a_run_downloads_is_listed_and_its_repo_is_found_again(
-    online: Services, hub: TestHub, tiny_twin: Path, drive: Drive
-) -> None:
+def test_a_repo_of_the_hub_is_found_again(online: Services, hub: TestHub, tiny_twin: Path, drive: Drive) -> None:
     hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin})
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await find(app, pilot, "tiny")
         assert "maker/" not in await press(app, pilot, "escape", "slash", *"vast")
         assert "maker/" in await press(app, pilot, "escape")
-        await choose(app, pilot, "maker/tiny-gguf")
-        queue = WatchedQueue(app.run_queue)
-        await press(app, pilot, "b", "enter")
-        await queue.idle()
-        assert "q8_0   ✓ done" in await press(app, pilot, "4")
 
     drive(GgbenchApp(online), steps, (120, 30))
 

@@ -13,6 +13,7 @@ from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import MaxctxResult
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Experiment
+from ggbench.runs.progress import Pace
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
@@ -129,14 +130,12 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
     assert found.max_n_ctx is found.first_fail_n_ctx is None
     assert found.probes[-1].outcome is Outcome.CANCELLED
     assert question is not None
-    assert question.budget_bytes
     assert asked_s is not None
     assert live.asked_s is None
-    assert bracket_lines(live.answers, live.question, 60)[-2:] == [
-        "context     4,096 – not known (cancelled)",
-        "none known to work",
-    ]
-    assert queue_lines([item], {}, width=120, paused=False)[0].endswith("  skipped, no working n_ctx found yet")
+    *_, asked_last, found_text = bracket_lines(live.answers, live.question, 60)
+    assert asked_last.startswith("context     4,096 – cancelled")
+    assert found_text == "none known to work"
+    assert queue_lines([item], {}, paused=False)[0].endswith("  skipped, no working n_ctx found yet")
 
 
 def test_a_waiting_job_is_taken_out_and_the_others_run(target: Target, tmp_path: Path) -> None:
@@ -150,7 +149,25 @@ def test_a_waiting_job_is_taken_out_and_the_others_run(target: Target, tmp_path:
         watched.wait(is_done)
         items = watched.queue.items
     assert [item.state for item in items] == [WorkState.DONE, WorkState.CANCELLED, WorkState.DONE]
-    assert queue_lines(items, {}, width=120, paused=False)[1].endswith("cancelled: removed from the queue")
+    assert queue_lines(items, {}, paused=False)[1].endswith("cancelled, removed from the queue")
+
+
+def test_the_time_left_of_all_runs_is_by_the_sizes_of_their_files(target: Target, tmp_path: Path) -> None:
+    gate = Gate()
+    with watched_runs(FakeServices(tmp_path, [gate.answer])) as watched:
+        watched.queue.add(decodes([target] * 3, 1000))
+        assert gate.reached.wait(60)
+        live = watched.queue.live
+        assert live is not None
+        live.pace = Pace(iter((0.0, 10.0)).__next__)
+        for n_done in (400, 600):
+            live.pace.update(n_done, 1000)
+        assert (live.pace.left_s, watched.queue.all_left_s) == (20.0, 20.0 + 2 * 50.0)
+        watched.queue.add(decodes([target], 500))
+        assert watched.queue.all_left_s is None
+        gate.opened.set()
+        watched.wait(is_done)
+        assert watched.queue.all_left_s is None
 
 
 def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path) -> None:

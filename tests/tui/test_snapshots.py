@@ -19,6 +19,7 @@ from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
+from ggbench.runs.progress import Pace
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import PlannedForecast
@@ -129,8 +130,6 @@ async def show_run(app: GgbenchApp, pilot: Pilot[None]) -> RunScreen:
     await pilot.pause()
     screen = app.screen
     assert isinstance(screen, RunScreen)
-    screen._read_machine()
-    await app.workers.wait_for_complete()
     screen._draw()
     await pilot.pause()
     return screen
@@ -144,6 +143,8 @@ def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         app.run_queue.add(decodes(targets, 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
+        assert app.run_queue.live is not None
+        app.run_queue.live.pace = Pace()  # none is twice the same
         screen = await show_run(app, pilot)
         assert screen._queue.items[2].state is WorkState.DECODING
         check_snapshot(app, "run")
@@ -178,7 +179,7 @@ def test_a_text_is_scored(app: GgbenchApp, jobs: FakeServices, folder: Path, tex
         await asyncio.to_thread(scattered.reached.wait, 60)
         live = app.run_queue.live
         assert live is not None
-        live._counted = []  # no pace is twice the same
+        live.pace = Pace()  # none is twice the same
         await show_run(app, pilot)
         check_snapshot(app, "run_quality")
         scattered.opened.set()

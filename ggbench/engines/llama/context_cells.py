@@ -25,10 +25,6 @@ _NO_CELL_LEFT = 1
 """Result of llama_decode if it finds no free cell for a batch."""
 
 
-_TRUSTED_SHARE, _FEWEST_LAYERS = 0.2, 2
-"""Layers of the last batch after which the time left is estimated from their own speed."""
-
-
 def decode_at_depth(model: LlamaModel, request: DecodeAtDepth, emit: Callable[[Event], None]) -> None:
     fill(model, request.n_depth)
     decode_at(model, request.n_depth, 1)
@@ -75,7 +71,7 @@ def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Even
             fill_with_prompt(model, n_before, on_filled)
             for slot in range(1, n_streams):
                 lib.llama_memory_seq_cp(lib.llama_get_memory(context), 0, slot, -1, -1)
-        nodes.report(n_nodes, lib.llama_model_n_layer(model.handle), emit)
+        nodes.report(n_nodes, emit)
         decode_in_slots(model, slots, n_each)
     ends = [position + n_each for position in slots]
     decode_in_slots(model, ends, 1)
@@ -95,29 +91,12 @@ class _Nodes:
         self._on_node()
         return False
 
-    def report(self, n_nodes: int, n_layer: int, emit: Callable[[Event], None]) -> None:
-        """Report the progress of the next graph, which has the same number of nodes, and the expected time left.
-
-        Nodes of a layer take very different times, so only whole layers are counted.
-        """
-        started, self.n_done = time.perf_counter(), 0
-        n_layers_done, layers_s = 0, 0.0
-
-        def on_node() -> None:
-            nonlocal n_layers_done, layers_s
-            if (n_whole := self.n_done * n_layer // n_nodes) > n_layers_done:
-                n_layers_done, layers_s = n_whole, time.perf_counter() - started
-            on_share(min(1.0, self.n_done / n_nodes))
-
-        def report_share(share: float) -> None:
-            is_known = n_layers_done >= max(_FEWEST_LAYERS, _TRUSTED_SHARE * n_layer)
-            spent_s = time.perf_counter() - started - layers_s
-            left_s = max(0.0, layers_s * (n_layer / n_layers_done - 1) - spent_s) if is_known else None
-            emit(Proving("batch", share, left_s))
-
-        on_share = throttled(report_share)
-        if n_nodes and n_layer:
-            self._on_node = on_node
+    def report(self, n_nodes: int, emit: Callable[[Event], None]) -> None:
+        """Report the progress of the next graph, which has the same number of nodes."""
+        self.n_done = 0
+        if n_nodes:
+            on_share = throttled(lambda share: emit(Proving("batch", share)))
+            self._on_node = lambda: on_share(min(1.0, self.n_done / n_nodes))
 
 
 @contextlib.contextmanager

@@ -21,7 +21,6 @@ DOCUMENTS = quant_documents("decode", "A decode: latency of every token against 
 class DecodePresenter(QuantPresenter):
     kind: ClassVar[str] = "decode"
     documents: ClassVar[RunDocuments] = DOCUMENTS
-    measures: ClassVar[str] = "decode token by token"
     plotted: ClassVar[tuple[type, ...]] = (DecodeWindow,)
 
     def answer(self, run: Run) -> str:

@@ -83,9 +83,7 @@ DOCUMENTS = run_documents("forecast", _FORECAST, is_swept=True)
 
 class ForecastPresenter(Presenter):
     kind: ClassVar[str] = "forecast"
-    title: ClassVar[str] = "forecast"
     documents: ClassVar[RunDocuments] = DOCUMENTS
-    measures: ClassVar[str] = "time the layers"
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "no speed is known"

@@ -73,13 +73,6 @@ class Probe(msgspec.Struct, frozen=True):
         return self.kind == "decode"
 
 
-class ProofForeseen(msgspec.Struct, frozen=True):
-    """Expected time of the proof of one n_ctx, extrapolated from its start."""
-
-    n_ctx: int
-    seconds: float
-
-
 class BracketEnds(msgspec.Struct, frozen=True):
     """Largest n_ctx known to work and smallest known to fail."""
 
@@ -95,8 +88,6 @@ class Question(msgspec.Struct, frozen=True):
     n_ctx: int
     kind: ProbeKind
     ends: BracketEnds
-    budget_bytes: int | None = None
-    """Memory that the search may use; the first context and a decode come close to it."""
 
     @property
     def is_proof(self) -> bool:

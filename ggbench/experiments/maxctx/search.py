@@ -26,7 +26,6 @@ from ggbench.experiments.maxctx.record import (
     MaxctxSettings,
     Probe,
     ProbeKind,
-    ProofForeseen,
     Question,
     answer_text,
     question_text,
@@ -46,7 +45,7 @@ from ggbench.sizing.placement import context_overhead, decode_overhead
 from ggbench.sizing.projectors import Projector, read_projector
 from ggbench.sizing.search_budget import taken_bytes
 from ggbench.sizing.what_helps import smaller_quant_advice
-from ggbench.units import KV_CELLS, format_bytes, format_count, format_duration
+from ggbench.units import KV_CELLS, format_bytes, format_count
 
 
 def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
@@ -240,8 +239,7 @@ class _Search:
         return replace(probe, outcome=Outcome.CANCELLED, reason=Cancelled().reason)
 
     def _asked(self, n_ctx: int, kind: ProbeKind, bracket: Bracket) -> Working:
-        ends = BracketEnds(bracket.passed, bracket.failed)
-        question = Question(n_ctx, kind, ends, self._seen.budget.held_bytes)
+        question = Question(n_ctx, kind, BracketEnds(bracket.passed, bracket.failed))
         return Working("probe", text=question_text(question), subject=question)
 
     def _answered(self, probe: Probe) -> PointMeasured:
@@ -329,8 +327,6 @@ class _Search:
         return quant_name(self._session.target.subject)
 
 
-_LONG_S = 10.0
-"""A shorter proof is not announced."""
 _PROVING = {"fill": "filling the context before a decode at its end", "batch": "decoding a batch at the end"}
 
 
@@ -357,7 +353,6 @@ class ContextProber:
         self._live_n_ctx: int | None = None
         self.was_full = False
         """Whether the last proof reached the end, leaving no free cell."""
-        self._is_foreseen = False
         self.allocated = Allocated(())
         """Buffers of the model and the last context."""
         self.memory = Memory()
@@ -399,7 +394,6 @@ class ContextProber:
             if not made.passed:
                 return made if made.is_answer else replace(made, kind="decode")
         self._proof, self._live_n_ctx = None, None
-        self._is_foreseen = False
         ending = yield from self._follow(self._engine.run(ProveContext()))
         if not isinstance(ending, Completed) and not self._setup.survives_failure:
             self.close()
@@ -424,14 +418,8 @@ class ContextProber:
                     self._begin(event.versions)
                 case Opening(share):
                     yield Working("load", share, 1.0)
-                case Proving(stage, share, left_s):
-                    if left_s is not None and not self._is_foreseen:
-                        self._is_foreseen = True
-                        n_ctx = self.memory.n_ctx or 0
-                        left = f"{format_duration(left_s)} left at this speed to decode at its end"
-                        text = f"n_ctx {format_count(n_ctx)}: {left}" if left_s >= _LONG_S else ""
-                        yield PointMeasured(text, ProofForeseen(n_ctx, left_s))
-                    yield Working("probe", share, 1.0, _PROVING[stage], left_s=left_s)
+                case Proving(stage, share):
+                    yield Working("probe", share, 1.0, _PROVING[stage])
                 case Allocated():
                     self.allocated = event
                 case Loaded():

@@ -86,9 +86,7 @@ DOCUMENTS = run_documents("maxctx", _SEARCH, stored="search", is_swept=True)
 
 class MaxctxPresenter(Presenter):
     kind: ClassVar[str] = "maxctx"
-    title: ClassVar[str] = "largest context"
     documents: ClassVar[RunDocuments] = DOCUMENTS
-    measures: ClassVar[str] = "try contexts"
     live_view: ClassVar[LiveView] = "bracket"
     has_samples: ClassVar[bool] = False
 

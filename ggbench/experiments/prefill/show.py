@@ -26,7 +26,6 @@ def _longest(run: Run) -> PrefillSpeed | None:
 class PrefillPresenter(QuantPresenter):
     kind: ClassVar[str] = "prefill"
     documents: ClassVar[RunDocuments] = quant_documents("prefill", "Prompts of several lengths.")
-    measures: ClassVar[str] = "time prompts"
     has_samples: ClassVar[bool] = False
 
     def short_answer(self, run: Run) -> str:

@@ -146,9 +146,7 @@ DOCUMENTS = run_documents("quality", _QUALITY, is_swept=True)
 
 class QualityPresenter(Presenter):
     kind: ClassVar[str] = "quality"
-    title: ClassVar[str] = "quality"
     documents: ClassVar[RunDocuments] = DOCUMENTS
-    measures: ClassVar[str] = "score the text"
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
     columns: ClassVar[tuple[Column, ...]] = compared.COLUMNS

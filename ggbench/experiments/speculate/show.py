@@ -113,9 +113,7 @@ _SPECULATION = Shape(
 
 class SpeculatePresenter(Presenter):
     kind: ClassVar[str] = "speculate"
-    title: ClassVar[str] = "speculation"
     documents: ClassVar[RunDocuments] = run_documents("speculate", _SPECULATION)
-    measures: ClassVar[str] = "time draft and model"
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (SpeculationRound,)

@@ -63,9 +63,7 @@ DOCUMENTS = run_documents(
 
 class SpeedPresenter(Presenter):
     kind: ClassVar[str] = "speed"
-    title: ClassVar[str] = "speed"
     documents: ClassVar[RunDocuments] = DOCUMENTS
-    measures: ClassVar[str] = "time each case"
     has_line: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (SpeedCase,)
     no_answer: ClassVar[str] = "no case was measured"

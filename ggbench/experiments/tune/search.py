@@ -333,8 +333,7 @@ class _Search:
 
     def _working(self, text: str) -> Working:
         within_s = self._settings.within_s
-        left_s = max(0.0, self._left_s())
-        return Working("probe", within_s - left_s, within_s, text, left_s=left_s)
+        return Working("probe", within_s - max(0.0, self._left_s()), within_s, text)
 
     def _name(self, number: int) -> str:
         return changes_text(changes(self._candidates[BASELINE].setup, self._candidates[number].setup))

@@ -158,9 +158,7 @@ DOCUMENTS = run_documents("tune", _TUNE)
 
 class TunePresenter(Presenter):
     kind: ClassVar[str] = "tune"
-    title: ClassVar[str] = "tune"
     documents: ClassVar[RunDocuments] = DOCUMENTS
-    measures: ClassVar[str] = "try other settings"
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "nothing was measured"

@@ -21,7 +21,7 @@ from ggbench.tui.widgets.quants_table import ColumnTable
 from ggbench.tui.work_queue import GLYPHS, PullItem, PullQueue, WorkState
 from ggbench.units import format_bytes, format_duration, format_percent
 
-_COLUMNS = ("model", "quant", "state", "", "", "rate", "ETA", "downloaded")
+_COLUMNS = ("model", "quant", "state", "", "", "rate", "left", "downloaded")
 _BAR_WIDTH = 10
 _OTHER_COLUMNS = 64
 """Width of the columns after the model, without the last, which may be scrolled to."""
@@ -45,8 +45,7 @@ class PullsScreen(Screen[None]):
     CSS_PATH = "pulls.tcss"
     HELP = (
         "Downloads run one after another in the background, into Hugging Face's cache. A file appears there only"
-        " after its SHA-256 has been verified. A stopped download keeps its partial file and can be resumed. Downloads"
-        " of runs are listed too; they stop with their run (2)."
+        " after its SHA-256 has been verified. A stopped download keeps its partial file and can be resumed."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("x", "stop", "Stop", tooltip="Stop the download, keep the partial file"),
@@ -128,8 +127,8 @@ class PullsScreen(Screen[None]):
         """The chosen download if not finished, else the one in progress, else the first waiting one."""
         chosen = self._chosen
         if chosen is not None and not chosen.state.is_over:
-            return chosen if chosen.can_stop else None
-        left = [item for item in self._queue.items if item.can_stop]
+            return chosen
+        left = [item for item in self._queue.items if not item.state.is_over]
         return min(left, key=lambda item: item.state is WorkState.WAITING, default=None)
 
     @property
@@ -139,13 +138,12 @@ class PullsScreen(Screen[None]):
 
 
 def pull_cells(item: PullItem, name: str) -> list[Text]:
-    """Return the cells of a row: the model's name, quant, state, percentage, progress bar, rate, ETA and bytes."""
+    """Return the cells of a row."""
     share = 1.0 if item.state is WorkState.DONE else item.share
     filled = round((share or 0) * _BAR_WIDTH)
     bar = "━" * filled + "╌" * (_BAR_WIDTH - filled)
     is_idle = item.bytes_per_s is None or item.state.is_over
-    rate = "" if is_idle else f"{format_bytes(item.bytes_per_s)}/s"
-    eta = "" if item.eta_s is None else format_duration(item.eta_s)
+    rate, left = ("", "") if is_idle else (f"{format_bytes(item.bytes_per_s)}/s", format_duration(item.left_s))
     return [
         Text(name),
         Text(sanitize(item.quant)),
@@ -153,6 +151,6 @@ def pull_cells(item: PullItem, name: str) -> list[Text]:
         Text(format_percent(share), justify="right"),
         Text(bar),
         Text(rate, justify="right"),
-        Text(eta, justify="right"),
+        Text(left, justify="right"),
         Text(item.amount),
     ]

@@ -10,7 +10,7 @@ import time
 from typing import ClassVar, Literal
 
 from rich.text import Text
-from textual import on, work
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -37,8 +37,6 @@ _SHARE_OF_A_CORE = 0.01
 """Maximum share of the time spent drawing while the decode uses every core."""
 _SHARE_BESIDE_A_GPU = 0.2
 """The same while the weights are on GPUs, so that the CPU is idle."""
-_READ_EVERY_S = 1.0
-_LAST = "last reading"
 _WIDGETS: dict[LiveView, str] = {"figures": "plot", "bracket": "bracket"}
 """Id of the widget that draws each live view."""
 
@@ -75,11 +73,6 @@ class RunScreen(Screen[None]):
         self._drawn_revision = -1
         self._due_at = 0.0
         """Time at which more tokens of the same job may be drawn; a change of state is drawn at once."""
-        self._is_reading = False
-        self._drawn_asked_s: int | None = None
-        self._shown_keys: tuple[bool, ...] | None = None
-        """State of the keys when last shown."""
-        self._reason = ""
 
     def compose(self) -> ComposeResult:
         yield Static(_NOTHING, id="nothing", markup=False)
@@ -97,21 +90,25 @@ class RunScreen(Screen[None]):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        self.set_interval(_READ_EVERY_S, self._read_machine)
         self.set_interval(_LOOK_EVERY_S, self._look)
         self._draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        is_busy, is_paused, is_mute, has_figures, is_waiting, is_stored = self._keys()
-        if action == "remove":
-            return is_waiting
-        if action == "open":
-            return is_stored
-        if action == "order":
-            return is_busy and (parameters[0] in ("skip", "cancel") or is_paused == (parameters[0] == "resume"))
-        if action == "next_plot":
-            return has_figures
-        return not (action == "toggle_text" and (is_mute or self._queue.live is None))
+        queue, chosen = self._queue, self._chosen
+        match action, parameters:
+            case "remove", _:
+                return chosen is not None and chosen.state is WorkState.WAITING
+            case "open", _:
+                return chosen is not None and chosen.state.is_over and chosen.run_id is not None
+            case "order", ("pause" | "resume" as order,):
+                return queue.is_busy and queue.is_paused == (order == "resume")
+            case "order", _:
+                return queue.is_busy
+            case "next_plot", _:
+                return self.query_one(CurvesPlot).display and len(self.query_one(CurvesPlot).figures) > 1
+            case "toggle_text", _:
+                return self._queue.live is not None and not self._is_mute
+        return True
 
     def action_order(self, order: Literal["pause", "resume", "skip", "cancel"]) -> None:
         """Pause, resume, skip or cancel; ask first if runs that wait would be cancelled."""
@@ -155,11 +152,15 @@ class RunScreen(Screen[None]):
     def _queue(self) -> RunQueue:
         return host_of(self).run_queue
 
+    @property
+    def _is_mute(self) -> bool:
+        live = self._queue.live
+        return live is not None and not presenter_of(self._queue.items[live.item_id].kind).has_samples
+
     def _look(self) -> None:
         """Draw changes: another state at once, more tokens when they are due."""
         queue = self._queue
-        asked_s = None if queue.live is None else queue.live.asked_s
-        if not self.is_current or (queue.revision == self._drawn_revision and asked_s == self._drawn_asked_s):
+        if not self.is_current or queue.revision == self._drawn_revision:
             return
         if queue.items != self._drawn_items or time.monotonic() >= self._due_at:
             self._draw()
@@ -172,18 +173,12 @@ class RunScreen(Screen[None]):
         live, items, plotted = queue.live, queue.items, queue.plotted  # in this order: the live job is among the items
         is_token = items == self._drawn_items
         self._drawn_items, self._drawn_revision = items, queue.revision
-        self._drawn_asked_s = None if live is None else live.asked_s
-        self.set_class(bool(items), "-busy")
+        self.set_class(bool(items), "-busy").set_class(self._is_mute, "-mute")
         letters = {job.item_id: letter(index) for index, job in enumerate(plotted)}
         self.query_one(QueueList).show(items, letters, paused=queue.is_paused)
         self._show_reason()
-        if not queue.is_busy:
-            gauges = self.query_one("#gauges", Lines)
-            if gauges.lines and gauges.lines[0] != _LAST:
-                gauges.lines = (_LAST, *gauges.lines)
         if live is not None:
-            self._show_live(live, items, plotted, paused=queue.is_paused)
-        self._show_keys()
+            self._show_live(live, items, plotted)
         if is_token:
             self.call_after_refresh(self._note_cost, started)
 
@@ -194,42 +189,19 @@ class RunScreen(Screen[None]):
         share = _SHARE_BESIDE_A_GPU if beside_gpu else _SHARE_OF_A_CORE
         self._due_at = time.monotonic() + (time.thread_time() - started) / share
 
-    def _show_keys(self) -> None:
-        keys = self._keys()
-        if keys != self._shown_keys:
-            self._shown_keys = keys
-            self.set_class(keys[2], "-mute")
-            self.refresh_bindings()
-
     @property
     def _chosen(self) -> QueueItem | None:
         """The item at the cursor of the queue."""
         items, row = self._queue.items, self.query_one(QueueList).highlighted
         return items[row] if row is not None and row < len(items) else None
 
-    def _keys(self) -> tuple[bool, bool, bool, bool, bool, bool]:
-        """Return whether a run is in progress, is paused, has no text, has several figures, and whether the chosen one
-        waits, and is over and stored.
-        """
-        queue = self._queue
-        live = queue.live
-        is_mute = live is not None and not presenter_of(queue.items[live.item_id].kind).has_samples
-        is_plotted = self.query_one(ContentSwitcher).current == "plot"
-        has_figures = is_plotted and len(self.query_one(CurvesPlot).figures) > 1
-        chosen = self._chosen
-        is_waiting = chosen is not None and chosen.state is WorkState.WAITING
-        is_stored = chosen is not None and chosen.state.is_over and chosen.run_id is not None
-        return queue.is_busy, queue.is_paused, is_mute, has_figures, is_waiting, is_stored
-
-    def _show_live(
-        self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...], *, paused: bool
-    ) -> None:
-        item = items[live.item_id]
+    def _show_live(self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]) -> None:
+        item, queue = items[live.item_id], self._queue
         switcher, widget_id = self.query_one(ContentSwitcher), _WIDGETS[presenter_of(item.kind).live_view]
         switcher.current = widget_id
         view = switcher.get_child_by_id(widget_id)
         if isinstance(view, BracketPlot):
-            view.answers, view.question, view.asked_s = live.answers, live.question, self._drawn_asked_s
+            view.answers, view.question, view.asked_s = live.answers, live.question, live.asked_s
         elif isinstance(view, CurvesPlot):
             shown = [items[job.item_id] for job in plotted]
             names = distinct_by_kv(row_labels([each.subject for each in shown]), [each.setup for each in shown])
@@ -239,41 +211,22 @@ class RunScreen(Screen[None]):
             view.show(figures_of([item.kind], runs))
             # without values there is no scale, and that of an earlier run is not this one's
             view.visible = not view.figure.is_empty and (live in plotted or item.state.is_over)
-        following = next((each for each in items if each.state is WorkState.WAITING), None)
-        numbers = number_lines(live, item, following, paused=paused, waiting=self._queue.work_waiting)
+        numbers = number_lines(live, item, paused=queue.is_paused, all_left_s=queue.all_left_s)
         self.query_one("#numbers", Lines).lines = tuple(numbers)
+        reading = live.reading if queue.is_busy else None
+        self.query_one("#gauges", Lines).lines = () if reading is None else tuple(gauge_lines(reading))
         if self.has_class("-text"):
-            self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)
+            self.query_one(DecodedText).text = live.text
 
     @on(OptionList.OptionHighlighted, "#queue")
     def _show_reason(self) -> None:
-        """Show why the run is not stored or, if it is, the reason of the chosen job, or its line if that is cut."""
-        reason, error, chosen = self.query_one("#reason", Static), self._queue.store_error, self._chosen
-        text, is_problem = self.query_one(QueueList).cut_line, True
+        """Show why the run is not stored or, if it is, why the chosen job failed."""
+        text, error, chosen = "", self._queue.store_error, self._chosen
         if error is not None:
             text = f"! not stored: {error.message}; {error.hint}"
         elif chosen is not None and chosen.state is WorkState.FAILED:
             text = f"✗ {chosen.reason}"
-        else:
-            is_problem = False
-        if text != self._reason:
-            self._reason = text
-            reason.set_class(bool(text), "-shown").set_class(is_problem, "-problem")
-            reason.update(Text(sanitize(text)))
-        self._show_keys()
-
-    def _read_machine(self) -> None:
-        if self.is_current and self._queue.is_busy and not self._is_reading:
-            self._is_reading = True
-            self._read()
-
-    @work(thread=True, group="machine", exit_on_error=False)
-    def _read(self) -> None:
-        """Read in a thread, as a driver may be slow to answer."""
-        try:
-            reading = host_of(self).services.read_machine()
-        finally:
-            self._is_reading = False
-        if self._queue.is_busy:
-            gauges = self.query_one("#gauges", Lines)
-            self.app.call_from_thread(setattr, gauges, "lines", tuple(gauge_lines(reading)))
+        reason = self.query_one("#reason", Static)
+        reason.display = bool(text)
+        reason.update(Text(sanitize(text)))
+        self.refresh_bindings()

@@ -34,7 +34,6 @@ class ChatPresenter(Presenter):
     """Runs of kind `chat`."""
 
     kind: ClassVar[str] = "chat"
-    title: ClassVar[str] = "chat"
     has_line: ClassVar[bool] = False
     columns: ClassVar[tuple[Column, ...]] = (CHAT_MS,)
     documents: ClassVar[RunDocuments] = run_documents(
