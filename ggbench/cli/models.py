@@ -240,7 +240,7 @@ def _show_models(found: Sequence[LocalModel], output: Output) -> None:
     from ggbench.show.models import local_models_listing, local_models_total
 
     console = output.console()
-    console.print(local_models_listing(found, width=console.width), soft_wrap=True)
+    console.print(local_models_listing(found), soft_wrap=True)
     output.notice(f"{local_models_total(found)}. Measure one with: ggbench bench MODEL QUANT; a path needs no QUANT")
 
 

@@ -34,10 +34,14 @@ def changes_report(title: str, changes: Sequence[Change], *, width: int, is_host
         right("tok/s", (format_number(change.tok_s) for change in shown), "at best", 3),
         left("costs", map(_cost_text, shown), stays=True, wraps=True),
     ]
-    table = fitted_table(cells, labels=[], dim=[False] * len(shown), width=width)
-    needs_host = not is_host_known and any(change.host_bytes for change in shown)
-    how_much = "how much main memory that machine has is not known: --ram 64GiB says it"
-    return Group(Text(title), table, *([Text(how_much, style="dim")] if needs_host else []))
+    lines = [] if is_host_known else _unknown_host(shown)
+    return Group(Text(title), fitted_table(cells, width=width), *lines)
+
+
+def _unknown_host(changes: Sequence[Change]) -> list[Text]:
+    if not any(change.host_bytes for change in changes):
+        return []
+    return [Text("how much main memory that machine has is not known: --ram 64GiB says it", style="dim")]
 
 
 COSTS: Mapping[ChangeKind, str] = {

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.show import FITS_NOT, UNKNOWN
+from ggbench.show import UNKNOWN
 from ggbench.show.document import Document, Shape, field, many, of
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
 from ggbench.sizing.theory.kv_cache import KvCache
@@ -115,21 +115,24 @@ def _table(title: str, cells: list[Cells], rows: Sequence[SchemeLimits], width: 
 
 
 def _decode_table(rows: Sequence[SchemeLimits], width: int) -> Table:
-    lengths = (
-        format_count(row.max_n_ctx) if row.max_n_ctx else "oom" if row.fits is False else UNKNOWN for row in rows
-    )
     cells = [
         right("BPW", (format_number(row.weights.bpw) for row in rows), priority=5),
         right("weights", (format_bytes(row.weights.resident_bytes) for row in rows), priority=3),
-        right("fits", lengths, "tokens"),
+        right("fits", map(_length_text, rows), "tokens"),
+        right("W", (format_number(row.w_tokens_per_ms, 4) for row in rows), "tokens/ms"),
+        right("B", (format_ms(row.b_ms) for row in rows), "ms"),
     ]
-    if rows[0].decode:
-        cells.append(right("W", (format_number(row.w_tokens_per_ms, 4) for row in rows), "tokens/ms"))
-        cells.append(right("B", (format_ms(row.b_ms) for row in rows), "ms"))
-    for points in zip(*(row.decode for row in rows), strict=True):
-        speeds = (f"{format_number(each.tok_s)}{FITS_NOT if each.fits is False else ''}" for each in points)
-        cells.append(right(f"at {points[0].n // 1024}k", speeds, "tok/s", 4))
-    return _table("Memory and decode", cells, rows, width)
+    cells += [
+        right(f"at {points[0].n // 1024}k", (format_number(each.tok_s) for each in points), "tok/s", 4)
+        for points in zip(*(row.decode for row in rows), strict=True)
+    ]
+    return _table("Memory and decode", [each for each in cells if not each.is_empty], rows, width)
+
+
+def _length_text(row: SchemeLimits) -> str:
+    if row.max_n_ctx:
+        return format_count(row.max_n_ctx)
+    return "oom" if row.fits is False else UNKNOWN
 
 
 def _decode_notes(rows: Sequence[SchemeLimits]) -> str:
@@ -138,11 +141,9 @@ def _decode_notes(rows: Sequence[SchemeLimits]) -> str:
         "fits: an upper bound, without reserve, compute buffers and training context: ggbench plan counts them",
     ]
     if rows[0].decode:
-        lines.append("latency(n) = (n - 1) / W + B: the lower bound at this memory bandwidth")
+        lines.append("latency(n) = (n - 1) / W + B: the lower bound at this memory bandwidth, whether or not n fits")
     if any(row.batch_size > 1 for row in rows):
         lines.append("batch: W and B are of one step of all sequences, tok/s is their total, tokens are per sequence")
-    if any(point.fits is False for row in rows for point in row.decode):
-        lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
     return "\n".join(lines)
 
 
@@ -161,7 +162,7 @@ def _prefill_table(rows: Sequence[SchemeLimits], curves: Sequence[PrefillLimit],
 
 _AROUND_KNEES = 6
 """The plot starts at the first knee divided by this and ends at the last knee times this."""
-_WITHOUT_KNEES = 4096
+_WITHOUT_KNEES = 700
 _POINTS = 640
 
 
@@ -179,22 +180,16 @@ def prefill_figure(rows: Sequence[SchemeLimits]) -> Figure | None:
         return None
     prefill = drawn[0][1]
     knees = [knee for _, each in drawn for knee in each.knees()]
-    first = max(1, min(knees) // _AROUND_KNEES) if knees else 1
-    last = min(prefill.longest, max(knees) * _AROUND_KNEES if knees else _WITHOUT_KNEES)
+    first = max(1, min(knees, default=1) // _AROUND_KNEES)
+    last = min(prefill.longest, max(knees, default=_WITHOUT_KNEES) * _AROUND_KNEES)
     x = np.unique(np.geomspace(first, last, _POINTS).astype(np.int64))
 
     def curve(name: str, note: str, ms: Callable[[int], float]) -> Curve:
         return Curve(name, x, np.array([ms(int(n)) for n in x]), np.zeros(len(x)), note=note, is_formula=True)
 
-    curves = [
-        curve(f"read {row.scheme}", f"knee{'s' * (len(each.knees()) != 1)} ◆ {knees_text(each)}", each.read_ms)
-        for row, each in drawn
-    ]
+    curves = [curve(f"read {row.scheme}", f"knees ◆ {knees_text(each)}", each.read_ms) for row, each in drawn]
     marks = [
-        Mark(knee, each.compute_ms(knee), "◆", index)
-        for index, (_, each) in enumerate(drawn)
-        for knee in each.knees()
-        if knee <= last
+        Mark(knee, each.compute_ms(knee), "◆", index) for index, (_, each) in enumerate(drawn) for knee in each.knees()
     ]
     curves.append(curve("compute", "", prefill.compute_ms))
     return Figure("prefill", "first token", "ms", "prompt", "tokens", tuple(curves), marks=tuple(marks), is_log=True)

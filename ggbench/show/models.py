@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
-from rich.padding import Padding
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -43,22 +42,14 @@ if TYPE_CHECKING:
     from ggbench.models.disk import LocalModel
 
 
-_WIDE = 100
-"""In characters; a narrower terminal omits architecture and training context (see `ggbench inspect`)."""
-_RIGHT = {"size", "trained to"}
-
-
 def catalog_table(
     models: Iterable[CatalogModel], twins: Mapping[str, Sequence[str]], *, width: int | None = None
 ) -> Table:
     """Return the catalog as a table; `twins` has the quants with twins on this disk, by id."""
     models = tuple(models)
-    marks = {"shipped": "", "updated": "+", "user": "*"}
-    captions = {"updated": "+: from models --update", "user": "*: from your own models.toml"}
-    origins = {model.origin for model in models}
     return fitted_table(
         [
-            names("id", (model.id + marks[model.origin] for model in models)),
+            names("id", (f"{model.id}{_ORIGINS[model.origin]}" for model in models)),
             names("title", (model.title for model in models), 4),
             right("parameters", (format_params(count_params(model.hyper)) for model in models)),
             right("layers", (format_count(model.hyper.n_layer) for model in models), priority=2),
@@ -67,37 +58,39 @@ def catalog_table(
             left("twins here", (" ".join(twins.get(model.id, ())) for model in models), priority=3),
         ],
         width=width,
-        caption="; ".join(caption for origin, caption in captions.items() if origin in origins),
-        groups=[model.family for model in models],
+        caption="" if {model.origin for model in models} <= {"shipped"} else _ORIGINS_CAPTION,
     )
 
 
-def local_models_listing(models: Sequence[LocalModel], *, width: int | None = None) -> Text:
+_ORIGINS = {"shipped": "", "updated": "+", "user": "*"}
+_ORIGINS_CAPTION = "+: from models --update; *: from your own models.toml"
+
+
+def local_models_listing(models: Sequence[LocalModel]) -> Text:
     """Return store, quant, size, architecture, training context, and MODEL quoted for a shell, as one text.
 
     rich is too slow for hundreds of lines, and a path wrapped in a column cannot be copied.
     """
-    columns = {
-        "store": [model.store for model in models],
-        "quant": [model.quant or UNKNOWN for model in models],
-        "size": [format_bytes(model.file_bytes) for model in models],
-    }
-    if width is None or width >= _WIDE:
-        columns["architecture"] = [model.architecture or UNKNOWN for model in models]
-        columns["trained to"] = [format_count(model.n_ctx_train) for model in models]
-    padded = []
-    for header, texts in columns.items():
-        lengths = [cell_len(text) for text in (header, *texts)]
-        blanks = [" " * (max(lengths) - length) for length in lengths]
-        pairs = zip((header, *texts), blanks, strict=True)
-        padded.append([blank + text if header in _RIGHT else text + blank for text, blank in pairs])
-    first, *lines = map((" " * GAP).join, zip(*padded, ["model", *map(_model_text, models)], strict=True))
+    columns = [
+        _padded("store", [model.store for model in models]),
+        _padded("quant", [model.quant or UNKNOWN for model in models]),
+        _padded("size", [format_bytes(model.file_bytes) for model in models], right_aligned=True),
+        _padded("architecture", [model.architecture or UNKNOWN for model in models]),
+        _padded("trained to", [format_count(model.n_ctx_train) for model in models], right_aligned=True),
+    ]
+    first, *lines = map((" " * GAP).join, zip(*columns, ["model", *map(_model_text, models)], strict=True))
     text = Text.assemble((f"{first}\n", "bold"), "─" * cell_len(first))
     for model, line in zip(models, lines, strict=True):
         text.append(f"\n{line}", "dim" if model.reason else None)
     if any(model.is_twin for model in models):
         text.append(f"\n{TWIN_CAPTION}")
     return text
+
+
+def _padded(header: str, texts: Sequence[str], *, right_aligned: bool = False) -> list[str]:
+    widest = max(map(cell_len, (header, *texts)))
+    pairs = [(text, " " * (widest - cell_len(text))) for text in (header, *texts)]
+    return [f"{blank}{text}" if right_aligned else f"{text}{blank}" for text, blank in pairs]
 
 
 def local_models_total(models: Sequence[LocalModel]) -> str:
@@ -119,34 +112,39 @@ def repo_report(
 ) -> RenderableType:
     """Return the repo's facts and variants; `here` has those complete on this disk, `here_bytes` the bytes of each."""
     variants = listing.variants
+    at = "" if listing.revision == listing.commit else f" ({listing.revision})"
+    sidecars = (f"{file.name} ({format_bytes(file.n_bytes)})" for file in listing.sidecars)
     facts = [
-        ("commit", listing.commit + ("" if listing.revision == listing.commit else f" ({listing.revision})")),
+        ("commit", f"{listing.commit}{at}"),
         ("listed", listing.listed_at),
         ("in all", f"{format_bytes(listing.total_bytes)} in {counted(len(variants), 'variant')}"),
-        ("sidecars", ", ".join(f"{file.name} ({format_bytes(file.n_bytes)})" for file in listing.sidecars)),
+        ("sidecars", ", ".join(sidecars)),
         ("other files", format_count(listing.n_other_files)),
     ]
-
-    def share(variant: RepoVariant) -> str:
-        if variant.name in here:
-            return "yes"
-        n_bytes = here_bytes.get(variant.name, 0)
-        return format_percent(min(0.99, n_bytes / variant.file_bytes)) if n_bytes else ""
-
     table = fitted_table(
         [
             names("quant", (each.quant or UNKNOWN for each in variants)),
             right("size", (format_bytes(each.file_bytes) for each in variants)),
             right("files", (format_count(len(each.files)) for each in variants), priority=2),
-            left("here", map(share, variants), priority=1),
+            left("here", (_here_text(each, here, here_bytes) for each in variants), priority=1),
             names("name", (each.name for each in variants), 3),
-            notes(f"missing: {', '.join(each.missing)}" if each.missing else "" for each in variants),
+            notes(map(_missing_text, variants)),
         ],
         labels=[sanitize(each.quant or each.name) for each in variants],
-        dim=[bool(each.missing) for each in variants],
         width=width,
     )
-    return Group(Padding(facts_table(listing.repo, facts), (0, 0, 1, 0)), table)
+    return spaced([facts_table(listing.repo, facts), table])
+
+
+def _here_text(variant: RepoVariant, here: Mapping[str, Sequence[Path]], here_bytes: Mapping[str, int]) -> str:
+    if variant.name in here:
+        return "yes"
+    n_bytes = here_bytes.get(variant.name, 0)
+    return format_percent(min(0.99, n_bytes / variant.file_bytes)) if n_bytes else ""
+
+
+def _missing_text(variant: RepoVariant) -> str:
+    return f"missing: {', '.join(variant.missing)}" if variant.missing else ""
 
 
 def search_table(found: Iterable[RepoSummary], *, width: int) -> Table:
@@ -207,8 +205,9 @@ def tensors_table(model_file: ModelFile) -> Table:
 
 
 def _file(model_file: ModelFile) -> Facts:
-    paths = [str(path) for path in model_file.paths]
-    where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more shards" if paths else ""
+    where = str(model_file.paths[0]) if model_file.paths else ""
+    if len(model_file.paths) > 1:
+        where += f" and {len(model_file.paths) - 1} more shards"
     order = ", big endian" if model_file.big_endian else ""
     return [
         ("path", where),
@@ -245,14 +244,11 @@ def _projector_facts(model_file: ModelFile) -> Facts:
     """Return what a projector is, and the model that it belongs to, as far as the header says."""
     found: list[tuple[str, str]] = []
     for each in encoders(model_file):
-        size = "" if each.image_size is None else f"images of {format_count(each.image_size)} pixels a side"
-        size += "" if each.patch_size is None else f" in patches of {format_count(each.patch_size)}"
-        shape = "" if each.n_layer is None else f"{format_count(each.n_layer)} layers"
-        shape += "" if each.n_embd is None else f" {format_count(each.n_embd)} wide"
-        parts = (each.projector_type and f"type {sanitize(each.projector_type)}", shape.strip(), size.strip())
-        found.append((each.kind, ", ".join(filter(None, parts))))
-        if each.projection_dim is not None:
-            found.append(("for models", f"{format_count(each.projection_dim)} wide"))
+        found.append((each.kind, f"type {sanitize(each.projector_type)}" if each.projector_type else ""))
+        size = f"{format_count(each.image_size)} pixels a side, in patches of {format_count(each.patch_size)}"
+        found.append(("images", "" if each.image_size is None else size))
+        found.append(("shape", f"{format_count(each.n_layer)} layers {format_count(each.n_embd)} wide"))
+        found.append(("for models", f"{format_count(each.projection_dim)} wide" if each.projection_dim else ""))
     named = (model_file.metadata.get(f"general.{key}") for key in ("base_model.0.name", "basename", "name"))
     compute_bytes = None if model_file.unknown_types else projector_of(model_file, model_file.name).compute_bytes
     return [

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.text import Text
+from rich.console import RenderableType
 
-from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.hub.repo_records import RepoListing
-from ggbench.show import ESSENTIAL, FITS_NOT, UNKNOWN
+from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.changes import CHANGE, changes_report, left_text
 from ggbench.show.document import Document, Shape, field, many, of
 from ggbench.show.names import models_title, row_labels, short_device
 from ggbench.show.plan_facts import plan_facts, together_text, users_text
-from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, notes, right, row_names
+from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, notes, right, row_names, spaced
 from ggbench.show.text import planned_speed_text, rows_behind_text
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
@@ -27,15 +24,11 @@ from ggbench.sizing.plan_record import (
     MemoryPartName,
     MemoryStack,
     PlannedDevice,
-    PlannedSpeed,
     PlanRow,
 )
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes, format_count, format_length, format_ms, format_number
-
-_MOST_SOURCES = 4
-"""Number of sources of expected speeds named under the table."""
 
 
 def plan_report(
@@ -46,38 +39,27 @@ def plan_report(
     `config` is None for a checkpoint.
     """
     subjects = [row.subject for row in rows]
-    common = rows[0].notes if len(rows) > 1 else ()
-    shared = [sanitize(note) for note in common if all(note in row.notes for row in rows)]
+    shared = set.intersection(*({*row.notes} for row in rows)) if len(rows) > 1 else set()
     title, labels = f"{models_title(subjects)} on {budget.device}", row_labels(subjects)
-    parts: list[RenderableType] = [
-        Padding(facts_table(title, plan_facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
-        fitted_table(
-            _cells(rows, budget, shared),
-            labels=labels,
-            dim=[row.fits is not True for row in rows],
-            width=width,
-        ),
-    ]
-    shown = [
-        each for each in zip(rows, labels, strict=True) if each[0].stacks and (len(rows) == 1 or _is_spread(each[0]))
-    ]
-    parts += [Padding(_memory_table(*each, width), (1, 0, 0, 0)) for each in shown]
-    if legend := _legend(rows, budget):
-        parts.append(Text(legend, style="dim"))
+    facts = plan_facts(budget, config, sources, rows, sorted(map(sanitize, shared)))
+    dim = [row.fits is not True for row in rows]
+    legend = "\n".join(_legend(rows))
+    table = fitted_table(_cells(rows, budget, shared), labels=labels, dim=dim, width=width, caption=legend)
+    parts: list[RenderableType] = [facts_table(title, facts), table]
+    parts += [_memory_table(*each, width) for each in zip(rows, labels, strict=True) if _has_memories(each[0], rows)]
     missing = [row for row in rows if row.fits is False and row.changes]
     nearest = max(missing, key=lambda row: row.left_bytes or 0, default=None)
-    if nearest is not None and nearest.n_ctx is not None:
-        name = labels[rows.index(nearest)] if len(rows) > 1 else "it"
-        title = f"what would make {name} fit at n_ctx {format_count(nearest.n_ctx)}"
+    if nearest is not None:
+        title = f"what would make {labels[rows.index(nearest)]} fit at n_ctx {format_count(nearest.n_ctx)}"
         is_known = budget.host is not None
-        parts.append(Padding(changes_report(title, nearest.changes, width=width, is_host_known=is_known), (1, 0, 0, 0)))
-    return Group(*parts)
+        parts.append(changes_report(title, nearest.changes, width=width, is_host_known=is_known))
+    return spaced(parts)
 
 
-def _is_spread(row: PlanRow) -> bool:
-    """Return whether a model is on several devices, main memory included."""
-    has_host = bool(row.devices) and row.devices[-1].device == HOST_DEVICE
-    return row.is_split or len(row.devices) > 1 + has_host
+def _has_memories(row: PlanRow, rows: Sequence[PlanRow]) -> bool:
+    """Return whether its memories are shown: of a single quant, and of one on several devices, main memory included."""
+    n_gpus = sum(device.device != HOST_DEVICE for device in row.devices)
+    return bool(row.stacks) and (len(rows) == 1 or row.is_split or n_gpus > 1)
 
 
 PART_LABELS: Mapping[MemoryPartName, str] = {
@@ -85,51 +67,43 @@ PART_LABELS: Mapping[MemoryPartName, str] = {
     "rs": "states", "compute": "compute", "output": "outputs", "prompt_cache": "prompt cache", "process": "process",
     "reserve": "reserve",
 }  # fmt: skip
-_MOST_COLUMNS = 3
-"""Number of memories up to which each may have a column; more have a row each."""
 
 
 def _memory_table(row: PlanRow, title: str, width: int) -> RenderableType:
-    """Return a table with a column for each memory, or a row if that is too wide: its parts, the remainder and the
-    total.
-    """
-    stacks, by_name = row.stacks, {device.device: device for device in row.devices}
-    devices = [by_name.get(stack.device) for stack in stacks]
-    sizes = [{part.part: part.n_bytes for part in stack.parts} for stack in stacks]
-    parts = [part for part in PART_LABELS if any(part in size for size in sizes)]
-    lefts = [
-        None if stack.memory_bytes is None else size.get("free", 0) - size.get("missing", 0)
-        for stack, size in zip(stacks, sizes, strict=True)
+    """Return a table with a row for each memory: its parts, the remainder and the total."""
+    hardware = {each.device: short_device(each.name) for each in row.devices}
+    layers = {each.device: str(each.n_layers) for each in row.devices}
+    stacks = row.stacks
+    cells = [
+        names("memory", (stack.device for stack in stacks)),
+        left("hardware", (hardware.get(stack.device, "") for stack in stacks), "", len(PART_LABELS)),
+        right("layers", (layers.get(stack.device, "") for stack in stacks)),
+        *(_part_cells(part, stacks) for part in PART_LABELS),
+        right("left", map(_left_text, stacks), stays=True),
+        right("total", (format_bytes(stack.memory_bytes) for stack in stacks), stays=True),
     ]
-    lines = {
-        **({"layers": [str(device.n_layers) if device else "" for device in devices]} if row.devices else {}),
-        **{PART_LABELS[part]: [format_bytes(size.get(part)) for size in sizes] for part in parts},
-        "left": [left_text(left_bytes).removesuffix(" left") for left_bytes in lefts],
-        "total": [format_bytes(stack.memory_bytes) for stack in stacks],
-    }
-    hardware = [short_device(device.name) if device else "" for device in devices]
-    columns = [
-        names("memory", lines),
-        *(
-            right(stack.device, column, unit, stays=True)
-            for stack, unit, column in zip(stacks, hardware, zip(*lines.values(), strict=True), strict=True)
-        ),
-    ]
-    if len(stacks) <= _MOST_COLUMNS and sum(each.width for each in columns) <= width:
-        return fitted_table(columns, title=title, width=width)
-    cells = [names("memory", (stack.device for stack in stacks)), left("hardware", hardware, "", len(lines))]
-    kept = ("layers", "left", "total")
-    cells += [
-        right(label, line, "", ESSENTIAL if label in kept else priority, stays=True)
-        for priority, (label, line) in enumerate(lines.items(), 1)
-    ]
-    dim = [left_bytes is not None and left_bytes < 0 for left_bytes in lefts]
-    return fitted_table(cells, dim=dim, title=title, width=width)
+    return fitted_table([each for each in cells if not each.is_empty], title=title, width=width)
+
+
+def _part_cells(part: MemoryPartName, stacks: Sequence[MemoryStack]) -> Cells:
+    sizes = (sum(each.n_bytes for each in stack.parts if each.part == part) for stack in stacks)
+    priority = 1 + list(PART_LABELS).index(part)
+    return right(PART_LABELS[part], (format_bytes(size or None) for size in sizes), "", priority, stays=True)
+
+
+def _left_text(stack: MemoryStack) -> str:
+    if stack.memory_bytes is None:
+        return UNKNOWN
+    remainder = {part.part: part.n_bytes for part in stack.parts}
+    return left_text(remainder.get("free", 0) - remainder.get("missing", 0)).removesuffix(" left")
 
 
 def fit_text(row: PlanRow) -> str:
     """Return `✓ 1.2 GiB left`, which says that an incomplete file would not load."""
-    text = UNKNOWN if row.fits is None else left_text(row.left_bytes) + " of main memory" * row.lacks_main_memory
+    if row.fits is None:
+        text = UNKNOWN
+    else:
+        text = f"{left_text(row.left_bytes)} of main memory" if row.lacks_main_memory else left_text(row.left_bytes)
     return f"{text}, file incomplete" if row.missing_bytes else text
 
 
@@ -150,91 +124,76 @@ def longest_text(row: PlanRow, found: int | None = None) -> str:
     return f"{'≥ ' if row.reached_ceiling and found is None else ''}{format_count(longest)}"
 
 
-def training_legend(rows: Sequence[PlanRow], longest: Sequence[str]) -> list[str]:
+def training_legend(rows: Sequence[PlanRow], longest: Iterable[str]) -> list[str]:
     """Return what the star of `longest_text` means; nothing if none of these texts has it."""
-    trained = [format_count(n) for n in sorted({row.n_ctx_train for row in rows if row.n_ctx_train})]
     if not any(WHOLE_TRAINING in text for text in longest):
         return []
-    slots = " in a slot" if any(row.setup is not None and row.setup.n_seq_max > 1 for row in rows) else ""
-    fits = f"the whole training context of {in_words(trained)} fits"
-    return [f"{WHOLE_TRAINING}: {fits}; llama-server uses no more{slots}"]
+    trained = [format_count(n) for n in sorted({row.n_ctx_train for row in rows if row.n_ctx_train})]
+    return [f"{WHOLE_TRAINING}: the whole training context of {in_words(trained)} fits; llama-server uses no more"]
 
 
-def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> list[Cells]:
-    asked = {row.n_ctx for row in rows if row.n_ctx is not None}
-    there = f"at {format_length(*asked)}" if len(asked) == 1 else "at n_ctx"
-    slots = {row.n_ctx_slot for row in rows if row.n_ctx_slot is not None}
-    filled = f"at {format_length(*slots)}" if len(slots) == 1 else there
+def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Set[str]) -> list[Cells]:
+    """Return the columns in which some row has a value."""
+    there, filled = _at({row.n_ctx for row in rows}), _at({row.n_ctx_slot or row.n_ctx for row in rows})
+
+    def cell(header: str, text: Callable[[PlanRow], str], unit: str = "", priority: int = ESSENTIAL) -> Cells:
+        return right(header, map(text, rows), unit, priority, stays=priority == ESSENTIAL)
+
     cells = [
-        *row_names([row.subject for row in rows]),
-        right("BPW", (format_number(row.bpw) for row in rows), "bits", stays=True),
-        right("file", (format_bytes(row.file_bytes) for row in rows), "", 1, stays=True),
-        right("memory", (format_bytes(row.needed_bytes) for row in rows), there, stays=True),
+        cell("BPW", lambda row: format_number(row.bpw), "bits"),
+        cell("file", lambda row: format_bytes(row.file_bytes), "", 1),
+        cell("memory", lambda row: format_bytes(row.needed_bytes), there),
         left("fits", map(fit_text, rows), there, stays=True),
-        right("max n_ctx", map(longest_text, rows), "tokens", stays=True),
+        cell("max n_ctx", longest_text, "tokens"),
+        cell("tok/s", lambda row: format_number(row.at_n_ctx.tok_s) if row.at_n_ctx else UNKNOWN, filled),
+        cell("expected", lambda row: planned_speed_text(row.expected), f"tok/s {filled}"),
+        cell(users_text(rows), together_text, "each / all", 1),
+        cell("W", _w_text, "tokens/ms", 3),
+        cell("B", _b_text, "ms", 2),
+        cell("on GPU" if budget.on_gpu else "weights", lambda row: format_bytes(row.device_weight_bytes), "", 4),
+        cell("on CPU", lambda row: format_bytes(row.host_weight_bytes or None), "", 6),
+        cell("KV", lambda row: format_bytes(row.device_kv_bytes), there, 5),
+        cell("KV on CPU", _host_kv_text, "", 4),
+        cell("compute", lambda row: format_bytes(row.compute_bytes), there, 7),
+        cell("draft", lambda row: format_bytes(row.draft_bytes), there, 5),
     ]
-    if any(row.at_n_ctx for row in rows):
-        cells.append(right("tok/s", _speeds([row.at_n_ctx for row in rows]), filled, stays=True))
-    if any(row.expected for row in rows):
-        expected = [planned_speed_text(row.expected) for row in rows]
-        cells.append(right("expected", expected, f"tok/s {filled}", stays=True))
-    if len(rows) > 1 and any(row.together for row in rows):
-        cells.append(right(users_text(rows), map(together_text, rows), "each / all", 1, stays=True))
+    about = notes(_note(row, shared) for row in rows)
+    return [*row_names([row.subject for row in rows]), *(each for each in cells if not each.is_empty), about]
+
+
+def _at(lengths: Set[int | None]) -> str:
+    """Return `at 8k` if all rows have this context."""
+    known = [n_ctx for n_ctx in lengths if n_ctx is not None]
+    return f"at {format_length(known[0])}" if len(known) == 1 else "at n_ctx"
+
+
+def _w_text(row: PlanRow) -> str:
+    return UNKNOWN if row.limit is None else format_number(row.limit.w_tokens_per_ms, 4)
+
+
+def _b_text(row: PlanRow) -> str:
+    return UNKNOWN if row.limit is None else format_ms(row.limit.b_ms)
+
+
+def _host_kv_text(row: PlanRow) -> str:
+    return format_bytes((row.kv_bytes or 0) - (row.device_kv_bytes or 0) or None)
+
+
+def _note(row: PlanRow, shared: Set[str]) -> str:
+    if row.outcome is not Outcome.COMPLETED:
+        return sanitize(row.reason)
+    return sanitize("; ".join(note for note in row.notes if note not in shared))
+
+
+def _legend(rows: Sequence[PlanRow]) -> list[str]:
+    lines = training_legend(rows, map(longest_text, rows))
     if any(row.limit for row in rows):
-        w, b = ([getattr(row.limit, name, None) for row in rows] for name in ("w_tokens_per_ms", "b_ms"))
-        cells.append(right("W", (format_number(each, 4) for each in w), "tokens/ms", 3))
-        cells.append(right("B", map(format_ms, b), "ms", 2))
-    is_split = _is_split(rows, budget)
-    held = (format_bytes(row.device_weight_bytes) for row in rows)
-    cells.append(right("on GPU" if is_split else "weights", held, "", 4))
-    if is_split:
-        cells.append(right("on CPU", (format_bytes(row.host_weight_bytes) for row in rows), priority=6))
-    cells.append(right("KV", (format_bytes(row.device_kv_bytes) for row in rows), there, 5))
-    elsewhere = [None if row.kv_bytes is None else row.kv_bytes - (row.device_kv_bytes or 0) for row in rows]
-    if any(elsewhere):
-        cells.append(right("KV on CPU", map(format_bytes, elsewhere), priority=4))
-    cells.append(right("compute", (format_bytes(row.compute_bytes) for row in rows), there, 7))
-    if any(row.draft_bytes for row in rows):
-        cells.append(right("draft", (format_bytes(row.draft_bytes) for row in rows), there, 5))
-    for index, speed in enumerate(next((row.decode for row in rows if row.decode), ())):
-        if (slots or asked) != {speed.n}:
-            texts = _speeds([row.decode[index] if row.decode else None for row in rows])
-            cells.append(right("tok/s", texts, f"at {format_length(speed.n)}", 8))
-    own = ("; ".join(text for note in row.notes if (text := sanitize(note)) not in shared) for row in rows)
-    reasons = (None if row.outcome is Outcome.COMPLETED else sanitize(row.reason) for row in rows)
-    return [*cells, notes(text if reason is None else reason for text, reason in zip(own, reasons, strict=True))]
-
-
-def _is_split(rows: Sequence[PlanRow], budget: Budget) -> bool:
-    """Return whether some weights stay with the CPU, as llama.cpp's input embedding does."""
-    return budget.on_gpu and (not rows or any(config_type(row.engine).loads_gguf for row in rows))
-
-
-def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
-    """Format speeds, marking those of a context that does not fit."""
-    marked = any(speed is not None and speed.fits is False for speed in speeds)
-    marks = (FITS_NOT if speed and speed.fits is False else " " * marked for speed in speeds)
-    return [f"{format_number(speed.tok_s if speed else None)}{mark}" for speed, mark in zip(speeds, marks, strict=True)]
-
-
-def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
-    lines = []
-    if _is_split(rows, budget):
-        lines.append("on GPU, on CPU: location of the weights; the input embedding stays with the CPU")
-    lines += training_legend(rows, list(map(longest_text, rows)))
-    if any(row.decode for row in rows):
         lines.append("tok/s, W, B: limits of the memory bandwidth; latency(n) = (n - 1) / W + B")
-    if len(rows) > 1 and any(row.together and row.together.tok_s_estimate for row in rows):
-        lines.append("~: expected, from what is known of one user or of several")
-    sources = list(dict.fromkeys(row.expected.basis for row in rows if row.expected is not None))
-    if sources:
-        more = [f"{len(sources) - _MOST_SOURCES} more"] if len(sources) > _MOST_SOURCES else []
-        lines.append(f"expected: {', '.join([*sources[:_MOST_SOURCES], *more])}")
-    if behind := rows_behind_text(name for row in rows if row.expected is not None for name in row.expected.rows):
-        lines.append(behind)
-    if any(speed.fits is False for row in rows for speed in (*row.decode, *filter(None, [row.at_n_ctx]))):
-        lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
-    return "\n".join(lines)
+    expected = [row.expected for row in rows if row.expected is not None]
+    if expected:
+        lines.append(f"expected: {', '.join(dict.fromkeys(each.basis for each in expected))}")
+    behind = rows_behind_text(name for each in expected for name in each.rows)
+    return [*lines, behind] if behind else lines
 
 
 _DEVICE = "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.defaults import CACHE_RAM_BYTES, CTX_CHECKPOINTS
+from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.show import UNKNOWN
 from ggbench.show.tables import Facts
-from ggbench.show.text import drafting_text, slots_text, swa_text
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlanRow
+from ggbench.show.text import drafting_text, on_off, slots_text, swa_text
+from ggbench.sizing.plan_record import Budget, DeviceMemory, PlanRow
 from ggbench.sizing.projectors import Projector
 from ggbench.text import in_words
-from ggbench.units import MIB, format_bandwidth, format_bytes, format_count, format_number
+from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
 
 
 def plan_facts(
@@ -32,7 +32,6 @@ def plan_facts(
         ("bandwidth", _bandwidth_text(budget)),
         ("main memory", main_memory_text(budget.host) if any(row.is_split for row in rows) else ""),
         ("planned at", _setting(config, rows)),
-        (users_text(rows), _together_line(rows)),
         *((name.replace("_", " "), text) for name, text in sources.items()),
         *(("note", note) for note in shared),
     ]
@@ -65,28 +64,15 @@ def _prompt_cache_text(budget: Budget, config: LlamaConfig | None, rows: Sequenc
     """
     if config is None:
         return ""
-    if budget.cache_ram_bytes == 0:
-        return "none (--cache-ram 0)"
     if budget.cache_ram_bytes is None:
-        fitting = [row for row in rows if row.fits]
-        left_bytes = [each.left_bytes for row in fitting for each in row.devices if each.device == HOST_DEVICE]
-        if not budget.on_gpu:
-            left_bytes = [row.left_bytes for row in fitting]
-        least = min((each for each in left_bytes if each is not None), default=None)
-        text = f"not counted; llama-server lets it grow to {format_bytes(CACHE_RAM_BYTES)} of main memory (--cache-ram)"
-        if least is not None and 0 <= least < CACHE_RAM_BYTES:
-            text += f", and {format_bytes(least)} are left: start it with --cache-ram {least // MIB}"
-    else:
-        text = f"{format_bytes(budget.cache_ram_bytes)} of main memory (--cache-ram)"
-    each = max((row.checkpoint_bytes or 0 for row in rows), default=0)
-    if not each:
-        return text
-    n_counted, n_slots = budget.n_checkpoints, config.n_seq_max
-    if n_counted:
-        whole = format_bytes(n_counted * n_slots * each)
-        return f"{text}; {n_counted * n_slots} checkpoints of {format_bytes(each)} take {whole} (--ctx-checkpoints)"
-    most = format_bytes(CTX_CHECKPOINTS * n_slots * each)
-    return f"{text}; up to {CTX_CHECKPOINTS} checkpoints a slot of {format_bytes(each)} are not counted, {most} in all"
+        return f"not counted; llama-server lets it grow to {format_bytes(CACHE_RAM_BYTES)} of main memory (--cache-ram)"
+    text = f"{format_bytes(budget.cache_ram_bytes)} of main memory (--cache-ram)"
+    each_bytes = max((row.checkpoint_bytes or 0 for row in rows), default=0)
+    n_checkpoints = budget.n_checkpoints * config.n_seq_max
+    if each_bytes and n_checkpoints:
+        whole = format_bytes(n_checkpoints * each_bytes)
+        text += f"; {n_checkpoints} checkpoints of {format_bytes(each_bytes)} take {whole} (--ctx-checkpoints)"
+    return text
 
 
 def _memory_text(budget: Budget) -> str:
@@ -113,31 +99,21 @@ def main_memory_text(memory: DeviceMemory | None) -> str:
 
 def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
     lengths = sorted({row.n_ctx for row in rows if row.n_ctx is not None})
-    parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []
-    if config is not None and lengths:
-        parts[0] += slots_text(config, lengths[-1])
+    n_ctx = f"n_ctx {' and '.join(map(format_count, lengths))}" if lengths else ""
     if config is None:
-        return ", ".join([*parts, f"KV cache {' and '.join(dict.fromkeys(row.type_k for row in rows))}"])
+        cache = " and ".join(dict.fromkeys(row.type_k for row in rows))
+        return ", ".join(filter(None, (n_ctx, f"KV cache {cache}")))
+    slots = slots_text(config, lengths[-1]) if lengths else ""
     cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
     n_ubatch = min(config.n_ubatch, config.n_batch, *lengths[-1:])  # llama.cpp clamps it to n_batch, and that to n_ctx
-    windows = dict.fromkeys(text for row in rows if (text := swa_text(row.swa_cells, row.n_ctx)))
-    parts += [f"KV cache {cache}", *windows, f"n_ubatch {format_count(n_ubatch)}"]
-    if flash := sorted({row.flash_attn for row in rows if row.flash_attn is not None}, reverse=True):
-        parts.append(f"flash attention {' or '.join('on' if is_on else 'off' for is_on in flash)}")
-    return ", ".join(parts)
+    windows = dict.fromkeys(swa_text(row.swa_cells, row.n_ctx) for row in rows)
+    flash = " or ".join(dict.fromkeys(on_off(row.flash_attn) for row in rows if row.flash_attn is not None))
+    parts = (f"{n_ctx}{slots}", f"KV cache {cache}", *windows, f"n_ubatch {format_count(n_ubatch)}")
+    return ", ".join(filter(None, (*parts, f"flash attention {flash}" if flash else "")))
 
 
 def users_text(rows: Sequence[PlanRow]) -> str:
     return f"{max((row.setup.n_seq_max for row in rows if row.setup), default=1)} users"
-
-
-def _together_line(rows: Sequence[PlanRow]) -> str:
-    """Return what the users of a single quant get at once; empty for one user, or if not even the bound is known."""
-    speed = rows[0].together if len(rows) == 1 else None
-    if speed is None:
-        return ""
-    basis = "at best" if speed.tok_s_estimate is None else "expected"
-    return f"{together_text(rows[0])} tok/s, each / all at once with {format_count(speed.n)} tokens each, {basis}"
 
 
 def together_text(row: PlanRow) -> str:

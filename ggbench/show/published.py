@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import fields
 from rich.console import Group, RenderableType
@@ -69,28 +69,45 @@ def benches_table(rows: Sequence[BenchedRow], *, width: int | None = None) -> Re
 
 
 def _bench_columns(rows: Sequence[BenchedRow]) -> list[Cells]:
-    def count(header: str, name: str, priority: int) -> Cells:
-        numbers = (getattr(row, name) for row in rows)
-        return right(header, ("" if each is None else str(each) for each in numbers), priority=priority)
+    def column(header: str, text: Callable[[BenchedRow], str], priority: int = ESSENTIAL) -> Cells:
+        return left(header, map(text, rows), priority=priority)
 
-    tests = (f"{row.test} @ d{row.n_depth}" if row.n_depth else row.test for row in rows)
+    def number(header: str, name: str, priority: int) -> Cells:
+        return right(header, (_stated(getattr(row, name)) for row in rows), priority=priority)
+
     columns = [
-        names("device", (row.device if row.count == 1 else f"{row.count} x {row.device}" for row in rows)),
+        names("device", map(_devices_text, rows)),
         names("backend", (row.backend for row in rows), 2),
         names("model", (row.model for row in rows)),
         names("quant", (row.quant for row in rows)),
-        count("ngl", "n_gpu_layers", 2),
-        count("CPU MoE", "n_cpu_moe", 1),
-        left("KV", ("/".join(dict.fromkeys(filter(None, (row.type_k, row.type_v)))) for row in rows), priority=4),
-        count("FA", "flash_attn", 6),
-        left("test", tests, stays=True),
+        number("ngl", "n_gpu_layers", 2),
+        number("CPU MoE", "n_cpu_moe", 1),
+        column("KV", _cache_text, 4),
+        number("FA", "flash_attn", 6),
+        left("test", map(_test_text, rows), stays=True),
         right("speed", (f"{row.tok_s:.2f}" for row in rows), "tok/s", stays=True),
-        right("±", ("" if row.stddev is None else f"{row.stddev:.2f}" for row in rows), priority=7),
-        left("build", (row.build or "" for row in rows), priority=8),
-        left("date", (row.date for row in rows), priority=4),
-        left("source", (row.source for row in rows), priority=3),
+        number("±", "stddev", 7),
+        column("build", lambda row: _stated(row.build), 8),
+        column("date", lambda row: row.date, 4),
+        column("source", lambda row: row.source, 3),
     ]
     return [each for each in columns if not each.is_empty]
+
+
+def _stated(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _devices_text(row: BenchedRow) -> str:
+    return row.device if row.count == 1 else f"{row.count} x {row.device}"
+
+
+def _cache_text(row: BenchedRow) -> str:
+    return "/".join(dict.fromkeys(filter(None, (row.type_k, row.type_v))))
+
+
+def _test_text(row: BenchedRow) -> str:
+    return f"{row.test} @ d{row.n_depth}" if row.n_depth else row.test
 
 
 def published_tables(rows: Sequence[PublishedRow], *, width: int | None = None) -> RenderableType:
@@ -100,7 +117,7 @@ def published_tables(rows: Sequence[PublishedRow], *, width: int | None = None) 
     parts: list[RenderableType] = []
     for (source, name), members in grouped.items():
         table = table_of(members[0])
-        parts += [Text(f"{source}: {name}", style="bold"), _table(members, METRICS, width)]
+        parts += [Text(f"{source}: {name}", style="bold"), fitted_table(_columns(members, METRICS), width=width)]
         notes = [versions_text(table.versions), table.remark, *_remarks(members)]
         parts += [Text("\n".join(filter(None, notes)), style="dim"), Text()]
     return Group(*parts[:-1])
@@ -110,37 +127,34 @@ def published_list(rows: Sequence[PublishedRow], column: str, *, width: int | No
     stated = {name: sum(getattr(row, name) is not None for row in rows) for name in METRICS}
     usual = sorted(METRICS, key=lambda name: -stated[name])[:_FIGURES_IN_A_LIST]
     metrics = [column] if column in METRICS else [name for name in METRICS if name in usual]
-    return Group(_table(rows, metrics, width), Text("\n".join(_remarks(rows)), style="dim"))
+    return Group(fitted_table(_columns(rows, metrics), width=width), Text("\n".join(_remarks(rows)), style="dim"))
 
 
-def _table(rows: Sequence[PublishedRow], metrics: Sequence[str], width: int | None) -> RenderableType:
-    columns = _columns(rows, metrics)
-    if width is not None and sum(each.width for each in columns if not each.is_shared) > width:
-        without = _columns(rows, metrics, has_errors=False)
-        if without != columns:
-            return fitted_table(without, width=width, caption="standard errors are omitted for width; --json has them")
-    return fitted_table(columns, width=width)
+def _columns(rows: Sequence[PublishedRow], metrics: Sequence[str]) -> list[Cells]:
+    def texts(name: str) -> Iterator[str]:
+        return (_printed(getattr(row, name)) for row in rows)
 
-
-def _columns(rows: Sequence[PublishedRow], metrics: Sequence[str], *, has_errors: bool = True) -> list[Cells]:
-    models = (f"{row.model}-{row.variant.lower()}" if row.variant else row.model for row in rows)
     columns = [
-        names("model", models),
-        names("system", (row.system for row in rows), 3),
-        names("quant", (row.quant or UNKNOWN for row in rows)),
-        left("imatrix", (row.imatrix or "" for row in rows)),
-        left("text", (row.text or "" for row in rows), priority=5),
-        names("device", (row.device or UNKNOWN for row in rows), 4),
+        names("model", map(_model_text, rows)),
+        names("system", texts("system"), 3),
+        names("quant", texts("quant")),
+        left("imatrix", texts("imatrix")),
+        left("text", texts("text"), priority=5),
+        names("device", texts("device"), 4),
     ]
-    for key, header, priority in _COUNTS:
-        columns.append(right(header, (format_count(getattr(row, key)) for row in rows), "", priority))
-    for name in metrics:
-        figures: list[PublishedFigure | None] = [getattr(row, name) for row in rows]
-        texts = [UNKNOWN if each is None else each.printed for each in figures]
-        if not has_errors:
-            texts = [text.partition(" ± ")[0] for text in texts]
-        columns.append(right(_HEADERS[name][0], texts, _HEADERS[name][1], _PRIORITIES.get(name, ESSENTIAL)))
+    columns += [right(header, texts(key), "", priority) for key, header, priority in _COUNTS]
+    columns += [right(_HEADERS[name][0], texts(name), _HEADERS[name][1], _PRIORITIES.get(name, 0)) for name in metrics]
     return [each for each in columns if each.is_name or not each.is_empty]
+
+
+def _model_text(row: PublishedRow) -> str:
+    return f"{row.model}-{row.variant.lower()}" if row.variant else row.model
+
+
+def _printed(value: PublishedFigure | str | int | None) -> str:
+    if isinstance(value, PublishedFigure):
+        return value.printed
+    return format_count(value) if isinstance(value, int) else value or UNKNOWN
 
 
 def _remarks(rows: Sequence[PublishedRow]) -> list[str]:
@@ -152,7 +166,7 @@ def _remarks(rows: Sequence[PublishedRow]) -> list[str]:
 
 
 _FIELDS = tuple(each.name for each in fields(PublishedRow))
-_Row = TypeVar("_Row", PublishedRow, BenchedRow)
+_Row = TypeVar("_Row", bound=PublishedRow | BenchedRow)
 
 
 def _cells() -> Iterator[Field]:
@@ -225,13 +239,21 @@ def sort_published(rows: Sequence[_Row], key: str) -> tuple[_Row, ...]:
     name, known = key.strip().lstrip("-").lower().replace("-", "_"), dict.fromkeys((*_FIELDS, *FIELDS))
     if name not in known:
         raise UnknownName("published column", name, known)
-    groups: dict[str, list[tuple[Any, _Row]]] = {"number": [], "word": [], "unstated": []}
+    numbers: list[tuple[float, _Row]] = []
+    words: list[tuple[str, _Row]] = []
+    unstated: list[_Row] = []
     for row in rows:
         value = _plain(getattr(row, name, None))
-        groups["unstated" if value is None else "word" if isinstance(value, str) else "number"].append((value, row))
-    for group in ("number", "word"):
-        groups[group].sort(key=itemgetter(0), reverse=key.strip().startswith("-"))
-    return tuple(row for pairs in groups.values() for _, row in pairs)
+        if value is None:
+            unstated.append(row)
+        elif isinstance(value, str):
+            words.append((value, row))
+        else:
+            numbers.append((value, row))
+    falls = key.strip().startswith("-")
+    numbers.sort(key=itemgetter(0), reverse=falls)
+    words.sort(key=itemgetter(0), reverse=falls)
+    return (*(row for _, row in numbers), *(row for _, row in words), *unstated)
 
 
 def _plain(cell: PublishedFigure | str | float | None) -> str | int | float | None:

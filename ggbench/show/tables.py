@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -126,8 +127,15 @@ class Cells(msgspec.Struct, frozen=True):
         return all(text in ("", UNKNOWN) for text in self.texts)
 
     @property
-    def is_shared(self) -> bool:
-        return len(self.texts) > 1 and len(set(self.texts)) == 1
+    def may_move(self) -> bool:
+        """Whether it may be shown below the table: notes, and texts common to all rows."""
+        is_shared = len(self.texts) > 1 and len(set(self.texts)) == 1
+        return not self.stays and (self.is_note or is_shared)
+
+    def align(self, *, wraps_names: bool) -> str:
+        if self.is_note or self.wraps or (self.is_name and wraps_names):
+            return "wrap"
+        return "right" if self.right_aligned else "left"
 
     @property
     def width(self) -> int:
@@ -172,49 +180,44 @@ def fitted_table(
     cells: Sequence[Cells],
     *,
     labels: Sequence[str] | None = None,
-    dim: Sequence[bool] | None = None,
+    dim: Sequence[bool] = (),
     title: str | None = None,
     width: int | None = None,
     caption: str = "",
-    groups: Sequence[str] = (),
 ) -> Table:
     """Return a table no wider than `width` characters, with lines of text below; None keeps every column.
 
     If it is too wide, notes move below the table under their row's label, then texts common to all rows; then columns
-    are dropped, as the caption says, and long names wrap. Labels are the first column's texts unless given. A blank
-    line separates rows of different `groups`.
+    are dropped, as the caption says, and long names wrap. Labels are the first column's texts unless given.
     """
-    labels = cells[0].texts if labels is None else labels
-    kept, below, left_out = _fit([each for each in cells if not (each.is_note and each.is_empty)], width)
-    is_tight = width is not None and _width(kept) > width
+    shown = [each for each in cells if not (each.is_note and each.is_empty)]
+    limit = math.inf if width is None else width
+    kept, below, left_out = _fit(shown, limit)
     table = new_table(title)
+    wraps_names = _width(kept) > limit
     for each in kept:
-        wraps = each.is_note or each.wraps or (each.is_name and is_tight)
-        align = "wrap" if wraps else "right" if each.right_aligned else "left"
-        add_column(table, f"{each.header}\n{each.unit}" if each.unit else each.header, align)
-    for index, is_dim in enumerate(dim or [False] * len(labels)):
-        table.add_row(*(Text(each.texts[index]) for each in kept), style="dim" if is_dim else "")
-        if groups and groups[index] != groups[min(index + 1, len(groups) - 1)]:
-            table.add_section()
-    headers = [each.header for each in cells]
+        add_column(table, f"{each.header}\n{each.unit}".rstrip(), each.align(wraps_names=wraps_names))
+    for index in range(len(cells[0].texts)):
+        table.add_row(*(Text(each.texts[index]) for each in kept), style="dim" if dim and dim[index] else "")
+    lines = _below(below, cells[0].texts if labels is None else labels)
+    if left_out:
+        lines.append(f"omitted for width: {', '.join(left_out)}; --json has them all")
+    table.lines_below = tuple(map(Text, filter(None, (*lines, caption))))
+    return table
 
-    def title_of(each: Cells) -> str:
-        return f"{each.header} {each.unit}" if headers.count(each.header) > 1 else each.header
 
-    shared = [each for each in below if not each.is_note and not each.is_empty]
-    facts = [each.texts[0] if each.is_name else f"{title_of(each)} {each.texts[0]}" for each in shared]
-    lines = [f"all rows: {', '.join(facts)}"] if facts else []
-    said: dict[str, list[str]] = {}  # a note on several rows appears once: `q4_0, q2_k: some matrices are repacked`
-    for each in below:
+def _below(moved: Sequence[Cells], labels: Sequence[str]) -> list[str]:
+    """Return the texts common to all rows in a line, then each note with the rows that have it."""
+    facts = []
+    said: dict[str, list[str]] = {}
+    for each in moved:
         if each.is_note:
             for label, text in zip(labels, each.texts, strict=True):
                 said.setdefault(text, []).append(label)
-    gap = "; " if any("," in label for label in labels) else ", "
-    lines += [f"{gap.join(about)}: {text}" for text, about in said.items() if text]
-    if left_out:
-        lines.append(f"omitted for width: {', '.join(map(title_of, left_out))}; --json has them all")
-    table.lines_below = tuple(map(Text, filter(None, (*lines, caption))))
-    return table
+        elif not each.is_empty:
+            facts.append(each.texts[0] if each.is_name else f"{each.header} {each.texts[0]}")
+    lines = [f"all rows: {', '.join(facts)}"] if facts else []
+    return lines + [f"{'; '.join(about)}: {text}" for text, about in said.items() if text]
 
 
 def _width(cells: Iterable[Cells], *, wraps_names: bool = False) -> int:
@@ -222,22 +225,18 @@ def _width(cells: Iterable[Cells], *, wraps_names: bool = False) -> int:
     return sum(min(each.width, _NAME_WIDTH) if wraps_names and each.is_name else each.width for each in cells) - GAP
 
 
-def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[Cells], list[Cells]]:
-    """Return the columns kept in the table, those shown below it, and those dropped, each in order."""
-    kept, below = list(cells), []
-
-    def is_too_wide(*, wraps_names: bool = False) -> bool:
-        return width is not None and _width(kept, wraps_names=wraps_names) > width
-
+def _fit(cells: Sequence[Cells], width: float) -> tuple[list[Cells], list[Cells], dict[str, None]]:
+    """Return the columns kept in the table and those shown below it, each in order, and the headers of the others."""
+    kept = list(cells)
     by_importance = sorted(cells, key=lambda each: (not each.is_note, -each.priority))
-    for each in by_importance:
-        if is_too_wide() and not each.stays and (each.is_note or each.is_shared):
-            kept.remove(each)
-            below.append(each)
-    for each in by_importance:
-        if is_too_wide() and each in kept and each.priority > ESSENTIAL:
-            kept.remove(each)
-    for each in reversed(cells[1:]):
-        if is_too_wide(wraps_names=True) and each in kept and not each.is_name and not each.wraps:
-            kept.remove(each)
-    return kept, [each for each in cells if each in below], [e for e in cells if e not in kept and e not in below]
+
+    def drop(columns: Iterable[Cells], *, wraps_names: bool = False) -> None:
+        for each in columns:
+            if _width(kept, wraps_names=wraps_names) > width and each in kept:
+                kept.remove(each)
+
+    drop(each for each in by_importance if each.may_move)
+    below = [each for each in cells if each not in kept]
+    drop(each for each in by_importance if each.priority > ESSENTIAL)
+    drop((each for each in reversed(cells[1:]) if not (each.is_name or each.wraps)), wraps_names=True)
+    return kept, below, dict.fromkeys(each.header for each in cells if each not in (*kept, *below))

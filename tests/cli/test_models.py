@@ -125,11 +125,6 @@ def test_words_filter_the_catalog_and_the_disk(ggbench: Run, lm_studio: Path) ->
     assert ggbench("models", "gemma", "--dir", lm_studio).code == 2
 
 
-def test_a_blank_line_separates_families(ggbench: Run) -> None:
-    ids = [line.split()[0] if line.strip() else "" for line in ggbench("models", "0.5b").out.splitlines()[3:]]
-    assert ids == ["qwen1.5-0.5b", "", "qwen2-0.5b", "", "qwen2.5-0.5b"]
-
-
 UPDATE = """\
 [[model]]
 id = "qwen1.5-7b"

@@ -122,7 +122,7 @@ def test_what_would_fit_is_named_and_does(ggbench: Run) -> None:
     asked = ("plan", "qwen1.5-7b", "--vram", "12GiB", "--reserve", "0", "-c", "16384")
     ran = ggbench(*asked, "q8_0")
     assert ran.code == 3
-    assert "what would make it fit at n_ctx 16,384" in ran.out
+    assert "what would make q8_0 fit at n_ctx 16,384" in ran.out
     assert "-ctk q8_0 -ctv q8_0 " in ran.out
     assert "q4_0 as planned " in ran.out
     document = ggbench(*asked, "q8_0", "--json").json

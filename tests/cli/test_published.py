@@ -77,7 +77,6 @@ def test_published_errors_are_columns(ggbench: Run) -> None:
     assert "± 0.000238" in ggbench(*args, "--metric", "kld").out
     whole = ggbench(*args).out
     assert "0.031273" in whole
-    assert "standard errors are omitted for width; --json has them" in whole
     assert "…" not in whole
 
 

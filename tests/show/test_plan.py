@@ -91,15 +91,6 @@ def test_a_plan_in_json(golden: Golden) -> None:
     assert all(row.keys() == rows[0].keys() for row in rows)
 
 
-def test_a_speed_of_full_slots_is_shown_once(render: Callable[..., str]) -> None:
-    shared = replace(FITS, n_ctx=32_768, n_ctx_slot=8192)
-    fast = replace(shared, quant="q2_k", decode=tuple(replace(each, tok_s=2 * each.tok_s) for each in FITS.decode))
-    report = plan_report(BUDGET, LlamaConfig(n_seq_max=4), SOURCES, (shared, fast), width=80)
-    shown, _, omitted = " ".join(render(report, width=80).split()).partition("omitted for width: ")
-    assert "at 8k" in shown
-    assert "tok/s at 1k" in omitted and "at 8k" not in omitted
-
-
 def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> None:
     noted = [
         replace(FITS, quant=quant, notes=("it is repacked",) if quant != "q8_0" else ())
@@ -107,7 +98,7 @@ def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> No
     ]
     text = render(plan_report(BUDGET, LlamaConfig(), {}, noted, width=80), width=80)
     assert text.count("it is repacked") == 1
-    assert "q4_0, q2_k: it is repacked" in text
+    assert "q4_0; q2_k: it is repacked" in text
     note = " ".join(["word"] * 30)
     rows = [replace(FITS, notes=(note, "of all")), replace(FITS, quant="q2_k", notes=("of all",))]
     text = render(plan_report(BUDGET, LlamaConfig(), {}, rows, width=120), width=120)
@@ -127,9 +118,9 @@ def test_a_cache_in_main_memory_and_its_windows_are_shown(render: Callable[..., 
 
 
 def test_each_of_many_memories_is_a_row_and_keeps_its_total(render: Callable[..., str]) -> None:
-    """Few are columns; a card that is too small is marked in either."""
+    """A card that is too small is marked."""
     parts = (MemoryPart("weights", 10 * GIB), MemoryPart("kv_swa", 3 * GIB), MemoryPart("missing", GIB))
-    for n_cards, first in ((1, "memory                   RTX 3060\n"), (8, "CUDA0   RTX 3060       3  10.0 GiB")):
+    for n_cards in (1, 8):
         names = [f"CUDA{index}" for index in range(n_cards)]
         devices = tuple(
             PlannedDevice(
@@ -141,7 +132,7 @@ def test_each_of_many_memories_is_a_row_and_keeps_its_total(render: Callable[...
         stacks = tuple(MemoryStack(name, 12 * GIB, parts) for name in names)
         row = replace(FITS_NOT, changes=(), devices=devices, stacks=stacks)
         text = render(plan_report(BUDGET, LlamaConfig(), {}, [row], width=80), width=80)
-        assert first in text
+        assert "CUDA0   RTX 3060       3  10.0 GiB" in text
         assert text.count("✗ 1.00 GiB missing") == text.count("12.0 GiB") - 1 == n_cards
 
 
@@ -154,7 +145,7 @@ def test_what_helps_is_a_table_below_the_plan(render: Callable[..., str]) -> Non
     row = replace(FITS_NOT, changes=changes)
     lines = render(plan_report(BUDGET, LlamaConfig(), {}, [row], width=150), width=150).splitlines()
     below = lines[next(index for index, line in enumerate(lines) if line.startswith("what would")) :]
-    assert below[0].rstrip() == "what would make it fit at n_ctx 8,192"
+    assert below[0].rstrip() == "what would make q8_0 fit at n_ctx 8,192"
     assert [line.split("  ")[0] for line in below[4:]] == ["-ctk q8_0 -ctv q8_0", "q4_k_m as planned"]
     assert "what would" not in render(plan_report(BUDGET, LlamaConfig(), {}, [FITS], width=120))
 
@@ -181,5 +172,5 @@ def test_expected_speeds_say_where_they_are_from(render: Callable[..., str]) -> 
     expected += [PlannedForecast(10.0 + n, (9.0, 19.0), f"run {n}", "measured") for n in range(6)]
     rows = [replace(FITS, quant=f"q{n}", expected=each) for n, each in enumerate(expected)]
     text = render(plan_report(BUDGET, LlamaConfig(), SOURCES, rows, width=140), width=140)
-    assert "expected: twins of 2 and 6 of 32 layers, run 0, run 1, run 2, 3 more\n" in text
+    assert "expected: twins of 2 and 6 of 32 layers, run 0, run 1, run 2, run 3, run 4, run 5\n" in text
     assert "8.0 (6.0–9.0)" in text
