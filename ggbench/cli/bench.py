@@ -78,29 +78,21 @@ def command(
     from ggbench.experiments.maxctx.measure import SEARCH_TIMEOUT_S
 
     output = asked.output
-    if plot and output.as_json:
-        raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     refuse_limit_of_one(asked, limit)
+    _refuse_what_excludes(asked, plot=plot, maxctx=maxctx, against=against)
     if len(asked.engines) > 1:
-        if maxctx or plot or against:
-            raise UsageError("several engines exclude --maxctx, --plot and --against", "omit them")
         compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked, limit)
     if maxctx:
         given_setup(MAXCTX, asked)
-    jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
-    if maxctx:
         warn_of_memory_use(asked)
         asked = replace(asked, timeout_s=asked.timeout_s or SEARCH_TIMEOUT_S)
+    jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
     measured = measure(jobs, asked, run=lambda context, jobs: run_bench(context, jobs, maxctx=maxctx))
     summaries = list(measured.summaries)
     if not settings.depths and settings.n_seqs == 1:
         summaries = _with_expected_speeds(summaries, jobs, asked)
     if output.as_json:
-        from ggbench.show.against import nearest_to
-        from ggbench.show.run_documents import BENCH, QUANT
-
-        rows = [QUANT.value(each, **({"against": nearest_to(each)} if against else {})) for each in summaries]
-        output.document(BENCH, model=asked.model.text, n_gen=settings.n_gen, rows=rows)
+        _print_document(summaries, asked, settings.n_gen, against)
     elif summaries and measured.error is None:
         show_summaries(summaries, output, plot=plot)
         if against:
@@ -110,6 +102,22 @@ def command(
             output.show(against_tables(summaries, width=output.console().width))
     show_run_ids(measured)
     measured.leave()
+
+
+def _refuse_what_excludes(asked: MeasureRequest, *, plot: bool, maxctx: bool, against: str | None) -> None:
+    """Raise UsageError for options that exclude each other."""
+    if plot and asked.output.as_json:
+        raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
+    if len(asked.engines) > 1 and (maxctx or plot or against):
+        raise UsageError("several engines exclude --maxctx, --plot and --against", "omit them")
+
+
+def _print_document(summaries: Sequence[QuantSummary], asked: MeasureRequest, n_gen: int, against: str | None) -> None:
+    from ggbench.show.against import nearest_to
+    from ggbench.show.run_documents import BENCH, QUANT
+
+    rows = [QUANT.value(each, **({"against": nearest_to(each)} if against else {})) for each in summaries]
+    asked.output.document(BENCH, model=asked.model.text, n_gen=n_gen, rows=rows)
 
 
 def run_bench(context: RunContext, decodes: Sequence[Job], *, maxctx: bool = False) -> Generator[Progress]:

@@ -15,6 +15,7 @@ from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ggbench.decisions.compare.comparison import Comparison
+    from ggbench.decisions.compare.estimates import Column, RunSpreads
     from ggbench.decisions.compare.thresholds import LimitCheck
     from ggbench.runs.summary import QuantSummary
 
@@ -70,11 +71,9 @@ def command(
     with 0, or with --fail-if-undecided with 1.
     """
     from ggbench.cli.named_runs import PUBLISHED, compared_runs
-    from ggbench.decisions.compare.comparison import compare
     from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
     from ggbench.decisions.compare.thresholds import check_limits
     from ggbench.runs.store.database import Store
-    from ggbench.show import letter
 
     limits = {"--fail-if-slower": fail_if_slower, "--fail-if-larger": fail_if_larger, "--fail-if-worse": fail_if_worse}
     asked = {name: share for name, share in limits.items() if share is not None}
@@ -86,24 +85,30 @@ def command(
         columns, notices = compared_runs(store, named, model, against, average=average)
         output.notice(*store.notices, *notices)
         repeats = stored_repeats(store, columns)
-    comparison = None
-    if len(columns) > 1:
-        comparison = compare(columns, RunSpreads(repeats))
-        if comparison.is_empty:
-            reasons = "; ".join(each for each in comparison.warnings if each.startswith("only "))
-            runs = ", ".join(f"{letter(index)} is {name}" for index, name in enumerate(comparison.names))
-            hint = f"{runs}; {reasons}" if reasons else "compare runs of one kind"
-            raise UsageError(comparison.sentences[0].rstrip("."), hint)
-    elif not columns or against != PUBLISHED or asked:
-        if average and len(named) > 1:
-            raise UsageError(
-                f"the {len(named)} runs repeat one setting, so --average makes one of them", "compare them without it"
-            )
-        raise UsageError("comparing needs at least two runs", "ggbench results lists their numbers")
-    checks = check_limits(comparison, asked) if comparison else ()
-    _show([column[0] for column in columns], comparison, checks, against == PUBLISHED, plot, output)
-    if comparison is not None and checks:
+    summaries = [column[0] for column in columns]
+    if len(columns) == 1 and against == PUBLISHED and not asked:
+        _show(summaries, None, (), True, plot, output)
+        return
+    comparison = _compared(columns, RunSpreads(repeats))
+    checks = check_limits(comparison, asked)
+    _show(summaries, comparison, checks, against == PUBLISHED, plot, output)
+    if checks:
         conclude(comparison, checks, fail_if_undecided)
+
+
+def _compared(columns: Sequence[Column], spreads: RunSpreads) -> Comparison:
+    """Return the comparison. Raises UsageError for a single run, or if nothing is comparable."""
+    from ggbench.decisions.compare.comparison import compare
+    from ggbench.show import letter
+
+    if len(columns) < 2:
+        hint = "ggbench results lists their numbers; --average makes one of repeats"
+        raise UsageError("comparing needs at least two runs", hint)
+    comparison = compare(columns, spreads)
+    if comparison.is_empty:
+        runs = ", ".join(f"{letter(index)} is {name}" for index, name in enumerate(comparison.names))
+        raise UsageError(comparison.sentences[0].rstrip("."), f"compare runs of one kind: {runs}")
+    return comparison
 
 
 def _show(
@@ -114,28 +119,38 @@ def _show(
     plot: bool,
     output: Output,
 ) -> None:
+    if output.as_json:
+        _print_document(summaries, comparison, checks, with_published, output)
+        return
     from ggbench.commands.run_output import show_against, show_plot
     from ggbench.decisions.compare.show import ComparisonReport
-    from ggbench.show.presenter import presenter_of
 
-    runs = [run for summary in summaries for run in summary.runs]
-    if output.as_json:
-        from ggbench.decisions.compare.show import COMPARE, PUBLISHED_RUN, comparison_fields
-
-        fields: dict[str, object] = {"rows": summaries}
-        if comparison is not None:
-            fields = comparison_fields(comparison, summaries, checks)
-        if with_published:
-            fields["published"] = [
-                PUBLISHED_RUN.value(run, **(presenter_of(run.head.kind).against_document(run) or {})) for run in runs
-            ]
-        output.document(COMPARE, **fields)
-        return
     if plot:
         show_plot(summaries, output)
         click.echo()
     if comparison is not None:
         output.show(ComparisonReport(comparison))
     if with_published:
-        for kind in dict.fromkeys(run.head.kind for run in runs):
-            show_against([run for run in runs if run.head.kind == kind], output)
+        show_against([run for summary in summaries for run in summary.runs], output)
+
+
+def _print_document(
+    summaries: Sequence[QuantSummary],
+    comparison: Comparison | None,
+    checks: Sequence[LimitCheck],
+    with_published: bool,
+    output: Output,
+) -> None:
+    from ggbench.decisions.compare.show import COMPARE, PUBLISHED_RUN, comparison_fields
+    from ggbench.show.presenter import presenter_of
+
+    fields: dict[str, object] = {"rows": summaries}
+    if comparison is not None:
+        fields = comparison_fields(comparison, summaries, checks)
+    if with_published:
+        fields["published"] = [
+            PUBLISHED_RUN.value(run, **(presenter_of(run.head.kind).against_document(run) or {}))
+            for summary in summaries
+            for run in summary.runs
+        ]
+    output.document(COMPARE, **fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,27 +60,32 @@ def documents() -> dict[str, Document]:
 def _rows(block: str) -> Sequence[Sequence[str]]:
     """Return the rows of a block of a topic: `name :: meaning`, or generated from `@name`; empty for a paragraph."""
     from ggbench.engines.llama.defaults import DIFFERENCES
-    from ggbench.show.glossary import TERMS, provenance, read_rows, terms
+    from ggbench.show.glossary import provenance, read_rows, terms
+
+    generated: dict[str, Callable[[], Iterable[Sequence[str]]]] = {
+        "@terms": terms,
+        "@provenance": provenance,
+        "@columns": _columns,
+        "@differences": DIFFERENCES.items,
+        "@exit codes": lambda: ((str(int(code)), text) for code, text in EXIT_CODES),
+        "@documents": lambda: (
+            (name, f"ggbench {each.printed_by}: {each.about}") for name, each in documents().items()
+        ),
+    }
+    if block in generated:
+        return list(generated[block]())
+    return list(read_rows(block)) if " :: " in block else ()
+
+
+def _columns() -> Iterator[tuple[str, str]]:
+    """Yield the columns that are no terms."""
+    from ggbench.show.glossary import TERMS
     from ggbench.show.presenter import all_columns
 
-    match block:
-        case "@terms":
-            return list(terms())
-        case "@provenance":
-            return list(provenance())
-        case "@columns":
-            explained = {term.name for term in TERMS.values()}
-            columns = [each for each in all_columns().values() if each.header not in explained]
-            return [
-                (each.header, f"{each.doc.rstrip('.')} [{each.unit}]." if each.unit else each.doc) for each in columns
-            ]
-        case "@differences":
-            return list(DIFFERENCES.items())
-        case "@exit codes":
-            return [(str(int(code)), text) for code, text in EXIT_CODES]
-        case "@documents":
-            return [(name, f"ggbench {each.printed_by}: {each.about}") for name, each in documents().items()]
-    return list(read_rows(block)) if " :: " in block else ()
+    explained = {term.name for term in TERMS.values()}
+    for each in all_columns().values():
+        if each.header not in explained:
+            yield each.header, f"{each.doc.rstrip('.')} [{each.unit}]." if each.unit else each.doc
 
 
 def summary(topic: str) -> str:

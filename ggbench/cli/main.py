@@ -158,60 +158,66 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 def _run(args: list[str] | None) -> int:
     """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
-    if sys.platform == "win32":  # the worker's pipes cannot be awaited there
-        return _fail("ggbench does not run on Windows", "run it in WSL 2", ExitCode.UNEXPECTED)
     try:
-        _check_address_space()
+        _check_machine()
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
         sys.stdout.flush()  # here, as the exiting interpreter would complain about a closed pipe
         return status if isinstance(status, int) else ExitCode.DONE
     except SystemExit as end:  # raised by click after a completion, or if a stream's reader is gone
         return ExitCode.PIPE_CLOSED if end.code else ExitCode.DONE
-    except GgbenchError as error:
-        if os.environ.get("GGBENCH_DEBUG"):
-            raise
-        return _fail(error.message, error.hint, error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        if error.ctx is not None and error.ctx.parent is None and sys.stdout.isatty():
-            from ggbench.cli.welcome import show_welcome
-
-            show_welcome()
-        else:
-            click.echo(error.format_message())
+        _greet(error)
         return ExitCode.DONE
-    except click.UsageError as error:
-        hint = f"see: {error.ctx.command_path if error.ctx else 'ggbench'} --help"
-        return _fail(error.format_message().rstrip("."), hint, ExitCode.USAGE)
     except click.ClickException as error:
-        return _fail(error.format_message(), "", error.exit_code)
+        context = getattr(error, "ctx", None)
+        hint = f"see: {context.command_path} --help" if context is not None else "see: ggbench --help"
+        return _fail(error.format_message().rstrip("."), hint, error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", "", ExitCode.INTERRUPTED)
     except BrokenPipeError:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _FULL_DISK and not os.environ.get("GGBENCH_DEBUG"):
-            if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
-                discard_output(sys.stdout.fileno())  # otherwise its buffer fails again at exit
-            hint = "free some space, or write to another disk"
-            return _fail(f"cannot write: {error.strerror}", hint, ExitCode.DOES_NOT_FIT)
         if os.environ.get("GGBENCH_DEBUG"):
             raise
-        if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
-            hint = "free some space, or set TMPDIR to another disk"
-            return _fail("no folder for temporary files can be written", hint, ExitCode.DOES_NOT_FIT)
-        if _lacks_memory(error):
-            hint = "close other programs; if the shell limits memory, raise the limit: ulimit -v unlimited"
-            return _fail(_NO_MEMORY, hint, ExitCode.DOES_NOT_FIT)
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
-        return _fail(f"unexpected, {what}", "GGBENCH_DEBUG=1 shows where; please report it", ExitCode.UNEXPECTED)
+        return _report(error)
 
 
-def _check_address_space() -> None:
-    """Raise DoesNotFit under a limit with which libraries would crash.
+def _greet(error: click.exceptions.NoArgsIsHelpError) -> None:
+    """Print what `ggbench` alone prints in a terminal, else the help of the command."""
+    if error.ctx is not None and error.ctx.parent is None and sys.stdout.isatty():
+        from ggbench.cli.welcome import show_welcome
+
+        show_welcome()
+    else:
+        click.echo(error.format_message())
+
+
+def _report(error: Exception) -> int:
+    if isinstance(error, GgbenchError):
+        return _fail(error.message, error.hint, error.exit_code)
+    if isinstance(error, OSError) and error.errno in _FULL_DISK:
+        if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
+            discard_output(sys.stdout.fileno())  # otherwise its buffer fails again at exit
+        hint = "free some space, or write to another disk"
+        return _fail(f"cannot write: {error.strerror}", hint, ExitCode.DOES_NOT_FIT)
+    if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
+        hint = "free some space, or set TMPDIR to another disk"
+        return _fail("no folder for temporary files can be written", hint, ExitCode.DOES_NOT_FIT)
+    if _lacks_memory(error):
+        hint = "close other programs; if the shell limits memory, raise the limit: ulimit -v unlimited"
+        return _fail(_NO_MEMORY, hint, ExitCode.DOES_NOT_FIT)
+    what = f"{type(error).__name__}: {error}".splitlines()[0]
+    return _fail(f"unexpected, {what}", "GGBENCH_DEBUG=1 shows where; please report it", ExitCode.UNEXPECTED)
+
+
+def _check_machine() -> None:
+    """Raise DoesNotFit under a limit of address space with which libraries would crash, and GgbenchError on Windows.
 
     OpenBLAS reserves memory for each thread; if it cannot start any, it exits or sends SIGINT to this process. Source:
     OpenBLAS's driver/others/blas_server.c and memory.c.
     """
+    if sys.platform == "win32":  # the worker's pipes cannot be awaited there
+        raise GgbenchError("ggbench does not run on Windows", "run it in WSL 2")
     limit = limit_bytes()
     if limit is None:
         return

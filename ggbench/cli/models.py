@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Sequence
@@ -23,7 +24,9 @@ from ggbench.units import counted, format_bytes
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.hub.repo_records import RepoListing, RepoVariant
+    from ggbench.models.catalog import CatalogModel
     from ggbench.models.disk import LocalModel
+    from ggbench.models.reference import ModelRef
 
 _LARGEST_CATALOG_BYTES = 4 << 20
 _PARTIAL = (".gguf.part", ".gguf.crdownload", ".gguf.download", ".gguf.incomplete", ".gguf.tmp")
@@ -53,7 +56,7 @@ _MOST_SIDECARS = 8
 )
 @option("--repo", "List the files of a Hub repo, e.g. org/name or org/name@revision.", metavar="ORG/NAME")
 @option("--search words", "Search the Hub for GGUF repos.", metavar="TEXT")
-@option("--limit", "Show at most N repos of a search. Default: 20.", click.IntRange(1, 1000), metavar="N")
+@option("--limit", "Show at most N repos of a search.", click.IntRange(1, 1000), metavar="N", default=20)
 @option(
     "--update",
     "Install a newer catalog: a file in the format of models.toml, or ORG/NAME[/FILE.toml] on the Hub.",
@@ -67,7 +70,7 @@ def command(
     blob: Path | None,
     repo: str | None,
     words: str | None,
-    limit: int | None,
+    limit: int,
     update: str | None,
     hub: HubOptions,
     output: Output,
@@ -86,18 +89,15 @@ def command(
 
     if len(filters) == 1 and folder is None and looks_like_path(filters[0]):
         folder, filters = expand_path(filters[0]), ()
-    asked = {"--dir": folder, "--verify": blob, "--repo": repo, "--search": words, "--update": update}
+    asked = {"WORD": filters or None, "--dir": folder, "--verify": blob, "--repo": repo, "--search": words,
+             "--update": update}  # fmt: skip
     questions = [name for name, value in asked.items() if value is not None]
     if len(questions) > 1:
         raise click.UsageError(f"{' and '.join(questions)} exclude each other; give one of them")
-    if limit is not None and words is None:
-        raise click.UsageError("--limit requires --search")
-    if filters and questions:
-        raise click.UsageError(f"WORD and {questions[0]} exclude each other; give one of them")
     if repo is not None:
         _show_repo(repo, hub.access(), output)
     elif words is not None:
-        _show_search(words, limit or 20, hub.access(), output)
+        _show_search(words, limit, hub.access(), output)
     elif update is not None:
         _update(update, hub.access(), output)
     elif blob is not None:
@@ -109,16 +109,13 @@ def command(
 
 
 def _list_all(words: Sequence[str], output: Output) -> None:
-    from ggbench.models.catalog import load_catalog, updated_from
+    from ggbench.models.catalog import load_catalog
     from ggbench.models.disk import find_local_models, twins_by_model
-
-    def matches(*names: str) -> bool:
-        return all(word.lower() in " ".join(names).lower() for word in words)
 
     on_disk = find_local_models()
     twins = twins_by_model(on_disk)
-    catalog = [model for model in load_catalog() if matches(model.id, model.title)]
-    found = tuple(each for each in on_disk if matches(each.name, each.model))
+    catalog = [model for model in load_catalog() if _matches(words, model.id, model.title)]
+    found = tuple(each for each in on_disk if _matches(words, each.name, each.model))
     if output.as_json:
         from ggbench.show.model_documents import CATALOG_MODEL, MODELS
 
@@ -138,17 +135,30 @@ def _list_all(words: Sequence[str], output: Output) -> None:
         _show_models(found, output)
     elif not words:
         output.notice("Hugging Face, llama.cpp, LM Studio and Ollama have no GGUF file here; list a folder with --dir")
-    if (update := updated_from()) is not None:
-        source, is_of_this_version = update
-        undo = f"rm {_quoted(str(paths.updated_models_file()))}"
-        if any(model.origin == "updated" for model in catalog):
-            output.notice(f"+ {source}; undo with: {undo}")
-        if not is_of_this_version:
-            output.notice(
-                "This update was installed by another version of ggbench and overrides the catalog of this one:"
-                f" repeat `ggbench models --update`, or remove it: {undo}"
-            )
+    _notice_update(catalog, output)
     output.notice("Measure a twin of any model in the catalog with: ggbench bench twin:<id>")
+
+
+def _matches(words: Sequence[str], *names: str) -> bool:
+    return all(word.lower() in " ".join(names).lower() for word in words)
+
+
+def _notice_update(catalog: Sequence[CatalogModel], output: Output) -> None:
+    """Name the installed update if one of these models is of it, or if another version of ggbench installed it."""
+    from ggbench.models.catalog import updated_from
+
+    update = updated_from()
+    if update is None:
+        return
+    source, is_of_this_version = update
+    undo = f"rm {_quoted(str(paths.updated_models_file()))}"
+    if any(model.origin == "updated" for model in catalog):
+        output.notice(f"+ {source}; undo with: {undo}")
+    if not is_of_this_version:
+        output.notice(
+            "This update was installed by another version of ggbench and overrides the catalog of this one:"
+            f" repeat `ggbench models --update`, or remove it: {undo}"
+        )
 
 
 def _update(source: str, access: HubAccess, output: Output) -> None:
@@ -269,21 +279,12 @@ def _verify(blob: Path, output: Output) -> None:
 
 
 def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
-    """Show every variant of a repo: `org/name` with or without `hf:` and `@revision`, or the URL of its page."""
+    """Show every variant of a repo."""
     from ggbench.hub.listing import list_repo
     from ggbench.hub.repo_records import cached_paths
-    from ggbench.models.reference import MAIN, parse_address, parse_model
+    from ggbench.models.reference import MAIN
 
-    address = parse_address(repo)
-    try:
-        ref = parse_model(f"hf:{address or repo}" if not repo.lower().startswith("hf:") else repo)
-    except UsageError:
-        ref = None
-    if ref is None or ref.kind != "hub" or (ref.quants and address is None):
-        raise UsageError(
-            f"{sanitize(repo) or repr(repo)} is not a repo",
-            f"write it as org/name; ggbench models --search {sanitize(shlex.quote(repo))} searches for one",
-        )
+    ref = _repo_ref(repo)
     listing = list_repo(access, ref.name, ref.revision)
     here = {each.name: found for each in listing.variants if (found := cached_paths(access, listing, each))}
     here_bytes = {each.name: _here_bytes(access, listing, each) for each in listing.variants}
@@ -301,6 +302,21 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
         output.show(repo_report(listing, here, here_bytes, width=output.console().width))
         name = ref.name if ref.revision == MAIN else f"{ref.name}@{ref.revision}"
         output.notice(sanitize(f"To see the memory each needs, without a download: ggbench plan {name}"))
+
+
+def _repo_ref(repo: str) -> ModelRef:
+    """Parse `org/name` with or without `hf:` and `@revision`, or the URL of its page. Raises UsageError."""
+    from ggbench.models.reference import parse_address, parse_model
+
+    address = parse_address(repo)
+    with contextlib.suppress(UsageError):
+        ref = parse_model(f"hf:{address or repo.removeprefix('hf:')}")
+        if ref.kind == "hub" and (address is not None or not ref.quants):
+            return ref
+    raise UsageError(
+        f"{sanitize(repo) or repr(repo)} is not a repo",
+        f"write it as org/name; ggbench models --search {sanitize(shlex.quote(repo))} searches for one",
+    )
 
 
 def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> None:

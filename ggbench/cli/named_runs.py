@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -33,26 +34,35 @@ def compared_runs(
 
     Raises UsageError for names that are not runs, BadFile for a file without results, and StoreError.
     """
-    numbers = [int(name) for name in (*named, against or "") if name.isdecimal()]
-    for number in numbers:
-        if numbers.count(number) > 1:
-            raise UsageError(f"run {number} is given {numbers.count(number)} times", "give each run once")
+    _refuse_repeats([*named, *([against] if against else [])])
     notices: list[str] = []
     if model is not None:
         columns, notices = _of_model(store, named, model, average=average)
     else:
         columns = [(QuantSummary.of([run]),) for name in named for run in _named(store, name)]
         if average:
-            same: dict[str, Column] = {}
-            for column in columns:
-                setting = setting_of(column[0].run)
-                same[setting] = (*same.get(setting, ()), *column)
-            columns = list(same.values())
+            columns = _averaged(columns)
     if against and against != PUBLISHED:
         base = _base(_named(store, against), columns, against)
         setting = setting_of(base[0].run)
         columns = [base, *(each for each in columns if not average or setting_of(each[0].run) != setting)]
     return columns, notices
+
+
+def _refuse_repeats(names: Sequence[str]) -> None:
+    """Raise UsageError for the number of a run that is given more than once."""
+    for number, count in Counter(int(name) for name in names if name.isdecimal()).items():
+        if count > 1:
+            raise UsageError(f"run {number} is given {count} times", "give each run once")
+
+
+def _averaged(columns: Sequence[Column]) -> list[Column]:
+    """Join the columns of one setting."""
+    same: dict[str, Column] = {}
+    for column in columns:
+        setting = setting_of(column[0].run)
+        same[setting] = (*same.get(setting, ()), *column)
+    return list(same.values())
 
 
 def _named(store: Store, name: str) -> list[Run]:
@@ -84,19 +94,27 @@ def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) 
         n_completed += count
         runs = list(islice(_measured(store, newest), None if average else 1))
         if runs:
-            subject, setup = runs[0].subject, runs[0].head.setup
-            slots = (setup.n_seq_max, setup.n_streams) if isinstance(runs[0].result, LargestContext) else (1, 1)
-            file = repr((subject.header_sha256 or subject.file, subject.quant, setup.as_asked(), slots))
-            quants.setdefault(file, {}).setdefault(runs[0].head.kind, runs)
+            quants.setdefault(_file_and_setup(runs[0]), {}).setdefault(runs[0].head.kind, runs)
     columns = [_joined(kinds) for kinds in quants.values()][::-1]
     used = sorted({run.run_id or 0 for column in columns for summary in column for run in summary.runs})
+    return columns, _left_out(used, n_completed, n_stored)
+
+
+def _left_out(used: Sequence[int], n_completed: int, n_stored: int) -> list[str]:
     notices = []
     if 0 < len(used) < n_completed:
         which = f"{counted(n_completed, 'completed run')}: {in_words(list(map(str, used)))}"
         notices.append(f"comparing the newest {format_count(len(used))} of {which}")
     if n_completed < n_stored:
         notices.append(f"{counted(n_stored - n_completed, 'run')} left out: not completed, or of another ggbench")
-    return columns, notices
+    return notices
+
+
+def _file_and_setup(run: Run) -> str:
+    """Return a key of what is compared as one quant; for a search of contexts, with its slots."""
+    subject, setup = run.subject, run.head.setup
+    slots = (setup.n_seq_max, setup.n_streams) if isinstance(run.result, LargestContext) else (1, 1)
+    return repr((subject.header_sha256 or subject.file, subject.quant, setup.as_asked(), slots))
 
 
 def _measured(store: Store, found: Iterable[StoredRun]) -> Iterator[Run]:

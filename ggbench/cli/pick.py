@@ -25,7 +25,7 @@ from ggbench.commands.options import (
 )
 from ggbench.commands.output import Output, plan_exit_code
 from ggbench.decisions.pick.needs import RULES, Needs, Preference, parse_workload
-from ggbench.errors import UsageError
+from ggbench.errors import ExitCode, UsageError
 from ggbench.show.glossary import PICK
 from ggbench.units import counted, parse_duration
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickedModel, PickRequest
     from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
     from ggbench.sizing.dry_allocator import DryAllocator
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 
 _CACHES = "f16,q8_0,q4_0"
-_WITHIN_S = 300.0
-"""Default of --within."""
 
 
 _need_options = as_record(
@@ -150,53 +149,77 @@ def command(
     output: Output,
 ) -> None:
     """Recommend a quant and a KV cache."""
+    _refuse_to_measure(memory, within, measures=measures)
+    needs = msgspec.structs.replace(needs, n_slots=setup.n_seq_max)
     if model is not None and families:
         raise UsageError("MODEL and --family exclude each other", "omit one of them")
+    several, quants = _split_models(model, quants)
+    ref = _parsed(model, quants, several)
+    memory = memory.of_model(ref, setup, hub)
+    budget = memory.budget(setup, measures=measures or not no_measure)
+    draft = find_draft(memory.draft, setup, hub)
+    budget = msgspec.structs.replace(budget, draft=draft and draft.to_run)
+    with _allocator(setup, budget, draft) as allocator:  # started first, as its worker takes a while
+        from ggbench.decisions.pick.candidates import PickRequest, caches_of
+        from ggbench.models.targets import repo_read
+
+        planned: tuple[Target, ...] = ()
+        if ref is not None:
+            planned, models = _of_model(ref, hub, output)
+        else:
+            models = _of_several(several, families, quants)
+        request = PickRequest(needs, budget, setup, caches_of(kv_types, setup, on_gpu=budget.on_gpu), memory.given)
+        pick = _pick(models, request, allocator)
+    if measures:
+        pick = _measured(pick, models, request, draft, parse_duration(within or "5m"), hub, output)
+    _show(pick, request, output, show_all=show_all, plot=plot)
+    if not (measures or memory.is_described):
+        _notice_unknown_speed(pick, output)
+    if (read := repo_read(planned)) is not None:
+        output.notice(reading_notice(*read))
+    raise click.exceptions.Exit(_exit_code(pick, needs))
+
+
+def _refuse_to_measure(memory: BudgetOptions, within: str | None, *, measures: bool) -> None:
+    """Raise UsageError for --measure on a described machine, and for --within without it."""
     if measures and memory.is_described:
         raise UsageError("--measure works only on this machine", "omit --gpu, --vram and --ram")
     if within is not None and not measures:
         raise UsageError("--within needs --measure", "add --measure, or omit --within")
-    needs = msgspec.structs.replace(needs, n_slots=setup.n_seq_max)
-    within_s = _WITHIN_S if within is None else parse_duration(within)
-    from ggbench.models.reference import parse_model
 
-    several, quants = _split_models(model, quants)
-    ref = None if model is None or several else parse_model(model, *quants)
-    memory = memory.of_model(ref, setup, hub)
-    budget = memory.budget(setup, measures=measures or not no_measure)
-    draft = find_draft(memory.draft, setup, hub)
-    if draft is not None:
-        budget = msgspec.structs.replace(budget, draft=draft.to_run)
-    planned: tuple[Target, ...] = ()
-    with _allocator(setup, budget, draft) as allocator:  # started first, as its worker takes a while
-        from ggbench.decisions.pick.candidates import PickRequest, caches_of, of_catalog, of_families, of_model, on_disk
-        from ggbench.models.targets import repo_read
 
-        if families:
-            models = of_families(families, quants)
-        elif several:
-            models = of_catalog(several, quants)
-        elif ref is None:
-            models = on_disk(quants)
-        else:
-            with reading_headers(output) as on_progress:
-                planned, models = of_model(ref, hub.access(), on_progress)
-            if n_twins := len(planned) - sum(len(each.variants) for each in models):
-                output.notice(f"{counted(n_twins, 'twin')} left out: random weights; name the file to plan it")
-        request = PickRequest(needs, budget, setup, caches_of(kv_types, setup, on_gpu=budget.on_gpu), memory.given)
-        pick = _pick(models, request, allocator)
-    if measures:
-        pick = _measured(pick, models, request, draft, within_s, hub, output)
-    _show(pick, request, output, show_all=show_all, plot=plot)
+def _of_model(ref: ModelRef, hub: HubOptions, output: Output) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
+    from ggbench.decisions.pick.candidates import of_model
+
+    with reading_headers(output) as on_progress:
+        planned, models = of_model(ref, hub.access(), on_progress)
+    n_twins = len(planned) - sum(len(each.variants) for each in models)
+    if n_twins:
+        output.notice(f"{counted(n_twins, 'twin')} left out: random weights; name the file to plan it")
+    return planned, models
+
+
+def _of_several(
+    several: tuple[str, ...], families: tuple[str, ...], quants: tuple[str, ...]
+) -> tuple[PickedModel, ...]:
+    """Return the models of the catalog with these ids or of these families, or without any those on this disk."""
+    from ggbench.decisions.pick.candidates import of_catalog, of_families, on_disk
+
+    if families:
+        return of_families(families, quants)
+    return of_catalog(several, quants) if several else on_disk(quants)
+
+
+def _notice_unknown_speed(pick: Pick, output: Output) -> None:
     chosen = pick.recommended
-    is_open = chosen is not None and any(each.need == "speed" for each in chosen.unknown)
-    if is_open and not (measures or memory.is_described):
+    if chosen is not None and any(each.need == "speed" for each in chosen.unknown):
         output.notice("whether it is fast enough is unknown: --measure times it")
-    if (read := repo_read(planned)) is not None:
-        output.notice(reading_notice(*read))
-    rows = [each.candidate.row for each in pick.checked]
-    is_short = chosen is not None and needs.exceeds(chosen.candidate.row.n_ctx_train)
-    raise click.exceptions.Exit(plan_exit_code(rows, misses=chosen is None or not chosen.meets or is_short))
+
+
+def _exit_code(pick: Pick, needs: Needs) -> ExitCode:
+    chosen = pick.recommended
+    misses = chosen is None or not chosen.meets or needs.exceeds(chosen.candidate.row.n_ctx_train)
+    return plan_exit_code([each.candidate.row for each in pick.checked], misses=misses)
 
 
 def _split_models(model: str | None, quants: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -215,6 +238,12 @@ def _split_models(model: str | None, quants: tuple[str, ...]) -> tuple[tuple[str
         raise UsageError(what, "name ids of the catalog; without any, pick compares the models on this disk")
     named = dict.fromkeys(word.lower() for word in (model, *others))
     return tuple(named), tuple(word for word in quants if word not in others)
+
+
+def _parsed(model: str | None, quants: tuple[str, ...], several: tuple[str, ...]) -> ModelRef | None:
+    from ggbench.models.reference import parse_model
+
+    return None if model is None or several else parse_model(model, *quants)
 
 
 def _allocator(setup: LlamaConfig, budget: Budget, draft: Target | None) -> DryAllocator:

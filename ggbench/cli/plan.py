@@ -28,10 +28,11 @@ from ggbench.errors import UsageError
 from ggbench.show.glossary import PLAN
 
 if TYPE_CHECKING:
+    from ggbench.engines.contract import Engine
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
-    from ggbench.sizing.plan_record import EnginePlan, PlanRow
+    from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
 
 
 @click.command(
@@ -88,8 +89,8 @@ def command(
     """
     if others and (ref.engine or setup.rpc_servers):
         raise UsageError("--or compares plans of GGUF files alone", "omit --or, --rpc or the other engine")
-    alternative: PlanRow | None = None
     memory = memory.of_model(ref, setup, hub)
+    alternative: PlanRow | None = None
     if ref.engine:
         from ggbench.plugins import load_plugin
 
@@ -102,37 +103,31 @@ def command(
         plan, alternative = plans[0]
         if others:
             _compare([each for each, _ in plans], output)
-    budget, rows = plan.budget, plan.rows
+    _show(plan, alternative, setup, output)
+    rows = plan.rows
+    misses = bool(ref.quants or len(rows) == 1) and not any(row.fits for row in rows)
+    raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))
+
+
+def _show(plan: EnginePlan, alternative: PlanRow | None, setup: LlamaConfig, output: Output) -> None:
+    from ggbench.engines.contract import config_type
+    from ggbench.show.plan import PLAN, plan_report
+    from ggbench.sizing.placement import place_bandwidths
+
+    budget, rows, sources = plan.budget, plan.rows, dict(plan.sources)
     read = None if plan.listing is None else (plan.listing, plan.moved_bytes)
     if output.as_json:
-        from ggbench.show.plan import PLAN
-
-        output.document(
-            PLAN,
-            read,
-            model=rows[0].model,
-            machine=budget,
-            sources=dict(plan.sources),
-            rows=rows,
-            alternative=alternative,
-        )
+        model = rows[0].model
+        output.document(PLAN, read, model=model, machine=budget, sources=sources, rows=rows, alternative=alternative)
     else:
-        from ggbench.engines.contract import config_type
-        from ggbench.show.plan import plan_report
-
-        width = output.console().width
         planned_setup = setup if config_type(rows[0].engine).loads_gguf else None
-        output.show(plan_report(budget, planned_setup, plan.sources, rows, width=width))
+        output.show(plan_report(budget, planned_setup, sources, rows, width=output.console().width))
     if read is not None:
         output.notice(reading_notice(*read))
     if not budget.on_gpu and setup.n_gpu_layers:
         IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu and --vram plan for a GPU")
-    from ggbench.sizing.placement import place_bandwidths
-
     if not place_bandwidths(budget):
         output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
-    misses = bool(ref.quants or len(rows) == 1) and not any(row.fits for row in rows)
-    raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))
 
 
 def _compare(plans: Sequence[EnginePlan], output: Output) -> NoReturn:
@@ -165,41 +160,47 @@ def _plan_files(
     from ggbench.machine.gpus import visible_gpus
 
     with contextlib.ExitStack() as stack:
-        # Start the worker while modules are imported; with a GPU, only after reading its free memory.
-        engine = (
-            None if gpu_backends() or visible_gpus() else stack.enter_context(contextlib.closing(launch_engine(setup)))
-        )
+        engine: Engine | None = None
+        if not (gpu_backends() or visible_gpus()):  # while modules are imported; else after reading free memory
+            engine = stack.enter_context(contextlib.closing(launch_engine(setup)))
         budgets = [memory.budget(setup, measures=not no_measure) for memory in machines]
-        engine = engine or stack.enter_context(contextlib.closing(launch_engine(setup)))
+        if engine is None:
+            engine = stack.enter_context(contextlib.closing(launch_engine(setup)))
         from ggbench.decisions.plan import plan_model
         from ggbench.models.targets import repo_read, resolve_headers, smaller_targets
-        from ggbench.sizing.budget import with_main_memory
         from ggbench.sizing.plan import PlanRequest
         from ggbench.sizing.plan_record import EnginePlan
 
         draft = find_draft(machines[0].draft, setup, hub)
         with reading_headers(output) as on_progress:
             targets = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
-
         compares = len(machines) > 1
+        is_named = bool(ref.quants) or len(targets) == 1
 
         def smaller(most_bytes: int) -> Sequence[Target]:
-            is_named = (ref.quants or len(targets) == 1) and not compares
-            return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if is_named else ()
+            may_add = is_named and not compares
+            return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if may_add else ()
 
-        if not output.as_json:
-            importlib.import_module("ggbench.show.plan")  # while the worker starts
+        importlib.import_module("ggbench.show.plan")  # while the worker starts
         listing, moved_bytes = repo_read(targets) or (None, 0)
         found = []
-        has_experts = any(target.file is not None and target.file.n_expert for target in targets)
-        for memory, budget in zip(machines, budgets, strict=True):
-            if (compares and has_experts) or setup.places_tensors:
-                budget = with_main_memory(budget)
-            if draft is not None:
-                budget = msgspec.structs.replace(budget, draft=draft.to_run)
+        for memory, known in zip(machines, budgets, strict=True):
+            budget = _completed(known, setup, targets, draft, compares=compares)
             allocator = stack.enter_context(dry_allocator(engine, setup, budget, draft))
             request = PlanRequest(budget, setup, memory.given, places_experts=compares)
             plan = plan_model(targets, request, allocator, smaller)
             whole = EnginePlan(budget, tuple(plan.rows), plan.sources, listing, moved_bytes)
             found.append((whole, plan.alternative))
     return found
+
+
+def _completed(
+    budget: Budget, setup: LlamaConfig, targets: Sequence[Target], draft: Target | None, *, compares: bool
+) -> Budget:
+    """Return the budget with the draft and, for tensors placed there, main memory."""
+    from ggbench.sizing.budget import with_main_memory
+
+    has_experts = any(target.file is not None and target.file.n_expert for target in targets)
+    if (compares and has_experts) or setup.places_tensors:
+        budget = with_main_memory(budget)
+    return budget if draft is None else msgspec.structs.replace(budget, draft=draft.to_run)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
+from ggbench.models.published import PublishedRow, load_published
+from ggbench.models.published.benches import BenchedRow, load_benches
+from ggbench.models.published.selection import AnyRow, filter_published
 
 
 @click.command(
@@ -51,12 +56,35 @@ def command(behind: tuple[str, ...], sort: str | None, as_csv: bool, output: Out
     cards of NVIDIA, AMD, Intel and Apple, and CPUs; each has its source. bench, quality, speed, compare and results
     show have --against published, which shows the nearest rows of documents below your own and names every difference.
     """
-    from ggbench.models.published import PublishedRow, load_published, load_sources
-    from ggbench.models.published.benches import BenchedRow, load_bench_sources, load_benches
-    from ggbench.models.published.selection import AnyRow, filter_published
-
     if as_csv and output.as_json:
         raise UsageError("--csv and --json exclude each other", "use one of them")
+    rows, benches = _selected(behind, sort, filters)
+    if output.as_json:
+        _print_document(rows, benches, output)
+    elif as_csv:
+        from ggbench.models.published.benches import benches_csv
+        from ggbench.show.published import published_csv
+
+        click.echo(published_csv(rows) if rows or not benches else benches_csv(benches), nl=False)
+    elif not (sort or behind or any(filters.values())):
+        from ggbench.models.published import load_sources
+        from ggbench.show.published import sources_table
+
+        output.show(sources_table(load_sources(), benches))
+        n_rows = len(rows) + len(benches)
+        output.notice(f"{n_rows} rows. Select some with --model qwen2.5-7b, --system vllm or --device a100.")
+    else:
+        _show(rows, benches, filters["metric"] or sort or "", output)
+
+
+_Rows = tuple[PublishedRow, ...]
+_Benches = tuple[BenchedRow, ...]
+
+
+def _selected(behind: tuple[str, ...], sort: str | None, filters: Mapping[str, str | None]) -> tuple[_Rows, _Benches]:
+    """Return the rows of documents and those of llama-bench. Raises UnknownName."""
+    from ggbench.show.published import sort_published
+
     everything: tuple[AnyRow, ...] = (*load_published(), *load_benches())
     kept = filter_published(everything, **filters)
     if behind:
@@ -66,41 +94,32 @@ def command(behind: tuple[str, ...], sort: str | None, as_csv: bool, output: Out
         kept = tuple(row for row in kept if row in leaned_on)
     rows = tuple(row for row in kept if isinstance(row, PublishedRow))
     benches = tuple(row for row in kept if isinstance(row, BenchedRow))
-    if sort is not None:
-        from ggbench.show.published import sort_published
+    return (rows, benches) if sort is None else (sort_published(rows, sort), sort_published(benches, sort))
 
-        rows, benches = sort_published(rows, sort), sort_published(benches, sort)
-    if output.as_json:
-        from ggbench.show.published import PUBLISHED
 
-        cited = {row.source for row in rows} | {row.source for row in benches}
-        output.document(
-            PUBLISHED,
-            rows=rows,
-            sources=[each for each in load_sources() if each.id in cited],
-            llama_bench_rows=benches,
-            llama_bench_sources=[each for each in load_bench_sources() if each.id in cited],
-        )
-    elif as_csv:
-        from ggbench.models.published.benches import benches_csv
-        from ggbench.show.published import published_csv
+def _print_document(rows: _Rows, benches: _Benches, output: Output) -> None:
+    from ggbench.models.published import load_sources
+    from ggbench.models.published.benches import load_bench_sources
+    from ggbench.show.published import PUBLISHED
 
-        click.echo(published_csv(rows) if rows or not benches else benches_csv(benches), nl=False)
-    elif sort is None and not behind and all(each is None for each in filters.values()):
-        from ggbench.show.published import sources_table
+    cited = {row.source for row in rows} | {row.source for row in benches}
+    output.document(
+        PUBLISHED,
+        rows=rows,
+        sources=[each for each in load_sources() if each.id in cited],
+        llama_bench_rows=benches,
+        llama_bench_sources=[each for each in load_bench_sources() if each.id in cited],
+    )
 
-        output.show(sources_table(load_sources(), benches))
-        n_rows = len(rows) + len(benches)
-        output.notice(f"{n_rows} rows. Select some with --model qwen2.5-7b, --system vllm or --device a100.")
-    elif rows or benches:
-        from ggbench.show.published import benches_table, published_list, published_tables
 
-        width = output.console().width
-        picked = (filters["metric"] or sort or "").strip().lstrip("-").lower().replace("-", "_")
-        if rows:
-            output.show(published_list(rows, picked, width=width) if picked else published_tables(rows, width=width))
-        if benches:
-            output.show(benches_table(benches, width=width))
-        output.notice(f"{len(rows) + len(benches)} rows")
-    else:
-        output.notice("No published row matches all options; omit one.")
+def _show(rows: _Rows, benches: _Benches, column: str, output: Output) -> None:
+    """Show tables, of documents only one with a metric or the column that sorts, if given."""
+    from ggbench.show.published import benches_table, published_list, published_tables
+
+    width, picked = output.console().width, column.strip().lstrip("-").lower().replace("-", "_")
+    if rows:
+        output.show(published_list(rows, picked, width=width) if picked else published_tables(rows, width=width))
+    if benches:
+        output.show(benches_table(benches, width=width))
+    found = f"{len(rows) + len(benches)} rows" if rows or benches else "No published row matches all options; omit one."
+    output.notice(found)

@@ -94,11 +94,14 @@ def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, plot: b
 
 
 def show_against(runs: Sequence[Run], output: Output) -> None:
-    """Show the nearest published rows below runs of one kind, if any can be compared."""
-    compared = [run for run in runs if presenter_of(run.head.kind).against_document(run) is not None]
-    if compared:
+    """Show the nearest published rows below runs, a table for each kind that can be compared."""
+    compared: dict[str, list[Run]] = {}
+    for run in runs:
+        if presenter_of(run.head.kind).against_document(run) is not None:
+            compared.setdefault(run.head.kind, []).append(run)
+    for kind, alike in compared.items():
         click.echo()
-        output.show(presenter_of(compared[0].head.kind).against(compared, width=output.console().width))
+        output.show(presenter_of(kind).against(alike, width=output.console().width))
 
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
