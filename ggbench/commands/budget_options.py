@@ -112,17 +112,16 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
         reserve_bytes = None if self.reserve is None else SIZE_OR_NONE.read(self.reserve)
         limit_bytes = setup.memory_limit_bytes
-        if setup.rpc_servers and self.is_described:
-            raise UsageError("--rpc plans for the devices of the servers", "omit --gpu, --vram and --ram")
         if self.is_described:
+            if setup.rpc_servers:
+                raise UsageError("--rpc plans for the devices of the servers", "omit --gpu, --vram and --ram")
             machine = describe_machine(self.gpu, self.ram, vram=self.vram, rate=self.bandwidth)
             if setup.main_gpu is not None:
                 machine = machine.only(setup.main_gpu)
             budget = described_budget(machine, reserve_bytes=reserve_bytes, limit_bytes=limit_bytes)
-            _check_split(setup, len(budget.devices))
-            return budget
-        rate = None if self.bandwidth is None else Bandwidth(parse_bandwidth(self.bandwidth), "given")
-        budget = machine_budget(setup, reserve_bytes=reserve_bytes, bandwidth=rate, measures=measures)
+        else:
+            rate = None if self.bandwidth is None else Bandwidth(parse_bandwidth(self.bandwidth), "given")
+            budget = machine_budget(setup, reserve_bytes=reserve_bytes, bandwidth=rate, measures=measures)
         _check_split(setup, len(budget.devices))
         return budget
 

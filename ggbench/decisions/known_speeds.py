@@ -93,19 +93,17 @@ class KnownSpeeds:
         if file is None:
             return None
         measured = [each for each in self._measured(file, setup, n_seqs) if each.is_steady or not only_steady]
-        with_steps = [each for each in measured if each.step_ms]
-        with_steps.sort(key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
         if n_seqs > 1:
             alone = self._of_each(file, setup, n_seqs, only_steady=only_steady)
-            prefill_ms = () if alone is None else alone.prefill_ms
-            together = [replace(each, prefill_ms=prefill_ms) for each in with_steps]
-            return _best(together if alone is None else [*together, alone, *alone.others])
-        prefills = [each for each in measured if each.prefill_ms]
-        prefill_ms = min(prefills, key=lambda each: each.basis != "measured").prefill_ms if prefills else ()
-        known = [replace(each, prefill_ms=prefill_ms) for each in with_steps]
+            if alone is None:
+                return _best(_decodes(measured, ()))
+            return _best([*_decodes(measured, alone.prefill_ms), alone, *alone.others])
+        prefill_ms = _prefill_ms(measured)
+        known = _decodes(measured, prefill_ms)
         if not known or not knows(known[0], POSITIONS[-1]):
             elsewhere = self._without_runs(file, setup)
-            known += [] if elsewhere is None else [replace(elsewhere, prefill_ms=prefill_ms or elsewhere.prefill_ms)]
+            if elsewhere is not None:
+                known.append(replace(elsewhere, prefill_ms=prefill_ms or elsewhere.prefill_ms))
         return _best(sorted(known, key=lambda each: not each.has_line))
 
     def _of_each(self, file: ModelFile, setup: LlamaConfig, n_seqs: int, *, only_steady: bool) -> SpeedEstimate | None:
@@ -115,12 +113,6 @@ class KnownSpeeds:
             return None
         ratio = self._placement(file, setup).weights_ratio(place_bandwidths(self._budget), n_seqs)
         return with_sequences(alone, n_seqs, ratio)
-
-    def of_disturbed(self, file: ModelFile | None, setup: LlamaConfig, n_seqs: int = 1) -> SpeedEstimate | None:
-        """Return the best estimate of a file if a run of it was disturbed, else None."""
-        if file is None or all(each.is_steady for each in self._measured(file, setup, n_seqs)):
-            return None
-        return self.of(file, setup, n_seqs)
 
     def shares(self, setup: LlamaConfig) -> BandwidthShares | None:
         """Return the share of the budget's bandwidth that models reach whose weights are all in the planned memory.
@@ -185,10 +177,23 @@ class KnownSpeeds:
         if latencies is None:
             return None
         places = set(placement.read_bytes(POSITIONS[-1]))
-        shares = self.shares(setup) if places == {0 if budget.on_gpu else HOST} else None
+        first_memory = 0 if budget.on_gpu else HOST
+        shares = self.shares(setup) if places == {first_memory} else None
         if shares is not None:
             return shares.estimate(latencies)
         return published_estimate(file, setup, budget) or _bound(latencies, places, budget)
+
+
+def _decodes(measured: Iterable[SpeedEstimate], prefill_ms: tuple[tuple[int, Expected], ...]) -> list[SpeedEstimate]:
+    """Return the estimates that show a decode, the most reliable first, with these times of prompts."""
+    found = [replace(each, prefill_ms=prefill_ms) for each in measured if each.step_ms]
+    return sorted(found, key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
+
+
+def _prefill_ms(measured: Iterable[SpeedEstimate]) -> tuple[tuple[int, Expected], ...]:
+    """Return the times of prompts of the newest run that shows them, or else of a forecast."""
+    found = sorted((each for each in measured if each.prefill_ms), key=lambda each: each.basis != "measured")
+    return found[0].prefill_ms if found else ()
 
 
 def _best(known: Sequence[SpeedEstimate]) -> SpeedEstimate | None:

@@ -9,7 +9,7 @@ interval. `scripts/fit_speeds` fits the coefficients.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -53,22 +53,26 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
 
     def predict(self, costs: Sequence[Cost]) -> Expected:
         """Return the time [ms] of these costs with a 95 % interval, of which none is below their least time."""
-        index = self._index
-        sums = [sum(self.values[index[term]] for term in cost.terms if term in index) for cost in costs]
-        slower = [max(0.0, each) if cost.terms[0] in _READS else each for cost, each in zip(costs, sums, strict=True)]
-        times = [cost.least_ms * math.exp(each) for cost, each in zip(costs, slower, strict=True)]
-        total = sum(times)
-        shares: dict[str, float] = {}
-        for cost, ms in zip(costs, times, strict=True):
+        total, ms_by_term = 0.0, dict[str, float]()
+        for cost in costs:
+            slower = sum(self.values[self._index[term]] for term in cost.terms if term in self._index)
+            if cost.terms[0] in _READS:
+                slower = max(0.0, slower)
+            ms = cost.least_ms * math.exp(slower)
+            total += ms
             for term in cost.terms:
-                shares[term] = shares.get(term, 0.0) + ms / total
-        known = [(index[term], share) for term, share in shares.items() if term in index]
-        unknown = {term: share for term, share in shares.items() if term not in index}
-        fitted = sum(a * b * self.covariance[max(i, j)][min(i, j)] for i, a in known for j, b in known)
-        variance = self.residual**2 + max(0.0, COVARIANCE_UNIT * fitted)
-        variance += sum((share * self.spreads.get(group_of(term), 0.0)) ** 2 for term, share in unknown.items())
+                ms_by_term[term] = ms_by_term.get(term, 0.0) + ms
+        variance = self.residual**2 + self._variance({term: ms / total for term, ms in ms_by_term.items()})
         factor, least = math.exp(Z_95 * math.sqrt(variance)), least_ms(costs)
         return Expected(*(max(least, ms) for ms in (total, total / factor, total * factor)))
+
+    def _variance(self, shares: Mapping[str, float]) -> float:
+        """Return the variance of the logarithm of a time by its terms' coefficients, given the share of each in it."""
+        known = [(self._index[term], share) for term, share in shares.items() if term in self._index]
+        fitted = sum(a * b * self.covariance[max(i, j)][min(i, j)] for i, a in known for j, b in known)
+        unknown = {term: share for term, share in shares.items() if term not in self._index}
+        spread = sum((share * self.spreads.get(group_of(term), 0.0)) ** 2 for term, share in unknown.items())
+        return max(0.0, COVARIANCE_UNIT * fitted) + spread
 
     def knows(self, term: str) -> bool:
         return term in self._index
@@ -132,7 +136,9 @@ def quant_class(name: str) -> str:
         return lower
     if lower.startswith("iq"):
         return lower[:3]
-    return "q4_0" if lower in ("q4_1", "q5_0", "q5_1") else lower[:4] if lower[0] == "q" else lower.partition("_")[0]
+    if lower in ("q4_1", "q5_0", "q5_1"):
+        return "q4_0"
+    return lower[:4] if lower.startswith("q") else lower.partition("_")[0]
 
 
 def decode_costs(

@@ -79,11 +79,8 @@ class QuantRow(msgspec.Struct, frozen=True):
 
     @property
     def _speed_note(self) -> str:
-        """What the speed is from, or what a disturbed run says instead. Printable."""
-        speed, disturbed = self.candidate.speed, self.candidate.disturbed
-        if disturbed is not None:
-            number = format_number(disturbed.tok_s.value)
-            return f"{UNSTEADY} {number} tok/s by {speed_from(disturbed.basis, disturbed.source)}, disturbed"
+        """What the speed is from. Printable."""
+        speed = self.candidate.speed
         if speed is None or self.plan.fits is False:
             return ""
         if speed.is_bound:
@@ -125,14 +122,18 @@ def _tok_s(row: QuantRow) -> str:
     speed, expected = row.candidate.speed, row.plan.expected
     if speed is None:
         return UNKNOWN
-    sign = _AT_MOST if speed.is_bound else "" if speed.is_measured else _ABOUT
+    sign = "" if speed.is_measured else _ABOUT
+    if speed.is_bound:
+        sign = _AT_MOST
     mark = UNSTEADY if expected is not None and not expected.is_steady else ""
     return f"{mark}{sign}{format_number(speed.tok_s.value)}"
 
 
 def _speed_style(row: QuantRow) -> str:
     speed = row.candidate.speed
-    return "" if speed is None else _DIM if speed.is_bound else _BOLD if speed.is_measured else ""
+    if speed is not None and speed.is_bound:
+        return _DIM
+    return _BOLD if speed is not None and speed.is_measured else ""
 
 
 def _speed_value(row: QuantRow) -> float | None:
@@ -177,7 +178,9 @@ def _kld(row: QuantRow) -> str:
     candidate, least = row.candidate, row.candidate.least_loss
     if least is None:
         return UNKNOWN
-    sign = _AT_LEAST if candidate.loss is None else "" if _is_loss_measured(candidate) else _ABOUT
+    sign = "" if _is_loss_measured(candidate) else _ABOUT
+    if candidate.loss is None:
+        sign = _AT_LEAST
     is_long = 0 < least.value < 1e-3
     return f"{sign}{format_fixed(least.value, 4) if is_long else format_number(least.value, 2)}"
 
@@ -192,8 +195,9 @@ def _is_loss_measured(candidate: Candidate) -> bool:
 
 
 def _kld_style(row: QuantRow) -> str:
-    candidate = row.candidate
-    return _DIM if candidate.loss is None else _BOLD if _is_loss_measured(candidate) else ""
+    if row.candidate.loss is None:
+        return _DIM
+    return _BOLD if _is_loss_measured(row.candidate) else ""
 
 
 def _file(row: QuantRow) -> str:

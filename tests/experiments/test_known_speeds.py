@@ -168,19 +168,17 @@ def test_a_speed_that_only_an_unsteady_run_has_is_marked_so(store: Store) -> Non
     assert _one(store, file).is_steady
 
 
-def test_an_unsteady_run_can_be_left_out_and_shown(store: Store) -> None:
+def test_an_unsteady_run_can_be_left_out(store: Store) -> None:
     """A pick then sees what it would without the run."""
     file, speeds = _file(), KnownSpeeds(store, BUDGET)
     before = speeds.of(file, LlamaConfig(), only_steady=True)
-    assert speeds.of_disturbed(file, LlamaConfig()) is None
-    number, speeds = _add(store, file, _decode(file, 0.1, unsteady="busy")), KnownSpeeds(store, BUDGET)
+    _add(store, file, _decode(file, 0.1, unsteady="busy"))
+    speeds = KnownSpeeds(store, BUDGET)
     for n_seqs in (1, 4):
         assert speeds.of(file, LlamaConfig(), n_seqs, only_steady=True) == KnownSpeeds(None, BUDGET).of(
             file, LlamaConfig(), n_seqs
         )
     assert speeds.of(file, LlamaConfig(), only_steady=True) == before
-    disturbed = speeds.of_disturbed(file, LlamaConfig())
-    assert disturbed is not None and (disturbed.source, disturbed.is_steady) == (f"run {number}", False)
 
 
 def test_a_depth_that_was_measured_is_expected_there_and_nowhere_else(store: Store) -> None:

@@ -235,19 +235,19 @@ def test_how_a_number_is_known_is_seen(app: App, planner: FakePlanner, drive: Dr
 
 
 def test_the_quant_at_the_cursor_says_what_its_speed_is_from(app: App, planner: FakePlanner, drive: Drive) -> None:
-    """A speed that is scaled from other runs says so; a disturbed run is shown beside what decides."""
+    """A speed that is scaled from other runs says so."""
     row = plan_row("x", "q8_0", BUDGET)
     elsewhere = msgspec.structs.replace(turn_of(12.3), basis="other runs")
     planner.rows_of["small-0.6b"] = [
         planned("elsewhere", row, speed=elsewhere),
-        planned("there", row, speed=turn_of(9.0), disturbed=turn_of(7.0)),
+        planned("there", row, speed=turn_of(9.0)),
     ]
 
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "enter", "ctrl+home")
         words += await press(app, pilot, "ctrl+end")
         assert "GiB left; ~tok/s from other runs here" in words
-        assert "GiB left; ! 7.00 tok/s by run 2, disturbed" in words
+        assert "GiB left; tok/s measured by run 2" in words
 
     drive(app, steps, WIDE)
 

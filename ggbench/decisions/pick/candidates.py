@@ -7,6 +7,7 @@ f16 cache is also planned without flash attention, which is faster there at dept
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, GgbenchError, UnknownName
 from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.hub.access import HubAccess
 from ggbench.models.added_places import added_models
@@ -44,6 +46,7 @@ from ggbench.sizing.budget import with_main_memory
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, KvCacheTypes, PlanRow
+from ggbench.stats.speed_estimate import SpeedEstimate
 from ggbench.text import sanitize
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
@@ -124,6 +127,21 @@ def _with_longest(
     return check(replace(own, row=row, max_n_ctx=longest, offered_n_ctx=row.used_of(longest)), request.needs)
 
 
+class _Sized(NamedTuple):
+    row: PlanRow
+    n_ctx: int
+    """Context to run it with."""
+    longest: int | None
+    fast_enough: int | None = None
+    """The longest context with a fast enough answer, if that matters."""
+
+    @property
+    def offered(self) -> int | None:
+        if self.fast_enough is not None or self.longest is None:
+            return self.fast_enough
+        return self.row.used_of(self.longest)
+
+
 class _Finder:
     """Data shared by all candidates."""
 
@@ -137,8 +155,7 @@ class _Finder:
     def of_variant(self, model: PickedModel, variant: Target, losses: MeasuredLosses) -> tuple[Candidate, ...]:
         """Return a quant's candidates, by cache."""
         rows = self._rows(variant, self._needed_n_ctx(variant), self._request.caches)
-        setups = [row.setup or self._request.setup for row in rows]
-        return tuple(self._candidate(model.key, variant, *each, losses) for each in zip(rows, setups, strict=True))
+        return tuple(self._candidate(model.key, variant, row, losses) for row in rows)
 
     def losses_of(self, model: PickedModel) -> MeasuredLosses:
         headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
@@ -161,59 +178,65 @@ class _Finder:
             failed = PlanRow(variant.model, variant.quant, variant.provenance)
             return [replace(failed, outcome=Outcome.FAILED, reason=error.message)]
 
-    def _candidate(
-        self, key: str, variant: Target, row: PlanRow, setup: LlamaConfig, losses: MeasuredLosses
-    ) -> Candidate:
-        needs, file, n_slots = self._request.needs, variant.file, self._request.needs.n_slots
+    def _candidate(self, key: str, variant: Target, row: PlanRow, losses: MeasuredLosses) -> Candidate:
+        needs, file, types = self._request.needs, variant.file, (row.type_k, row.type_v)
+        setup = row.setup or self._request.setup
         header, architecture = ("", "") if file is None else (file.header_sha256, file.architecture)
-        probe, types = self._probe(variant, setup), (row.type_k, row.type_v)
-        known = disturbed = None
+        known = None
         if row.outcome is Outcome.COMPLETED:
-            known = self.speeds.of(variant.file, setup, n_slots, only_steady=True)
-            disturbed = self.speeds.of_disturbed(variant.file, setup, n_slots)
-        longest = 0 if row.fits is False and not row.planned_n_ctx else row.planned_n_ctx
+            known = self.speeds.of(file, setup, needs.n_slots, only_steady=True)
+        probe = self._probe(variant, setup)
+        sized = _Sized(row, self._needed_n_ctx(variant), row.planned_n_ctx)
         if probe is not None:
-            longest = probe[1]
-        offered, n_ctx = None if longest is None else row.used_of(longest), self._needed_n_ctx(variant)
+            sized = sized._replace(longest=probe[1])
+        elif row.fits is False:
+            sized = sized._replace(longest=row.planned_n_ctx or 0)
         if needs.workload.n_depth is None:
-            if known is not None and needs.tok_s is not None and offered is not None:
-                limit = known
-                if known.basis == "bound":  # fewer bytes of cache are no promise of speed
-                    limit = self.speeds.of(file, replace(setup, type_k="f16", type_v="f16"), n_slots) or known
-                offered = n_slots * longest_fast_enough(limit, needs.workload, offered // n_slots, needs.tok_s)
-            n_ctx = max(n_ctx, offered or 0)
-            cache = KvCacheTypes(*types, setup.flash_attn)
-            if n_ctx != row.n_ctx and row.fits:
-                row = self._rows(variant, n_ctx, (cache,))[0]
-                if not row.fits and row.planned_n_ctx and probe is None:  # the line by which it fits is not exact
-                    longest = row.planned_n_ctx
-                    offered = n_ctx = max(self._needed_n_ctx(variant), row.used_of(longest))
-                    row = self._rows(variant, n_ctx, (cache,))[0]
-        marked = None if disturbed is None else known_turn(disturbed, needs.workload, n_ctx // n_slots)
-        is_told = marked is not None and not (marked.is_steady or marked.is_bound or marked.is_extrapolated)
-        host = next((each for each in row.devices if each.device == HOST_DEVICE), None)
-        is_split = setup.n_cpu_moe > 0 or setup.cpu_moe or (row.n_gpu_layers or 0) < self._n_slots(variant, row)
+            sized = self._at_its_end(variant, sized, setup, known, is_probed=probe is not None)
         return Candidate(
-            row=with_estimates(row, known),
+            row=with_estimates(sized.row, known),
             model_key=key,
             selector=variant.selector,
-            n_ctx=n_ctx,
-            max_n_ctx=longest,
-            offered_n_ctx=offered,
+            n_ctx=sized.n_ctx,
+            max_n_ctx=sized.longest,
+            offered_n_ctx=sized.offered,
             probed_by=None if probe is None else probe[0],
-            speed=None if known is None else known_turn(known, needs.workload, n_ctx // n_slots),
-            disturbed=marked if is_told else None,
+            speed=None if known is None else known_turn(known, needs.workload, sized.n_ctx // needs.n_slots),
             weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params, architecture),
             cache_loss=losses.of_cache(header, types) or typical_cache_loss(types),
             joint_loss=losses.of_both(header, types),
             to_run=variant.to_run,
-            setup=replace(setup, n_ctx=n_ctx),
+            setup=replace(setup, n_ctx=sized.n_ctx),
             is_mixture=file is not None and bool(file.n_expert),
-            host_bytes=host.needed_bytes if host is not None and is_split else None,
+            host_bytes=_host_bytes(file, sized.row, setup),
         )
 
-    def _n_slots(self, variant: Target, row: PlanRow) -> int:
-        return 0 if variant.file is None or row.n_gpu_layers is None else variant.file.n_layer + 1
+    def _at_its_end(
+        self, variant: Target, sized: _Sized, setup: LlamaConfig, known: SpeedEstimate | None, *, is_probed: bool
+    ) -> _Sized:
+        """Return a quant planned for the longest context with an answer that is fast enough."""
+        offered = sized.offered
+        if known is not None and offered is not None:
+            offered = self._fast_enough(variant.file, setup, known, offered)
+        sized = sized._replace(n_ctx=max(sized.n_ctx, offered or 0), fast_enough=offered)
+        if sized.n_ctx == sized.row.n_ctx or not sized.row.fits:
+            return sized
+        cache = KvCacheTypes(sized.row.type_k, sized.row.type_v, setup.flash_attn)
+        row = self._rows(variant, sized.n_ctx, (cache,))[0]
+        if row.fits or not row.planned_n_ctx or is_probed:
+            return sized._replace(row=row)
+        n_ctx = max(self._needed_n_ctx(variant), row.used_of(row.planned_n_ctx))  # the line was not exact
+        return _Sized(self._rows(variant, n_ctx, (cache,))[0], n_ctx, row.planned_n_ctx, n_ctx)
+
+    def _fast_enough(self, file: ModelFile | None, setup: LlamaConfig, known: SpeedEstimate, n_ctx: int) -> int:
+        """Return the longest context up to `n_ctx` with an answer that is as fast as needed."""
+        needs = self._request.needs
+        if needs.tok_s is None:
+            return n_ctx
+        limit = known
+        if known.basis == "bound":  # fewer bytes of cache are no promise of speed
+            limit = self.speeds.of(file, replace(setup, type_k="f16", type_v="f16"), needs.n_slots) or known
+        return needs.n_slots * longest_fast_enough(limit, needs.workload, n_ctx // needs.n_slots, needs.tok_s)
 
     def _probe(self, variant: Target, setup: LlamaConfig) -> tuple[int, int] | None:
         """Return the newest run that searched this file with this setup, and the n_ctx it found.
@@ -240,6 +263,16 @@ class _Finder:
             if is_limited_alike and _SAME_MEMORY * usable <= (found.budget_bytes or 0) <= usable:
                 return run.run_id, found.max_n_ctx
         return None
+
+
+def _host_bytes(file: ModelFile | None, row: PlanRow, setup: LlamaConfig) -> int | None:
+    """Return the main memory that a part takes beside a GPU; None if all that could be on the GPU is there."""
+    host = next((each for each in row.devices if each.device == HOST_DEVICE), None)
+    if host is None or file is None:
+        return None
+    keeps_experts = setup.n_cpu_moe > 0 or setup.cpu_moe
+    keeps_layers = row.n_gpu_layers is not None and row.n_gpu_layers <= file.n_layer
+    return host.needed_bytes if keeps_experts or keeps_layers else None
 
 
 def decide(
@@ -314,21 +347,28 @@ def next_to_measure(pick: Pick, tried: Collection[tuple[str, ...]]) -> Candidate
     The recommendation and its alternatives matter; without one, so do those that may meet the needs, and those that
     miss nothing but a speed that their estimate's interval includes, and the nearest miss if it is estimated.
     """
-    matter: list[Candidate] = []
+    alternatives = [each.checked for each in pick.alternatives]
+    matter: list[Checked] = []
     if pick.recommended is not None:
-        matter = [each.candidate for each in (pick.recommended, *(each.checked for each in pick.alternatives))]
+        matter = [pick.recommended, *alternatives]
     elif pick.misses_speed_alone:
-        close = [
-            each
-            for each in pick.checked
-            if [miss.need for miss in each.missed] == ["speed"]
-            and (each.missed[0].is_close or (each is pick.nearest_miss and not each.missed[0].is_bound))
-        ]
-        close.sort(key=lambda each: (concessions(each.candidate, pick.needs), each.missed[0].short_by or 0.0))
-        matter = [each.candidate for each in close]
-        matter = [*(each.checked.candidate for each in pick.alternatives), *matter]
-    unknown = (each for each in matter if each.speed is None or each.speed.basis not in ("measured", "forecast"))
-    return next((each for each in unknown if each.name not in tried), None)
+        matter = [*alternatives, *_close_misses(pick)]
+    for candidate in (each.candidate for each in matter):
+        is_known = candidate.speed is not None and candidate.speed.basis in ("measured", "forecast")
+        if not is_known and candidate.name not in tried:
+            return candidate
+    return None
+
+
+def _close_misses(pick: Pick) -> list[Checked]:
+    """Return those that miss only a speed which they may have, those that ask least of their user first."""
+    found = []
+    for each in pick.checked:
+        if [miss.need for miss in each.missed] == ["speed"]:
+            miss = each.missed[0]
+            if miss.is_close or (each is pick.nearest_miss and not miss.is_bound):
+                found.append(each)
+    return sorted(found, key=lambda each: (concessions(each.candidate, pick.needs), each.missed[0].short_by or 0.0))
 
 
 class PickedModel(msgspec.Struct, frozen=True):

@@ -100,8 +100,6 @@ class Candidate(msgspec.Struct, frozen=True):
     """The run that found `max_n_ctx` by real allocations; None if planned."""
     speed: TurnSpeed | None = None
     """Not from disturbed runs."""
-    disturbed: TurnSpeed | None = None
-    """What a disturbed run says instead, for people to see: it decides nothing."""
     weights_loss: Loss | None = None
     cache_loss: Loss | None = None
     joint_loss: Loss | None = None
@@ -212,7 +210,9 @@ class Checked(msgspec.Struct, frozen=True):
     def meets(self) -> bool | None:
         """Whether it meets all needs; None if it misses none but some are unknown."""
         met = [check.is_met for check in self.checks]
-        return False if False in met else None if None in met else True
+        if False in met:
+            return False
+        return None if None in met else True
 
     @property
     def missed(self) -> tuple[NeedCheck, ...]:

@@ -17,7 +17,6 @@ from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
 from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.wording import (
     candidate_name,
-    disturbed_text,
     loss_source,
     loss_text,
     speed_source,
@@ -176,7 +175,7 @@ def _note(checked: Checked) -> str:
         return candidate.row.reason
     parts = [f"{FITS_NOT} {check.need}" for check in checked.missed if check.need != "memory"]
     parts += [f"{FITS_NOT} main memory" for check in checked.missed if check.of_main_memory]
-    parts += filter(None, (loss_source(candidate), speed_source(candidate), disturbed_text(candidate)))
+    parts += filter(None, (loss_source(candidate), speed_source(candidate)))
     if candidate.is_split and candidate.speed is not None and candidate.speed.turn_s is None:
         parts.append("turn unknown: nobody timed prompts with this part in main memory")
     if candidate.probed_by is not None:

@@ -76,11 +76,6 @@ def reason(pick: Pick) -> tuple[str, ...]:
     named = [first.candidate.name] if first is not None and first.missed else []
     if against := [_why_not(each, own, pick) for each in pick.reasons if each.other.candidate.name not in named]:
         sentences.append(f"{'; '.join(against)}.")
-    if own.disturbed is not None:
-        sentences.append(
-            f"A disturbed run says {format_number(own.disturbed.tok_s.value)} tok/s ({own.disturbed.source}), which"
-            " decides nothing: measure again when the machine is quiet."
-        )
     if own.host_bytes is not None:
         sentences.append(_in_main_memory(own))
         if own.row.draft_bytes:

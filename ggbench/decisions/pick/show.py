@@ -130,11 +130,6 @@ _CANDIDATE = Shape(
         "Seconds for prompt and answer; null if prompt speed is unknown.",
         lambda candidate: candidate.speed and candidate.speed.turn_s,
     ),
-    expected(
-        "disturbed_tok_s",
-        "By a disturbed run, which decides nothing.",
-        lambda candidate: candidate.disturbed and candidate.disturbed.tok_s,
-    ),
     of(
         TurnSpeed,
         "speed_basis=basis speed_source=source speed_rows=rows",

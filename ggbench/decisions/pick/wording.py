@@ -64,12 +64,6 @@ def speed_source(candidate: Candidate) -> str:
     return "" if speed is None or speed.is_bound else f"speed: {speed.source}"
 
 
-def disturbed_text(candidate: Candidate) -> str:
-    """Return e.g. `! 12.3 ±0.4 tok/s (run 12), disturbed`; empty without a disturbed run."""
-    found = candidate.disturbed
-    return "" if found is None else f"{UNSTEADY} {expected_text(found.tok_s)} tok/s ({found.source}), disturbed"
-
-
 def nats_text(loss: Loss) -> str:
     if loss.basis == "published typical":
         return f"~{format_number(loss.nats.value, 2)}"
