@@ -1,6 +1,5 @@
 """What a pick measures next: the speed of what it would recommend, until that is known."""
 
-
 from ggbench.decisions.pick.candidates import next_to_measure
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.recommend import recommend
