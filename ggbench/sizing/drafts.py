@@ -70,11 +70,11 @@ class DraftingAllocator(DryAllocator):
             self._stack = opened.pop_all()
         return found
 
-    def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
+    def load(self, file: ModelFile, path: Path) -> None:
         """Load like a dry allocator. Raises also like `check_drafts`."""
         if self._draft is not None or self._setup.mtp:
             check_drafts(self._draft, file)
-        return super().load(file, path)
+        super().load(file, path)
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
         """Return the size of a context with its draft, unless `setup` turns MTP layers off. Raises EngineEnded."""

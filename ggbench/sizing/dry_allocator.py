@@ -91,14 +91,13 @@ class DryAllocator:
     def __exit__(self, *_: object) -> None:
         self._engine.close()
 
-    def load(self, file: ModelFile, path: Path) -> tuple[str, ...]:
-        """Load the header of `file` at `path` and return the names of its weight buffers. Raises EngineEnded."""
+    def load(self, file: ModelFile, path: Path) -> None:
+        """Load the header of `file` at `path`. Raises EngineEnded."""
         self._shape, self._source = None, Source(path)
         allocated, loaded, _ = self._open(self._setup)
         self._file, self._shape = file, _shape(file)
         self.gpu_devices = allocated.gpu_devices
         self.free_bytes = (loaded.left_bytes if loaded else None) or 0
-        return tuple(device.device for device in allocated.buffers)
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
         """Return the size of a context of `n_ctx` tokens with the loaded model. Raises EngineEnded.

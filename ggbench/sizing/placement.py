@@ -56,46 +56,63 @@ class Placement:
         self._draft: Placement | None = None
         self.n_ctx_step = KV_CELLS * setup.n_streams
         """llama.cpp rounds n_ctx up to its multiples."""
-        n_places = max(1, len(devices)) if on_gpu else 0
-        self.layers = device_layers(file.n_layer, setup, devices) if n_places else (HOST,) * (file.n_layer + 1)
+        self.layers = device_layers(file.n_layer, setup, devices) if on_gpu else (HOST,) * (file.n_layer + 1)
         """The location of each layer, the output last."""
         self.n_gpu_layers = sum(place != HOST for place in self.layers)
         """Number of layers on devices, including the output."""
         self.first_gpu_layer = len(self.layers) - self.n_gpu_layers
-        buffers = overriding_buffers(file, setup.tensor_overrides)
-        self._tensor_places = list(map(self._place_of, file.tensors, buffers))
-        self.overridden_bytes = sum(
-            tensor.n_bytes or 0
-            for tensor, buffer in zip(file.tensors, buffers, strict=True)
-            if buffer is not None and buffer.startswith("CPU") and self._place_of(tensor, None) != HOST
-        )
-        """Bytes of the tensors that only an override keeps in main memory."""
+        self._buffers = overriding_buffers(file, setup.tensor_overrides)
+        self._tensor_places = list(map(self._place_of, file.tensors, self._buffers))
         self.is_split = on_gpu and (self.first_gpu_layer > 0 or self.overridden_bytes > 0)
         """Whether some tensors that could be offloaded are in main memory."""
-        self.has_two_speeds = self.is_split or len(devices) > 1 or (on_gpu and not setup.kv_offload)
+        self.has_two_speeds = on_gpu and (self.is_split or len(devices) > 1 or not setup.kv_offload)
         """Whether a token reads from more than one memory."""
-        held = self._weights()
-        is_known = not file.unknown_types
-        self.weights = tuple(held[place] for place in range(n_places)) if is_known else None
-        """Weights on each device; None if a tensor's type, hence its size, is unknown."""
-        self.host_weight_bytes = (held[HOST] if on_gpu else 0) if is_known else None
-        self.weight_bytes = (sum(self.weights or ()) if on_gpu else file.weight_bytes) if is_known else None
-        """Weights in the planned memory; None if a tensor's size is unknown."""
+        self._place_weights()
+        self._place_cache()
+
+    def _place_weights(self) -> None:
+        self._weights: tuple[int, ...] = ()
+        """Weights on each device."""
+        self.host_weight_bytes: int | None = None
+        """Weights that stay in main memory in a plan of GPUs; None if a tensor's type, hence its size, is unknown."""
+        self.weight_bytes: int | None = None
+        """Weights in the planned memory, like `host_weight_bytes`."""
+        if self._file.unknown_types:
+            return
+        if not self.on_gpu:
+            self.host_weight_bytes, self.weight_bytes = 0, self._file.weight_bytes
+            return
+        held = self._weights_by_place()
+        self.host_weight_bytes = held.pop(HOST)
+        self._weights = tuple(held.values())
+        self.weight_bytes = sum(self._weights)
+
+    def _place_cache(self) -> None:
+        file, setup = self._file, self._setup
         self.theory: KvCache | None = None
         """The whole cache by the theory's formula; None if there is none, with the reason in `no_theory_reason`."""
         self.no_theory_reason = ""
         first = file.n_layer - file.n_layer_nextn if setup.ctx_type == "mtp" else 0
-        self.cache_places = self.layers[first:-1] if setup.kv_offload else (HOST,) * (file.n_layer - first)
-        self.is_cache_on_devices = HOST not in self.cache_places
+        self._cache_places = self.layers[first:-1] if setup.kv_offload else (HOST,) * (file.n_layer - first)
+        self.is_cache_on_devices = HOST not in self._cache_places
         self.caches: dict[int, KvCache] = {}
         """The cache in each memory, by formula."""
         try:
             self.theory = kv_cache(file, setup.type_k, setup.type_v)
-            for place in set(self.cache_places):
-                layers = {layer for layer, each in enumerate(self.cache_places) if each == place}
+            for place in set(self._cache_places):
+                layers = {layer for layer, each in enumerate(self._cache_places) if each == place}
                 self.caches[place] = kv_cache(file, setup.type_k, setup.type_v, layers)
         except Unsupported as error:
             self.no_theory_reason = error.message
+
+    @functools.cached_property
+    def overridden_bytes(self) -> int:
+        """Bytes of the tensors that only an override keeps in main memory."""
+        return sum(
+            tensor.n_bytes or 0
+            for tensor, buffer in zip(self._file.tensors, self._buffers, strict=True)
+            if buffer is not None and buffer.startswith("CPU") and self._place_of(tensor, None) != HOST
+        )
 
     @property
     def n_crossed(self) -> int:
@@ -109,13 +126,19 @@ class Placement:
         if not self.on_gpu:
             return HOST
         if buffer is not None:
-            names = [each.device for each in self.devices] or [buffer]
-            return HOST if buffer.startswith("CPU") else names.index(buffer) if buffer in names else 0
+            return self._place_of_buffer(buffer)
+        if not is_on_device(tensor, self.first_gpu_layer, output_on_device=self.layers[-1] != HOST):
+            return HOST
         layer = layer_of(tensor.name)
-        place = self.layers[layer] if layer is not None and layer < len(self.layers) else self.layers[-1]
-        return place if is_on_device(tensor, self.first_gpu_layer, output_on_device=self.layers[-1] != HOST) else HOST
+        return self.layers[-1 if layer is None else min(layer, len(self.layers) - 1)]
 
-    def _weights(self) -> dict[int, int]:
+    def _place_of_buffer(self, buffer: str) -> int:
+        if buffer.startswith("CPU"):
+            return HOST
+        names = [each.device for each in self.devices]
+        return names.index(buffer) if buffer in names else 0
+
+    def _weights_by_place(self) -> dict[int, int]:
         """Return the bytes in each memory; a tied embedding table is both in main memory and with the output."""
         held = dict.fromkeys((HOST, *range(max(1, len(self.devices)))), 0)
         rows: dict[int, int] = {}
@@ -135,7 +158,7 @@ class Placement:
 
     def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
         """Return the contents of each device, main memory last; nothing if they have no names."""
-        if not self.devices or self.weights is None:
+        if not self.devices or self.weight_bytes is None:
             return ()
         caches, drafts = self._cache_by_place(context), self._draft_by_place(context)
         found = [
@@ -144,7 +167,7 @@ class Placement:
                 name=device.name,
                 n_layers=self.layers.count(place),
                 memory_bytes=device.free_bytes,
-                weight_bytes=self.weights[place],
+                weight_bytes=self._weights[place],
                 kv_bytes=caches.get(place, 0),
                 compute_bytes=self._compute_at(place, context),
                 draft_bytes=drafts.get(place, 0),
@@ -170,9 +193,10 @@ class Placement:
 
     def left_bytes(self, context: DryContext) -> int:
         """Return the least memory left on any device, or the shortage of main memory; negative if one lacks memory."""
-        *devices, last = self.left_by_memory(context)
-        counts = self.planned(context)[-1].left_bytes is None or last < 0
-        return min([*devices, last] if counts else devices)
+        left = self.left_by_memory(context)
+        if self.host is not None and left[-1] >= 0:
+            left.pop()
+        return min(left)
 
     def left_by_memory(self, context: DryContext) -> list[int]:
         """Return what is left of each device, and last of main memory if its size is known."""
@@ -198,7 +222,7 @@ class Placement:
 
     def _cache_by_place(self, context: DryContext) -> dict[int, int]:
         """Return the cache in each memory, weighted by the theory, or else by layers."""
-        counts = {place: float(self.cache_places.count(place)) for place in set(self.cache_places)}
+        counts = {place: float(self._cache_places.count(place)) for place in set(self._cache_places)}
         if self.theory is not None:
             counts = {place: sum(self._cached_bytes(each, context).values()) for place, each in self.caches.items()}
         total = sum(counts.values())
@@ -206,7 +230,7 @@ class Placement:
 
     def cache_bytes(self, context: DryContext) -> int:
         """Return the cache in the planned memory."""
-        if not self.on_gpu or set(self.cache_places) == {0}:
+        if not self.on_gpu or set(self._cache_places) == {0}:
             return context.cache_bytes
         return sum(n_bytes for place, n_bytes in self._cache_by_place(context).items() if place != HOST)
 
@@ -309,7 +333,7 @@ class Placement:
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
         """Return how many tokens fit next to the weights by the theory; None if none fit, or without a formula."""
-        layers = {layer for layer, place in enumerate(self.cache_places) if not self.on_gpu or place != HOST}
+        layers = {layer for layer, place in enumerate(self._cache_places) if not self.on_gpu or place != HOST}
         if self.theory is None or left_bytes < 0 or not layers:
             return None
         planned = kv_cache(self._file, self._setup.type_k, self._setup.type_v, layers)
@@ -330,17 +354,16 @@ class Placement:
 
     @functools.cached_property
     def weights_read(self) -> dict[int, Weights]:
-        """Return the weights that decoding reads from each memory. Raises Unsupported if a tensor's size is unknown."""
-        return weights_by_place(self._file, self.read_places)
+        """The weights that decoding reads from each memory; a tied embedding table is read with the output.
 
-    @property
-    def read_places(self) -> list[int]:
-        """The memory that each tensor of the file is read from; a tied embedding table is read with the output."""
+        Raises Unsupported if a tensor's size is unknown.
+        """
         tied = is_tied(self._file.tensors)
-        return [
+        places = [
             self.layers[-1] if tied and tensor.name == "token_embd.weight" else place
             for tensor, place in zip(self._file.tensors, self._tensor_places, strict=True)
         ]
+        return weights_by_place(self._file, places)
 
     def weights_ratio(self, bandwidths: Mapping[int, Bandwidth], n_seqs: int) -> float:
         """Return how much longer a step of `n_seqs` sequences reads the weights than one of a single sequence, at best.

@@ -20,7 +20,7 @@ from ggbench.fields import reproduce
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
-from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import LONGEST, longest_by_line, longest_n_ctx, planning_ceiling
 from ggbench.sizing.memory_stacks import memory_stacks
 from ggbench.sizing.placement import Placement, place_bandwidths, speed_bounds, speed_together
@@ -87,129 +87,142 @@ def plan_variant(
     if variant.file is None:
         yield replace(unplanned, outcome=Outcome.FAILED, reason=variant.reason)
         return
-    check_overrides(variant.file, request.setup)
-    if request.budget.projector is not None:
-        request.budget.projector.check(variant.file)
-    if request.budget.n_checkpoints:
-        n_checkpoints = request.budget.n_checkpoints * request.setup.n_seq_max
-        each_bytes = _checkpoint_bytes(variant.file, request.setup) or 0
-        request = replace(request, budget=request.budget.beside_prompt_cache(n_checkpoints * each_bytes))
+    request = _checked(variant.file, request)
     with tempfile.TemporaryDirectory(
         prefix="ggbench-"
     ) as folder:  # kept until the end, since a change may load it again
         try:
-            weight_buffers = allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
+            allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
         except EngineEnded as end:
             yield replace(unplanned, outcome=end.ending.outcome, reason=end.ending.reason)
             return
-        for cache in caches or (None,):
-            asked = request if cache is None else replace(request, setup=with_cache(request.setup, cache))
-            row = _unplanned(variant, asked)
-            try:
-                how = longest_n_ctx if len(caches) < 2 else longest_by_line
-                row = _planned(row, variant.file, asked, allocator, weight_buffers, how)
-                if row.fits is False and cache is None:
-                    row = _with_experts_placed(variant, asked, allocator, weight_buffers, row)
-                if row.fits is False and cache is None:
-                    changes = what_helps(variant.file, row.setup or asked.setup, asked.budget, allocator, row)
-                    row = replace(row, changes=changes)
-                yield row
-                may_split = cache is not None and (len(caches) == 1 or cache.type_v in _SPLIT_CACHES)
-                if row.fits is False and may_split and asked.budget.on_gpu:
-                    yield from _split(variant, asked, allocator, weight_buffers)
-            except EngineEnded as end:
-                yield replace(row, outcome=end.ending.outcome, reason=end.ending.reason)
+        planner = _Planner(variant, variant.file, allocator)
+        if not caches:
+            yield from _explained(planner.of_setup(request), unplanned)
+        for cache in caches:
+            asked = replace(request, setup=with_cache(request.setup, cache))
+            yield from _explained(planner.of_cache(asked, is_only=len(caches) == 1), _unplanned(variant, asked))
 
 
-def _with_experts_placed(
-    variant: Target, request: PlanRequest, allocator: DryAllocator, weight_buffers: Sequence[str], whole: PlanRow
+def _checked(file: ModelFile, request: PlanRequest) -> PlanRequest:
+    """Return the request with main memory for its checkpoints. Raises UsageError for overrides that match nothing, and
+    BadFile for a projector of another model.
+    """
+    check_overrides(file, request.setup)
+    budget = request.budget
+    if budget.projector is not None:
+        budget.projector.check(file)
+    if budget.n_checkpoints:
+        each_bytes = _checkpoint_bytes(file, request.setup) or 0
+        budget = budget.beside_prompt_cache(budget.n_checkpoints * request.setup.n_seq_max * each_bytes)
+    return replace(request, budget=budget)
+
+
+def _explained(rows: Iterator[PlanRow], unplanned: PlanRow) -> Iterator[PlanRow]:
+    """Yield the rows; if the worker ends, the unplanned one with the reason."""
+    try:
+        yield from rows
+    except EngineEnded as end:
+        yield replace(unplanned, outcome=end.ending.outcome, reason=end.ending.reason)
+
+
+class _Planner(msgspec.Struct, frozen=True):
+    """Plans setups of one variant, which the allocator has loaded."""
+
+    variant: Target
+    file: ModelFile
+    allocator: DryAllocator
+
+    def of_setup(self, request: PlanRequest) -> Iterator[PlanRow]:
+        """Yield the row of a setup, with the fewest experts in main memory if the request places them and GPUs then
+        have enough, else with changes that would help.
+        """
+        row = self._row(request, longest_n_ctx)
+        if row.fits is False and request.places_experts and request.budget.on_gpu and self.file.n_expert:
+            row = next(self._split(replace(request, setup=replace(request.setup, n_ctx=row.n_ctx)), longest_n_ctx), row)
+        if row.fits is False:
+            changes = what_helps(self.file, row.setup or request.setup, request.budget, self.allocator, row)
+            row = replace(row, changes=changes)
+        yield row
+
+    def of_cache(self, request: PlanRequest, *, is_only: bool) -> Iterator[PlanRow]:
+        """Yield the row of a cache, and one with the least of the model in main memory."""
+        row = self._row(request, longest_n_ctx if is_only else longest_by_line)
+        yield row
+        if row.fits is False and request.budget.on_gpu and (is_only or request.setup.type_v in _SPLIT_CACHES):
+            yield from self._split(request, longest_by_line)
+
+    def _split(self, request: PlanRequest, search: Callable[..., int]) -> Iterator[PlanRow]:
+        """Yield the row of the smallest part in main memory with which the GPUs have enough, if there is one."""
+        assert request.setup.n_ctx is not None
+        whole = self.allocator.context(request.setup.n_ctx, request.setup)
+        setup = smallest_split(self.file, request.setup, request.budget, self.allocator, whole)
+        if setup is not None:
+            yield self._row(replace(request, setup=setup), search)
+
+    def _row(self, request: PlanRequest, search: Callable[..., int]) -> PlanRow:
+        """Return the sizes of a setup, with the longest context that `search` finds."""
+        file, budget, setup = self.file, request.budget, request.setup
+        placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+        context = self.allocator.context(setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX), setup)
+        row = _unplanned(self.variant, request)
+        row = replace(
+            row,
+            n_ctx=context.n_ctx,
+            n_ctx_slot=context.n_ctx // setup.n_streams,
+            kv_bytes=context.cache_bytes,
+            device_kv_bytes=placement.cache_bytes(context),
+            theory_kv_bytes=placement.theory_bytes(context),
+            kv_bytes_per_token=None if placement.theory is None else placement.theory.bytes_per_token,
+            compute_bytes=placement.compute_bytes(context),
+            output_bytes=context.output_bytes,
+            draft_bytes=placement.draft_bytes(context),
+            checkpoint_bytes=_checkpoint_bytes(file, setup),
+            host_compute_bytes=context.host_compute_bytes if budget.on_gpu and context.device_compute_bytes else None,
+            is_split=placement.is_split or not placement.is_cache_on_devices,
+            flash_attn=context.flash_attn,
+            swa_cells=context.swa_cells,
+            notes=(*row.notes, *_notes(file, placement, budget), *placement.disagreement(context)),
+        )
+        if placement.weight_bytes is None:
+            return row
+        ceiling = planning_ceiling(file, context.n_ctx)
+        longest = search(placement, budget.usable_bytes, lambda n: self.allocator.sized(n, setup), context, ceiling)
+        return _with_memory(row, placement, context, budget, longest, ceiling)
+
+
+def _with_memory(
+    row: PlanRow, placement: Placement, context: DryContext, budget: Budget, longest: int, ceiling: int
 ) -> PlanRow:
-    """Return the row with the fewest experts in main memory, if the request places them and GPUs then have enough."""
-    if not request.places_experts or not request.budget.on_gpu or variant.file is None or not variant.file.n_expert:
-        return whole
-    asked = replace(request, setup=replace(request.setup, n_ctx=whole.n_ctx))
-    return next(_split(variant, asked, allocator, weight_buffers, longest_n_ctx), whole)
-
-
-def _split(
-    variant: Target,
-    request: PlanRequest,
-    allocator: DryAllocator,
-    weight_buffers: Sequence[str],
-    search: Callable[..., int] = longest_by_line,
-) -> Iterator[PlanRow]:
-    """Yield the row of the smallest part in main memory with which the GPUs have enough, if there is one."""
-    assert variant.file is not None and request.setup.n_ctx is not None
-    whole = allocator.context(request.setup.n_ctx, request.setup)
-    setup = smallest_split(variant.file, request.setup, request.budget, allocator, whole)
-    if setup is not None:
-        asked = replace(request, setup=setup)
-        yield _planned(_unplanned(variant, asked), variant.file, asked, allocator, weight_buffers, search)
+    """Return the row with what fits into the budget, and the bounds of its speed; the size of the weights is known."""
+    assert placement.weight_bytes is not None and row.n_ctx_slot is not None and row.setup is not None
+    left = budget.usable_bytes - placement.needed_bytes(context, budget.usable_bytes)
+    limit, decode = speed_bounds(budget, placement, longest, row.n_ctx_slot)
+    n_seqs, notes = row.setup.n_seq_max, row.notes
+    if unreserved := placement.unreserved_bytes(context):
+        notes = (*notes, f"at this n_ctx llama.cpp's process needs {format_bytes(unreserved)} more than the reserve")
+    return replace(
+        row,
+        needed_bytes=placement.weight_bytes + placement.context_bytes(context),
+        left_bytes=left,
+        fits=left >= 0,
+        planned_n_ctx=longest or None,
+        reached_ceiling=longest >= ceiling,
+        theory_n_ctx=placement.theory_n_ctx(budget.usable_bytes - placement.weight_bytes),
+        devices=placement.planned(context),
+        stacks=memory_stacks(placement, context, budget),
+        limit=limit,
+        decode=decode[:-1],
+        at_n_ctx=decode[-1] if decode else None,
+        together=speed_together(budget, placement, n_seqs, context.n_ctx // n_seqs, fits=left >= 0),
+        notes=notes,
+    )
 
 
 def with_cache(setup: LlamaConfig, cache: KvCacheTypes, n_ctx: int | None = None) -> LlamaConfig:
     """Return the setup with another KV cache, and another n_ctx if one is given."""
     types = replace(setup, type_k=cache.type_k, type_v=cache.type_v, flash_attn=cache.flash_attn)
     return types if n_ctx is None else replace(types, n_ctx=n_ctx)
-
-
-def _planned(
-    row: PlanRow,
-    file: ModelFile,
-    request: PlanRequest,
-    allocator: DryAllocator,
-    weight_buffers: Sequence[str],
-    search: Callable[..., int],
-) -> PlanRow:
-    """Return the sizes of a row, with the longest context that `search` finds."""
-    budget, setup = request.budget, request.setup
-    placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
-    n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
-    weights = placement.weight_bytes
-    asked = allocator.context(n_ctx, setup)
-    notes = [*row.notes, *_notes(file, placement, weight_buffers, budget), *placement.disagreement(asked)]
-    need = None if weights is None else weights + placement.context_bytes(asked)
-    ceiling = planning_ceiling(file, asked.n_ctx)
-    longest = None
-    if weights is not None:
-        longest = search(placement, budget.usable_bytes, lambda n: allocator.sized(n, setup), asked, ceiling)
-    unreserved = placement.unreserved_bytes(asked)
-    left = None if need is None else budget.usable_bytes - placement.needed_bytes(asked, budget.usable_bytes)
-    if unreserved:
-        notes.append(f"at this n_ctx llama.cpp's process needs {format_bytes(unreserved)} more than the reserve")
-    limit, decode = speed_bounds(budget, placement, longest, asked.n_ctx // setup.n_streams)
-    return replace(
-        row,
-        n_ctx=asked.n_ctx,
-        n_ctx_slot=asked.n_ctx // setup.n_streams,
-        kv_bytes=asked.cache_bytes,
-        device_kv_bytes=placement.cache_bytes(asked),
-        theory_kv_bytes=placement.theory_bytes(asked),
-        kv_bytes_per_token=None if placement.theory is None else placement.theory.bytes_per_token,
-        compute_bytes=placement.compute_bytes(asked),
-        output_bytes=asked.output_bytes,
-        draft_bytes=placement.draft_bytes(asked),
-        checkpoint_bytes=_checkpoint_bytes(file, setup),
-        host_compute_bytes=asked.host_compute_bytes if budget.on_gpu and asked.device_compute_bytes else None,
-        needed_bytes=need,
-        left_bytes=left,
-        fits=None if left is None else left >= 0,
-        planned_n_ctx=longest or None,
-        reached_ceiling=longest is not None and longest >= ceiling,
-        theory_n_ctx=None if weights is None else placement.theory_n_ctx(budget.usable_bytes - weights),
-        devices=placement.planned(asked),
-        stacks=() if weights is None else memory_stacks(placement, asked, budget),
-        is_split=placement.is_split or not placement.is_cache_on_devices,
-        limit=limit,
-        decode=decode[:-1],
-        at_n_ctx=decode[-1] if decode else None,
-        together=speed_together(
-            budget, placement, setup.n_seq_max, asked.n_ctx // setup.n_seq_max, fits=None if left is None else left >= 0
-        ),
-        flash_attn=asked.flash_attn,
-        swa_cells=asked.swa_cells,
-        notes=tuple(notes),
-    )
 
 
 def _checkpoint_bytes(file: ModelFile, setup: LlamaConfig) -> int | None:
@@ -246,49 +259,45 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
         n_gpu_layers=placement.n_gpu_layers if placement.on_gpu else None,
         device_weight_bytes=placement.weight_bytes,
         host_weight_bytes=placement.host_weight_bytes,
-        notes=(
-            (f"the size is the published one; that of each tensor is in proportion to llama.cpp's {plain}",)
-            if (plain := variant.scaled_from)
-            else ()
-        ),
+        notes=(_SCALED.format(variant.scaled_from),) if variant.scaled_from else (),
     )
 
 
-def _notes(file: ModelFile, placement: Placement, weight_buffers: Sequence[str], budget: Budget) -> Iterator[str]:
+_SCALED = "the size is the published one; that of each tensor is in proportion to llama.cpp's {}"
+
+
+def _notes(file: ModelFile, placement: Placement, budget: Budget) -> Iterator[str]:
     if file.paths and file.missing_bytes:
         yield f"the file is incomplete: {format_bytes(file.missing_bytes)} of its tensors are missing"
     if file.unknown_types:
         yield f"tensors of unknown type, so only the file size is known: {', '.join(file.unknown_types)}"
     if file.no_kv_reason:
         yield f"{file.no_kv_reason}; its size is the allocator's, and there are no theoretical limits"
-    elif placement.no_theory_reason:
+    elif placement.theory is None:
         yield f"no theoretical KV size: {placement.no_theory_reason}"
-    elif placement.theory is not None:
+    else:
         if placement.theory.remark:
             yield placement.theory.remark
         if state_bytes := placement.theory.state_bytes:
             yield f"recurrent states of {format_bytes(state_bytes)} for each sequence, at every length"
     yield from _placement_notes(file, placement, budget)
-    repacked = [name for name in weight_buffers if name in ("CPU_REPACK", "AMX")]
-    if not placement.on_gpu and repacked:
-        yield f"some matrices are repacked ({repacked[0]}); counted once, as no second copy needs to stay in memory"
 
 
 def _placement_notes(file: ModelFile, placement: Placement, budget: Budget) -> Iterator[str]:
     """Yield what lies in main memory, and which bandwidth is missing to bound the speed."""
+    in_main_memory = placement.is_split or not placement.is_cache_on_devices
     if placement.is_split:
         kept = placement.overridden_bytes
-        layers = f"{placement.n_gpu_layers} of {file.n_layer + 1} layers on the GPU"
         rest = (
             f"{format_bytes(kept)} of their tensors in main memory by override" if kept else "the rest in main memory"
         )
-        yield f"{layers}, {rest}"
-    if placement.on_gpu and not placement.is_cache_on_devices and not placement.is_split:
+        yield f"{placement.n_gpu_layers} of {file.n_layer + 1} layers on the GPU, {rest}"
+    elif placement.on_gpu and in_main_memory:
         yield "the KV cache is in main memory"
+    known = place_bandwidths(budget)
     if not placement.has_two_speeds:
         return
-    known = place_bandwidths(budget)
-    if any(place not in known for place in range(max(1, len(placement.devices)))):
-        yield "no speed estimate: the bandwidth of a GPU is not known; --gpu 24GiB@936GB/s gives it"
-    elif HOST not in known and (placement.is_split or not placement.is_cache_on_devices):
+    if not known.keys() >= set(range(max(1, len(placement.devices)))):
+        yield "no speed estimate: the bandwidth of a device is not known; --bandwidth 936GB/s gives it"
+    elif HOST not in known and in_main_memory:
         yield "no speed estimate: the bandwidth of main memory is not known; --ram 64GiB@60GB/s gives it"
