@@ -103,14 +103,13 @@ def command(
         plan, alternative = plans[0]
         if others:
             _compare([each for each, _ in plans], output)
-    _show(plan, alternative, setup, output)
+    _show(ref, plan, alternative, setup, output)
     rows = plan.rows
     misses = bool(ref.quants or len(rows) == 1) and not any(row.fits for row in rows)
     raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))
 
 
-def _show(plan: EnginePlan, alternative: PlanRow | None, setup: LlamaConfig, output: Output) -> None:
-    from ggbench.engines.contract import config_type
+def _show(ref: ModelRef, plan: EnginePlan, alternative: PlanRow | None, setup: LlamaConfig, output: Output) -> None:
     from ggbench.show.plan import PLAN, plan_report
     from ggbench.sizing.placement import place_bandwidths
 
@@ -120,7 +119,7 @@ def _show(plan: EnginePlan, alternative: PlanRow | None, setup: LlamaConfig, out
         model = rows[0].model
         output.document(PLAN, read, model=model, machine=budget, sources=sources, rows=rows, alternative=alternative)
     else:
-        planned_setup = setup if config_type(rows[0].engine).loads_gguf else None
+        planned_setup = None if ref.engine else setup
         output.show(plan_report(budget, planned_setup, sources, rows, width=output.console().width))
     if read is not None:
         output.notice(reading_notice(*read))

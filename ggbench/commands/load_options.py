@@ -134,7 +134,7 @@ class IgnoredGpuOptions:
 
     def look(self, setup: EngineConfig, memory: Memory) -> None:
         """Print the notice if all buffers of a model with layers to offload are in main memory."""
-        if not memory.buffers or not setup.loads_gguf or not setup.may_use_gpu:
+        if not memory.buffers or not setup.may_use_gpu:
             return
         if all(each.is_host for each in memory.buffers):
             self.report(
@@ -147,12 +147,3 @@ class IgnoredGpuOptions:
         """Print which of the given options had no effect, and why."""
         if self._names:
             self._output.notice(f"{reason}, so {in_words(self._names)} had no effect; {hint}")
-
-
-def check_rpc(setup: EngineConfig) -> None:
-    """Raise for RPC servers that ggbench's own llama.cpp cannot use, like `offload_devices_with`."""
-    from ggbench.engines.llama.rpc import offload_devices_with
-
-    servers = getattr(setup, "rpc_servers", ())
-    if servers and not setup.is_served:
-        offload_devices_with(servers)

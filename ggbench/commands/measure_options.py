@@ -192,13 +192,13 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
         raise UsageError("several engines are compared by ggbench bench and prefill alone", "give one --engine")
     _refuse_options_of_others(asked)
     if ref.is_server:
-        experiment.refuse_servers()
+        experiment.check_engine(EndpointConfig)
         hint = "omit them here; pass them to the server when starting it"
         _refuse(asked, (), "a model that ggbench loads itself, not a server", hint)
     if not ref.engine:
         return asked.setup
-    experiment.refuse_all_but_gguf()
     options = own_models()[ref.engine]
+    experiment.check_engine(options.CONFIG)
     config: EngineConfig = asked.configs.get(ref.engine) or options.CONFIG()
     _refuse(asked, options.SHARED, f"a GGUF, and {config.program} loads {ref.text}", options.TAKES)
     return replace(config, **{field: getattr(asked.setup, field) for field in options.SHARED})  # type: ignore[type-var]

@@ -16,13 +16,13 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.commands.downloads import allow_downloads, show_left_out
-from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu, check_rpc
+from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu
 from ggbench.commands.measure_options import given_setup
 from ggbench.commands.options import MeasureRequest
 from ggbench.commands.output import DOWNLOAD_INTERRUPTED, interruptible
 from ggbench.commands.process import interrupt_sets
 from ggbench.commands.progress import view_of
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import DecodeAtDepth, EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, GgbenchError, StoreError
@@ -115,7 +115,7 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: MeasureRequest,
     if not asked.model.is_server:
         experiment.check(given, settings)
         check_main_gpu(asked.setup)
-        check_rpc(asked.setup)
+        asked.setup.check_program()
     with interruptible(asked.output):
         hub, server = asked.hub.access(), asked.server
         if server is not None and asked.timeout_s is not None:
@@ -161,7 +161,7 @@ def measure(
                 store,
                 given_bandwidth=asked.bandwidth,
                 timeout_s=asked.timeout_s or default_s,
-                needs_bandwidth=any(job.experiment.measures_speed and job.setup.loads_file for job in jobs),
+                needs_bandwidth=any(job.experiment.measures_speed and job.target.served is None for job in jobs),
             )
         sweeps = len(jobs) > 1 if is_sweep is None else is_sweep
         measured = _follow(run(context, jobs), context, tuple(jobs), asked, is_sweep=sweeps)
@@ -239,24 +239,11 @@ _LOW_W = 0.1
 
 def _hint_for(job: Job, run: Run, *, is_searched: bool) -> str:
     """Return advice for a failed run, or "". `is_searched`: the largest context was also searched."""
-    known = next((hint for words, hint in job.setup.failure_hints.items() if words in run.reason), "")
-    if not job.setup.loads_file:
-        return known if run.outcome in (Outcome.FAILED, Outcome.CRASHED, Outcome.TIMED_OUT) else ""
-    match run.outcome:
-        case Outcome.OUT_OF_MEMORY:
-            return _less_memory(job, run, is_searched)
-        case Outcome.TIMED_OUT:
-            return "" if "--timeout" in run.reason else "use a longer --timeout"
-        case Outcome.FAILED:
-            return known
-        case Outcome.CRASHED if "CUDA error" in run.reason:
-            return "the driver may be too old for this build of llama.cpp, or the build may not support this GPU"
-        case Outcome.CRASHED:
-            return (
-                "earlier measurements are kept; try another quant: if it works, download this file again; "
-                f"if it crashes too, report the crash to {job.setup.program}"
-            )
-    return ""
+    if run.outcome is Outcome.OUT_OF_MEMORY:
+        return _less_memory(job, run, is_searched)
+    if run.outcome not in (Outcome.FAILED, Outcome.CRASHED, Outcome.TIMED_OUT):
+        return ""
+    return next((hint for words, hint in job.setup.failure_hints.items() if words in run.reason), "")
 
 
 def _tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
@@ -267,7 +254,9 @@ def _tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
     slow = [
         (job, run)
         for job, run in zip(jobs, runs, strict=True)
-        if isinstance(run.result, DecodeTiming) and (run.result.w_ratio or 1.0) < _LOW_W and job.setup.loads_gguf
+        if isinstance(run.result, DecodeTiming)
+        and (run.result.w_ratio or 1.0) < _LOW_W
+        and not job.setup.unsupported(DecodeAtDepth)
     ]
     if not slow:
         return ""

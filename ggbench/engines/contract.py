@@ -2,8 +2,8 @@
 value.
 
 An engine is a folder in `ggbench.engines`, named by its setup's `engine`, whose module `engine` has a function
-`launch`. It imports nothing from experiments, and they never check which engine they have: `unsupported` says what it
-cannot do.
+`launch`. It imports nothing from experiments, and they never check which engine they have: `unsupported` says which
+workloads it cannot run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
@@ -31,6 +31,10 @@ DEFAULT_TIMEOUT_S = 600.0
 """Longest time without a message before a worker counts as hung: a long prompt on a slow CPU reports nothing."""
 
 
+CRASH_HINT = (
+    "earlier measurements are kept; try another quant: if it works, download this file again; if it crashes too, "
+    "report the crash"
+)
 ON_OFF = {True: "on", False: "off"}
 
 
@@ -42,19 +46,12 @@ class EngineConfig:
     """Name of the folder in `ggbench.engines` that runs it."""
     program: ClassVar[str]
     """Name of the program that runs the model, for display."""
-    loads_file: ClassVar[bool] = True
-    """Whether the engine loads a model file on this machine."""
-    loads_gguf: ClassVar[bool] = False
-    is_served: ClassVar[bool] = False
-    """Whether it loads the file into a server, which can only be asked to generate."""
-    times_each_sequence: ClassVar[bool] = False
-    """Whether it times the tokens of each sequence of a batch, instead of the batch's steps."""
-    survives_failure: ClassVar[bool] = True
-    """Whether a loaded model can still be used after a failed decode."""
-    sizes_dry: ClassVar[bool] = False
-    """Whether the engine can size a context without creating it."""
+    runs: ClassVar[tuple[type[Workload], ...]]
+    """Workloads that it can run."""
+    alternative: ClassVar[str]
+    """What to do for a workload that it cannot run."""
     failure_hints: ClassVar[Mapping[str, str]] = {}
-    """Hints for a failed run, by words in its reason; the first match counts."""
+    """Hints for a run that failed, crashed or timed out, by words in its reason; the first match counts."""
     in_words: ClassVar[frozenset[str]] = frozenset()
     """Fields set by MODEL, QUANT or --engine of a command line, so they are not options."""
     engine_option: str = ""
@@ -75,6 +72,21 @@ class EngineConfig:
     memory_limit_bytes: int | None = None
     base_url: str = ""
     """URL of the server; empty for other engines."""
+    rpc_servers: tuple[str, ...] = ()
+    mtp: bool = False
+    """Whether the model's own MTP layers draft."""
+
+    @classmethod
+    def unsupported(cls, workload: type[Workload]) -> str:
+        """Return why this engine cannot run such a workload, in one line; empty if it can."""
+        return "" if workload in cls.runs else f"{cls.program} cannot {workload.purpose}"
+
+    @classmethod
+    def require(cls, *workloads: type[Workload]) -> None:
+        """Raise UsageError for the first workload that this engine cannot run."""
+        for workload in workloads:
+            if reason := cls.unsupported(workload):
+                raise UsageError(reason, cls.alternative)
 
     @classmethod
     def of_command(cls, command: str, setup: EngineConfig) -> EngineConfig:
@@ -111,6 +123,11 @@ class EngineConfig:
     @property
     def described(self) -> Mapping[str, str]:
         """Other settings of the load as text, by name."""
+        return {}
+
+    @property
+    def bench_fields(self) -> dict[str, str | int | float | bool | None]:
+        """The settings of the load in llama-bench's terms; empty for another program than llama.cpp."""
         return {}
 
     @property
@@ -160,6 +177,10 @@ class EngineConfig:
         cannot draft, or flags of the user's that contradict.
         """
         raise UsageError(f"{self.program} does not answer with drafts", "use --engine llama-server")
+
+    def for_draft(self) -> Self:
+        """Return the setup of the context that drafts."""
+        return self
 
     def with_threads(self, threads: int) -> Self:
         return self
@@ -221,6 +242,9 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Workload(Request, frozen=True):
+    purpose: ClassVar[str]
+    """What an engine does that runs it, as a verb."""
+
     @property
     def n_outputs(self) -> int:
         """Maximum number of tokens per batch whose logits are needed; the setup's `n_outputs_max` must allow them."""
@@ -231,7 +255,7 @@ class Source(msgspec.Struct, frozen=True):
     path: Path | None = None
     """The GGUF file or its first shard; None if the weights are not a file here."""
     draft: Path | None = None
-    """A draft model to load beside it, with a context of its own; only for an engine that `loads_gguf`."""
+    """A draft model to load beside it, with a context of its own; only for llama.cpp."""
 
 
 class DescribedDevice(msgspec.Struct, frozen=True):
@@ -251,26 +275,15 @@ class Engine(Protocol):
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
         """Load the model and create a context; yield events as they come, then exactly one ending.
 
-        If only n_ctx differs from the open setup, the model may stay loaded. An engine that `sizes_dry` leaves
-        `reserve_bytes` of each GPU in use free.
-        """
-        ...
-
-    def estimate_memory(
-        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
-    ) -> Iterator[Event | Ending]:
-        """Yield like `open`, but only report the memory it would take; Failed unless the config `sizes_dry`.
-
-        `devices` take the place of the GPUs that are here.
+        If only n_ctx differs from the open setup, the model may stay loaded. An engine that runs `EstimateMemory`
+        leaves `reserve_bytes` of each GPU in use free.
         """
         ...
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
-        """Run a workload; yield events as they come, then exactly one ending."""
-        ...
-
-    def unsupported(self, workload: type[Workload]) -> str:
-        """Return why this engine cannot run such a workload, in one line; empty if it can."""
+        """Run a workload that the setup does not call unsupported; yield events as they come, then exactly one
+        ending.
+        """
         ...
 
     def close(self) -> None:
@@ -313,12 +326,25 @@ PROMPT = (
 )
 
 
+class EstimateMemory(Workload, frozen=True):
+    """Report what `open` would, without allocating: only the header is read, and the file may be sparse."""
+
+    stage: ClassVar[Stage] = "context"
+    purpose: ClassVar[str] = "size a context without creating it"
+
+    source: Source
+    setup: EngineConfig
+    devices: tuple[DescribedDevice, ...] = ()
+    """They take the place of the GPUs that are here."""
+
+
 class Prefill(Workload, frozen=True, tag="prefill"):
     """Read a prompt `repeat` times, after `warmup` more. Reports any number of `ReadingPrompts`, the share of all of
     them, and a `PromptRead` for each but the warm-ups.
     """
 
     stage: ClassVar[Stage] = "prefill"
+    purpose: ClassVar[str] = "read a prompt"
 
     n_prompt: int
     repeat: int = 1
@@ -331,6 +357,7 @@ class Decode(Workload, frozen=True, tag="decode"):
     """
 
     stage: ClassVar[Stage] = "decode"
+    purpose: ClassVar[str] = "decode"
 
     n_prompt: int
     n_gen: int
@@ -346,6 +373,7 @@ class BatchedDecode(Workload, frozen=True, tag="batched_decode"):
     """
 
     stage: ClassVar[Stage] = "decode"
+    purpose: ClassVar[str] = "decode several sequences at once"
 
     n_prompt: int
     n_gen: int
@@ -357,23 +385,32 @@ class BatchedDecode(Workload, frozen=True, tag="batched_decode"):
 
 
 class DecodeAtDepth(Workload, frozen=True, tag="decode_at_depth"):
-    """Fill `n_depth` cells, time `n_gen` single tokens after them, then a batch of `n_batch`.
+    """Fill `n_depth` cells and time `n_gen` single tokens after them.
 
     The cells are copies of a few if llama.cpp allows that: the cost of attention does not depend on their contents. One
-    untimed token is decoded first. Reports any number of `Steps`, and a `PromptRead` if there is a batch.
+    untimed token is decoded first. Reports any number of `Steps`.
     """
 
     stage: ClassVar[Stage] = "decode"
+    purpose: ClassVar[str] = "decode at a depth without reading a prompt"
 
     n_depth: int
     n_gen: int
-    n_batch: int = 0
+
+
+class BatchAtDepth(DecodeAtDepth, frozen=True, tag="batch_at_depth"):
+    """Do the same, then time a batch of `n_batch`, unless it is 0. Reports also a `PromptRead`."""
+
+    purpose: ClassVar[str] = "read a batch at a depth"
+
+    n_batch: int
 
 
 class Continue(Workload, frozen=True, tag="continue"):
     """Continue a text greedily by `n_gen` tokens, past any end of it. Reports a `Continued`."""
 
     stage: ClassVar[Stage] = "decode"
+    purpose: ClassVar[str] = "continue a text"
 
     text: str
     n_gen: int
@@ -390,6 +427,7 @@ class Speculate(Workload, frozen=True, tag="speculate"):
     """
 
     stage: ClassVar[Stage] = "decode"
+    purpose: ClassVar[str] = "time the parts of a speculative step"
 
     n_depth: int
     n_drafted: tuple[int, ...]
@@ -413,6 +451,7 @@ class DraftText(Workload, frozen=True, tag="draft_text"):
     """
 
     stage: ClassVar[Stage] = "decode"
+    purpose: ClassVar[str] = "draft for a text step by step"
 
     text: str
     n_gen: int
@@ -432,6 +471,7 @@ class ProveContext(Workload, frozen=True, tag="prove_context"):
     """
 
     stage: ClassVar[Stage] = "decode"
+    purpose: ClassVar[str] = "fill a context and decode at its end"
 
 
 class Tokenize(Workload, frozen=True, tag="tokenize"):
@@ -441,6 +481,7 @@ class Tokenize(Workload, frozen=True, tag="tokenize"):
     """
 
     stage: ClassVar[Stage] = "score"
+    purpose: ClassVar[str] = "tokenize a text"
 
     text: str
 
@@ -470,6 +511,7 @@ class Score(Workload, frozen=True, tag="score"):
     """
 
     stage: ClassVar[Stage] = "score"
+    purpose: ClassVar[str] = "score the tokens of a text"
 
     chunks: tuple[tuple[int, ...], ...]
     """The tokens of each complete chunk, with BOS first if the model adds one."""
@@ -486,7 +528,18 @@ class Score(Workload, frozen=True, tag="score"):
         return len(self.chunks) * len(self.targets[0])
 
 
-AnyWorkload = Prefill | Decode | DecodeAtDepth | Speculate | DraftText | BatchedDecode | ProveContext | Tokenize | Score
+AnyWorkload = (
+    Prefill
+    | Decode
+    | DecodeAtDepth
+    | BatchAtDepth
+    | Speculate
+    | DraftText
+    | BatchedDecode
+    | ProveContext
+    | Tokenize
+    | Score
+)
 
 
 @contextlib.contextmanager

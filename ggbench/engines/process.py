@@ -227,14 +227,7 @@ class WorkerEngine:
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Run a workload on the open model."""
-        if reason := self.unsupported(type(workload)):
-            yield Failed(workload.stage, reason)
-        else:
-            yield (yield from self._call(workload))
-
-    def unsupported(self, workload: type[Workload]) -> str:
-        """Return why the engine cannot run such a workload; empty if it can."""
-        return ""
+        yield (yield from self._call(workload))
 
     def close(self) -> None:
         """Stop the worker; may be called twice, and a later `open` starts another."""

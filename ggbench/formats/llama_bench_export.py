@@ -13,8 +13,6 @@ from pathlib import PurePath
 
 import msgspec
 
-from ggbench.engines.contract import EngineConfig
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.imported_run import utc_text
 from ggbench.formats.llama_bench import FIELDS, TOOL, BenchRow, measured_row
 from ggbench.machine.records import Cell, Environment, ImportedRow
@@ -30,7 +28,6 @@ DEPTHS = tuple(1 << power for power in range(8, 21))
 
 _AT_DEPTH = re.compile(r"^decode/d(\d+)/")
 _ALONE = re.compile(r"(?:^|/)b1(?:/|$)")
-_LOAD_MODES = {(True, False): "mmap", (True, True): "mmap+mlock", (False, False): "none", (False, True): "mlock"}
 _SPLIT = re.compile(r"(?:^|\|)\s*(\w+)\s*:")
 """A backend in llama.cpp's line of features: `CUDA : ARCHS = 890 | CPU : AVX2 = 1`."""
 
@@ -110,8 +107,9 @@ def _fields(run: Run, recording: Recording, *, with_paths: bool) -> dict[str, Ce
         "test_time": utc_text(run.head.started_at).replace("+00:00", "Z") or None,
     }
     if environment is not None:
-        fields |= _machine_fields(environment, has_rpc=bool(getattr(run.head.setup, "rpc_servers", ())))
-    fields |= _setup_fields(run.head.setup)
+        fields |= _machine_fields(environment, has_rpc=bool(run.head.setup.rpc_servers))
+    if settings := run.head.setup.bench_fields:
+        fields |= {name: FIELDS[name] for name in _NOT_SET} | settings
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -128,34 +126,9 @@ def _machine_fields(environment: Environment, *, has_rpc: bool) -> dict[str, Cel
     return fields
 
 
-def _setup_fields(config: EngineConfig) -> dict[str, Cell | None]:
-    """Return the config in llama-bench's terms; options that ggbench does not set have llama-bench's defaults."""
-    if not config.loads_gguf:
-        return {}
-    setup = LlamaConfig.of(config)
-    overrides = ";".join(f"{pattern}={device}" for pattern, device in setup.tensor_overrides) if setup.cpu_moe else ""
-    overrides = overrides or ";".join(setup.override_tensor)
-    fixed = {name: FIELDS[name] for name in _NOT_SET}
-    return fixed | {
-        "n_batch": setup.n_batch,
-        "n_ubatch": setup.n_ubatch,
-        "n_threads": setup.threads,
-        "type_k": setup.type_k,
-        "type_v": setup.type_v,
-        "n_gpu_layers": setup.n_gpu_layers,
-        "n_cpu_moe": setup.n_cpu_moe,
-        "split_mode": "none" if setup.main_gpu is not None else setup.split_mode,
-        "main_gpu": setup.main_gpu or 0,
-        "no_kv_offload": not setup.kv_offload,
-        "flash_attn": {"auto": -1, "off": 0, "on": 1}[setup.flash_attn],
-        "tensor_split": "/".join(f"{share:.2f}" for share in setup.tensor_split) or "0.00",
-        "tensor_buft_overrides": overrides or "none",
-        "load_mode": _LOAD_MODES[setup.mmap, setup.mlock],
-    }
-
-
 _NOT_SET = (
     "cpu_mask", "cpu_strict", "poll", "devices", "lazy_mode", "embeddings", "no_op_offload", "no_host", "repack",
     "fit_target", "fit_min_ctx",
 )  # fmt: skip
 """Options that ggbench leaves at llama.cpp's defaults."""
+"""Options that ggbench does not set; they have llama-bench's defaults."""

@@ -159,7 +159,7 @@ def _facts_of(stored: StoredRun) -> RunFacts:
     except StoreError:  # written by another ggbench
         return copied
     is_own = run.is_complete and environment is not None and not run.is_imported
-    loss = experiment.loss_of(run) if run.head.setup.loads_gguf else None
+    loss = experiment.loss_of(run)
     speed = experiment.speed_of(run) if is_own else None
     key = loss and (loss.cache, loss.base_header, loss.base_quant, loss.base_cache, loss.text)
     return replace(

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import EngineConfig, Workload
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import Unsupported, UsageError
+from ggbench.errors import Unsupported
 from ggbench.fields import reproduce, stated_options
-from ggbench.models.reference import MEASURE_OWN, own_models
 from ggbench.plugins import load_plugin
 from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate
-from ggbench.text import in_words
 
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
@@ -60,8 +58,6 @@ class FoundSetup(msgspec.Struct, frozen=True):
 
     def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
         """Return a setup with these settings; the user's own settings stay and, with `keeps_cache`, the KV types."""
-        if not asked.loads_gguf:
-            return asked
         asked, defaults = LlamaConfig.of(asked), LlamaConfig()
         kept = ("type_k", "type_v") if keeps_cache else ()
         taken = {
@@ -97,12 +93,8 @@ class Experiment(abc.ABC):
     """Types of its observations, besides those common to all runs."""
     measures_speed: ClassVar[bool] = True
     """Whether it times steps: it then needs the memory bandwidth, and its command line names the threads."""
-    needs_file: ClassVar[str] = ""
-    """Why it cannot measure a server's model, in one line; empty if it can."""
-    needs_own_engine: ClassVar[str] = ""
-    """Why it cannot measure with the user's own llama-server, in one line; empty if it can."""
-    needs_gguf: ClassVar[str] = ""
-    """Why it cannot measure another engine's models, in one line; empty if it can."""
+    needs: ClassVar[tuple[type[Workload], ...]] = ()
+    """Workloads that an engine has to run for it."""
     needs_trained: ClassVar[str] = ""
     """Why it cannot measure a twin, in one line; empty if it can."""
     needs_download: ClassVar[bool] = True
@@ -135,29 +127,14 @@ class Experiment(abc.ABC):
 
         `settings` may also be a record of `request_type`.
         """
-        if not setup.loads_file:
-            self.refuse_servers()
-        elif not setup.loads_gguf:
-            self.refuse_all_but_gguf()
-        elif setup.is_served and self.needs_own_engine:
-            raise UsageError(f"{self.kind} needs ggbench's own llama.cpp: {self.needs_own_engine}", "omit --engine")
+        self.check_engine(type(setup))
         setup.check()
         if settings.n_ctx_needed is not None:
             setup.check_holds(settings.n_ctx_needed)
 
-    def refuse_servers(self) -> None:
-        if self.needs_file:
-            raise UsageError(
-                f"{self.kind} needs a model file: {self.needs_file}",
-                "give the file that the server runs; decode, prefill, speed and bench measure the server itself",
-            )
-
-    def refuse_all_but_gguf(self) -> None:
-        if self.needs_gguf:
-            others = [f"{options.NOUN}s of {options.CONFIG.program}" for options in own_models().values()]
-            raise UsageError(
-                f"{self.kind} needs a GGUF: {self.needs_gguf}", f"{in_words(MEASURE_OWN)} measure {in_words(others)}"
-            )
+    def check_engine(self, config: type[EngineConfig]) -> None:
+        """Raise UsageError if the engine of these setups lacks a workload."""
+        config.require(*self.needs)
 
     @abc.abstractmethod
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:

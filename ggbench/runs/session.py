@@ -147,6 +147,8 @@ class Session:
         """Memory of the last model and context; None before the engine reported any."""
         self._engine: Engine | None = None
         self._is_loaded = False
+        self._n_timed = 0
+        """Steps of which progress was reported."""
 
     def settings(self, kind: type[_S]) -> _S:
         return self.recorder.recording.settings(kind)
@@ -158,8 +160,8 @@ class Session:
         return self._engine
 
     def prepare(self) -> Generator[Progress, None, None]:
-        """Make or download the target's file if needed; do nothing if the engine loads none."""
-        if self.setup.loads_file:
+        """Make or download the target's file if needed; do nothing for a server."""
+        if self.target.served is None:
             yield from self.prepare_file()
 
     def prepare_file(self) -> Generator[Progress, None, ModelFile]:
@@ -206,10 +208,9 @@ class Session:
     ) -> Generator[Progress, None, Ending]:
         """Run a workload, recording its steps in `series`, for a run that times `n_total` steps.
 
-        Raises Unsupported. Events not recorded here are added to `events`.
+        Raises UsageError for one that the engine cannot run. Events not recorded here are added to `events`.
         """
-        if reason := self.engine.unsupported(type(workload)):
-            raise Unsupported(reason)
+        self.setup.require(type(workload))
         ending = yield from self._follow(self.engine.run(workload), series, n_total, events)
         self.recorder.flush()
         return ending
@@ -271,10 +272,10 @@ class Session:
                 case Steps():
                     name = _series_of(series, event.seq)
                     self.recorder.add_steps(name, event)
-                    if n_total and not series.startswith(WARMUP):
-                        n_done = self.recorder.recording.n_steps
+                    if n_total and not series.startswith(WARMUP) and not event.seq:  # of several, the first
                         step_ns = tuple(event.step_ns)
-                        yield SamplesTimed(name, event.first_position, step_ns, n_done, n_total, event.text)
+                        self._n_timed += len(step_ns)
+                        yield SamplesTimed(name, event.first_position, step_ns, self._n_timed, n_total, event.text)
                 case ServerAnswered(found):
                     self.recorder.observe(found)
                 case TokensTogether(chunks, seq):

@@ -138,7 +138,7 @@ def published_model(subject: Subject) -> str | None:
 def device_of(summary: QuantSummary) -> str | None:
     """Return the main GPU if layers were on one, else the CPU; None if unknown, as on a server."""
     environment, setup = summary.environment, summary.setup
-    if environment is None or not setup.loads_file:
+    if environment is None or not summary.memory.buffers:
         return None
     if summary.memory.weights_on_gpu and environment.gpus:
         main = setup.main_gpu or 0

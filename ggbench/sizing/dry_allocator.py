@@ -14,7 +14,7 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import DescribedDevice, Engine, Source
+from ggbench.engines.contract import DescribedDevice, Engine, EstimateMemory, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded, Failed, OutOfMemory
 from ggbench.engines.events import Allocated, DeviceBuffers, Loaded, Opened, Ready
 from ggbench.engines.llama.config import LlamaConfig
@@ -179,7 +179,7 @@ class DryAllocator:
         """Return llama.cpp's report of the load, and of a context if there is an n_ctx. Raises EngineEnded."""
         assert self._source is not None
         allocated, loaded, opened = Allocated(()), None, None
-        for event in self._engine.estimate_memory(self._source, setup, self._described):
+        for event in self._engine.run(EstimateMemory(self._source, setup, self._described)):
             match event:
                 case Ready():
                     self.versions = event.versions

@@ -86,9 +86,9 @@ def test_a_server_that_runs_already_takes_no_engine(tmp_path: Path, ggbench: Run
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["quality"], "quality needs ggbench's own llama.cpp: a server does not give the probability"),
-        (["forecast"], "forecast needs ggbench's own llama.cpp: a server has no request for a batch"),
-        (["tune", "--for", "both"], "llama-server has no request for a prompt at a depth"),
+        (["quality"], "llama-server cannot score"),
+        (["forecast"], "llama-server cannot read a batch at a depth"),
+        (["tune", "--for", "both"], "llama-server cannot read a batch at a depth"),
         pytest.param(
             ["maxctx", "--memory-limit", "1GiB"],
             "llama-server uses a GPU, whose memory ggbench cannot limit",

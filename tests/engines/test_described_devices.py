@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.contract import DescribedDevice, Source, launch_engine
+from ggbench.engines.contract import DescribedDevice, EstimateMemory, Source, launch_engine
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import LlamaConfig
@@ -45,7 +45,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[ModelFile
 
 def allocated(path: Path, setup: LlamaConfig, devices: tuple[DescribedDevice, ...]) -> Allocated:
     with contextlib.closing(launch_engine(LlamaConfig())) as engine:
-        *events, ending = engine.estimate_memory(Source(path), setup, devices)
+        *events, ending = engine.run(EstimateMemory(Source(path), setup, devices))
     assert isinstance(ending, Completed), ending
     return [event for event in events if isinstance(event, Allocated)][-1]
 

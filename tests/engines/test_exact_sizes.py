@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import EstimateMemory, Source
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
@@ -77,7 +77,8 @@ def test_the_cache_of_a_real_context_is_the_theorys_to_the_byte(
 ) -> None:
     engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
     setup = LlamaConfig(n_ctx=1280, type_k=types[0], type_v=types[1], n_gpu_layers=0, threads=1)
-    *events, ending = (engine.estimate_memory if dry else engine.open)(Source(tiny_twin), setup)
+    source = Source(tiny_twin)
+    *events, ending = engine.run(EstimateMemory(source, setup)) if dry else engine.open(source, setup)
     engine.close()
     assert ending == Completed()
     allocated = [event for event in events if isinstance(event, Allocated)][-1]

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext, Source
+from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, EstimateMemory, Prefill, ProveContext, Source
 from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import Allocated, Event, Loaded, Opened, PromptRead, ReadingPrompts, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
@@ -42,7 +42,7 @@ def engine(workers: list[WorkerProcess]) -> Iterator[LlamaEngine]:
 def opened(
     engine: LlamaEngine, path: Path, setup: LlamaConfig = SETUP, *, dry: bool = False
 ) -> tuple[list[Event | Ending], Ending]:
-    *events, last = (engine.estimate_memory if dry else engine.open)(Source(path), setup)
+    *events, last = engine.run(EstimateMemory(Source(path), setup)) if dry else engine.open(Source(path), setup)
     assert isinstance(last, Ending)
     assert not any(isinstance(item, protocol.Log | protocol.Devices | protocol.Done) for item in events)
     return events, last

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.contract import (
+    BatchAtDepth,
     BatchedDecode,
     Decode,
-    DecodeAtDepth,
     Prefill,
     ProveContext,
     Score,
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.llama
 
 SETUP = LlamaConfig(n_ctx=1024, n_batch=64, n_ubatch=32, flash_attn="on", threads=1)
 WORKLOADS = (
-    Prefill(150), Decode(150, 5), BatchedDecode(50, 5, 4), DecodeAtDepth(90, 3, 40), ProveContext(),
+    Prefill(150), Decode(150, 5), BatchedDecode(50, 5, 4), BatchAtDepth(90, 3, 40), ProveContext(),
     Score(((1,) * 40,), ((2,) * 9,), 30, 39, 1),
 )  # fmt: skip
 

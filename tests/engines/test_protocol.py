@@ -5,9 +5,9 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import (
+    BatchAtDepth,
     BatchedDecode,
     Decode,
-    DecodeAtDepth,
     Prefill,
     ProveContext,
     Request,
@@ -40,7 +40,7 @@ WORKLOADS = (
     Prefill(25, repeat=3, warmup=1),
     Decode(25, 300),
     BatchedDecode(25, 300, 8),
-    DecodeAtDepth(4096, 8, 256),
+    BatchAtDepth(4096, 8, 256),
     ProveContext(),
     Tokenize("Grüße\n"),
     Score(((1, 2, 3), (4, 5, 6)), ((3,), (6,)), 1, 2, 2, RowsFile("/rows", "f32", 0, 0, 1, 1, writes=True)),

@@ -116,12 +116,10 @@ def check_shown(run: Run) -> None:
 def test_what_it_cannot_measure_is_refused(kind: str, make: Make, store: Store) -> None:
     with make(kind, store) as (_, job):
         experiment, settings = job.experiment, job.settings
-    if experiment.needs_file:
-        with pytest.raises(UsageError, match="needs a model file"):
-            experiment.check(EndpointConfig(), settings)
-    if experiment.needs_gguf:
-        with pytest.raises(UsageError, match="needs a GGUF"):
-            experiment.check(TransformersConfig(), settings)
+    for config in (EndpointConfig(), TransformersConfig()):
+        if any(map(config.unsupported, experiment.needs)):
+            with pytest.raises(UsageError, match=f"{config.program} cannot"):
+                experiment.check(config, settings)
     if settings.n_ctx_needed is not None:
         with pytest.raises(UsageError, match="n_ctx"):
             experiment.check(LlamaConfig(n_ctx=settings.n_ctx_needed - 1), settings)

@@ -137,7 +137,7 @@ def test_users_that_cannot_be_are_one_line(target: Target) -> None:
 
 def test_only_llama_cpp_decodes_at_a_depth(target: Target) -> None:
     for other in (TransformersConfig(), EndpointConfig("http://127.0.0.1:8080")):
-        with pytest.raises(UsageError, match="--n-depth needs a GGUF"):
+        with pytest.raises(UsageError, match="cannot decode at a depth"):
             Job(DECODE, target, other, DecodeSettings(8, depths=(1024,)))
     assert DecodeSettings.of_options(depths=(0,)).n_gen == 128
     assert DecodeSettings.of_options(depths=(0,), n_gen=10_000).n_gen == DecodeSettings.of_options().n_gen == 10_000

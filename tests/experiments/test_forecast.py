@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import DecodeAtDepth, Request
+from ggbench.engines.contract import BatchAtDepth, Request
 from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel
@@ -61,9 +61,9 @@ class _Costly:
             case LoadModel(path=path):
                 self._paths.append(Path(path))
                 yield from obey(request)
-            case DecodeAtDepth(n_gen=2):
+            case BatchAtDepth(n_gen=2):
                 yield from (Steps(3, [1, self._warm_up_ns], [], ""), Completed())
-            case DecodeAtDepth():
+            case BatchAtDepth():
                 self._n_asked += 1
                 if self._left is not None and self._n_asked > self._left:
                     yield OutOfMemory("decode", "killed")
@@ -72,7 +72,7 @@ class _Costly:
             case _:
                 yield from obey(request)
 
-    def _timed(self, request: DecodeAtDepth) -> Iterator[protocol.Message | Ending]:
+    def _timed(self, request: BatchAtDepth) -> Iterator[protocol.Message | Ending]:
         """The first of three in each round is of the smaller twin, the others are of the larger."""
         of_larger = self._is_one or (len(self._paths) > 1 and self._n_asked % 3 != 1)
         file = read_model_file(self._paths[-1 if of_larger else 0])

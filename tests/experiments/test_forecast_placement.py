@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import DecodeAtDepth, Request
+from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, Request
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel
@@ -53,7 +53,7 @@ class _Placed:
             case LoadModel(path=path, setup=setup):
                 self._file, self._setup = read_model_file(Path(path)), setup
                 yield from (on_gpu if self._where == "GPU" else obey)(request)
-            case DecodeAtDepth(n_depth, n_gen, n_batch):
+            case DecodeAtDepth(n_depth, n_gen):
                 assert self._file is not None
                 cost = step_cost(self._file, range(self._file.n_layer))
                 per_byte = KEPT_NS_PER_BYTE if self._setup.override_tensor else NS_PER_BYTE[self._where]
@@ -64,8 +64,8 @@ class _Placed:
                     [round(layers_ns + KV_NS_PER_BYTE[self._where] * cost.kv_bytes(n)) for n in positions],
                     [],
                 )
-                if n_batch:
-                    yield PromptRead(n_batch, round(10 * per_byte * cost.layer_bytes))
+                if isinstance(request, BatchAtDepth) and request.n_batch:
+                    yield PromptRead(request.n_batch, round(10 * per_byte * cost.layer_bytes))
                 yield Completed()
             case _:
                 yield from obey(request)

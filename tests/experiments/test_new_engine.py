@@ -101,9 +101,9 @@ def test_its_model_is_measured_and_read_in_the_tui(installed: None, services: Se
 
 def test_what_it_cannot_do_is_said_with_its_reason(installed: None, ggbench: Run) -> None:  # noqa: F811
     ran = ggbench("maxctx", "planted:tiny:p1")
-    assert ran.code != 0 and "Planted has no such workload" in ran.err
+    assert ran.code != 0 and "Planted cannot fill a context" in ran.err
     ran = ggbench("quality", "planted:tiny:p1")
-    assert ran.code == 2 and "quality needs a GGUF" in ran.err
+    assert ran.code == 2 and "Planted cannot score" in ran.err
     ran = ggbench("decode", "twin:qwen1.5-0.5b", "q4_0", "--slots", 2)
     assert ran.code == 2 and "--slots is only for a model, but twin:qwen1.5-0.5b is not one" in ran.err
 

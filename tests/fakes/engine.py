@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import (
+    BatchAtDepth,
     BatchedDecode,
     Decode,
     DecodeAtDepth,
@@ -106,11 +107,11 @@ def obey(request: Request) -> Iterator[protocol.Message | Ending]:
                 positions = range(start, min(start + 100, n_prompt + 1 + n_gen))
                 step_ns = [10_000_000 + (n - 1) * 5_000 + n % 7 * 1000 for n in positions]
                 yield Steps(start, step_ns, [50_000] * len(step_ns))
-        case DecodeAtDepth(n_depth, n_gen, n_batch):
+        case DecodeAtDepth(n_depth, n_gen):
             first = n_depth + 2
             yield Steps(first, [10_000_000 + (n - 1) * 5_000 for n in range(first, first + n_gen)], [])
-            if n_batch:
-                yield PromptRead(n_batch, n_batch * 1_000_000)
+            if isinstance(request, BatchAtDepth) and request.n_batch:
+                yield PromptRead(request.n_batch, request.n_batch * 1_000_000)
         case Speculate(n_depth, n_drafted, n_single, n_passes):
             token_ns = 10_000_000 + n_depth * 5_000
             parts = [(k, k * 2_000_000, token_ns + k * 500_000, 2_500_000) for k in n_drafted]

@@ -2,9 +2,9 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, DescribedDevice, EngineConfig, Source, Workload
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, EstimateMemory, Source, Workload
 from ggbench.engines.endings import Ending
 from ggbench.engines.events import Event, Ready
 from ggbench.engines.llama.engine import LlamaEngine, launch
@@ -35,13 +35,11 @@ class KeptEngine:
         self._own = self._own or self._start()
         return self._own.open(source, setup, reserve_bytes=reserve_bytes)
 
-    def estimate_memory(
-        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
-    ) -> Iterator[Event | Ending]:
-        if getattr(setup, "rpc_servers", ()):
+    def run(self, workload: Workload) -> Iterator[Event | Ending]:
+        if isinstance(workload, EstimateMemory) and workload.setup.rpc_servers:
             self._own = self._own or self._start()
         if self._own is not None:
-            yield from self._own.estimate_memory(source, setup, devices)
+            yield from self._own.run(workload)
             return
         key = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_READ_BY_LLAMA)))
         if key not in _kept:
@@ -49,18 +47,11 @@ class KeptEngine:
         engine, greetings = _kept[key]
         if greetings and not self._is_greeted:
             yield greetings[-1]
-        for event in engine.estimate_memory(source, setup, devices):
+        for event in engine.run(workload):
             if isinstance(event, Ready):
                 greetings.append(event)
             yield event
         self._is_greeted = True
-
-    def run(self, workload: Workload) -> Iterator[Event | Ending]:
-        assert self._own is not None
-        return self._own.run(workload)
-
-    def unsupported(self, workload: type[Workload]) -> str:
-        return "" if self._own is None else self._own.unsupported(workload)
 
     def close(self) -> None:
         if self._own is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import DecodeAtDepth, Request
+from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, Request
 from ggbench.engines.endings import Completed, Crashed, Ending
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
@@ -85,7 +85,7 @@ class PlantedMachine:
             case DecodeAtDepth() if self._is_fatal:
                 self.n_fatal += 1
                 yield Crashed(-11, ())
-            case DecodeAtDepth(n_depth, n_gen, n_batch):
+            case DecodeAtDepth(n_depth, n_gen):
                 self.before_each(self.n_measured)
                 step_ms = (10.0 + n_depth / 500) * self.cost(self._setup, n_depth) * self._level
                 step_ms *= 1 + self.drift_per_s * self.seconds
@@ -94,8 +94,8 @@ class PlantedMachine:
                 self.seconds += sum(steps) / 1e9 + 0.1
                 self.n_measured += 1
                 yield Steps(n_depth + 2, steps, [])
-                if n_batch:
-                    yield PromptRead(n_batch, round(n_batch * step_ms * 1e5))
+                if isinstance(request, BatchAtDepth):
+                    yield PromptRead(request.n_batch, round(request.n_batch * step_ms * 1e5))
                 yield Completed()
             case _:
                 yield from obey(request)

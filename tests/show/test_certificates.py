@@ -45,7 +45,7 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
     )  # fmt: skip
     found = MaxctxResult(plan=plan, max_n_ctx=34_304, first_fail_n_ctx=34_560, verified_by_decode=True, probes=probes)
     text = " ".join(render(PRESENTER.details(search(found)), 160).split())
-    assert "works n_ctx 34,304; a batch of 512 tokens and one more were decoded at its end" in text
+    assert "works n_ctx 34,304; proven by a decode at its end" in text
     assert "fails n_ctx 34,560 loads but fails when decoding: out of memory" in text
     assert "planned n_ctx 34,560, as in ggbench plan, by 1 dry allocation; 40,000 counting only weights" in text
     assert "memory 1.00 GiB (given as --memory-limit); 22.0 GiB were free before" in text

@@ -135,7 +135,7 @@ def test_drafts_that_only_a_server_makes_need_no_model_but_that_server(
         app.screen.query_one("#engine", Input).value = f"llama-server={install(tmp_path)}"
         await press(app, pilot, "enter")
         (job,) = jobs
-        assert job.setup.is_served and job.draft is None
+        assert job.setup.engine_option and job.draft is None
         assert job.settings == SpeculateSettings(spec_type="ngram-simple")
 
     drive(here(), steps, (100, 30))

@@ -9,7 +9,27 @@ from typing import Annotated, ClassVar, Literal, Self
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import ON_OFF, DescribedDevice, EngineConfig, Request, Stage, check_given
+from ggbench.engines.contract import (
+    CRASH_HINT,
+    ON_OFF,
+    BatchAtDepth,
+    BatchedDecode,
+    Decode,
+    DecodeAtDepth,
+    DescribedDevice,
+    DraftText,
+    EngineConfig,
+    EstimateMemory,
+    Prefill,
+    ProveContext,
+    Request,
+    Score,
+    Speculate,
+    Stage,
+    Tokenize,
+    Workload,
+    check_given,
+)
 from ggbench.engines.llama.defaults import DRAFT_TOKENS
 from ggbench.errors import UsageError
 from ggbench.fields import SIZE, SLOTS, TOKENS, FieldKind, Option, joined
@@ -43,11 +63,18 @@ _OF_THE_LOAD = (
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 """`LLM_FFN_EXPS_REGEX` of llama.cpp's common.h."""
 
+_LOAD_MODES = {(True, False): "mmap", (True, True): "mmap+mlock", (False, False): "none", (False, True): "mlock"}
+"""llama-bench's `load_mode`, by mmap and mlock."""
 _PLACEMENT = (
     "n_gpu_layers", "main_gpu", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor", "kv_offload",
 )  # fmt: skip
 """Fields that determine which parts of a model go to a GPU."""
 _FAILURE_HINTS = {
+    "--timeout": "",
+    "no output from": "use a longer --timeout",
+    "CUDA error": "the driver may be too old for this build of llama.cpp, or the build may not support this GPU",
+    "was killed by": CRASH_HINT,
+    "ended with exit status": CRASH_HINT,
     "quantized V cache": "use --flash-attn on, or --type-v f16, which works without flash attention",
     "requires flash_attn": "--flash-attn on",
     "does not support different K": "use one type for both caches, e.g. --type-k q8_0 --type-v q8_0",
@@ -59,6 +86,7 @@ _FAILURE_HINTS = {
     "RPC server": "start ggml-rpc-server of the same llama.cpp there, and no other client",
     "shares": "pass at most one --tensor-split share per device",
     "unknown model architecture": "a newer llama-cpp-python may support it; ggbench inspect shows the header",
+    "worker": CRASH_HINT,
     "": "this is llama.cpp's own message; another quant or other options may work",
 }
 """Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the score and tokenize workloads."""
@@ -137,9 +165,11 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     engine: ClassVar[str] = "llama"
     program: ClassVar[str] = "llama.cpp"
     failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
-    loads_gguf: ClassVar[bool] = True
-    sizes_dry: ClassVar[bool] = True
-    survives_failure: ClassVar[bool] = False
+    runs: ClassVar[tuple[type[Workload], ...]] = (
+        Prefill, Decode, BatchedDecode, DecodeAtDepth, BatchAtDepth, Speculate, DraftText, ProveContext, Tokenize,
+        Score, EstimateMemory,
+    )  # fmt: skip
+    alternative: ClassVar[str] = "use --engine llama-server"
 
     n_ctx: Annotated[int | None, Option("-c", kind=TOKENS, heading="model")] = None
     """Context length, e.g. 16k or 16,384. Default: just enough for the run.
@@ -261,6 +291,26 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
             "outputs": n_outputs,
         }
 
+    @property
+    def bench_fields(self) -> dict[str, str | int | float | bool | None]:
+        overrides = [f"{pattern}={device}" for pattern, device in self.tensor_overrides] if self.cpu_moe else []
+        return {
+            "n_batch": self.n_batch,
+            "n_ubatch": self.n_ubatch,
+            "n_threads": self.threads,
+            "type_k": self.type_k,
+            "type_v": self.type_v,
+            "n_gpu_layers": self.n_gpu_layers,
+            "n_cpu_moe": self.n_cpu_moe,
+            "split_mode": "none" if self.main_gpu is not None else self.split_mode,
+            "main_gpu": self.main_gpu or 0,
+            "no_kv_offload": not self.kv_offload,
+            "flash_attn": {"auto": -1, "off": 0, "on": 1}[self.flash_attn],
+            "tensor_split": "/".join(f"{share:.2f}" for share in self.tensor_split) or "0.00",
+            "tensor_buft_overrides": ";".join(overrides or self.override_tensor) or "none",
+            "load_mode": _LOAD_MODES[self.mmap, self.mlock],
+        }
+
     def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self:
         """Return the parts that affect the speed of a model of `n_layer` layers, with `threads` unless they name some:
         not the context length, MTP layers that draft, the source of its memory or, without a GPU, the GPU options.
@@ -330,6 +380,13 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
                     f"a V cache of {type_v} needs flash attention, which is off",
                     f"use --flash-attn on, or {option} f16",
                 )
+
+    def check_program(self) -> None:
+        """Raise for RPC servers that llama.cpp cannot use, like `offload_devices_with`."""
+        if self.rpc_servers:
+            from ggbench.engines.llama.rpc import offload_devices_with
+
+            offload_devices_with(self.rpc_servers)
 
     def check_holds(self, n_tokens: int) -> None:
         check_given(self.n_ctx, n_tokens)

@@ -7,7 +7,7 @@ import ctypes
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from ggbench.engines.contract import DecodeAtDepth, ProveContext, without_gc
+from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, ProveContext, without_gc
 from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.memory_limits import beside_the_limit
@@ -33,7 +33,7 @@ def decode_at_depth(model: LlamaModel, request: DecodeAtDepth, emit: Callable[[E
         for start in range(0, request.n_gen, _STEPS_TOGETHER):
             steps = range(start, min(start + _STEPS_TOGETHER, request.n_gen))
             emit(Steps(first + 1 + start, [decode_at(model, first + index, 1) for index in steps], [], ""))
-        if request.n_batch:
+        if isinstance(request, BatchAtDepth) and request.n_batch:
             emit(PromptRead(request.n_batch, decode_at(model, first + request.n_gen, request.n_batch)))
 
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, DescribedDevice, EngineConfig, Request, Source, Workload
+from ggbench.engines.contract import (
+    DEFAULT_TIMEOUT_S,
+    DescribedDevice,
+    EngineConfig,
+    EstimateMemory,
+    Request,
+    Source,
+    Workload,
+)
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Allocated, Event, Loaded, MemoryKind, Opened
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
@@ -85,11 +93,11 @@ class LlamaEngine(WorkerEngine):
             ending = yield from self._call(request)
         yield ending
 
-    def estimate_memory(
-        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
-    ) -> Iterator[Event | Ending]:
-        """Read only the header, allocate nothing and report the sizes; the file may be sparse."""
-        return self.open(source, setup, dry=True, described=tuple(devices))
+    def run(self, workload: Workload) -> Iterator[Event | Ending]:
+        """Run a workload on the open model, or size a context in place of it."""
+        if isinstance(workload, EstimateMemory):
+            return self.open(workload.source, workload.setup, dry=True, described=workload.devices)
+        return super().run(workload)
 
     def close(self) -> None:
         super().close()

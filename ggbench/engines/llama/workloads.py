@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ggbench.engines.contract import (
     FLUSH_NS,
+    BatchAtDepth,
     BatchedDecode,
     Decode,
     DecodeAtDepth,
@@ -256,6 +257,7 @@ _CARRIED_OUT: Mapping[type[Workload], Callable[[LlamaModel, Any, Emit], None]] =
     Decode: _decode,
     BatchedDecode: _batched_decode,
     DecodeAtDepth: decode_at_depth,
+    BatchAtDepth: decode_at_depth,
     Speculate: speculate,
     DraftText: draft_text,
     ProveContext: prove_context,

@@ -12,7 +12,16 @@ from typing import ClassVar, Self
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import (
+    BatchedDecode,
+    Continue,
+    Decode,
+    DecodeAtDepth,
+    EngineConfig,
+    Prefill,
+    ProveContext,
+    Workload,
+)
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.machine import address_space
@@ -42,9 +51,10 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
     engine: ClassVar[str] = "llama_server"
     program: ClassVar[str] = NAME
     failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
-    sizes_dry: ClassVar[bool] = False
-    is_served: ClassVar[bool] = True
-    times_each_sequence: ClassVar[bool] = True
+    runs: ClassVar[tuple[type[Workload], ...]] = (
+        Prefill, Decode, BatchedDecode, DecodeAtDepth, Continue, ProveContext,
+    )  # fmt: skip
+    alternative: ClassVar[str] = "omit --engine: ggbench's own llama.cpp can"
     in_words: ClassVar[frozenset[str]] = frozenset({"command", "spec_type", "n_draft"})
 
     command: str = ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -22,7 +22,6 @@ from ggbench.engines.contract import (
     Continue,
     Decode,
     DecodeAtDepth,
-    DescribedDevice,
     EngineConfig,
     ProveContext,
     Source,
@@ -154,11 +153,6 @@ class LlamaServerEngine(EndpointEngine):
             self.close()
         yield ending
 
-    def estimate_memory(
-        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
-    ) -> Iterator[Event | Ending]:
-        yield Failed("context", f"{NAME} does not report the size of a context in advance")
-
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Run a workload like an endpoint; a server that died in the middle is a crash, with its log's cause."""
         if isinstance(workload, ProveContext):
@@ -169,9 +163,6 @@ class LlamaServerEngine(EndpointEngine):
             return
         is_timed, asked = True, workload
         if isinstance(workload, DecodeAtDepth):
-            if workload.n_batch:
-                yield Failed(workload.stage, f"{NAME} has no request for a batch at a depth")
-                return
             # the token that comes with the prompt is the untimed one, so the first timed step has the same position
             asked = Decode(workload.n_depth + 1, workload.n_gen)
         for item in self._run_watched(asked):
@@ -186,9 +177,6 @@ class LlamaServerEngine(EndpointEngine):
                     yield self._explained(item, workload)
                     return
             yield item
-
-    def unsupported(self, workload: type[Workload]) -> str:
-        return "" if workload in (Continue, DecodeAtDepth, ProveContext) else super().unsupported(workload)
 
     def close(self) -> None:
         super().close()

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import BatchedDecode, Decode, EngineConfig, Prefill, Workload
 from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
 from ggbench.text import shorten
@@ -29,8 +29,8 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     engine: ClassVar[str] = "server"
     program: ClassVar[str] = "the server"
     failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
-    loads_file: ClassVar[bool] = False
-    times_each_sequence: ClassVar[bool] = True
+    runs: ClassVar[tuple[type[Workload], ...]] = (Prefill, Decode, BatchedDecode)
+    alternative: ClassVar[str] = "give the file that the server runs; decode, prefill, speed and bench measure servers"
     in_words: ClassVar[frozenset[str]] = frozenset({"base_url", "model"})
 
     base_url: str = ""

@@ -19,11 +19,8 @@ from ggbench.engines.contract import (
     FLUSH_NS,
     BatchedDecode,
     Decode,
-    DescribedDevice,
     EngineConfig,
     Prefill,
-    ProveContext,
-    Score,
     Source,
     Workload,
 )
@@ -57,11 +54,6 @@ from ggbench.stats.decode_timing import Clock, RequestTiming, ServerFound, Token
 
 CONFIG = EndpointConfig
 
-_REFUSED: dict[type[Workload], str] = {
-    Score: "a server gives no probabilities of all tokens of a text, which perplexity and KL divergence need",
-    ProveContext: "a server's context cannot be allocated and filled from here",
-}
-_RUN: tuple[type[Workload], ...] = (Prefill, Decode, BatchedDecode)
 _LOADING = 8
 """Tokens of the prompt that makes a server load its model."""
 _HOLD_S = 0.05
@@ -111,11 +103,6 @@ class EndpointEngine:
         yield Opened(seconds, n_ctx=n_ctx)
         yield Completed()
 
-    def estimate_memory(
-        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
-    ) -> Iterator[Event | Ending]:
-        yield Failed("context", "a server does not report the size of a context in advance")
-
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Run a workload, with a request for each sequence."""
         server = self._server
@@ -131,13 +118,8 @@ class EndpointEngine:
                     yield (yield from self._decode(server, workload, n_prompt, n_gen, 1))
                 case BatchedDecode(n_prompt, n_gen, n_seqs):
                     yield (yield from self._decode(server, workload, n_prompt, n_gen, n_seqs))
-                case _:
-                    yield Failed(workload.stage, self.unsupported(type(workload)))
         except GgbenchError as error:  # raised by making a prompt; a stream does not raise
             yield Cancelled() if self._cancel.is_set() else _ending_of(error, workload.stage, self._timeout_s)
-
-    def unsupported(self, workload: type[Workload]) -> str:
-        return "" if workload in _RUN else _REFUSED.get(workload, f"a server has no request for {workload.__name__}")
 
     def close(self) -> None:
         """Close all connections, so that the server stops; may be called twice, and a later `open` makes new ones."""

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, EngineConfig, Prefill, Workload, check_users
 from ggbench.engines.endings import Completed
-from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.machine_use import throttled
@@ -39,11 +38,8 @@ class DecodeExperiment(Experiment):
     keeps_n_ctx: ClassVar[bool] = True
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
-        if isinstance(settings, DecodeSettings) and settings.depths and not setup.loads_gguf:
-            raise UsageError(
-                "--n-depth needs a GGUF: only llama.cpp's cache can be filled without reading a prompt",
-                "omit it; a decode of as many tokens also shows the speed at a depth",
-            )
+        if isinstance(settings, DecodeSettings) and settings.depths:
+            setup.require(DecodeAtDepth)
         super().check(setup, settings)
         check_users(setup, settings.n_seqs if isinstance(settings, DecodeSettings) else 1)
 
@@ -57,8 +53,7 @@ class DecodeExperiment(Experiment):
         n_seqs = settings.n_seqs
         if n_seqs > 1 and (limit := session.limit(n_seqs)) is not None:
             session.recorder.observe(limit)
-        n_timed = n_seqs if session.setup.times_each_sequence else 1
-        n_total = settings.n_gen * settings.repeat * (len(settings.depths) or 1) * n_timed
+        n_total = settings.n_gen * settings.repeat * (len(settings.depths) or 1)
         for workload, series in _steps(settings):
             ending = yield from session.run(workload, series, n_total=n_total)
             if not isinstance(ending, Completed):

@@ -43,7 +43,7 @@ def command(asked: MeasureRequest, no_measure: bool) -> None:
 
     Not supported: models with coupled layers (Gemma 3n), and layers on several GPUs.
     """
-    from ggbench.commands.load_options import check_main_gpu, check_rpc
+    from ggbench.commands.load_options import check_main_gpu
     from ggbench.commands.measuring import measure
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.forecast.measure import EXPERIMENT
@@ -52,7 +52,7 @@ def command(asked: MeasureRequest, no_measure: bool) -> None:
     from ggbench.runs.experiment import Job
 
     check_main_gpu(asked.setup)
-    check_rpc(asked.setup)
+    asked.setup.check_program()
     targets = resolve(asked.model.require_gguf().as_twin(), hub=asked.hub.access())
     if no_measure:
         _show_known(targets, asked)

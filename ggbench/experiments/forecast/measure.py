@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import BatchAtDepth, EngineConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.forecast.record import (
     ForecastModel,
@@ -33,9 +33,7 @@ class ForecastExperiment(Experiment):
     kind: ClassVar[str] = "forecast"
     settings_type = ForecastSettings
     result_type = ForecastResult
-    needs_file: ClassVar[str] = "twins are made from a file's header"
-    needs_own_engine: ClassVar[str] = "a server has no request for a batch at a depth"
-    needs_gguf: ClassVar[str] = "its twins are timed with llama.cpp"
+    needs = (BatchAtDepth,)
     needs_download: ClassVar[bool] = False
     observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 

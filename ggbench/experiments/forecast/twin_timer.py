@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import DecodeAtDepth
+from ggbench.engines.contract import BatchAtDepth
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import Memory, PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
@@ -124,7 +124,7 @@ def _rounds(
     step_s: dict[tuple[int, int], float] = {}  # from the last timing, by twin and depth
     for twin in twins:  # memory costs more at its first use
         yield Working("probe", n_done, n_total, "warm-up")
-        events, ending = workers.run(twin.number, DecodeAtDepth(_NEAR, 2, min(_SMALL_BATCH, settings.n_batch)))
+        events, ending = workers.run(twin.number, BatchAtDepth(_NEAR, 2, min(_SMALL_BATCH, settings.n_batch)))
         if not isinstance(ending, Completed):
             return ending
         if any(isinstance(event, PromptRead) and event.elapsed_ns > _SLOW_BATCH_NS for event in events):
@@ -138,7 +138,7 @@ def _rounds(
         of_batch = n_batch if number < BATCH_ROUNDS else 0
         yield Working("probe", n_done, n_total, f"round {number + 1} of {settings.rounds}")
         n_gen = n_gen_of(settings, step_s.get((twin.number, n_depth), step_s[twin.number, _NEAR]))
-        events, ending = workers.run(twin.number, DecodeAtDepth(n_depth, n_gen, of_batch))
+        events, ending = workers.run(twin.number, BatchAtDepth(n_depth, n_gen, of_batch))
         if not isinstance(ending, Completed):
             return ending
         timing = _timing(twin, placement, number, n_depth, events)

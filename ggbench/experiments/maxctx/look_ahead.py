@@ -187,7 +187,7 @@ def look_ahead_by_theory(
         budget = beside_projector(budget, projector)
     weight_bytes = file.weight_bytes or file.file_bytes
     per_token = kv_bytes_per_token(file, setup)
-    if isinstance(setup, LlamaConfig) and (setup.mtp or draft is not None):
+    if setup.mtp or draft is not None:
         check_drafts(draft, file)
         if draft is not None:
             weight_bytes += draft.weight_bytes or draft.file_bytes
@@ -205,7 +205,7 @@ def look_ahead_by_theory(
         ),
         budget=budget,
         ceiling_n_ctx=ceiling,
-        weight_bytes=None if setup.is_served else weight_bytes,  # a flag of the user's may place some elsewhere
+        weight_bytes=None if setup.engine_option else weight_bytes,  # the user's flags may place some elsewhere
         least_bytes=None,
         bytes_per_token=per_token,
         known_at=None,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.engines.contract import EngineConfig, check_step
+from ggbench.engines.contract import EngineConfig, ProveContext, check_step
 from ggbench.engines.events import Memory
-from ggbench.errors import UsageError
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
@@ -33,7 +33,7 @@ class MaxctxExperiment(Experiment):
     kind: ClassVar[str] = "maxctx"
     settings_type = MaxctxSettings
     result_type = MaxctxResult
-    needs_file: ClassVar[str] = "a server allocated its context when it started"
+    needs = (ProveContext,)
     observed = (Probe, SearchPlan)
     measures_speed: ClassVar[bool] = False
     asked_config = ("memory_limit_bytes",)
@@ -45,8 +45,8 @@ class MaxctxExperiment(Experiment):
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         super().check(setup, settings)
         check_step(setup, setup.n_seq_max)
-        if isinstance(settings, MaxctxSettings) and settings.mmproj and not setup.loads_gguf:
-            raise UsageError("only llama.cpp loads a projector", "omit --mmproj")
+        if isinstance(settings, MaxctxSettings) and settings.mmproj:
+            LlamaConfig.of(setup)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises DoesNotFit, EngineFailed, Unsupported, and like `materialize`."""

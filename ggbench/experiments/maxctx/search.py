@@ -15,11 +15,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, EngineConfig, ProveContext, Source
+from ggbench.engines.contract import Engine, EngineConfig, EstimateMemory, ProveContext, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded, Outcome, OutOfMemory
 from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Memory, Opened, Opening, Proving, Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import DoesNotFit, EngineFailed, Unsupported, UsageError
+from ggbench.errors import DoesNotFit, EngineFailed, UsageError
 from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
 from ggbench.experiments.maxctx.record import (
     BracketEnds,
@@ -61,13 +61,10 @@ def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
 def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
     """Size contexts, before the file is made or downloaded if a sparse file with its header is enough for the engine.
 
-    Raises Unsupported if the engine cannot decode at the end of a context, and BadFile for a projector of another
-    model.
+    Raises BadFile for a projector of another model.
     """
     setup, settings = session.setup, session.settings(MaxctxSettings)
-    if not setup.sizes_dry:
-        if reason := session.engine.unsupported(ProveContext):
-            raise Unsupported(reason, "use a GGUF file instead")
+    if setup.unsupported(EstimateMemory):
         file = yield from session.prepare_file()
         drafting = None if session.draft is None else session.draft.header()
         return look_ahead_by_theory(file, setup, settings, _projector(file, setup, settings), drafting)
@@ -318,7 +315,7 @@ class _Search:
         setup = self._session.setup
         if self._session.draft is not None:
             advice.append("without --draft it may fit")
-        elif isinstance(setup, LlamaConfig) and setup.mtp:
+        elif setup.mtp:
             advice.append("without --mtp it may fit")
         return DoesNotFit(what, "; ".join(advice))
 
@@ -375,7 +372,7 @@ class ContextProber:
 
     def allocate(self, n_ctx: int) -> Generator[Progress, None, Probe]:
         """Create a context in place of the last one. Raises EngineEnded if a new worker does not load."""
-        if self._pid is None and not self._setup.is_served:  # a server loads the model for each context
+        if self._pid is None:
             yield from self.load()
         self._live_n_ctx = None
         started = time.perf_counter()
@@ -395,7 +392,7 @@ class ContextProber:
                 return made if made.is_answer else replace(made, kind="decode")
         self._proof, self._live_n_ctx = None, None
         ending = yield from self._follow(self._engine.run(ProveContext()))
-        if not isinstance(ending, Completed) and not self._setup.survives_failure:
+        if not isinstance(ending, Completed):
             self.close()
         seconds = time.perf_counter() - started
         sizes = self.memory.kv_bytes, self.memory.compute_bytes

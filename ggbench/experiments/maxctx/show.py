@@ -185,12 +185,8 @@ def _facts(run: Run, found: MaxctxResult) -> Facts:
     works = "no tried n_ctx"
     if found.max_n_ctx is not None:
         works = f"n_ctx {format_count(found.max_n_ctx)}{slots_text(setup, found.max_n_ctx)}"
-    if found.verified_by_decode and setup.is_served:
-        works += f"; requests filled {'it' if setup.n_seq_max == 1 else 'every slot'} to the end"
-    elif found.verified_by_decode:
-        batch = f"{n_ubatch} tokens" if n_ubatch else "tokens"
-        more = "one more" if setup.n_seq_max == 1 else "one more of each slot"
-        works += f"; a batch of {batch} and {more} were decoded at its end"
+    if found.verified_by_decode:
+        works += "; proven by a decode at its end"
     elif found.max_n_ctx is not None:
         works += " loads; not proven by a decode at its end"
     limit = peak = budget = ""

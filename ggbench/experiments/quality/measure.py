@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
+from ggbench.engines.contract import Score
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import (
@@ -42,9 +43,7 @@ class QualityExperiment(Experiment):
     kind: ClassVar[str] = "quality"
     settings_type = QualitySettings
     result_type = QualityResult
-    needs_file: ClassVar[str] = "a server does not give the probability of every token of a text"
-    needs_own_engine: ClassVar[str] = needs_file
-    needs_gguf: ClassVar[str] = "only llama.cpp scores texts"
+    needs = (Score,)
     observed = (ScoredText, ScoredBase, ChunkScores)
     needs_trained: ClassVar[str] = "untrained weights have no quality"
     measures_speed: ClassVar[bool] = False

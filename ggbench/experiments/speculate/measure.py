@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import Continue, EngineConfig, Speculate
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.speculate.record import (
@@ -36,10 +36,13 @@ class SpeculateExperiment(Experiment):
     kind: ClassVar[str] = "speculate"
     settings_type = SpeculateSettings
     result_type = SpeculateResult
-    needs_file: ClassVar[str] = "an endpoint does not say how long each part of a step takes"
-    needs_gguf: ClassVar[str] = "steps are timed with llama.cpp"
     needs_download: ClassVar[bool] = False
     observed = (DraftedPair, PairMemory, SpeculationRound, AnsweredText)
+
+    def check_engine(self, config: type[EngineConfig]) -> None:
+        """Raise UsageError if the engine neither times the parts of a step nor answers with drafts."""
+        if config.unsupported(Continue):
+            config.require(Speculate)
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         """Raises UsageError also for a request without a draft."""
@@ -52,7 +55,7 @@ class SpeculateExperiment(Experiment):
             raise UsageError("speculate needs a draft model", hint + served)
         if has_own_layers and kind not in ("", "draft-mtp"):
             raise UsageError(f"--mtp and --spec-type {kind} exclude each other", "omit one of them")
-        if setup.is_served:
+        if setup.unsupported(Speculate):
             setup.drafting(kind, settings.n_served)
             if settings.depths != SpeculateSettings().depths:
                 raise UsageError("a server continues short texts, not at a depth", "omit --n-depth")
@@ -78,7 +81,7 @@ class SpeculateExperiment(Experiment):
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises UsageError or Unsupported for an unsuitable pair, before anything is written or loaded."""
-        if session.setup.is_served:
+        if session.setup.unsupported(Speculate):
             from ggbench.experiments.speculate.answers import measure_answers
 
             return (yield from measure_answers(session))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.engines.contract import BatchedDecode, EngineConfig, check_users
+from ggbench.engines.contract import BatchedDecode, EngineConfig, EstimateMemory, check_users
 from ggbench.engines.endings import Cancelled, Completed, Ending, Outcome
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
@@ -102,7 +102,7 @@ def _obstacles(session: Session, cases: tuple[Case, ...]) -> Mapping[Case, str]:
     from ggbench.sizing.what_helps import SetupSizes
 
     setup, file = session.setup, session.file
-    if file is None or not setup.sizes_dry:
+    if file is None or setup.unsupported(EstimateMemory):
         return {}
     sizes = SetupSizes(lambda: session.context.launch(setup, session.cancel), file, LlamaConfig.of(setup))
     contexts = [LlamaConfig.of(_with_context(setup, case)) for case in cases]
@@ -118,7 +118,7 @@ def _run(session: Session, case: Case) -> Generator[Progress, None, CaseEnded]:
     setup, recording = _with_context(session.setup, case), session.recorder.recording
     n_warmup = min(case.n_input, -(-(setup.n_ubatch or _SERVER_BATCH) // case.n_seqs))
     timed = session.settings(SpeedSettings).cases
-    n_total = sum(each.n_gen * (each.n_seqs if setup.times_each_sequence else 1) for each in timed)
+    n_total = sum(each.n_gen for each in timed)
     warmup = BatchedDecode(n_warmup, 1, case.n_seqs)
     steps = [
         session.run(warmup, f"{WARMUP}i{case.n_input}/b{case.n_seqs}"),

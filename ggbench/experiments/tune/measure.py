@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, EngineConfig
 from ggbench.engines.llama.build import gpu_backends
-from ggbench.errors import GgbenchError, StoreError, UsageError
+from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.tune.race import BASELINE, Race, block_of, proven
 from ggbench.experiments.tune.record import (
     Gain,
@@ -54,15 +54,13 @@ class TuneExperiment(Experiment):
     kind: ClassVar[str] = "tune"
     settings_type = TuneSettings
     result_type = TuneResult
-    needs_file: ClassVar[str] = "a server's settings are fixed when it starts"
-    needs_gguf: ClassVar[str] = "its settings are llama.cpp's"
+    needs = (DecodeAtDepth,)
     observed = (TuneCandidate, TuneSegment, TuneDropped, TuneFailed, TuneNoise, TuneTimeUp)
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         super().check(setup, settings)
-        if setup.is_served and isinstance(settings, TuneSettings) and settings.objective != "decode":
-            what = f"{setup.program} has no request for a prompt at a depth"
-            raise UsageError(f"--for {settings.objective}: {what}", "use --for decode, or omit --engine")
+        if isinstance(settings, TuneSettings) and settings.objective != "decode":
+            setup.require(BatchAtDepth)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises Unsupported for an engine without these settings, and DoesNotFit."""
@@ -209,7 +207,7 @@ def find_tuned(store: Store, target: Target) -> FoundSetup | None:
             result = run.result
             if not isinstance(result, TuneResult) or result.unsteady or result.cut_short:
                 continue
-            if run.head.setup.is_served or not (result.has_gain or run.is_complete):
+            if run.head.setup.engine_option or not (result.has_gain or run.is_complete):
                 continue
             changed = _changed(stored, header, here, gpus)
             text, settings = f"run {run.run_id} found no settings that beat the defaults", dict[str, object]()

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.known_losses import MeasuredLosses, measured_losses
-from ggbench.engines.contract import DecodeAtDepth, Engine, Source
+from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, Engine, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.events import PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
@@ -385,7 +385,8 @@ class TuneTimer(msgspec.Struct, frozen=True):
         found = []
         for index, n_depth in enumerate(self.settings.depths):
             n_gen = (self.n_gen[index] if self.n_gen else _WARMUP_GEN) if decodes else 0
-            *events, ending = self.engine.run(DecodeAtDepth(max(1, n_depth), n_gen, n_batch))
+            at = max(1, n_depth)
+            *events, ending = self.engine.run(BatchAtDepth(at, n_gen, n_batch) if n_batch else DecodeAtDepth(at, n_gen))
             if not isinstance(ending, Completed):
                 assert isinstance(ending, Ending)
                 return ending

@@ -8,7 +8,19 @@ from typing import Annotated, ClassVar, Literal, Self
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
+from ggbench.engines.contract import (
+    CRASH_HINT,
+    ON_OFF,
+    BatchedDecode,
+    Decode,
+    EngineConfig,
+    Prefill,
+    ProveContext,
+    Request,
+    Stage,
+    Workload,
+    check_given,
+)
 from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
 
@@ -18,6 +30,10 @@ TorchDevice = Literal["auto", "cpu", "cuda"]
 
 
 _FAILURE_HINTS = {
+    "--timeout": "",
+    "no output from": "use a longer --timeout",
+    "was killed by": CRASH_HINT,
+    "ended with exit status": CRASH_HINT,
     "does not recognize this architecture": "a newer transformers may support it: pip install -U transformers",
     "sees no CUDA": "--device cpu needs no GPU, if the method supports it",
     "sees none": "use bf16, f16 or f32, or run it where torch sees a GPU",
@@ -32,6 +48,8 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     engine: ClassVar[str] = "transformers"
     program: ClassVar[str] = "Transformers"
+    runs: ClassVar[tuple[type[Workload], ...]] = (Prefill, Decode, BatchedDecode, ProveContext)
+    alternative: ClassVar[str] = "give a GGUF file of the model"
     failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     in_words: ClassVar[frozenset[str]] = frozenset({"method", "dtype"})
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from importlib import metadata
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, DescribedDevice, EngineConfig, Request, Source, Workload
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Request, Source
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Event, Ready
 from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
 from ggbench.errors import EngineFailed, GgbenchError
 from ggbench.extras.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
-from ggbench.extras.transformers.workloads import unsupported
 
 CONFIG = TransformersConfig
 
@@ -64,14 +63,6 @@ class TransformersEngine(WorkerEngine):
         if isinstance(ending, Completed) and setup.n_ctx is not None:
             ending = yield from self._call(MakeCache(setup))
         yield ending
-
-    def estimate_memory(
-        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
-    ) -> Iterator[Event | Ending]:
-        yield Failed("context", "Transformers cannot size a context without creating it")
-
-    def unsupported(self, workload: type[Workload]) -> str:
-        return unsupported(workload)
 
     def close(self) -> None:
         super().close()

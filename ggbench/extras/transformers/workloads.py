@@ -13,8 +13,6 @@ from ggbench.engines.contract import (
     Decode,
     Prefill,
     ProveContext,
-    Score,
-    Tokenize,
     Workload,
     without_gc,
 )
@@ -27,13 +25,6 @@ _PROOF_BATCH = 512
 """Tokens computed at once at the end of a context: llama.cpp's n_ubatch."""
 
 Emit = Callable[[Event], None]
-
-
-def unsupported(workload: type[Workload]) -> str:
-    """Return why Transformers cannot run such a workload; empty if it can."""
-    if workload in (Score, Tokenize):
-        return "only llama.cpp scores quality: convert the checkpoint to GGUF"
-    return "" if workload in _CARRIED_OUT else f"only llama.cpp runs {workload.__name__}"
 
 
 def carry_out(model: TransformersModel, request: Workload, emit: Emit) -> None:

@@ -17,6 +17,7 @@ from textual.widgets import Input, Static
 from ggbench.commands.measure_options import run_by
 from ggbench.commands.options import given_record
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.fields import options_of
 from ggbench.machine.readings import BUSY_SHARE
@@ -208,7 +209,7 @@ class MeasureDialog(FormDialog["tuple[RunRequest, Choices] | None"]):
                 self._texts[field.name] = text
         self._texts[_ENGINE.name] = self._choices.engine
         self._defaults[_ENGINE.name] = ""
-        engine = () if experiment.needs_own_engine else (_ENGINE,)
+        engine = () if any(map(LlamaServerConfig.unsupported, experiment.needs)) else (_ENGINE,)
         self.fields = (*options, *asked, *self._file_fields(experiment), *engine)
         for field in self.fields:
             if field.choices and self._texts.get(field.name) not in field.choices:

@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.commands.measure_options import run_by
-from ggbench.engines.contract import Continue, Decode, DecodeAtDepth, Prefill, ProveContext, Score, Source
+from ggbench.engines.contract import Continue, Decode, DecodeAtDepth, ProveContext, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import (
     Allocated,
@@ -143,7 +143,6 @@ def test_the_first_step_at_a_depth_has_the_position_that_ggbenchs_own_engine_giv
     *events, ending = started.engine.run(DecodeAtDepth(100, 4))
     assert ending == Completed() and not _of(events, PromptRead)
     assert [(each.first_position, len(each.step_ns)) for each in _of(events, Steps)] == [(102, 4)]
-    assert isinstance([*started.engine.run(DecodeAtDepth(100, 4, 8))][-1], Failed)
 
 
 def test_a_context_is_proven_at_the_end_of_every_slot(started: Started) -> None:
@@ -202,11 +201,6 @@ def test_an_older_build_gets_the_flags_that_it_has() -> None:
     assert build.flags_of(["-c", "1", "-lm", "none", "-np", "1"]) == ["-c", "1", "--no-mmap", "-np", "1"]
     assert build.flags_of(["-lm", "mlock"]) == ["--mlock", "--no-mmap"]
     assert build.flags_of(["-lm", "mmap+mlock"]) == ["--mlock"]
-
-
-def test_probabilities_are_refused_with_the_reason(started: Started) -> None:
-    assert "no probabilities" in started.engine.unsupported(Score)
-    assert not started.engine.unsupported(Prefill) and not started.engine.unsupported(DecodeAtDepth)
 
 
 @pytest.mark.parametrize(

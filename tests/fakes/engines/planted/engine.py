@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 import msgspec
 
-from ggbench.engines.contract import Decode, DescribedDevice, Engine, EngineConfig, Prefill, Source, Workload
-from ggbench.engines.endings import Completed, Ending, Failed
+from ggbench.engines.contract import Decode, Engine, EngineConfig, Prefill, Source, Workload
+from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Allocated, DeviceBuffers, Event, MemoryKind, Opened, PromptRead, Ready, Steps
 from ggbench.fields import COUNT, Option
 
@@ -17,6 +17,8 @@ from ggbench.fields import COUNT, Option
 class PlantedConfig(EngineConfig, msgspec.Struct, frozen=True):
     engine: ClassVar[str] = "planted"
     program: ClassVar[str] = "Planted"
+    runs: ClassVar[tuple[type[Workload], ...]] = (Prefill, Decode)
+    alternative: ClassVar[str] = "plant another"
     in_words: ClassVar[frozenset[str]] = frozenset({"quant"})
 
     quant: str = ""
@@ -33,11 +35,6 @@ class PlantedEngine:
         yield Opened(0.1)
         yield Completed()
 
-    def estimate_memory(
-        self, source: Source, setup: EngineConfig, devices: Sequence[DescribedDevice] = ()
-    ) -> Iterator[Event | Ending]:
-        yield Failed("context", "not said")
-
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         match workload:
             case Prefill(n_prompt, repeat):
@@ -46,9 +43,6 @@ class PlantedEngine:
                 step_ns = [20_000_000 + (n_prompt + n) * 10_000 for n in range(n_gen)]
                 yield Steps(n_prompt + 1, step_ns, [], "words", clock="client")
         yield Completed()
-
-    def unsupported(self, workload: type[Workload]) -> str:
-        return "" if workload in (Prefill, Decode) else "Planted has no such workload"
 
     def close(self) -> None:
         pass
