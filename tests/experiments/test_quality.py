@@ -261,18 +261,12 @@ def test_a_run_does_not_go_on_where_another_machine_stopped(
     assert _requests(worker)[0].chunks[0][0] == 0
 
 
-def test_a_file_of_logits_is_never_overwritten_nor_left_in_part(
-    trained: Target, settings: QualitySettings, tmp_path: Path
-) -> None:
+def test_a_file_of_logits_is_not_left_in_part(trained: Target, settings: QualitySettings, tmp_path: Path) -> None:
     path = tmp_path / "logits" / "base.dat"
     path.parent.mkdir()
     asked = replace(settings, save_base_logits=str(path))
     _run(trained, replace(asked, within_s=0.0), [scores()])
     assert list(path.parent.iterdir()) == []
-    path.write_text("mine")
-    run, _, _ = _run(trained, asked, [scores()])
-    assert "exists already" in run.reason
-    assert path.read_text() == "mine"
 
 
 def test_a_file_that_another_program_made_meanwhile_is_kept_beside_the_logits(

@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.compared import quality_over_speed
 from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
@@ -26,7 +25,7 @@ from ggbench.show.figures import (
 from ggbench.show.names import quant_colors
 from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
 from ggbench.stats.intervals import Estimate
-from tests.fakes.measured import with_decode, with_head, with_run, with_subject
+from tests.fakes.measured import with_decode, with_run, with_subject
 
 POSITIONS = np.arange(26, 10_026)
 STAIRS = 10 + np.ceil(POSITIONS / 256)
@@ -117,9 +116,7 @@ def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str 
         None if kld is None else Divergence(Estimate(kld, kld / 10), (), none, none, none, none, Estimate(11.0, 0.1))
     )
     text = ScoredText(2048, 4, 1000, sha256)
-    result = QualityResult(
-        TextSource("text", "", 100), 512, text, 4, 1000, Estimate(ppl, 0.1), (), base, (), divergence
-    )
+    result = QualityResult(TextSource("text", "", 100), 512, text, 4, 1000, Estimate(ppl, 0.1), (), base, divergence)
     return with_run(summary, result=result)
 
 
@@ -134,19 +131,6 @@ def test_quality_meets_speed_by_quant(completed: QuantSummary) -> None:
     others = [completed, scored(completed, 12.0, None), scored(completed, 13.0, None, sha256="b")]
     assert not quality_over_speed(others).points
     assert not quality_over_speed([scored(completed, 12.0, None)]).points
-
-
-def test_the_base_is_a_point_where_it_was_decoded(completed: QuantSummary) -> None:
-    base = with_head(with_subject(completed, quant="f16"), setup=LlamaConfig(n_ctx=10240))
-    chart = quality_over_speed([completed, scored(completed, 12.0, 0.02), base])
-    assert [(point.run, point.y) for point in chart.points] == [(1, 0.02), (2, 0.0)]
-    assert chart.points[1].text.endswith("the base")
-    itself = scored(base, 11.0, None)
-    assert [
-        point.y for point in quality_over_speed([completed, scored(completed, 12.0, 0.02), base, itself]).points
-    ] == [0.02, 0.0]
-    mixed = quality_over_speed([completed, scored(completed, 12.0, 0.02), scored(completed, 13.0, None), base])
-    assert [point.y for point in mixed.points] == [12.0, 13.0, 11.0]
 
 
 def test_names_are_data_and_never_expressions() -> None:

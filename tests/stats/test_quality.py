@@ -53,19 +53,6 @@ def test_the_paired_interval_covers_the_truth_at_its_rate() -> None:
     assert 0.91 <= covered / 400 <= 0.98
 
 
-def test_the_chunks_needed_would_separate_them() -> None:
-    rng = np.random.default_rng(4)
-    one, other = rng.normal(0.01, 0.05, 20), np.zeros(20)
-    found = paired_difference(one.tolist(), other.tolist())
-    assert found is not None
-    assert not found.is_distinguishable
-    assert found.n_chunks_needed is not None
-    times = -(-found.n_chunks_needed // 20) + 1
-    more = paired_difference(np.tile(one, times).tolist(), np.tile(other, times).tolist())
-    assert more is not None
-    assert more.is_distinguishable
-
-
 def test_running_means_are_those_of_every_prefix() -> None:
     nll = np.random.default_rng(1).exponential(2.0, 60).astype(np.float32)
     mean, error = running_means(nll, 12)

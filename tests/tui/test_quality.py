@@ -118,9 +118,8 @@ def test_a_run_is_watched_chunk_by_chunk(
         assert "112 of 200 chunks" in shown
         assert " left" in shown
         figures = app.screen.query_one(CurvesPlot).figures
-        assert [figure.key for figure in figures] == ["ppl", "kld", "ppl-over-base"]
-        assert [(len(figure.curves[0].x), figure.x_end) for figure in figures] == [(112, 200)] * 3
-        assert "PPL above its base" not in shown
+        assert [figure.key for figure in figures] == ["ppl", "kld"]
+        assert [(len(figure.curves[0].x), figure.x_end) for figure in figures] == [(112, 200)] * 2
         assert "KLD [nats]" in await press(app, pilot, "v")
         scattered.opened.set()
 
@@ -140,11 +139,9 @@ def test_scored_runs_are_listed_opened_and_compared(
         assert shown.count(" PPL ") == 4  # with the header of a column
         shown = await press(app, pilot, "enter")
         assert "100 chunks" in shown
-        assert [figure.key for figure in app.screen.query_one(CurvesPlot).figures] == ["ppl", "kld", "ppl-over-base"]
-        shown = await press(app, pilot, "v", "v")
-        assert "PPL above its base" in shown
+        assert [figure.key for figure in app.screen.query_one(CurvesPlot).figures] == ["ppl", "kld"]
         shown = await press(app, pilot, "escape", "j", "space", "j", "space", "c")
-        assert "is better in PPL: " in shown
+        assert "PPL: " in shown
         assert "KLD: " in shown
         await press(app, pilot, "escape", "k", "k", "space", "j", "j", "space", "c")
         assert "different texts and numbers of chunks: perplexities and" in words_of(app)

@@ -142,10 +142,7 @@ def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStac
     if settings.base_logits:
         return _FileRows(_checked_file(Path(settings.base_logits), scoring), writes=False)
     if settings.save_base_logits:
-        path = Path(settings.save_base_logits)
-        if path.exists():
-            raise UsageError(f"{path.name} exists already", "use another file for --save-base-logits")
-        return _NewFileRows(path, scoring, stack)
+        return _NewFileRows(Path(settings.save_base_logits), scoring, stack)
     if session.base is None:
         return Rows()
     base = session.base

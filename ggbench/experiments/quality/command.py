@@ -67,30 +67,16 @@ def command(
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.quality.measure import EXPERIMENT, find_bases, quality_jobs
     from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
-    from ggbench.show.names import quant_name
-    from ggbench.text import in_words
 
-    if base_logits and (base or save_base_logits):
-        raise UsageError("--base-logits is already the base", "omit --base and --save-base-logits")
-    if save_base_logits and save_base_logits.exists():
-        raise UsageError(f"{save_base_logits.name} exists already", "use another file for --save-base-logits")
-    if base_logits and not base_logits.is_file():
-        why, hint = "not a regular file" if base_logits.exists() else "No such file", "give a logits file"
-        raise UsageError(f"{base_logits.name} cannot be read: {why}", hint)
+    _check_logits(base_logits, save_base_logits, base)
     given_setup(EXPERIMENT, asked)
     if text == WIKITEXT_2:
         _fetch_wikitext(asked)
     source, _ = find_text(text)
     n_ctx = asked.setup.n_ctx or N_CTX
-    settings = QualitySettings(
-        source,
-        n_ctx,
-        n_chunks,
-        within_s,
-        max(1, asked.setup.n_batch // n_ctx),
-        str(base_logits.absolute()) if base_logits else "",
-        str(save_base_logits.absolute()) if save_base_logits else "",
-    )
+    logits = ("" if path is None else str(path.absolute()) for path in (base_logits, save_base_logits))
+    n_seqs = max(1, asked.setup.n_batch // n_ctx)
+    settings = QualitySettings(source, n_ctx, n_chunks, within_s, n_seqs, *logits)
     asked = replace(asked, setup=replace(asked.setup, n_ctx=None))
     jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
     if save_base_logits and len(jobs) > 1:
@@ -98,13 +84,22 @@ def command(
     targets = [job.target for job in jobs]
     wanted = NO_BASE if base_logits or save_base_logits else base
     bases = find_bases(asked.model, wanted, targets, asked.hub.access())
-    names = dict.fromkeys(quant_name(each.target.subject) for each in bases if each is not None)
-    if len(names) > 1:
-        asked.output.notice(f"each quant is compared with its model's largest file: {in_words(list(names))}")
     jobs = quality_jobs(targets, asked.setup, settings, bases, kv_types, is_base_named=base is not None)
     measured = measure(with_tuned(jobs, asked, keeps_cache=True), asked)
     show_measured(measured, against=against)
     measured.leave()
+
+
+def _check_logits(base_logits: Path | None, save_base_logits: Path | None, base: str | None) -> None:
+    """Raise UsageError or BadFile for files of logits that exclude each other, cannot be read, or exist already."""
+    from ggbench.experiments.quality.logits_file import read_logits_file
+
+    if base_logits and (base or save_base_logits):
+        raise UsageError("--base-logits is already the base", "omit --base and --save-base-logits")
+    if save_base_logits and save_base_logits.exists():
+        raise UsageError(f"{save_base_logits.name} exists already", "use another file for --save-base-logits")
+    if base_logits:
+        read_logits_file(base_logits)
 
 
 def _fetch_wikitext(asked: MeasureRequest) -> None:

@@ -21,7 +21,6 @@ from ggbench.experiments.quality.scores import PairedDifference, paired_differen
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
 from ggbench.models.published import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
-from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
@@ -29,7 +28,7 @@ from ggbench.show.against import FigureColumn, against_table, published_model
 from ggbench.show.columns import Column, column, estimate_columns, reader
 from ggbench.show.figures import ChartPoint, PointChart
 from ggbench.show.metric import Metric, Property, metric_of, vary
-from ggbench.show.names import kv_name, model_name, model_names, quant_name, row_labels
+from ggbench.show.names import kv_name, model_name, row_labels
 from ggbench.show.published import NEAR
 from ggbench.show.tables import spaced
 from ggbench.show.text import estimate_text, tok_s_text
@@ -167,61 +166,33 @@ METRICS = (
 def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
     """Return a chart of each quant's loss over its decode speed, best at the lower right.
 
-    Loss is the KLD if all have the same base, else PPL; empty if the texts differ. A decoded base is also a point, with
-    KLD 0. A quality run and a decode are paired if model, quant and KV types are equal; the last decode counts.
+    Loss is the KLD if all have the same base, else PPL; empty if the texts differ. A quality run and a decode are
+    paired if model, quant and KV types are equal; the last decode counts.
     """
-    speeds: dict[_QuantKey, tuple[int, LatencySummary]] = {}
-    for index, summary in enumerate(summaries):
-        if summary.latency is not None:
-            speeds[_quant_key(summary)] = index, summary.latency
-    scored = [
-        (index, _quant_key(summary), found)
-        for index, summary in enumerate(summaries)
-        if (found := quality_of(summary)) is not None and found.ppl is not None
-    ]
-    bases = {
-        (_model_key(base.subject), base.subject.quant, base.type_k, base.type_v): found
-        for _, _, found in scored
-        if (base := found.base) is not None
-    }
-    has_kld = len(bases) == 1 and all(found.divergence or key in bases for _, key, found in scored)
-    losses = [(index, key, _loss(found, has_kld=has_kld)) for index, key, found in scored if key in speeds]
-    if len({tuple(scored_text(summaries[index]).values()) for index, _, _ in scored}) > 1:
-        losses = []  # perplexities of different texts are not comparable
-    for key, found in bases.items() if losses else ():
-        if key in speeds and found.divergence is not None and key not in {each for _, each, _ in losses}:
-            losses.append((speeds[key][0], key, _NO_LOSS if has_kld else found.divergence.base_ppl))
+    speeds = {_quant_key(each): each.latency for each in summaries if each.latency is not None}
+    scored = [each for each in summaries if scored_text(each)]
+    klds = [each for each in scored if scored_base(each) is not None]
+    is_kld, is_comparable = len(klds) == len(scored) and not vary(scored_base, scored), not vary(_scored_chunks, scored)
+    metric, title = (METRICS[1], "mean KLD from the base [nats]") if is_kld else (METRICS[0], "PPL")
     points = []
-    for index, key, loss in losses:
-        latency = speeds[key][1]
-        low, high = latency.tok_s_ci95 or (None, None)
-        name = "the base" if key in bases and has_kld else f"{'KLD' if has_kld else 'PPL'} {estimate_text(loss)}"
-        text = f"{with_unit(tok_s_text(latency), 'tok/s')}, {name}"
-        x_ends = None if low is None or high is None else (low, high)
-        points.append(ChartPoint(index, latency.tok_s, loss.mean, text, x_ends=x_ends, y_ends=loss.ci95))
-    y_title = "mean KLD from the base [nats]" if has_kld else "PPL"
-    return PointChart("quality-speed", "Quality over speed", "speed [tok/s]", y_title, tuple(points), has_labels=True)
+    for index, summary in enumerate(summaries):
+        latency, loss = speeds.get(_quant_key(summary)), metric.value(summary)
+        if latency is not None and loss is not None and is_comparable:
+            text = f"{with_unit(tok_s_text(latency), 'tok/s')}, {metric.header} {metric.text(summary)}"
+            y_ends = metric.interval(summary) if metric.interval else None
+            points.append(ChartPoint(index, latency.tok_s, loss, text, x_ends=_bounded(latency), y_ends=y_ends))
+    return PointChart("quality-speed", "Quality over speed", "speed [tok/s]", title, tuple(points), has_labels=True)
 
 
-_QuantKey = tuple[str, str, str, str]
-
-_NO_LOSS = Estimate(0.0, 0.0)
-
-
-def _quant_key(summary: QuantSummary) -> _QuantKey:
-    types = summary.setup.cache_types or ("", "")
-    return (_model_key(summary.subject), summary.subject.quant, *types)
+def _bounded(latency: LatencySummary) -> Interval | None:
+    if latency.tok_s_ci95 is None or latency.tok_s_ci95[1] is None:
+        return None
+    return latency.tok_s_ci95[0], latency.tok_s_ci95[1]
 
 
-def _model_key(subject: Subject) -> str:
-    return subject.header_sha256 or subject.model
-
-
-def _loss(found: QualityResult, *, has_kld: bool) -> Estimate:
-    if has_kld:
-        return _NO_LOSS if found.divergence is None else found.divergence.kld
-    assert found.ppl is not None
-    return found.ppl
+def _quant_key(summary: QuantSummary) -> tuple[str, ...]:
+    subject, types = summary.subject, summary.setup.cache_types or ("", "")
+    return subject.header_sha256 or subject.model, subject.quant, *types
 
 
 def row_name(run: Run) -> str:
@@ -296,12 +267,6 @@ def _table(run: Run, near: Sequence[NearRow], width: int | None) -> RenderableTy
         FigureColumn("PPL", "", estimate_text(found.ppl), _estimated("perplexity")),
         FigureColumn("ln PPL ratio", "", estimate_text(apart.ln_ppl_ratio if apart else None), _ratio),
         FigureColumn("KLD", "nats", estimate_text(apart.kld if apart else None), _estimated("kld")),
-        FigureColumn(
-            "same top", "", format_percent(apart.same_top.mean if apart else None), _share("same_top_percent"), 1
-        ),
-        FigureColumn(
-            "RMS Δp", "", format_percent(apart.rms_p_diff.mean if apart else None), _share("rms_dp_percent"), 2
-        ),
     )
     note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {format_count(found.n_chunks)} chunks"
     title = f"{model_name(run.subject)} {quant} against published rows"
@@ -321,14 +286,6 @@ def _estimated(name: str) -> Callable[[PublishedRow], str]:
     return text
 
 
-def _share(name: str) -> Callable[[PublishedRow], str]:
-    def text(row: PublishedRow) -> str:
-        figure: PublishedFigure | None = getattr(row, name)
-        return format_percent(None if figure is None or figure.value is None else figure.value / 100)
-
-    return text
-
-
 def _number(value: float, error: float | None) -> str:
     return format_number(value, 4) if error is None else estimate_text(Estimate(value, error))
 
@@ -336,27 +293,18 @@ def _number(value: float, error: float | None) -> str:
 def verdicts(runs: Sequence[Run]) -> list[str]:
     """Return the difference of each pair adjacent in perplexity, or that they cannot be distinguished.
 
-    Bases without a row of their own are included. Only scores over the same tokens are compared.
+    Only scores over the same tokens are compared.
     """
-    rows = {(_model_key(run.subject), row_name(run)) for run in runs}
-    is_one = len(set(model_names([run.subject for run in runs]))) == 1
     scored = []
     for run, row in zip(runs, row_names(runs), strict=True):
         result = result_of(run)
-        if result is None or result.scored is None or not result.chunk_nll:
-            continue
-        chunks = result.scored.tokens_sha256, result.n_ctx
-        scored.append((chunks, row, result.chunk_nll))
-        if result.base is not None and result.base_chunk_nll:
-            of, types = result.base.subject, (result.base.type_k, result.base.type_v)
-            if (_model_key(of), kv_name(of.quant, *types)) not in rows:
-                name = kv_name(of.quant if is_one else quant_name(of), *types)
-                scored.append((chunks, f"{name} (base)", result.base_chunk_nll))
+        if result is not None and result.scored is not None and result.chunk_nll:
+            scored.append(((result.scored.tokens_sha256, result.n_ctx), row, result.chunk_nll))
     lines = []
-    by_ppl = sorted(dict.fromkeys(scored), key=lambda each: (each[0], statistics.fmean(each[2])))
+    by_ppl = sorted(scored, key=lambda each: (each[0], statistics.fmean(each[2])))
     for (chunks, better, better_nll), (other_chunks, worse, worse_nll) in pairwise(by_ppl):
-        difference = paired_difference(worse_nll, better_nll) if chunks == other_chunks else None
-        if difference is not None:
+        difference = paired_difference(worse_nll, better_nll)
+        if difference is not None and chunks == other_chunks:
             lines.append(_verdict(better, worse, difference))
     return lines
 
@@ -371,6 +319,4 @@ def _verdict(better: str, worse: str, difference: PairedDifference) -> str:
     )
     if difference.is_distinguishable:
         return f"{better} is better than {worse}, whose PPL is {mean} % higher ({low} to {high} %) {over}"
-    text = f"{better} and {worse} cannot be distinguished: the PPL of the second is {low} to {high} % higher {over}"
-    needed = difference.n_chunks_needed
-    return f"{text}; about {format_count(needed)} chunks would separate them" if needed else text
+    return f"{better} and {worse} cannot be distinguished: the PPL of the second is {low} to {high} % higher {over}"

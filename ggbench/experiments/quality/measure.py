@@ -73,7 +73,6 @@ class QualityExperiment(Experiment):
             ppl=perplexity(nll) if len(nll) else None,
             chunk_nll=chunk_means(nll, per_chunk),
             base=recording.last(ScoredBase),
-            base_chunk_nll=chunk_means(base_nll, per_chunk),
             divergence=divergence(nll, base_nll, kld, p_diff, sum(each.n_same_top for each in scores))
             if is_compared
             else None,

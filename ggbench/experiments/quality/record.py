@@ -169,8 +169,6 @@ class QualityResult(Result, msgspec.Struct, frozen=True):
     chunk_nll: tuple[float, ...] = ()
     """Mean nll of each chunk, to pair runs over the same chunks."""
     base: ScoredBase | None = None
-    base_chunk_nll: tuple[float, ...] = ()
-    """The same for the base; empty without one."""
     divergence: Divergence | None = None
 
 

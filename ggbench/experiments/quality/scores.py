@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggbench.experiments.quality.record import Divergence
-from ggbench.stats.intervals import Z_95, Estimate
+from ggbench.stats.intervals import Estimate
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 
@@ -33,8 +33,6 @@ class PairedDifference(msgspec.Struct, frozen=True):
     high: float
     """95 % interval."""
     n_chunks: int
-    n_chunks_needed: int | None
-    """Number of chunks to distinguish them if the difference stays the same; None if they do not differ."""
 
     @property
     def is_distinguishable(self) -> bool:
@@ -82,11 +80,7 @@ def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDif
         return None
     differences = np.asarray(one[:count], np.float64) - np.asarray(other[:count], np.float64)
     found = mean_and_error(differences)
-    needed = None
-    if found.mean:
-        spread = found.error * math.sqrt(count - 1)
-        needed = max(_MIN_PAIRS, math.ceil((Z_95 * spread / found.mean) ** 2) + 1)
-    return PairedDifference(found.mean, *found.ci95, count, needed)
+    return PairedDifference(found.mean, *found.ci95, count)
 
 
 def running_means(values: Floats, n_per_chunk: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -14,6 +14,7 @@ from ggbench.decisions.known_losses import is_original
 from ggbench.experiments.quality import compared
 from ggbench.experiments.quality.record import (
     ChunkScores,
+    Divergence,
     QualityResult,
     QualitySettings,
     ScoredBase,
@@ -42,9 +43,7 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
 _LEAST_RANGE = 1e-6
-"""Smaller differences of KLD, PPL or a distance in percent are rounding."""
-
-_Running = Callable[["_Scores"], tuple[Floats, Floats]]
+"""Smaller differences of KLD or PPL are rounding."""
 
 
 class _Scores(msgspec.Struct, frozen=True):
@@ -53,26 +52,32 @@ class _Scores(msgspec.Struct, frozen=True):
     n_chunks: int
     n_same_top: int
     nll: Floats
-    base_nll: Floats
     kld: Floats
-    """Empty without a base, like `base_nll`."""
+    """Empty without a base."""
 
     @classmethod
     def of(cls, observations: Sequence[object]) -> _Scores:
         scores = [each for each in observations if isinstance(each, ChunkScores)]
-        nll, base_nll, kld = (
-            floats(b"".join(getattr(each, name) for each in scores)).astype(np.float64)
-            for name in ("nll", "base_nll", "kld")
+        nll, kld = (
+            floats(b"".join(getattr(each, name) for each in scores)).astype(np.float64) for name in ("nll", "kld")
         )
-        return cls(sum(each.n_chunks for each in scores), sum(each.n_same_top for each in scores), nll, base_nll, kld)
+        return cls(sum(each.n_chunks for each in scores), sum(each.n_same_top for each in scores), nll, kld)
 
     @property
-    def per_chunk(self) -> int:
-        return len(self.nll) // self.n_chunks
+    def running_ppl(self) -> tuple[Floats, Floats]:
+        """Perplexity and its error after each chunk."""
+        mean, error = self._running(self.nll)
+        return np.exp(mean), np.exp(mean) * error
 
     @property
-    def is_compared(self) -> bool:
-        return len(self.kld) == len(self.nll) > 0
+    def running_kld(self) -> tuple[Floats, Floats]:
+        """Mean KL divergence and its error after each chunk; empty without a base."""
+        return self._running(self.kld)
+
+    def _running(self, values: Floats) -> tuple[Floats, Floats]:
+        if not self.n_chunks or len(values) != len(self.nll):
+            return np.empty(0), np.empty(0)
+        return running_means(values, len(self.nll) // self.n_chunks)
 
 
 _BASE = Shape(
@@ -157,22 +162,18 @@ class QualityPresenter(Presenter):
         ends = [run.end for run, scores in zip(runs, scored, strict=True) if run.end is not None and scores.n_chunks]
         end = max(ends, default=None)
 
-        def figure(key: str, name: str, unit: str, running: _Running, *, has_base: bool) -> Figure:
+        def figure(key: str, name: str, unit: str, running: Callable[[_Scores], tuple[Floats, Floats]]) -> Figure:
             curves = []
             for run, scores in zip(runs, scored, strict=True):
-                if scores.n_chunks and (scores.is_compared or not has_base):
-                    y, error = running(scores)
-                    text = f"{_last((y, error))} {unit}".rstrip()
-                    note = f"{text}, {format_count(scores.n_chunks)} chunks"
-                    curves.append(Curve(run.name, np.arange(1, len(y) + 1), y, error, note=note, dimmed=run.dimmed))
-                else:
-                    curves.append(Curve(run.name, np.empty(0, np.int64), np.empty(0)))
+                y, error = running(scores)
+                text = f"{_last(y, error)} {unit}".rstrip()
+                note = f"{text}, {format_count(scores.n_chunks)} chunks" if len(y) else ""
+                curves.append(Curve(run.name, np.arange(1, len(y) + 1), y, error, note=note, dimmed=run.dimmed))
             return Figure(key, name, unit, "chunks scored", "", tuple(curves), end, _LEAST_RANGE)
 
         return (
-            figure("ppl", "PPL", "", _running_ppl, has_base=False),
-            figure("kld", "KLD", "nats", _running_kld, has_base=True),
-            figure("ppl-over-base", "PPL above its base's", "%", _running_distance, has_base=True),
+            figure("ppl", "PPL", "", lambda scores: scores.running_ppl),
+            figure("kld", "KLD", "nats", lambda scores: scores.running_kld),
         )
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
@@ -180,14 +181,10 @@ class QualityPresenter(Presenter):
         if not scores.n_chunks:
             return ()
         of = "" if run.end is None or run.end <= scores.n_chunks else f" of {format_count(run.end)}"
-        lines = [f"{format_count(scores.n_chunks)}{of} chunks", f"PPL   {_last(_running_ppl(scores))}"]
-        if scores.is_compared:
-            distance = _running_distance(scores)
-            lines += [
-                f"KLD   {_last(_running_kld(scores))}",
-                f"same  {format_percent(scores.n_same_top / len(scores.kld))} top tokens",
-                f"PPL   {'+' if distance[0][-1] >= 0 else ''}{_last(distance)} % of base",
-            ]
+        lines = [f"{format_count(scores.n_chunks)}{of} chunks", f"PPL   {_last(*scores.running_ppl)}"]
+        if len(scores.kld):
+            same_top = format_percent(scores.n_same_top / len(scores.kld))
+            lines += [f"KLD   {_last(*scores.running_kld)}", f"same  {same_top} top tokens"]
         return tuple(lines)
 
     def short_answer(self, run: Run) -> str:
@@ -224,40 +221,9 @@ class QualityPresenter(Presenter):
         found = result_of(run)
         parts: list[RenderableType] = []
         if found is not None:
-            scored, text = found.scored, found.text
-            size = "" if text.n_bytes is None else format_bytes(text.n_bytes)
-            parts.append(
-                facts_table(
-                    "Perplexity",
-                    [
-                        ("PPL", estimate_text(found.ppl)),
-                        ("scored", f"{format_count(found.n_scored)} tokens in {format_count(found.n_chunks)} chunks of "
-                                   f"{format_count(found.n_ctx)}; the second half of each"),
-                        ("text", ", ".join(filter(None, (sanitize(text.name), size, sanitize(text.source))))),
-                        ("sha256", found.text.sha256),
-                        ("tokens", "" if scored is None else f"{format_count(scored.n_tokens)} of a vocabulary of "
-                                                             f"{format_count(scored.n_vocab)}"),
-                    ],
-                )
-            )  # fmt: skip
-            base, apart = found.base, found.divergence
-            if apart is not None:
-                percentiles = ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in apart.kld_percentiles)
-                through = "a file of 16-bit logits, as both did not fit in memory" if base and base.through_file else ""
-                change = f"mean {apart.p_diff.mean * 100:+.2g} %, RMS {format_percent(apart.rms_p_diff.mean)}"
-                is_coarser = base is not None and not _is_from_original(run.subject, base.subject)
-                facts = [
-                    ("base", _base_name(run, base)),
-                    ("note", f"{base.subject.quant} {_NOT_ORIGINAL}" if is_coarser and base else ""),
-                    ("through", through),
-                    ("PPL of it", estimate_text(apart.base_ppl)),
-                    ("KLD", f"{estimate_text(apart.kld)} nats"),
-                    ("percentiles", percentiles),
-                    ("same top", f"{format_percent(apart.same_top.mean)} of the tokens"),
-                    ("Δp", change),
-                    ("ln PPL ratio", f"{estimate_text(apart.ln_ppl_ratio)}, paired"),
-                ]
-                parts.append(facts_table("Compared with its base", facts))
+            parts.append(facts_table("Perplexity", _perplexity(found)))
+        if found is not None and found.divergence is not None:
+            parts.append(facts_table("Compared with its base", _compared(run, found.base, found.divergence)))
         name = f"{model_name(run.subject)} {sanitize(compared.row_name(run))}"
         return run_page(run, name, parts, folded=folded, readings=readings)
 
@@ -293,45 +259,58 @@ class QualityPresenter(Presenter):
         )
 
 
-def _last(running: tuple[Floats, Floats]) -> str:
-    means, errors = running
-    return estimate_text(Estimate(float(means[-1]), float(errors[-1])))
+def _last(means: Floats, errors: Floats) -> str:
+    return estimate_text(Estimate(float(means[-1]), float(errors[-1]))) if len(means) else UNKNOWN
 
 
-def _running_ppl(scores: _Scores) -> tuple[Floats, Floats]:
-    mean, error = running_means(scores.nll, scores.per_chunk)
-    return np.exp(mean), np.exp(mean) * error
+def _perplexity(found: QualityResult) -> list[tuple[str, str]]:
+    scored, text = found.scored, found.text
+    size = "" if text.n_bytes is None else format_bytes(text.n_bytes)
+    chunks = f"{format_count(found.n_chunks)} chunks of {format_count(found.n_ctx)}; the second half of each"
+    facts = [
+        ("PPL", estimate_text(found.ppl)),
+        ("scored", f"{format_count(found.n_scored)} tokens in {chunks}"),
+        ("text", ", ".join(filter(None, (sanitize(text.name), size, sanitize(text.source))))),
+        ("sha256", text.sha256),
+    ]
+    if scored is not None:
+        facts.append(("tokens", f"{format_count(scored.n_tokens)} of a vocabulary of {format_count(scored.n_vocab)}"))
+    return facts
 
 
-def _running_kld(scores: _Scores) -> tuple[Floats, Floats]:
-    return running_means(scores.kld, scores.per_chunk)
-
-
-def _running_distance(scores: _Scores) -> tuple[Floats, Floats]:
-    """In percent, with the error of the paired differences."""
-    mean, error = running_means(scores.nll - scores.base_nll, scores.per_chunk)
-    return np.expm1(mean) * 100, np.exp(mean) * error * 100
-
-
-_NOT_ORIGINAL = "is not the original: KLD from it is not the loss against 16 bits, which is usually larger"
+def _compared(run: Run, base: ScoredBase | None, found: Divergence) -> list[tuple[str, str]]:
+    return [
+        ("base", f"the logits in {sanitize(_base_logits(run))}" if base is None else _base_name(base)),
+        ("note", "" if base is None else _not_original(run.subject, base.subject)),
+        ("through", "a file of 16-bit logits, as both did not fit in memory" if base and base.through_file else ""),
+        ("PPL of it", estimate_text(found.base_ppl)),
+        ("KLD", f"{estimate_text(found.kld)} nats"),
+        ("percentiles", ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in found.kld_percentiles)),
+        ("same top", f"{format_percent(found.same_top.mean)} of the tokens"),
+        ("Δp", f"mean {found.p_diff.mean * 100:+.2g} %, RMS {format_percent(found.rms_p_diff.mean)}"),
+        ("ln PPL ratio", f"{estimate_text(found.ln_ppl_ratio)}, paired"),
+    ]
 
 
 def _base_line(runs: Sequence[Run]) -> list[str]:
     found = [(run.subject, each) for run in runs if (each := result_of(run)) is not None]
-    scored = [
-        (subject, each.base, each.divergence.base_ppl) for subject, each in found if each.base and each.divergence
-    ]
-    bases = dict.fromkeys((base, ppl) for _, base, ppl in scored)
-    lines = [f"base: {model_name(base.subject)} {base.subject.quant}, PPL {estimate_text(ppl)}" for base, ppl in bases]
-    coarser = (base.subject.quant for subject, base, _ in scored if not _is_from_original(subject, base.subject))
-    lines += [f"{quant} {_NOT_ORIGINAL}" for quant in dict.fromkeys(coarser)]
-    texts = dict.fromkeys(each.text for _, each in found)
-    return [*lines, *(f"text: {text.name}, sha256 {text.sha256[:12]}" for text in texts)]
+    bases, notes = list[str](), list[str]()
+    for subject, each in found:
+        if each.base is not None and each.divergence is not None:
+            of = each.base.subject
+            bases.append(f"base: {model_name(of)} {of.quant}, PPL {estimate_text(each.divergence.base_ppl)}")
+            notes.append(_not_original(subject, of))
+    texts = [f"text: {each.text.name}, sha256 {each.text.sha256[:12]}" for _, each in found]
+    return list(filter(None, dict.fromkeys([*bases, *notes, *texts])))
 
 
-def _is_from_original(subject: Subject, base: Subject) -> bool:
-    """Return whether a divergence is the loss against the original, or else the cache's with the same weights."""
-    return subject.header_sha256 == base.header_sha256 or is_original(base.quant, base.architecture or "")
+def _not_original(subject: Subject, base: Subject) -> str:
+    """Return that a divergence is neither the loss against the original nor the cache's with the same weights, or an
+    empty text.
+    """
+    if subject.header_sha256 == base.header_sha256 or is_original(base.quant, base.architecture or ""):
+        return ""
+    return f"{base.quant} is not the original: KLD from it is not the loss against 16 bits, which is usually larger"
 
 
 def _base_logits(run: Run) -> str:
@@ -339,10 +318,7 @@ def _base_logits(run: Run) -> str:
     return settings.base_logits if isinstance(settings, QualitySettings) else ""
 
 
-def _base_name(run: Run, base: ScoredBase | None) -> str:
-    """Return `qwen1.5-7b f16`, or the name of the base's logits file."""
-    if base is None:
-        return f"the logits in {sanitize(_base_logits(run))}"
+def _base_name(base: ScoredBase) -> str:
     return f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"
 
 
