@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 
 _SPACES = {"\t", "\n", "\v", "\f", "\r", "\x1c", "\x1d", "\x1e", "\x1f", "\x85"}
@@ -46,6 +47,12 @@ def _plain_character(character: str) -> str:
     if character in _SPACES or category.startswith("Z"):
         return " "
     return "" if category in _DROPPED else character
+
+
+def counted_names(names: Sequence[str]) -> str:
+    """Return each name once, with its number: `2 x RTX 3090 and RTX 4090`."""
+    counts = Counter(names)
+    return in_words([name if count == 1 else f"{count} x {name}" for name, count in counts.items()])
 
 
 def in_words(parts: Sequence[str]) -> str:

@@ -14,13 +14,14 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.rpc import offload_devices_with
 from ggbench.errors import UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
-from ggbench.machine.description import Machine, MainMemory
+from ggbench.machine.description import Device, Machine, MainMemory
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, visible_gpus
 from ggbench.machine.host import default_threads, describe_cpu, describe_ram
 from ggbench.machine.known_devices import recognize_device
+from ggbench.machine.records import Gpu
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.text import in_words
+from ggbench.text import counted_names, in_words
 from ggbench.units import GIB, MIB, format_bytes, format_count
 
 CARD_RESERVE_BYTES = 1280 * MIB
@@ -125,22 +126,20 @@ def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes
     if not all(budget.usable_bytes for budget in each):
         kept, memory = format_bytes(each[0].reserve_bytes), format_bytes(each[0].memory_bytes)
         raise UsageError(f"a reserve of {kept} uses up {memory}", "lower --reserve; 0 for none")
+    devices = _described_devices(machine.devices)
+    return _of_devices(devices, each, None if host is None else _as_host(host, machine.host), is_here=False)
+
+
+def _described_devices(described: Sequence[Device]) -> list[DeviceMemory]:
     seen: Counter[str] = Counter()
     devices = []
-    for device, budget in zip(machine.devices, each, strict=True):
+    for each in described:
+        name, is_shared = f"{each.backend}{seen[each.backend]}", each.shared_bytes is not None
         devices.append(
-            DeviceMemory(
-                f"{device.backend}{seen[device.backend]}",
-                budget.memory_bytes,
-                budget.reserve_bytes,
-                device.name,
-                device.backend,
-                device.bandwidth,
-                is_shared=device.shared_bytes is not None,
-            )
+            DeviceMemory(name, each.memory_bytes, 0, each.name, each.backend, each.bandwidth, is_shared=is_shared)
         )
-        seen[device.backend] += 1
-    return _of_devices(devices, each, None if host is None else _as_host(host, machine.host), is_here=False)
+        seen[each.backend] += 1
+    return devices
 
 
 def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: int | None) -> Budget | None:
@@ -189,22 +188,25 @@ def _of_devices(
     devices: Sequence[DeviceMemory], each: Sequence[Budget], host: DeviceMemory | None, *, is_here: bool
 ) -> Budget:
     """Return the sum of several GPUs' budgets."""
-    counts = Counter(device.name for device in devices)
-    names = [name if count == 1 else f"{count} x {name}" for name, count in counts.items()]
     bandwidths = {device.bandwidth for device in devices}
+    of_each = ", of each" if len(each) > 1 else ""
     return Budget(
-        device=in_words(names),
+        device=counted_names([device.name for device in devices]),
         on_gpu=True,
         memory_bytes=sum(budget.memory_bytes for budget in each),
         memory_source=in_words(list(dict.fromkeys(budget.memory_source for budget in each))),
         reserve_bytes=sum(budget.reserve_bytes for budget in each),
-        reserve_source=each[0].reserve_source + (", of each" if len(each) > 1 else ""),
+        reserve_source=each[0].reserve_source + of_each,
         process_bytes=sum(budget.process_bytes for budget in each),
         bandwidth=bandwidths.pop() if len(bandwidths) == 1 else None,
-        devices=tuple(devices),
+        devices=tuple(map(_within, devices, each)),
         host=host,
         is_here=is_here,
     )
+
+
+def _within(device: DeviceMemory, budget: Budget) -> DeviceMemory:
+    return replace(device, free_bytes=budget.memory_bytes, reserve_bytes=budget.reserve_bytes)
 
 
 def machine_budget(
@@ -221,36 +223,33 @@ def machine_budget(
     the bandwidth of main memory the first time, which takes a second or two, unless `measures` is false. Raises
     UsageError for a GPU that is not here, and like `offload_devices_with`.
     """
-    main_gpu, limit_bytes, threads = setup.main_gpu, setup.memory_limit_bytes, default_threads()
-    servers = setup.rpc_servers if isinstance(setup, LlamaConfig) else ()
-    devices = devices_here(servers) if setup.n_gpu_layers else ()
-    if devices and main_gpu is not None:
-        if main_gpu >= len(devices):
-            found = f"GPUs here: {format_count(len(devices))}, counted from 0"
-            raise UsageError(f"this machine has no GPU {main_gpu}", found)
-        devices = devices[main_gpu : main_gpu + 1]
-    in_main_memory = main_memory_here(limit_bytes if not devices else None, reserve_bytes if not devices else None)
+    limit_bytes, threads, devices = setup.memory_limit_bytes, default_threads(), _devices_of(setup)
     if not devices:
         measured = bandwidth or (cached_bandwidth if measures else known_bandwidth)(threads)
-        return replace(in_main_memory, bandwidth=measured)
+        return replace(main_memory_here(limit_bytes, reserve_bytes), bandwidth=measured)
+    if bandwidth is not None:
+        devices = [replace(device, bandwidth=bandwidth) for device in devices]
     each = [
         GPU_RESERVE.budget(device.name, True, device.free_bytes, "free at the moment", limit_bytes, reserve_bytes)
         for device in devices
     ]
-    kept = [
-        replace(
-            device,
-            free_bytes=budget.memory_bytes,
-            reserve_bytes=budget.reserve_bytes,
-            bandwidth=bandwidth or device.bandwidth,
-        )
-        for device, budget in zip(devices, each, strict=True)
-    ]
-    host = MainMemory(None, known_bandwidth(threads))
-    shared_bytes = sum(device.free_bytes for device in kept if device.is_shared)
+    shared_bytes = sum(budget.memory_bytes for device, budget in zip(devices, each, strict=True) if device.is_shared)
+    in_main_memory = main_memory_here(None, None)
     beside = replace(in_main_memory, memory_bytes=max(0, in_main_memory.memory_bytes - shared_bytes))
-    has_own = not shared_bytes or beside.memory_bytes > 0
-    return _of_devices(kept, each, _as_host(beside, host) if has_own else None, is_here=True)
+    host = _as_host(beside, MainMemory(None, known_bandwidth(threads)))
+    return _of_devices(devices, each, host if beside.memory_bytes or not shared_bytes else None, is_here=True)
+
+
+def _devices_of(setup: EngineConfig) -> Sequence[DeviceMemory]:
+    """Return the devices that a setup puts layers on; none without offloaded layers. Raises as `machine_budget`."""
+    servers = setup.rpc_servers if isinstance(setup, LlamaConfig) else ()
+    devices = devices_here(servers) if setup.n_gpu_layers else ()
+    if not devices or setup.main_gpu is None:
+        return devices
+    if setup.main_gpu >= len(devices):
+        found = f"GPUs here: {format_count(len(devices))}, counted from 0"
+        raise UsageError(f"this machine has no GPU {setup.main_gpu}", found)
+    return devices[setup.main_gpu : setup.main_gpu + 1]
 
 
 def devices_here(servers: Sequence[str] = ()) -> tuple[DeviceMemory, ...]:
@@ -264,24 +263,27 @@ def devices_here(servers: Sequence[str] = ()) -> tuple[DeviceMemory, ...]:
         listed = offload_devices_with(servers)
     elif gpu_backends():
         listed = offload_devices()
-    if not listed:
-        return tuple(
-            DeviceMemory(f"CUDA{n}", free, 0, gpu.name, "CUDA", gpu_bandwidth(gpu))
-            for n, gpu in enumerate(gpus)
-            if (free := gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes)
-        )
-    found = []
-    for device in listed:
-        gpu = find_cuda_gpu(gpus, device.name, device.device_id) if device.backend == "CUDA" else None
-        known = recognize_device(device.description, device.total_bytes)
-        rate = None if known is None else Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
-        is_shared = known is not None and known.is_unified
-        free_bytes = device.free_bytes if gpu is None or gpu.free_bytes is None else gpu.free_bytes
-        if gpu is not None:
-            rate = gpu_bandwidth(gpu) or rate
-        name = device.description
-        found.append(DeviceMemory(device.buffers, free_bytes, 0, name, bandwidth=rate, is_shared=is_shared))
-    return tuple(found)
+    if listed:
+        return tuple(_listed_device(device, gpus) for device in listed)
+    found = [(gpu, gpu.total_bytes if gpu.free_bytes is None else gpu.free_bytes) for gpu in gpus]
+    return tuple(
+        DeviceMemory(f"CUDA{number}", free_bytes, 0, gpu.name, "CUDA", gpu_bandwidth(gpu))
+        for number, (gpu, free_bytes) in enumerate(found)
+        if free_bytes
+    )
+
+
+def _listed_device(device: LlamaDevice, gpus: Sequence[Gpu]) -> DeviceMemory:
+    """Return a device that ggml lists, with what NVML or its name say of it."""
+    found = DeviceMemory(device.buffers, device.free_bytes, name=device.description)
+    if known := recognize_device(device.description, device.total_bytes):
+        rate = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
+        found = replace(found, bandwidth=rate, is_shared=known.is_unified)
+    gpu = find_cuda_gpu(gpus, device.name, device.device_id) if device.backend == "CUDA" else None
+    if gpu is None:
+        return found
+    free_bytes = found.free_bytes if gpu.free_bytes is None else gpu.free_bytes
+    return replace(found, free_bytes=free_bytes, bandwidth=gpu_bandwidth(gpu) or found.bandwidth)
 
 
 def devices_with_servers(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:

@@ -80,5 +80,6 @@ def _stack(device: str, memory_bytes: int | None, parts: Iterable[Sized]) -> Mem
     taken = [MemoryPart(part, n_bytes) for part, n_bytes in sizes.items() if n_bytes]
     if memory_bytes is not None:
         left_bytes = memory_bytes - sum(part.n_bytes for part in taken)
-        taken += [MemoryPart("free" if left_bytes > 0 else "missing", abs(left_bytes))] if left_bytes else []
+        if left_bytes:
+            taken.append(MemoryPart("free" if left_bytes > 0 else "missing", abs(left_bytes)))
     return MemoryStack(device, memory_bytes, tuple(taken))

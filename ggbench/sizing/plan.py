@@ -287,10 +287,9 @@ def _placement_notes(file: ModelFile, placement: Placement, budget: Budget) -> I
     """Yield what lies in main memory, and which bandwidth is missing to bound the speed."""
     in_main_memory = placement.is_split or not placement.is_cache_on_devices
     if placement.is_split:
-        kept = placement.overridden_bytes
-        rest = (
-            f"{format_bytes(kept)} of their tensors in main memory by override" if kept else "the rest in main memory"
-        )
+        rest = "the rest in main memory"
+        if kept := placement.overridden_bytes:
+            rest = f"{format_bytes(kept)} of their tensors in main memory by override"
         yield f"{placement.n_gpu_layers} of {file.n_layer + 1} layers on the GPU, {rest}"
     elif placement.on_gpu and in_main_memory:
         yield "the KV cache is in main memory"

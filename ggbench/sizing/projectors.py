@@ -209,15 +209,22 @@ def _compute_bytes(file: ModelFile) -> tuple[int, int]:
     if not all((n_embd, patch, side)):
         return 0, 0
     if kind in _WARM_UP_TOKENS:
-        merged = 3 if kind.startswith("gemma4") else 1 if kind in _UNMERGED else 2
-        keys = ("clip.vision.spatial_merge_size", "clip.vision.projector.scale_factor")
-        merged = next(filter(None, (_count(file, key) for key in keys)), merged)
-        side = _WARM_UP_TOKENS[kind] * patch * merged
+        side = _WARM_UP_TOKENS[kind] * patch * _merged(file, kind)
     n_patches = (-(-side // patch)) ** 2 + 1
     of_patch = max(11 * n_embd, 3 * (n_embd + n_ff), 3 * patch**2 + 3 * n_embd)
     copied = sum(tensor.n_elements for tensor in file.tensors if tensor.name == "mm.input_projection.weight")
     floats = 3 * side**2 + n_patches * of_patch + copied
     return _FLOAT_BYTES * floats, _FLOAT_BYTES * 2 * n_head * n_patches**2
+
+
+def _merged(file: ModelFile, kind: str) -> int:
+    """Return how many patches in a row make a token."""
+    for key in ("clip.vision.spatial_merge_size", "clip.vision.projector.scale_factor"):
+        if given := _count(file, key):
+            return given
+    if kind.startswith("gemma4"):
+        return 3
+    return 1 if kind in _UNMERGED else 2
 
 
 def _count(file: ModelFile, key: str) -> int:

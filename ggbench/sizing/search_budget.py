@@ -86,20 +86,17 @@ def gpu_budget(
     Without a given reserve none is kept: real allocations need no allowance for the driver. `reported_bytes` is the
     free memory of each by llama.cpp, for GPUs that NVML does not know. Raises DoesNotFit if nothing is left.
     """
-    known = tuple(free for gpu in gpus if (free := gpu.free_bytes or gpu.total_bytes))
-    each_free = known if gpus and len(known) == len(gpus) else tuple(reported_bytes)
+    known = [gpu.free_bytes or gpu.total_bytes or 0 for gpu in gpus]
+    if not all(known):
+        known, gpus = [], ()
+    each_free = known or reported_bytes
     unreported = 0 if limit_bytes is None else limit_bytes + FREE_RESERVE_BYTES
     budgets = [
         GPU_RESERVE.budget("", True, each or unreported, "free on the GPU", limit_bytes, reserve_bytes)
         for each in each_free
     ]
     held = sum(_held_bytes(each, limit_bytes) for each in budgets)
-    planned = replace(
-        budgets[0],
-        memory_bytes=sum(each.memory_bytes for each in budgets),
-        reserve_bytes=sum(each.memory_bytes - each.usable_bytes for each in budgets),
-        process_bytes=sum(each.process_bytes for each in budgets),
-    )
+    planned = _summed(budgets)
     _check_any_left(held, planned, "GPU memory")
     return SearchBudget(
         planned=planned,
@@ -107,8 +104,17 @@ def gpu_budget(
         free_bytes=sum(each_free),
         worker_limit_bytes=limit_bytes,
         worker_reserve_bytes=reserve_bytes or 0,
-        gpus=tuple(gpus) if len(known) == len(gpus) else (),
+        gpus=tuple(gpus),
         warning=_lower_than_asked(min(each_free), limit_bytes),
+    )
+
+
+def _summed(budgets: Sequence[Budget]) -> Budget:
+    return replace(
+        budgets[0],
+        memory_bytes=sum(each.memory_bytes for each in budgets),
+        reserve_bytes=sum(each.memory_bytes - each.usable_bytes for each in budgets),
+        process_bytes=sum(each.process_bytes for each in budgets),
     )
 
 

@@ -178,14 +178,14 @@ def fake(answer: Answer) -> LlamaEngine:
     return LlamaEngine(lambda: FakeWorker(threading.Event(), answer))
 
 
-def dry_answer(kv_mib_per_k: float, device: str = "CPU", weights: str = "CPU") -> Answer:
+def dry_answer(kv_mib_per_k: float, device: str = "CPU") -> Answer:
     """A dry run's log, with a cache of `kv_mib_per_k` MiB for 1024 tokens, and 100 MiB of compute on this device."""
 
     def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, LoadModel):
             assert request.dry
             yield DRY_PLACES
-            yield protocol.Log(2, f"load_tensors: {weights} model buffer size = 0.00 MiB")
+            yield protocol.Log(2, "load_tensors: CPU model buffer size = 0.00 MiB")
         elif isinstance(request, MakeContext):
             n_ctx = -(-(request.setup.n_ctx or 0) // 256) * 256
             size = kv_mib_per_k * n_ctx / 1024

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -26,7 +25,7 @@ from ggbench.sizing.plan_record import PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.weights import Weights, file_weights
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.text import in_words
+from ggbench.text import counted_names
 from ggbench.units import GIB
 
 DECODE_POSITIONS = (1024, 8192, 32768)
@@ -308,15 +307,15 @@ def described_hardware(devices: Sequence[Device]) -> Hardware:
     rate = None
     if len(rates) == len(devices):
         rate = memory_bytes / sum(each.memory_bytes / rate for each, rate in zip(devices, rates, strict=True))
-    names = Counter(device.name for device in devices)
+    names = [device.name for device in devices]
     hardware = Hardware(
-        name=in_words([name if count == 1 else f"{count} x {name}" for name, count in names.items()]),
+        name=counted_names(names),
         memory_bytes=memory_bytes,
         memory_source=first.memory_source,
         bandwidth_bytes_per_s=None if rate is None else rate / 1e9 * GIGA,
         bandwidth_source=first.bandwidth.source if first.bandwidth else "",
     )
-    if len(names) > 1:
+    if len(set(names)) > 1:
         return hardware
     return replace(hardware, compute_flop_per_s=of_first.compute_flop_per_s, compute_source=of_first.compute_source)
 
