@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ggbench.engines.server.client import Client, Exchange, HttpResponse, StreamLine
 from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import Ended, FirstByte, Generate, GenerationFailed, Post, Sent
+from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Post, Sent
 from ggbench.engines.server.server import recognize, run_together
 
 _STREAMS = ((16, 8), (64, 24))
@@ -40,7 +40,7 @@ class _Recorder(Client):
 
 
 class _Kept(Exchange):
-    def items(self) -> Iterator[Sent | FirstByte | StreamLine]:
+    def items(self) -> Iterator[Sent | StreamLine]:
         lines: list[tuple[int, str]] = []
         sent_ns = 0
         try:

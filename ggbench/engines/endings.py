@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import enum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import msgspec
 
-from ggbench.engines.llama.logs import crash_cause
 from ggbench.errors import GgbenchError
 from ggbench.text import signal_name
 
@@ -106,25 +105,22 @@ class Crashed(Ending, msgspec.Struct, frozen=True):
 
     outcome: ClassVar[Outcome] = Outcome.CRASHED
 
-    returncode: int | None
+    message: str
+    returncode: int | None = None
     """The exit status, or minus the signal number; None if the worker was killed for violating the protocol."""
-    log_tail: tuple[str, ...]
-    message: str = ""
-    hint: str = ""
-    """Known cause of such a crash; empty if unknown."""
-    program: str = "llama.cpp"
+    log_tail: tuple[str, ...] = ()
+
+    @classmethod
+    def exited(cls, program: str, returncode: int, cause: str, log_tail: tuple[str, ...] = ()) -> Self:
+        """Return the ending of a program that exited; `cause` is its log's, empty if unknown."""
+        how = f"ended with exit status {returncode}"
+        if returncode < 0:
+            how = f"was killed by {signal_name(-returncode)}"
+        return cls(f"{program} {how}: {cause}".removesuffix(": "), returncode, log_tail)
 
     @property
     def reason(self) -> str:
-        if self.returncode is None:
-            what = self.message
-        elif self.returncode < 0:
-            what = f"{self.program} was killed by {signal_name(-self.returncode)}"
-        else:
-            what = f"{self.program} ended with exit status {self.returncode}"
-        cause = crash_cause(self.log_tail)
-        text = f"{what}: {cause}" if cause else what
-        return f"{text} ({self.hint})" if self.hint else text
+        return self.message
 
 
 class ServerLost(Ending, msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Request, Stage, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import Event
-from ggbench.engines.llama.logs import out_of_memory_line
+from ggbench.engines.llama.logs import crash_cause, out_of_memory_line
 from ggbench.machine.host import count_oom_kills
 
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "GGML_NO_BACKTRACE": "1"}
@@ -56,13 +56,16 @@ class WorkerProcess:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         command: Sequence[str] = (sys.executable, "-P", "-m", "ggbench.engines.llama.worker"),
         hold: threading.Event | None = None,
+        program: str = "llama.cpp",
     ) -> None:
-        """Setting `cancel` stops the running request and the worker; `command` gets the pipe's number.
+        """Setting `cancel` stops the running request and the worker; `command` gets the pipe's number, and `program`
+        names it in messages.
 
         While `hold` is set the worker pauses before the next step of a decode, and before the next request.
         """
         self._cancel = cancel or threading.Event()
         self._hold = hold or threading.Event()
+        self._program = program
         self._is_held = False
         self._timeout_s = timeout_s
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -132,7 +135,7 @@ class WorkerProcess:
                 messages = [protocol.decode_message(line) for line in lines]
             except (msgspec.DecodeError, UnicodeDecodeError, _LineTooLong):
                 self.close()
-                yield Crashed(None, tuple(self._tail), "the worker wrote something that is not a message")
+                yield Crashed("the worker wrote something that is not a message", log_tail=tuple(self._tail))
                 return
             if messages or self._is_held:
                 heard_at = time.monotonic()
@@ -204,7 +207,7 @@ class WorkerProcess:
                 self._process.wait(timeout=_SHUTDOWN_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.close()
-                return Crashed(None, tuple(self._tail), "the worker closed its pipe but did not exit")
+                return Crashed("the worker closed its pipe but did not exit", log_tail=tuple(self._tail))
             while lines := self._output.read_lines():
                 self._keep_output(lines)
             self.close()
@@ -215,7 +218,7 @@ class WorkerProcess:
                 blame = "the kernel killed the worker because memory ran out"
         if blame:
             return OutOfMemory(self._stage, blame, alive=False)
-        return Crashed(self._process.returncode, tuple(self._tail))
+        return Crashed.exited(self._program, self._process.returncode, crash_cause(self._tail), tuple(self._tail))
 
 
 class WorkerEngine:

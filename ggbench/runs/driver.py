@@ -46,7 +46,7 @@ def run_job(context: RunContext, job: Job, index: int = 0, n_jobs: int = 1) -> G
     error: GgbenchError | None = None
     with ReadingLog(context.read_machine, context.reading_interval_s, context.show_reading) as readings:
         recorder = Recorder(head, context.store, readings)
-        session = Session(context, job, recorder)
+        session = Session(context, recorder, target, job.setup, job.base, job.draft)
         conclusion: Conclusion
         try:
             conclusion = yield from experiment.measure(session)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ggbench.models.targets import Target
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
-    from ggbench.runs.session import Session
+    from ggbench.runs.session import Base, Session
     from ggbench.runs.store.database import Store
     from ggbench.stats.speed_estimate import SpeedEstimate
 
@@ -173,14 +173,6 @@ class Experiment(abc.ABC):
     def memory(self, recording: Recording, result: Result | None) -> Memory:
         memory, peak = recording.last(Memory) or Memory(), recording.last(WorkerPeak)
         return replace(memory, peak_bytes=None if peak is None else peak.peak_bytes)
-
-
-class Base(msgspec.Struct, frozen=True):
-    """The base of a comparison: another quant of the model, or the same one with another KV cache."""
-
-    target: Target
-    type_k: str = "f16"
-    type_v: str = "f16"
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -43,7 +43,6 @@ from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import Environment, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, materialize
-from ggbench.runs.experiment import Job
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
 from ggbench.runs.reading_log import READING_INTERVAL_S
 from ggbench.runs.recording import GpusInUse, ModelDescribed, PromptTiming, Recorder, WorkerStarted
@@ -126,17 +125,33 @@ def run_context(
     )
 
 
+class Base(msgspec.Struct, frozen=True):
+    """The base of a comparison: another quant of the model, or the same one with another KV cache."""
+
+    target: Target
+    type_k: str = "f16"
+    type_v: str = "f16"
+
+
 class Session:
     """An experiment's access to its target and engine, recording their events."""
 
-    def __init__(self, context: RunContext, job: Job, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        recorder: Recorder,
+        target: Target,
+        setup: EngineConfig,
+        base: Base | None,
+        draft: Target | None,
+    ) -> None:
         self.context = context
         self.cancel = context.cancel
         """Set when the user stops the run."""
-        self.target = job.target
-        self.base = job.base
-        self.draft = job.draft
-        self.setup = job.setup
+        self.target = target
+        self.base = base
+        self.draft = draft
+        self.setup = setup
         """The setup for loading the target, with the machine's threads filled in."""
         self.recorder = recorder
         self.file: ModelFile | None = None

@@ -14,7 +14,7 @@ from tests.fakes.engine import Answer, FakeWorker, obey
 
 
 def crash(_request: Request) -> Iterator[protocol.Message | Ending]:
-    yield Crashed(-6, ("last words",))
+    yield Crashed.exited("llama.cpp", -6, "last words")
 
 
 def starve(_request: Request) -> Iterator[protocol.Message | Ending]:
@@ -26,7 +26,7 @@ def starve_later(request: Request) -> Iterator[protocol.Message | Ending]:
 
 
 def fail_on_cuda(_request: Request) -> Iterator[protocol.Message | Ending]:
-    yield Crashed(-6, ("CUDA error: no kernel image is available for execution on the device",))
+    yield Crashed.exited("llama.cpp", -6, "CUDA error: no kernel image is available for execution on the device")
 
 
 def refuse(message: str) -> Answer:

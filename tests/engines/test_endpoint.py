@@ -108,7 +108,7 @@ def test_chunks_are_counted_and_not_taken_apart(opened: Opener) -> None:
     ("error", "ending"),
     [
         (ServerTimeout("silent"), TimedOut(5, "server")),
-        (NetworkError("the connection broke"), Crashed(None, (), "the connection broke")),
+        (NetworkError("the connection broke"), Crashed("the connection broke")),
         (ServerFailed("out of slots"), Failed("decode", "out of slots")),
     ],
 )

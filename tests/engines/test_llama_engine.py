@@ -99,7 +99,7 @@ def test_a_refused_context_reports_what_was_allocated_and_keeps_the_model() -> N
 
 
 @pytest.mark.parametrize(
-    "ending", [Crashed(-9, ()), TimedOut(1.0), Cancelled(), OutOfMemory("decode", "killed", alive=False)]
+    "ending", [Crashed("it died"), TimedOut(1.0), Cancelled(), OutOfMemory("decode", "killed", alive=False)]
 )
 def test_a_worker_that_is_gone_is_replaced_by_the_next_open(ending: Ending) -> None:
     bench = llama_bench({**HEALTHY, Decode: (ending,)}, HEALTHY)
@@ -121,7 +121,7 @@ def test_a_worker_that_is_gone_is_replaced_by_the_next_open(ending: Ending) -> N
 def test_a_fault_with_weights_repacked_for_amx_has_a_hint(device: str, returncode: int, hint: bool) -> None:
     """A known bug of llama.cpp; another signal, or other memory, is something else."""
     log = protocol.Log(2, f"load_tensors:          {device} model buffer size =   100.00 MiB")
-    script = {**HEALTHY, LoadModel: (log, LOADED, Completed()), Decode: (Crashed(returncode, ()),)}
+    script = {**HEALTHY, LoadModel: (log, LOADED, Completed()), Decode: (Crashed("it died", returncode),)}
     bench = llama_bench(script)
     bench.open()
     (ending,) = bench.engine.run(Decode(25, 1))

@@ -18,7 +18,7 @@ def decode_that_ends(ending: Ending) -> dict[type, tuple[protocol.Message | Endi
 
 
 def aborted(*log_tail: str) -> Crashed:
-    return Crashed(-signal.SIGABRT, log_tail)
+    return Crashed("it died", -signal.SIGABRT, log_tail)
 
 
 def lost(ending: Ending, *servers: str) -> Ending:

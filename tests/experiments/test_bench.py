@@ -86,7 +86,7 @@ def test_a_crash_is_not_searched(target: Target) -> None:
     """The search would meet the same end; the next decode starts."""
 
     def crash(_request: Request) -> Iterator[protocol.Message | Ending]:
-        yield Crashed(-6, ())
+        yield Crashed("it died")
 
     rig, workers = fake_rig(answers={0: crash} | dict.fromkeys(range(1, 4), edged()))
     records = bench(rig, [target, target])

@@ -32,10 +32,10 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.driver import run_job, run_of
-from ggbench.runs.experiment import Base, Concluded, Job, experiment_of
+from ggbench.runs.experiment import Concluded, Job, experiment_of
 from ggbench.runs.progress import Finished, PointMeasured, Progress, SamplesTimed
 from ggbench.runs.run import Run, Settings
-from ggbench.runs.session import RunContext
+from ggbench.runs.session import Base, RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
 from ggbench.runs.summary import QuantSummary

@@ -22,9 +22,10 @@ from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_one
 from ggbench.paths import logits_dir
 from ggbench.runs.driver import run_job
-from ggbench.runs.experiment import Base, Job
+from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished, Progress, Working
 from ggbench.runs.run import Run
+from ggbench.runs.session import Base
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from tests.fakes.engine import Answer, FakeWorker, fake_rig

@@ -12,7 +12,7 @@ from rich.console import Console
 from ggbench.commands.measure_options import run_by
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.process import Build
+from ggbench.engines.llama_server.build import Build
 from ggbench.errors import DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings

@@ -92,7 +92,7 @@ def test_a_case_that_cannot_fit_is_not_tried(target: Target) -> None:
 
 @pytest.mark.parametrize(
     ("ending", "outcome", "n_loads"),
-    [(OutOfMemory("decode", "failed to allocate"), Outcome.OUT_OF_MEMORY, 1), (Crashed(-11, ()), Outcome.CRASHED, 1)],
+    [(OutOfMemory("decode", "failed to allocate"), Outcome.OUT_OF_MEMORY, 1), (Crashed("it died"), Outcome.CRASHED, 1)],
 )
 def test_a_case_that_ends_badly_leaves_the_others_running(
     target: Target, ending: Ending, outcome: Outcome, n_loads: int

@@ -84,7 +84,7 @@ class PlantedMachine:
                 yield from obey(request)
             case DecodeAtDepth() if self._is_fatal:
                 self.n_fatal += 1
-                yield Crashed(-11, ())
+                yield Crashed("it died")
             case DecodeAtDepth(n_depth, n_gen):
                 self.before_each(self.n_measured)
                 step_ms = (10.0 + n_depth / 500) * self.cost(self._setup, n_depth) * self._level

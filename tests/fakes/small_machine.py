@@ -108,7 +108,7 @@ class SmallMachine:
 
     def _failure(self, stage: Stage, missing_bytes: int = 0) -> Ending:
         if self.failing is Crashed:
-            return Crashed(-9, ("last words",))
+            return Crashed.exited("llama.cpp", -9, "last words")
         return OutOfMemory(stage, "failed to allocate", missing_bytes=missing_bytes if self.says_missing else None)
 
 

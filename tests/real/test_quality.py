@@ -18,9 +18,9 @@ from ggbench.experiments.quality.texts import find_text
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_one
 from ggbench.runs.driver import run_job
-from ggbench.runs.experiment import Base, Job
+from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.session import run_context
+from ggbench.runs.session import Base, run_context
 
 pytestmark = [pytest.mark.real, pytest.mark.llama]
 

@@ -58,7 +58,7 @@ def test_a_file_that_is_made_first_is_progress_in_bytes(tmp_path: Path) -> None:
 def crash_in_decode(request: Request) -> Iterator[protocol.Message | Ending]:
     if isinstance(request, Decode) and request.n_gen > 8:
         yield Steps(26, [10_000_000] * 20, [1] * 20)
-        yield Crashed(-11, ("last words",))
+        yield Crashed.exited("llama.cpp", -11, "last words")
     else:
         yield from obey(request)
 

@@ -263,7 +263,7 @@ def test_a_worker_that_dies_is_a_row_and_the_next_quant_gets_another() -> None:
     workers: list[FakeWorker] = []
 
     def die(request: Request) -> Iterator[protocol.Message | Ending]:
-        yield Crashed(-11, ())
+        yield Crashed("it died")
 
     def start() -> FakeWorker:
         workers.append(FakeWorker(threading.Event(), dry_answer(2) if workers else die))

@@ -36,7 +36,7 @@ def is_done(queue: RunQueue) -> bool:
 
 
 def crash(request: Request) -> Iterator[protocol.Message | Ending]:
-    yield Crashed(-6, ("GGML_ASSERT(something) failed",))
+    yield Crashed.exited("llama.cpp", -6, "GGML_ASSERT(something) failed")
 
 
 def run_out(request: Request) -> Iterator[protocol.Message | Ending]:
@@ -111,7 +111,7 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
         if isinstance(request, MakeContext) and live is not None and live.question is not None:
             asked.set()
             assert skipped.wait(60)
-            yield Crashed(-9, ())
+            yield Crashed("it died")
         else:
             yield from obey(request)
 

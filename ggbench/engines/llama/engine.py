@@ -111,7 +111,7 @@ class LlamaEngine(WorkerEngine):
         if self._log and not self._is_reported and not isinstance(request, Workload):
             yield self._allocated()
         if isinstance(ending, Crashed) and ending.returncode == -signal.SIGSEGV and self._uses_amx():
-            ending = replace(ending, hint=_AMX_HINT)
+            ending = replace(ending, message=f"{ending.message} ({_AMX_HINT})")
         return explained(ending, request.stage, servers) if servers else ending
 
     def _note(self, message: protocol.Log | protocol.Devices) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ggbench.engines.events import Allocated, DeviceBuffers, MemoryKind
 from ggbench.engines.llama.ggml_devices import place_of
@@ -132,7 +132,7 @@ def wanted_bytes(line: str) -> int | None:
     return int(match["bytes"]) if match["bytes"] else round(float(match["mib"]) * MIB)
 
 
-def crash_cause(last_lines: Sequence[str]) -> str:
+def crash_cause(last_lines: Iterable[str]) -> str:
     """Return the line that gives the cause of a crash, or the last line, printable; empty without lines.
 
     After the cause llama.cpp prints the source location, and often a backtrace.

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ggbench.engines.contract import Continue
 from ggbench.engines.endings import Cancelled, Ending, Failed
 from ggbench.engines.events import Continued
-from ggbench.engines.llama_server.config import NAME
+from ggbench.engines.llama_server.build import NAME
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Item, Prompt, Tokens
 from ggbench.engines.server.server import Server

@@ -23,11 +23,11 @@ from ggbench.engines.contract import (
     Workload,
 )
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama_server.build import NAME, REJECTS_ALL
 from ggbench.errors import UsageError
 from ggbench.machine import address_space
 from ggbench.text import in_words, shorten
 
-NAME = "llama-server"
 HOST = "127.0.0.1"
 SERVED_AT = ("--host", HOST, "--port", "0")
 """Flags by which a llama-server that ggbench started is recognized: it listens on a free port of the loopback."""
@@ -36,8 +36,6 @@ _OWN_FLAGS = (
     "--api-key-file", "--ssl-key-file", "--ssl-cert-file", "--api-prefix",
 )  # fmt: skip
 """Flags that ggbench gives itself, or that hide the server from it."""
-REJECTS_ALL = "--spec-synth-len", "1", "--spec-draft-p-min", "0"
-"""Words that make a server draft all it may, and accept none of it."""
 _FAILURE_HINTS = {
     "no output from": "use a longer --timeout",
     "out of memory": "a smaller context or quant needs less",
@@ -117,7 +115,7 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         return tuple(filter(None, self._own("--rpc").split(","))) or self.rpc_servers
 
     def listed_gpus(self) -> Mapping[str, int] | None:
-        from ggbench.engines.llama_server.process import list_devices
+        from ggbench.engines.llama_server.build import list_devices
 
         listed, chosen = list_devices(self.words[0], self.servers), self._own("-dev", "--device")
         if listed is None:
@@ -146,7 +144,7 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         self.held(self.memory_limit_bytes, on_gpu=self.may_use_gpu and bool(self.listed_gpus()))
 
     def check_program(self) -> None:
-        from ggbench.engines.llama_server.process import check_words
+        from ggbench.engines.llama_server.build import check_words
 
         check_words(self.words)
 

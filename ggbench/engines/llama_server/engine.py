@@ -45,8 +45,9 @@ from ggbench.engines.llama.flags import server_flags
 from ggbench.engines.llama.logs import is_out_of_memory
 from ggbench.engines.llama.rpc import why_unreachable
 from ggbench.engines.llama_server.answers import answer
-from ggbench.engines.llama_server.config import HOST, NAME, SERVED_AT, LlamaServerConfig
-from ggbench.engines.llama_server.process import Build, ServerProcess, describe_build, refused_option
+from ggbench.engines.llama_server.build import NAME, Build, describe_build, refused_option
+from ggbench.engines.llama_server.config import HOST, SERVED_AT, LlamaServerConfig
+from ggbench.engines.llama_server.process import ServerProcess
 from ggbench.engines.server.client import Client
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.engine import EndpointEngine
@@ -88,7 +89,7 @@ def _unlimited(refusal: str) -> Failed:
 
 def _refused_option(ending: Ending, setup: LlamaServerConfig, build: Build) -> Failed | None:
     """Return why a server that ended refused an option; None if it ended otherwise."""
-    error = refused_option(" ".join(ending.log_tail), setup.words, build) if isinstance(ending, Crashed) else None
+    error = refused_option(ending.message, setup.words, build) if isinstance(ending, Crashed) else None
     return None if error is None else Failed("start", error.message, error)
 
 
@@ -195,7 +196,7 @@ class LlamaServerEngine(EndpointEngine):
                 answered = answer(client, server, self._model.name, workload, self._cancel)
         except GgbenchError as error:
             lost = isinstance(error, NetworkError)
-            answered = Crashed(None, (), error.message) if lost else Failed(workload.stage, error.message, error)
+            answered = Crashed(error.message) if lost else Failed(workload.stage, error.message, error)
         finally:
             process.is_busy = False
         if isinstance(answered, Continued):

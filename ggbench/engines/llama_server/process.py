@@ -1,4 +1,4 @@
-"""A llama-server started by ggbench: its build, its log, and how it ended."""
+"""A llama-server started by ggbench: its log, and how it ended."""
 
 from __future__ import annotations
 
@@ -7,31 +7,26 @@ import errno
 import os
 import re
 import resource
-import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Stage
 from ggbench.engines.endings import Cancelled, Crashed, Ending, OutOfMemory, TimedOut
 from ggbench.engines.events import Allocated, MemoryKind
 from ggbench.engines.llama.logs import out_of_memory_line, parse_allocations
-from ggbench.engines.llama_server.config import NAME, REJECTS_ALL
-from ggbench.errors import EngineFailed, GgbenchError, UsageError
+from ggbench.engines.llama_server.build import NAME, Build, program_environment
 from ggbench.machine.address_space import limit_data
 from ggbench.machine.host import count_oom_kills
-from ggbench.text import in_words, shorten
-from ggbench.units import MIB
+from ggbench.text import shorten
 
-_DESCRIBE_S = 60.0
 _MAX_LOG_LINES = 20_000
 """Lines kept of a load; a log of every tensor has some thousands."""
 _TAIL_LINES = 200
@@ -43,14 +38,8 @@ _STUCK_S = 10.0
 """A busy server at its memory limit that neither logs nor computes for this long waits forever for a thread that failed
 to allocate."""
 
-_VERSION = re.compile(r"^version: (?P<version>.+)$", re.MULTILINE)
-_COMMIT = re.compile(r"commit (?P<new>[0-9a-f]{7,40})|\((?P<old>[0-9a-f]{7,40})\)")
-_BUILT_WITH = re.compile(r"^built with (?P<compiler>.+)$", re.MULTILINE)
-_HAS_LOAD_MODE = re.compile(r"^-lm,", re.MULTILINE)
-_HAS_TRACE = re.compile(r"^\s*- 4: trace", re.MULTILINE)
 _PREFIX = re.compile(r"^\d+\.\d+\.\d+\.\d+ (?P<level>[A-Z]) ")
 """llama-server's prefix of a line: time, level."""
-_SPEC_TYPES = re.compile(r"^--spec-type +(?P<types>\S+)", re.MULTILINE)
 _NO_DRAFTS = re.compile(
     r"failed to initialize speculative decoding context: .+|speculative decoding not supported by this context"
 )
@@ -63,142 +52,16 @@ _LOADED_BACKEND = re.compile(r"load_backend: loaded (?P<name>\S+) backend")
 _DEVICE = re.compile(
     r"^(?:cmn +common_param: +)?- (?P<name>\S+?)(?P<index>\d*) *: (?P<about>.+) \(\d+ MiB, \d+ MiB free\)"
 )
-_LISTED_DEVICES = "Available devices:"
-_LISTED_DEVICE = re.compile(r"^ +(?P<name>\w+): .+ \(\d+ MiB, (?P<free>\d+) MiB free\)$", re.MULTILINE)
 _LOADS = "llama_model_loader: "
 """Start of llama.cpp's first lines about a file, before it allocates anything for it."""
 _STACK_BYTES = 8 << 20
 """Stack of a thread without a limit of its own: Linux's default."""
 _SIGILL_HINT = "this build uses instructions that this CPU lacks: use a build for this CPU, or compile llama.cpp here"
-_REFUSED_OPTION = re.compile(r'invalid argument: (?P<unknown>\S+)|error while handling argument "(?P<wrong>[^"]+)": .+')
-"""llama.cpp's words for an option that it does not know, and for a value that it does not take."""
 _FAULT = re.compile(
     r"error loading model: .+|error while loading shared libraries: .+|error while handling argument .+|error: .+"
     r"|cannot run .+"
     r"|couldn't bind .+|GGML_ASSERT.+|.*\w+Error: .+"
 )
-
-
-class Build(msgspec.Struct, frozen=True):
-    """A build of llama-server; empty if it does not say."""
-
-    version: str = ""
-    commit: str = ""
-    built_with: str = ""
-    """Compiler and target."""
-    can_trace: bool = False
-    """Whether `-lv 4` logs buffers; older builds do so anyway, and would log every token."""
-    has_load_mode: bool = True
-    """Whether it has `-lm` in place of `--no-mmap` and `--mlock`."""
-    spec_types: tuple[str, ...] = ()
-    """Kinds of drafts that it has; empty for an older build, which has no --spec-type."""
-    has_metrics: bool = False
-    can_reject: bool = False
-    """Whether it has the options by which it rejects every draft."""
-
-    def check_drafts(self, kind: str, *, rejects_all: bool) -> None:
-        """Raise UsageError for a kind of draft that this build does not have, or if it cannot reject every draft."""
-        if not self.spec_types:
-            hint = "update llama-server, or omit --engine to measure with ggbench's own llama.cpp"
-            raise UsageError(f"this {NAME} has no --spec-type", hint)
-        if kind not in self.spec_types:
-            hint = f"it has {in_words([each for each in self.spec_types if each != 'none'])}"
-            raise UsageError(f"this {NAME} does not know drafts of type {shorten(kind, 40)}", hint)
-        if rejects_all and not self.can_reject:
-            what = f"this {NAME} cannot be made to reject drafts, which a twin needs"
-            raise UsageError(what, "update it, download the model, or omit --engine")
-
-    def flags_of(self, flags: Sequence[str]) -> list[str]:
-        """Return the flags with `-lm MODE` spelt as this build does."""
-        if self.has_load_mode or "-lm" not in flags:
-            return list(flags)
-        at = flags.index("-lm")
-        mode = flags[at + 1]
-        old = [*(["--mlock"] if "mlock" in mode else []), *([] if "mmap" in mode else ["--no-mmap"])]
-        return [*flags[:at], *old, *flags[at + 2 :]]
-
-
-def describe_build(program: str) -> Build:
-    """Ask a program for its version.
-
-    Raises EngineFailed if it lacks a library, and UsageError if it is no llama-server for this machine.
-    """
-    version, usage = _output(program, "--version"), _output(program, "--help")
-    said = shorten((version or usage).strip().rpartition("\n")[2], 200)
-    if "shared libraries" in said or "Library not loaded" in version:
-        raise EngineFailed(f"{NAME} does not start: {said}", "set LD_LIBRARY_PATH to the folder of its libraries")
-    if "--ctx-size" not in usage or "--port" not in usage:
-        hint = "run it with --version by hand to see what it is"
-        raise UsageError(f"{shorten(program, 100)} is not a {NAME} that runs here{f': {said}' if said else ''}", hint)
-    named, compiler = _VERSION.search(version), _BUILT_WITH.search(version)
-    commit = _COMMIT.search(named["version"]) if named else None
-    return Build(
-        shorten(named["version"], 100) if named else "",
-        (commit["new"] or commit["old"]) if commit else "",
-        shorten(compiler["compiler"], 100) if compiler else "",
-        _HAS_TRACE.search(usage) is not None,
-        _HAS_LOAD_MODE.search(usage) is not None,
-        tuple(types["types"].split(",")) if (types := _SPEC_TYPES.search(usage)) else (),
-        "--metrics" in usage,
-        all(flag in usage for flag in REJECTS_ALL[::2]),
-    )
-
-
-def refused_option(log: str, words: Sequence[str], build: Build) -> GgbenchError | None:
-    """Return why a build that was started with these words of the user's refused an option; None if it did not."""
-    said = _REFUSED_OPTION.search(log)
-    if said is None:
-        return None
-    (program, *own), option = words, said["unknown"] or said["wrong"]
-    what = f"{NAME} {build.version}".rstrip()
-    if option in (word.replace("_", "-") if word.startswith("--") else word for word in own):  # as llama.cpp reads it
-        hint = f"--engine gives it {shlex.join(own)}; its options: {shlex.quote(program)} --help"
-        return UsageError(f"{what} refuses an option: {said[0]}", hint)
-    hint = "update it, or omit the option that needs this"
-    return EngineFailed(f"{what} refuses an option that ggbench gives it: {said[0]}", hint)
-
-
-def check_words(words: Sequence[str]) -> None:
-    """Ask a program for its version, with the user's own options. Raises like `describe_build`, and for an option that
-    it refuses.
-    """
-    program, *own = words
-    build = describe_build(program)
-    if error := refused_option(_output(program, *own, "--version") if own else "", words, build):
-        raise error
-
-
-def list_devices(program: str, servers: Sequence[str] = ()) -> Mapping[str, int] | None:
-    """Return the free bytes of each GPU that a program lists, by its name; None for a build that lists none.
-
-    Devices of RPC `servers` come with it; llama.cpp aborts if one of them does not answer.
-    """
-    said = _output(program, *(["--rpc", ",".join(servers)] if servers else []), "--list-devices")
-    if _LISTED_DEVICES not in said:
-        return None
-    found = _LISTED_DEVICE.finditer(said)
-    return {match["name"]: int(match["free"]) * MIB for match in found if match["name"] not in ("CPU", "BLAS")}
-
-
-def _output(program: str, *flags: str) -> str:
-    try:
-        child = subprocess.run(
-            (program, *flags),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_DESCRIBE_S,
-            env=_environment({}),
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{error}"
-    return child.stdout.decode(errors="replace")
-
-
-def _environment(added: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without llama.cpp's options in it: the stored setup is all that applies."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_ARG_")}
-    return {**kept, "GGML_NO_BACKTRACE": "1", **added}
 
 
 class ServerProcess:
@@ -220,7 +83,7 @@ class ServerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=_environment({"LLAMA_API_KEY": key}),
+            env=program_environment({"LLAMA_API_KEY": key}),
             start_new_session=True,  # ggbench handles Ctrl-C and decides about the server
         )
         self.pid: int | None = None
@@ -276,7 +139,7 @@ class ServerProcess:
             status = self._keeper.wait(_END_S)
         except subprocess.TimeoutExpired:
             self.close()
-            return Crashed(None, (), f"{NAME} closed its log but did not exit")
+            return Crashed(f"{NAME} closed its log but did not exit")
         log = [*self.load_log, *self._tail]
         blame = out_of_memory_line(log)
         if not blame and self._limit_bytes is not None:  # a thread found no room for its stack
@@ -289,10 +152,10 @@ class ServerProcess:
         if blame:
             return OutOfMemory(stage, shorten(blame, 200), alive=False)
         if status == -signal.SIGILL:
-            return Crashed(status, (), hint=_SIGILL_HINT, program=NAME)
+            return Crashed.exited(NAME, status, _SIGILL_HINT)
         faults = [match[0] for line in log if (match := _FAULT.search(line))]
         cause = next(iter(faults or list(self._errors) or list(self._tail)[-1:]), "")
-        return Crashed(status, (shorten(cause, 200),), program=NAME)
+        return Crashed.exited(NAME, status, shorten(cause, 200))
 
     def allocated(self) -> Allocated:
         places = self._places()

@@ -25,7 +25,6 @@ from ggbench.engines.server.contract import (
     Progress,
     Prompt,
     ServerInfo,
-    ServerKind,
     StreamReader,
     Tokens,
     count,
@@ -33,10 +32,8 @@ from ggbench.engines.server.contract import (
     decode_chunk,
     nanoseconds,
     positive,
-    repeated,
-    worded,
 )
-from ggbench.engines.server.native import TokenIds, Version, common_words
+from ggbench.engines.server.kind import ServerKind, TokenIds, Version, common_words, repeated, worded
 from ggbench.text import shorten
 
 

@@ -1,4 +1,4 @@
-"""Requests to servers, their answers, and the base class of kinds of servers.
+"""Requests to servers, and their answers.
 
 Times are `time.perf_counter_ns` of this machine in `at_ns`, and the server's own clock in every other field of
 nanoseconds. A server's count, clock or name that is missing or impossible is None, never a guess.
@@ -6,17 +6,13 @@ nanoseconds. A server's count, clock or name that is missing or impossible is No
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from ggbench.errors import GgbenchError
 from ggbench.text import shorten
-
-if TYPE_CHECKING:
-    from ggbench.engines.server.client import Client
 
 _T = TypeVar("_T")
 
@@ -183,24 +179,6 @@ class StreamReader:
         return Ended(at_ns, n_prompt, n_gen, reason, request_mismatches=tuple(found))
 
 
-MakePrompt = Callable[["Client", str, int, int, Callable[[], int]], Prompt]
-"""Returns a prompt for a model with this many tokens, different for each index.
-
-Raises NetworkError and ServerFailed. The last argument returns how many tokens the server adds to a text, found by
-generating one token.
-"""
-
-
-class ServerKind(msgspec.Struct, frozen=True):
-    empty_path: str
-    """Path of a GET request that costs the server nothing."""
-    recognize: Callable[[Client], ServerInfo | None]
-    """Returns the server's models; None if it is of another kind. Raises NetworkError and ServerFailed."""
-    prompt: MakePrompt
-    request: Callable[[Generate], Post]
-    reader: Callable[[Generate], StreamReader]
-
-
 def error_text(document: Any) -> str:  # noqa: ANN401 - whatever JSON the server sent
     """Return the message in an error document as one short line; empty if there is none.
 
@@ -267,27 +245,3 @@ def nanoseconds(value: float | None, unit_ns: float) -> int | None:
     if value is None or not 0 <= value * unit_ns < _MOST_NS:
         return None
     return round(value * unit_ns)
-
-
-_WORDS = (
-    " the", " of", " and", " to", " in", " is", " that", " for", " it", " as", " was", " with", " be", " by", " on",
-    " not", " he", " his", " but", " are", " or", " from", " at", " this", " have", " an", " they", " which", " one",
-    " you", " had", " all", " were", " when", " we", " there", " can", " more", " if", " would", " who", " about",
-)  # fmt: skip
-"""Common words; each is one token, with its space, to GPT-2, Llama, Qwen, Gemma and Mistral."""
-PROBE_WORDS = 32
-
-
-def repeated(tokens: Sequence[int], n_tokens: int, index: int) -> Prompt:
-    """Return the tokens of a text, cut or repeated to length; each index starts one token later."""
-    return Prompt(n_tokens, tokens=tuple(tokens[(index + i) % len(tokens)] for i in range(n_tokens)))
-
-
-def random_words(n_words: int) -> str:
-    """Return a text of `n_words` words, different each time to avoid caches."""
-    return "".join(random.SystemRandom().choices(_WORDS, k=n_words)).lstrip()
-
-
-def worded(n_tokens: int, added: int) -> Prompt:
-    """Return a text of this many tokens, for a server that adds some, e.g. one at the start."""
-    return Prompt(n_tokens, text=random_words(max(1, n_tokens - added)))

@@ -261,7 +261,7 @@ def _ending_of(error: GgbenchError, stage: str, timeout_s: float) -> Ending:
         case ServerTimeout():
             return TimedOut(timeout_s, "server")
         case NetworkError():
-            return Crashed(None, (), error.message)
+            return Crashed(error.message)
         case _:
             return Failed(stage, error.message)
 

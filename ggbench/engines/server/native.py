@@ -23,7 +23,6 @@ from ggbench.engines.server.contract import (
     Prompt,
     PromptProgress,
     ServerInfo,
-    ServerKind,
     StreamReader,
     Tokens,
     count,
@@ -31,9 +30,8 @@ from ggbench.engines.server.contract import (
     decode_chunk,
     nanoseconds,
     positive,
-    repeated,
-    worded,
 )
+from ggbench.engines.server.kind import ServerKind, TokenIds, Version, common_words, repeated
 from ggbench.errors import ServerFailed
 from ggbench.text import shorten
 
@@ -69,10 +67,6 @@ class _LlamaModel(msgspec.Struct):
     id: str
     meta: _Meta | None = None
     status: dict[str, object] | None = None
-
-
-class TokenIds(msgspec.Struct):
-    tokens: list[int]
 
 
 class _LlamaChunk(msgspec.Struct):
@@ -213,10 +207,6 @@ _MOST_SHOWN = 50
 """Models whose details are queried, at one request each."""
 
 
-class Version(msgspec.Struct):
-    version: str
-
-
 class _TagDetails(msgspec.Struct):
     family: str = ""
     quantization_level: str = ""
@@ -294,11 +284,6 @@ def _ollama_model(tag: _Tag, loaded: dict[str, int | None], about: dict[str, obj
         is_loaded=tag.name in loaded,
         digest=digest if len(digest) == 64 and set(digest) <= set("0123456789abcdef") else None,
     )
-
-
-def common_words(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    """Return a text of common words, its length found by a generation."""
-    return worded(n_tokens, added())
 
 
 def _ollama_request(generate: Generate) -> Post:

@@ -16,7 +16,6 @@ from ggbench.engines.server.completions import OPENAI, VLLM
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import (
     LOG_HINT,
-    PROBE_WORDS,
     Ended,
     Generate,
     GenerationFailed,
@@ -25,11 +24,10 @@ from ggbench.engines.server.contract import (
     Prompt,
     PromptProgress,
     ServerInfo,
-    ServerKind,
     ServerReported,
     Tokens,
-    random_words,
 )
+from ggbench.engines.server.kind import PROBE_WORDS, ServerKind, random_words
 from ggbench.engines.server.native import LLAMA_SERVER, OLLAMA
 from ggbench.errors import GgbenchError, ServerFailed
 from ggbench.text import shorten

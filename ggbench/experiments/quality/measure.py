@@ -24,8 +24,9 @@ from ggbench.experiments.quality.record import (
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.models.reference import ModelRef, parse_model
 from ggbench.models.targets import Target, resolve, resolve_one
-from ggbench.runs.experiment import Base, Conclusion, Experiment, Job, MeasuredLoss
+from ggbench.runs.experiment import Conclusion, Experiment, Job, MeasuredLoss
 from ggbench.runs.recording import Recording
+from ggbench.runs.session import Base
 from ggbench.text import sanitize
 from ggbench.units import format_count
 

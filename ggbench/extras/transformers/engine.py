@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Request, Source
-from ggbench.engines.endings import Completed, Crashed, Ending, Failed
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source
+from ggbench.engines.endings import Completed, Ending, Failed
 from ggbench.engines.events import Event, Ready
 from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
 from ggbench.errors import EngineFailed, GgbenchError
@@ -30,7 +30,7 @@ def launch(
     cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
 ) -> TransformersEngine:
     """Return an engine whose worker stops when `cancel` is set and pauses between steps while `hold` is set."""
-    return TransformersEngine(lambda: WorkerProcess(cancel, timeout_s, COMMAND, hold))
+    return TransformersEngine(lambda: WorkerProcess(cancel, timeout_s, COMMAND, hold, TransformersConfig.program))
 
 
 class TransformersEngine(WorkerEngine):
@@ -67,10 +67,6 @@ class TransformersEngine(WorkerEngine):
     def close(self) -> None:
         super().close()
         self._loaded = None
-
-    def _call(self, request: Request) -> Generator[Event | Ending, None, Ending]:
-        ending = yield from super()._call(request)
-        return replace(ending, program=TransformersConfig.program) if isinstance(ending, Crashed) else ending
 
 
 _BASE: Mapping[str, tuple[int, int]] = {

@@ -32,9 +32,9 @@ from ggbench.engines.events import (
     Steps,
 )
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama_server.build import Build
 from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.engines.llama_server.engine import LlamaServerEngine
-from ggbench.engines.llama_server.process import Build
 from ggbench.errors import EngineFailed, UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.gguf_file.header import read_model_file

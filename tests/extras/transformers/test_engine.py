@@ -59,7 +59,7 @@ def test_another_load_takes_a_new_worker(field: dict[str, object]) -> None:
 
 
 def test_a_crash_names_transformers_and_the_next_open_starts_again() -> None:
-    bench = _bench({**HEALTHY, Decode: (Crashed(-9, ()),)}, HEALTHY)
+    bench = _bench({**HEALTHY, Decode: (Crashed("it died"),)}, HEALTHY)
     bench.open()
     (ending,) = bench.engine.run(Decode(25, 1))
     assert isinstance(ending, Crashed)
