@@ -64,8 +64,8 @@ def command(asked: MeasureRequest, no_measure: bool) -> None:
 
 def _show_known(targets: Sequence[Target], asked: MeasureRequest) -> None:
     from ggbench.commands.run_output import run_document, show_runs
+    from ggbench.experiments.forecast.known_forecasts import known_forecasts
     from ggbench.experiments.forecast.measure import EXPERIMENT
-    from ggbench.experiments.forecast.step_forecast import known_forecasts
     from ggbench.runs.store.database import Store
     from ggbench.show.names import quant_name
     from ggbench.sizing.budget import machine_budget

@@ -7,7 +7,6 @@ from typing import ClassVar
 import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import UsageError
 from ggbench.runs.run import Result, Run, Settings
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.decode_timing import DecodeLimit
@@ -18,7 +17,7 @@ PROMPTS = (512, 2048, 8192)
 
 
 class ForecastSettings(Settings, msgspec.Struct, frozen=True):
-    """Settings for measuring twins. Raises UsageError for impossible numbers."""
+    """Settings for measuring twins."""
 
     n_depth: int = 4097
     """Cells in use when the cost of the KV cache is measured: a multiple of the tokens copied at once, plus one."""
@@ -28,12 +27,6 @@ class ForecastSettings(Settings, msgspec.Struct, frozen=True):
     """Measurements of each twin, in turn, so that a slowdown of the machine affects all of them."""
     n_batch: int = 256
     """Sizes of the batches that give the cost of a prompt, in tokens; timed in the first three rounds."""
-
-    def __post_init__(self) -> None:
-        if self.n_depth < 256:
-            raise UsageError(f"a depth of {self.n_depth} cells is too short to measure the KV cache", "use 256 or more")
-        if self.rounds < 2:
-            raise UsageError("an interval needs at least 2 rounds", "use 2 or more")
 
     @property
     def n_ctx_needed(self) -> int:

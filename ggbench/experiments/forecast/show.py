@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -13,6 +13,8 @@ from ggbench.experiments.forecast.record import ForecastResult, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show import ESSENTIAL
+from ggbench.show.columns import reader
 from ggbench.show.document import Field, Shape, field, of
 from ggbench.show.machine import run_page
 from ggbench.show.metric import B, Metric, W, estimated
@@ -29,14 +31,11 @@ from ggbench.show.run_documents import (
     run_documents,
     subject,
 )
-from ggbench.show.tables import facts_table, fitted_table, names, notes, right
+from ggbench.show.tables import Cells, facts_table, fitted_table, names, notes, right
 from ggbench.show.text import expected_text
 from ggbench.stats.intervals import Expected
 from ggbench.text import sanitize
-from ggbench.units import format_count, format_interval, format_number
-
-_AT = (1, 4096, 32768)
-"""Positions for the speeds in a table of several quants."""
+from ggbench.units import format_count, format_number
 
 _CAPTION = "Expected, with 95 % intervals."
 
@@ -94,11 +93,10 @@ class ForecastPresenter(Presenter):
         shown = [(n, each) for n, each in found.tok_s if n in (1, 4096)]
         if not shown:
             return ""
-        speeds = ", ".join(
-            f"{expected_text(each)}{' tok/s' if not index else ''} at {format_count(n)}"
-            for index, (n, each) in enumerate(shown)
-        )
-        return f"expected {speeds}, from {found.basis}"
+        (n, first), *others = shown
+        speeds = [f"{expected_text(first)} tok/s at {format_count(n)}"]
+        speeds += [f"{expected_text(each)} at {format_count(n)}" for n, each in others]
+        return f"expected {', '.join(speeds)}, from {found.basis}"
 
     def short_answer(self, run: Run) -> str:
         """Return `2.40 tok/s at 4,096`."""
@@ -114,14 +112,9 @@ class ForecastPresenter(Presenter):
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         found, blocks = result_of(run), list[RenderableType]()
         if found.b_ms is not None:
-            b, w = f"{expected_text(found.b_ms)} ms", f"{expected_text(found.w_tokens_per_ms)} tokens/ms"
-            if found.limit is not None:
-                b += f"; {format_number(found.limit.b_ms)} ms at the memory's bandwidth"
-                if found.limit.w_tokens_per_ms is not None:
-                    w += f"; {format_number(found.limit.w_tokens_per_ms)} tokens/ms at the memory's bandwidth"
             facts = [
-                ("B", b),
-                ("W", w),
+                ("B", f"{expected_text(found.b_ms)} ms"),
+                ("W", f"{expected_text(found.w_tokens_per_ms)} tokens/ms"),
                 *((f"token {format_count(n)}", f"{expected_text(each)} tok/s") for n, each in found.tok_s),
                 *((f"prompt of {format_count(n)}", f"{expected_text(each)} ms") for n, each in found.prefill_ms),
                 ("from", found.basis),
@@ -130,27 +123,24 @@ class ForecastPresenter(Presenter):
         return run_page(run, quant_name(run.subject), blocks, folded=folded)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        found = [result_of(run) for run in runs]
-        speeds = [dict(each.tok_s) for each in found]
-        prompts = [dict(each.prefill_ms) for each in found]
-        labels = row_labels([run.subject for run in runs])
-        return fitted_table(
-            [
-                names("quant", labels),
-                right("B", (expected_text(each.b_ms) for each in found), "ms", stays=True),
-                right("W", (expected_text(each.w_tokens_per_ms) for each in found), "tokens/ms", 1),
-                *(
-                    right(f"at {format_count(n)}", (expected_text(each.get(n)) for each in speeds), "tok/s", 2 + index)
-                    for index, n in enumerate(_AT)
-                ),
-                right("prompt 512", (expected_text(each.get(512)) for each in prompts), "ms", 3),
-                notes((each.basis or sanitize(run.reason) for each, run in zip(found, runs, strict=True))),
-            ],
-            labels=labels,
-            dim=[each.b_ms is None for each in found],
-            width=width,
-            caption=_CAPTION,
-        )
+        found, labels = [result_of(run) for run in runs], row_labels([run.subject for run in runs])
+
+        def figures(header: str, of: Callable[[ForecastResult], Expected | None], unit: str, priority: int) -> Cells:
+            return right(
+                header, (expected_text(of(each)) for each in found), unit, priority, stays=priority == ESSENTIAL
+            )
+
+        cells = [
+            names("quant", labels),
+            figures("B", lambda each: each.b_ms, "ms", ESSENTIAL),
+            figures("W", lambda each: each.w_tokens_per_ms, "tokens/ms", 1),
+            figures("at 1", lambda each: dict(each.tok_s).get(1), "tok/s", 2),
+            figures("at 4,096", lambda each: dict(each.tok_s).get(4096), "tok/s", 3),
+            figures("at 32,768", lambda each: dict(each.tok_s).get(32768), "tok/s", 4),
+            figures("prompt 512", lambda each: dict(each.prefill_ms).get(512), "ms", 3),
+            notes((each.basis or sanitize(run.reason) for each, run in zip(found, runs, strict=True))),
+        ]
+        return fitted_table(cells, labels=labels, width=width, caption=_CAPTION)
 
 
 def _as_expected(metric: Metric, name: str) -> Metric:
@@ -158,17 +148,16 @@ def _as_expected(metric: Metric, name: str) -> Metric:
         found = summary.result(ForecastResult)
         return getattr(found, name) if found else None
 
-    def text(summary: QuantSummary) -> str:
+    def ends(summary: QuantSummary) -> tuple[float, float | None] | None:
         found = expected(summary)
-        return format_number(None) if found is None else format_interval(found.value, found.low, found.high)
+        if found is None:
+            return None
+        return found.low, found.high if math.isfinite(found.high) else None
 
-    metric = replace(metric, text=text, value=lambda summary: found.value if (found := expected(summary)) else None)
-    return estimated(
-        metric,
-        lambda summary: (
-            (found.low, found.high if math.isfinite(found.high) else None) if (found := expected(summary)) else None
-        ),
-    )
+    def text(summary: QuantSummary) -> str:
+        return expected_text(expected(summary))
+
+    return estimated(replace(metric, text=text, value=reader("value", expected)), ends)
 
 
 PRESENTER = ForecastPresenter()

@@ -10,33 +10,19 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from ggbench.decisions.known_speeds import KnownSpeeds
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import GgbenchError
-from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import (
     PROMPTS,
     ForecastPlacement,
-    ForecastResult,
-    ForecastSettings,
     ForecastTwin,
     TwinTiming,
 )
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.models.targets import Target
-from ggbench.runs.experiment import Job
-from ggbench.runs.run import Run, RunHead
-from ggbench.runs.session import subject_of
-from ggbench.runs.store.database import Store
 from ggbench.sizing.layer_sample import MODEL_ERROR, StepCost
-from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Expected, t_95
-from ggbench.stats.speed_estimate import POSITIONS, SpeedEstimate, inverse, prefill_ms_at, step_ms_at, tok_s_at
+from ggbench.stats.speed_estimate import POSITIONS
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -97,71 +83,69 @@ class StepForecast(msgspec.Struct, frozen=True):
 
     @property
     def b_ms(self) -> Expected | None:
-        return self._expected(lambda each: each.latency_ms(1))
+        return _expected([each.latency_ms(1) for each in self.rounds])
 
     @property
     def w_tokens_per_ms(self) -> Expected | None:
         """Tokens of context that add 1 ms to a step, beyond any window; None if latency does not grow, or by less than
         the noise.
         """
-        growth = self._expected(lambda each: each.growth_ms)
-        return _inverse(growth, 1.0)
+        return _inverse(_expected([each.growth_ms for each in self.rounds]), 1.0)
 
     @property
     def tok_s(self) -> tuple[tuple[int, Expected], ...]:
-        found = ((n, _inverse(self._expected(lambda each, n=n: each.latency_ms(n)), 1e3)) for n in POSITIONS)  # type: ignore[misc]
+        found = ((n, _inverse(_expected([each.latency_ms(n) for each in self.rounds]), 1e3)) for n in POSITIONS)
         return tuple((n, speed) for n, speed in found if speed is not None)
 
     @property
     def prefill_ms(self) -> tuple[tuple[int, Expected], ...]:
-        timed = StepForecast(tuple(each for each in self.rounds if each.has_batch))
-        found = ((n, timed._expected(lambda each, n=n: each.prefill_ms(n))) for n in PROMPTS)  # type: ignore[misc]
+        timed = [each for each in self.rounds if each.has_batch]
+        found = ((n, _expected([each.prefill_ms(n) for each in timed])) for n in PROMPTS)
         return tuple((n, expected) for n, expected in found if expected is not None)
 
-    def _expected(self, value: Callable[[_Round], float]) -> Expected | None:
-        values = [value(each) for each in self.rounds]
-        if not values:
-            return None
-        mean = statistics.fmean(values)
-        spread = 0.0
-        if len(values) > 1:
-            spread = t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-        half = math.hypot(spread, MODEL_ERROR * mean)
-        return Expected(mean, mean - half, mean + half)
+
+def _expected(values: Sequence[float]) -> Expected | None:
+    """Return the mean over rounds, with the spread between them and the model's error; None without a round."""
+    if not values:
+        return None
+    mean, spread = statistics.fmean(values), 0.0
+    if len(values) > 1:
+        spread = t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    half = math.hypot(spread, MODEL_ERROR * mean)
+    return Expected(mean, mean - half, mean + half)
 
 
 def step_forecast(
     placements: Sequence[ForecastPlacement], twins: Sequence[ForecastTwin], timings: Sequence[TwinTiming]
 ) -> StepForecast:
     """Return the results of the rounds with all timings of every twin in every placement."""
-    by_key = {(each.placement, each.round, each.twin, each.n_depth > 1): each for each in timings}
+    by_round: dict[int, dict[tuple[int, int, bool], TwinTiming]] = {}
+    for each in timings:
+        by_round.setdefault(each.round, {})[each.placement, each.twin, each.n_depth > 1] = each
+    places = [*((twin.number, False) for twin in twins), (twins[-1].number, True)]
     rounds = []
-    for number in sorted({each.round for each in timings}):
-        parts = []
-        for placement in placements:
-            near = [by_key.get((placement.number, number, twin.number, False)) for twin in twins]
-            far = by_key.get((placement.number, number, twins[-1].number, True))
-            if far is not None and all(near):
-                parts.append(_part(placement.cost, twins, [each for each in near if each is not None], far))
-        if len(parts) == len(placements) and parts:
+    for _, found in sorted(by_round.items()):
+        if all((placement.number, *place) in found for placement in placements for place in places):
+            timed = [[found[placement.number, *place] for place in places] for placement in placements]
+            parts = (_part(each.cost, twins, of) for each, of in zip(placements, timed, strict=True))
             rounds.append(_Round(tuple(parts), max(each.n_batch for each in timings)))
     return StepForecast(tuple(rounds))
 
 
-def _part(cost: StepCost, twins: Sequence[ForecastTwin], near: Sequence[TwinTiming], far: TwinTiming) -> _Part:
-    step = _line(twins, [_median_ms(each) for each in near], _median_ms(far), [_middle(each) for each in (*near, far)])
-    batches = [each.batch_ns / 1e6 for each in (*near, far) if each.batch_ns is not None]
+def _part(cost: StepCost, twins: Sequence[ForecastTwin], timings: Sequence[TwinTiming]) -> _Part:
+    """Return a round's result from each twin's timing near the start, and the last one's far into the context."""
+    *near, far = timings
+    step = _line(twins, [_median_ms(each) for each in timings], [_middle(each) for each in timings])
+    batches = [each.batch_ns / 1e6 for each in timings if each.batch_ns is not None]
     batch = None
-    if len(batches) == len(near) + 1:
-        depths = [0.0 if each is not far else _middle(far) - _middle(near[-1]) for each in (*near, far)]
-        batch = _line(twins, batches[:-1], batches[-1], depths)
+    if len(batches) == len(timings):
+        batch = _line(twins, batches, [*([0.0] * len(near)), _middle(far) - _middle(near[-1])])
     return _Part(cost, step, batch)
 
 
-def _line(twins: Sequence[ForecastTwin], near_ms: Sequence[float], far_ms: float, depths: Sequence[float]) -> _Line:
-    """Return a round's result from each twin's time near the start, the last one's far into the context, and all
-    depths.
-    """
+def _line(twins: Sequence[ForecastTwin], times_ms: Sequence[float], depths: Sequence[float]) -> _Line:
+    """Return a round's result from its times and their depths."""
+    *near_ms, far_ms = times_ms
     last = twins[-1].cost
     grown_bytes = last.kv_bytes(depths[-1]) - last.kv_bytes(depths[-2])
     per_kv_byte = max(0.0, (far_ms - near_ms[-1]) / grown_bytes) if grown_bytes else 0.0
@@ -188,54 +172,3 @@ def _inverse(expected: Expected | None, numerator: float) -> Expected | None:
     if expected is None or expected.low <= 0:
         return None
     return Expected(numerator / expected.value, numerator / expected.high, numerator / expected.low)
-
-
-def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaConfig, budget: Budget) -> list[Run]:
-    """Return the known speeds of each target, or a run with the reason if there are none or its header cannot be read.
-
-    Raises StoreError, and the header's error if there is only one target.
-    """
-    files: list[ModelFile | None] = []
-    reasons = []
-    for target in targets:
-        try:
-            files.append(target.header())
-            reasons.append("no speed is known without measuring")
-        except GgbenchError as error:
-            if len(targets) == 1:
-                raise
-            files.append(None)
-            reasons.append(error.message)
-    runs = []
-    known = KnownSpeeds(store, budget)
-    for target, file, reason in zip(targets, files, reasons, strict=True):
-        speed = known.of(file, setup)
-        head = RunHead(
-            kind=EXPERIMENT.kind,
-            subject=subject_of(target, file, setup),
-            setup=setup,
-            settings=ForecastSettings(),
-            command=f"{EXPERIMENT.command(Job(EXPERIMENT, target, setup, ForecastSettings()))} --no-measure",
-        )
-        result = None if speed is None or not speed.has_line else forecast_of(speed)
-        outcome = Outcome.COMPLETED if file is not None else Outcome.FAILED
-        runs.append(Run(head=head, outcome=outcome, reason="" if result is not None else reason, result=result))
-    return runs
-
-
-def forecast_of(known: SpeedEstimate) -> ForecastResult:
-    """Return a known speed at the positions and lengths of a forecast; W is from the last two positions."""
-    first, last = known.step_ms[-2:]
-    pairs = [(getattr(first[1], name), getattr(last[1], name)) for name in ("value", "low", "high")]
-    grown, *ends = (
-        (after - before) / (last[0] - first[0]) if math.isfinite(after) else math.inf for before, after in pairs
-    )
-    slope = Expected(grown, max(0.0, min(*ends, grown)), max(*ends, grown))
-    prefills = tuple((n, ms) for n in PROMPTS if (ms := prefill_ms_at(known, n)) is not None)
-    return ForecastResult(
-        known.source if known.basis != "bound" else known.basis,
-        step_ms_at(known, 1),
-        inverse(slope, 1.0) if slope.value > 0 else None,
-        tuple((n, tok_s_at(known, n)) for n in POSITIONS),
-        prefills,
-    )

@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 from msgspec.structs import replace
 
 from ggbench.engines.contract import BatchAtDepth
-from ggbench.engines.endings import Completed, Ending, Outcome
+from ggbench.engines.endings import Completed, EngineEnded, Outcome, require_completed
 from ggbench.engines.events import Memory, PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, UnknownName
@@ -55,8 +55,7 @@ _NEAR = 1
 
 def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     """Write the twins, time them alternately, remove them. Raises like `ForecastExperiment.measure`."""
-    settings, setup = session.settings(ForecastSettings), LlamaConfig.of(session.setup)
-    model = session.target.header()
+    setup, model = LlamaConfig.of(session.setup), session.target.header()
     session.use_file(model)
     planned = plan_layer_twins(model, setup)
     cost = model_cost(model, setup.type_k, setup.type_v)
@@ -81,19 +80,29 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
         paths = yield from write_twins(planned, group, stack.enter_context(twin_folder(forecasts_dir())))
         workers = TwinWorkers(session, paths)
         stack.callback(workers.close)
-        for placement in placements:
-            ending = yield from workers.open(replace(placement.setup, n_ctx=settings.n_ctx_needed))
-            if not isinstance(ending, Completed):
-                return ending
-            is_split = len(placements) > 1
-            buffers = session.allocated.buffers if session.allocated else ()
-            if is_split and placement.number == 0 and not Memory(buffers=buffers).weights_on_gpu:
-                placement, is_split = _placed(0, model, without_gpu(model, setup)), False
-            session.recorder.observe(placement)
-            ending = yield from _rounds(session, workers, twins, placement)
-            if not isinstance(ending, Completed) or not is_split:
-                return ending
-        return Completed()
+        try:
+            yield from _time_placements(session, workers, model, twins, placements)
+        except EngineEnded as ended:
+            return ended.ending
+    return Completed()
+
+
+def _time_placements(
+    session: Session,
+    workers: TwinWorkers,
+    model: ModelFile,
+    twins: Sequence[ForecastTwin],
+    placements: Sequence[ForecastPlacement],
+) -> Generator[Progress, None, None]:
+    """Time the twins in each placement, or in main memory alone if llama.cpp uses no GPU. Raises EngineEnded."""
+    settings, setup = session.settings(ForecastSettings), LlamaConfig.of(session.setup)
+    for placement in placements:
+        require_completed((yield from workers.open(replace(placement.setup, n_ctx=settings.n_ctx_needed))))
+        buffers = session.allocated.buffers if session.allocated else ()
+        if len(placements) > 1 and placement.number == 0 and not Memory(buffers=buffers).weights_on_gpu:
+            yield from _rounds(session, workers, twins, _placed(0, model, without_gpu(model, setup)))
+            return
+        yield from _rounds(session, workers, twins, placement)
 
 
 def _placements(model: ModelFile, twins: Sequence[ForecastTwin], setup: LlamaConfig) -> tuple[ForecastPlacement, ...]:
@@ -113,57 +122,56 @@ def _placed(number: int, model: ModelFile, placement: LayerPlacement) -> Forecas
 
 def _rounds(
     session: Session, workers: TwinWorkers, twins: Sequence[ForecastTwin], placement: ForecastPlacement
-) -> Generator[Progress, None, Ending]:
-    """Time each twin near the start, and the largest far into a context, in every round.
+) -> Generator[Progress, None, None]:
+    """Time each twin near the start, and the largest far into a context, in every round. Raises EngineEnded.
 
     The twins take turns, so changes of the machine affect all, unless one worker has to load each.
     """
     settings = session.settings(ForecastSettings)
-    n_done, n_total = 0, settings.rounds * (len(twins) + 1)
-    n_batch = settings.n_batch
-    step_s: dict[tuple[int, int], float] = {}  # from the last timing, by twin and depth
-    for twin in twins:  # memory costs more at its first use
-        yield Working("probe", n_done, n_total, "warm-up")
-        events, ending = workers.run(twin.number, BatchAtDepth(_NEAR, 2, min(_SMALL_BATCH, settings.n_batch)))
-        if not isinstance(ending, Completed):
-            return ending
-        if any(isinstance(event, PromptRead) and event.elapsed_ns > _SLOW_BATCH_NS for event in events):
-            n_batch = min(_SMALL_BATCH, settings.n_batch)
-        step_s[twin.number, _NEAR] = _timing(twin, placement, 0, _NEAR, events).step_ns[-1] / 1e9
-    places = [(twin, _NEAR) for twin in twins] + [(twins[-1], settings.n_depth)]
+    session.recorder.observe(placement)
+    places = [*((twin, _NEAR) for twin in twins), (twins[-1], settings.n_depth)]
     asked = [(number, twin, n_depth) for number in range(settings.rounds) for twin, n_depth in places]
+    yield Working("probe", 0, len(asked), "warm-up")
+    n_batch, step_s = _warm_up(workers, twins, settings)
     if workers.shares_one:
         asked.sort(key=lambda each: each[1].number)
-    for number, twin, n_depth in asked:
-        of_batch = n_batch if number < BATCH_ROUNDS else 0
-        yield Working("probe", n_done, n_total, f"round {number + 1} of {settings.rounds}")
+    for n_done, (number, twin, n_depth) in enumerate(asked):
+        yield Working("probe", n_done, len(asked), f"round {number + 1} of {settings.rounds}")
         n_gen = n_gen_of(settings, step_s.get((twin.number, n_depth), step_s[twin.number, _NEAR]))
-        events, ending = workers.run(twin.number, BatchAtDepth(n_depth, n_gen, of_batch))
-        if not isinstance(ending, Completed):
-            return ending
-        timing = _timing(twin, placement, number, n_depth, events)
-        step_s[twin.number, n_depth] = statistics.median(timing.step_ns) / 1e9
+        workload = BatchAtDepth(n_depth, n_gen, n_batch if number < BATCH_ROUNDS else 0)
+        step_ns, batch = _timed(workers, twin, workload)
+        step_s[twin.number, n_depth] = statistics.median(step_ns) / 1e9
+        batch_ns, n_read = (None, 0) if batch is None else (batch.elapsed_ns, batch.n_prompt)
+        timing = TwinTiming(twin.number, number, n_depth, step_ns, batch_ns, n_read, placement.number)
         session.recorder.observe(timing)
         session.recorder.keep_readings()
-        n_done += 1
         yield PointMeasured("", timing)
-    return Completed()
 
 
-def _timing(
-    twin: ForecastTwin, placement: ForecastPlacement, number: int, n_depth: int, events: Sequence[object]
-) -> TwinTiming:
+def _warm_up(
+    workers: TwinWorkers, twins: Sequence[ForecastTwin], settings: ForecastSettings
+) -> tuple[int, dict[tuple[int, int], float]]:
+    """Use the memory of each twin once, as that costs more at first.
+
+    Return the size of the batches to time, and the seconds of a step by twin and depth. Raises EngineEnded.
+    """
+    small, n_batch, step_s = min(_SMALL_BATCH, settings.n_batch), settings.n_batch, {}
+    for twin in twins:
+        step_ns, batch = _timed(workers, twin, BatchAtDepth(_NEAR, 2, small))
+        step_s[twin.number, _NEAR] = step_ns[-1] / 1e9
+        if batch is not None and batch.elapsed_ns > _SLOW_BATCH_NS:
+            n_batch = small
+    return n_batch, step_s
+
+
+def _timed(
+    workers: TwinWorkers, twin: ForecastTwin, workload: BatchAtDepth
+) -> tuple[tuple[int, ...], PromptRead | None]:
+    """Return the ns of each step, and the batch if it was timed. Raises EngineEnded."""
+    events, ending = workers.run(twin.number, workload)
+    require_completed(ending)
     step_ns = tuple(ns for event in events if isinstance(event, Steps) for ns in event.step_ns)
-    batch = next((event for event in events if isinstance(event, PromptRead)), None)
-    return TwinTiming(
-        twin.number,
-        number,
-        n_depth,
-        step_ns,
-        None if batch is None else batch.elapsed_ns,
-        0 if batch is None else batch.n_prompt,
-        placement.number,
-    )
+    return step_ns, next((event for event in events if isinstance(event, PromptRead)), None)
 
 
 BATCH_ROUNDS = 3
@@ -217,24 +225,31 @@ def earlier_timings(
     if store is None:
         return None
     here = ThisMachine.describe()
-    decisive = [(twin.shape_key, twin.cost) for twin in twins]
     for stored in store.runs_of_kind(own.kind):
         if stored.state != Outcome.COMPLETED or not here.made(stored.environment):
             continue
         with contextlib.suppress(StoreError, UnknownName):
-            result = listed_run(stored).result
-            b_ms = result.b_ms if isinstance(result, ForecastResult) else None
-            if b_ms is None or b_ms.high - b_ms.low > 2 * _STEADY * b_ms.value:
+            if not _is_steady(listed_run(stored).result):
                 continue
             found = read_recording(store, stored)
-            timed = [(twin.shape_key, twin.cost) for twin in found.of(ForecastTwin)]
-            if found.head.settings != own.settings or timed != decisive:
-                continue
             timings = _timings(found, here, placements)
-            if timings is not None:
+            if (
+                timings is not None
+                and found.head.settings == own.settings
+                and _shapes(found.of(ForecastTwin)) == _shapes(twins)
+            ):
                 is_same = bool(own.subject.shape_key) and stored.subject.shape_key == own.subject.shape_key
                 return stored, timings, found.last(DecodeLimit) if is_same else None
     return None
+
+
+def _is_steady(result: object) -> bool:
+    b_ms = result.b_ms if isinstance(result, ForecastResult) else None
+    return b_ms is not None and b_ms.high - b_ms.low <= 2 * _STEADY * b_ms.value
+
+
+def _shapes(twins: Sequence[ForecastTwin]) -> list[object]:
+    return [(twin.shape_key, twin.cost) for twin in twins]
 
 
 def _timings(
