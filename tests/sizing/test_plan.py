@@ -273,7 +273,7 @@ def test_a_worker_that_dies_is_a_row_and_the_next_quant_gets_another() -> None:
     with DryAllocator(LlamaEngine(start), LlamaConfig()) as allocator:
         rows = list(plan(variants, PlanRequest(budget_of(1)), allocator))
     assert [row.outcome for row in rows] == [Outcome.CRASHED, Outcome.COMPLETED]
-    assert "SIGSEGV" in rows[0].reason
+    assert "it died" in rows[0].reason
     assert all(worker.closed for worker in workers)
 
 

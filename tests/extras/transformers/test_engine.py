@@ -58,12 +58,11 @@ def test_another_load_takes_a_new_worker(field: dict[str, object]) -> None:
     assert bench.workers[0].closed
 
 
-def test_a_crash_names_transformers_and_the_next_open_starts_again() -> None:
+def test_the_next_open_after_a_crash_starts_again() -> None:
     bench = _bench({**HEALTHY, Decode: (Crashed("it died"),)}, HEALTHY)
     bench.open()
     (ending,) = bench.engine.run(Decode(25, 1))
     assert isinstance(ending, Crashed)
-    assert ending.reason == "Transformers was killed by SIGKILL"
     assert bench.open()[-1] == Completed()
     assert len(bench.workers) == 2
 
