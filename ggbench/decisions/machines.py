@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -21,11 +21,11 @@ from ggbench.show.document import Document, Shape, field, many
 from ggbench.show.names import models_title, short_device
 from ggbench.show.plan import MEMORY, PLAN_ROW, WHOLE_TRAINING, fit_text, longest_text, training_legend
 from ggbench.show.plan_facts import main_memory_text
-from ggbench.show.tables import fitted_table, left, names, notes, right
-from ggbench.show.text import planned_speed_text, rows_behind_text
+from ggbench.show.tables import Cells, fitted_table, left, names, notes, right
+from ggbench.show.text import SPEED_FROM, planned_speed_text, rows_behind_text
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedForecast, PlanRow
 from ggbench.stats.intervals import ratio_interval
-from ggbench.text import in_words, sanitize
+from ggbench.text import sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_length, format_ratio
 
 
@@ -44,8 +44,6 @@ class MachineChoice(msgspec.Struct, frozen=True):
     """Its 95 % interval, None without an upper end. It takes both speeds as independent, so it is too wide where both
     are estimates: these share the error of what was fitted for the model, its quant and the family of their cards.
     """
-    is_clear: bool | None = None
-    """Whether the intervals of both do not overlap, which asks for more than is needed in the same way."""
     longest: str | None = None
     """The one with the longest context; None if several have it, or if their placements differ."""
     verdict: str = ""
@@ -57,57 +55,53 @@ def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineCho
     row_of = dict(zip(places, rows, strict=True))
     assert len(row_of) == len(rows), "machines of one name"
     fitting = {name: row for name, row in row_of.items() if row.fits}
-    choice = MachineChoice(rows[0].quant, tuple(fitting))
-    if fitting:
-        contexts = {name: row.used_of(row.planned_n_ctx or 0) for name, row in fitting.items()}
-        with_longest = [name for name, n_ctx in contexts.items() if n_ctx == max(contexts.values())]
-        speeds = sorted(
-            ((row.expected, name) for name, row in fitting.items() if row.expected is not None),
-            key=lambda each: -each[0].tok_s,
-        )
-        is_alike = len(set(map(_placed, fitting.values()))) == 1
-        choice = replace(choice, longest=with_longest[0] if is_alike and len(with_longest) == 1 else None)
-        if len(speeds) == len(fitting):
-            choice = replace(choice, fastest=speeds[0][1])
-            if len(speeds) > 1:
-                (first, _), (next_best, second) = speeds[:2]
-                ends = ratio_interval(first.tok_s, first.tok_s_ci95, next_best.tok_s, next_best.tok_s_ci95)
-                choice = replace(
-                    choice,
-                    second=second,
-                    lead=first.tok_s / next_best.tok_s,
-                    lead_ci95=ends if math.isfinite(ends[1]) else None,
-                    is_clear=first.tok_s_ci95[0] > next_best.tok_s_ci95[1],
-                )
+    choice = MachineChoice(rows[0].quant, tuple(fitting), longest=_longest(fitting))
+    speeds = {name: row.expected for name, row in fitting.items() if row.expected is not None}
+    if speeds and len(speeds) == len(fitting):
+        fastest, *others = sorted(speeds, key=lambda name: -speeds[name].tok_s)
+        choice = replace(choice, fastest=fastest)
+        if others:
+            first, second = speeds[fastest], speeds[others[0]]
+            ends = ratio_interval(first.tok_s, first.tok_s_ci95, second.tok_s, second.tok_s_ci95)
+            lead_ci95 = ends if math.isfinite(ends[1]) else None
+            choice = replace(choice, second=others[0], lead=first.tok_s / second.tok_s, lead_ci95=lead_ci95)
     return replace(choice, verdict=_verdict(choice, row_of))
+
+
+def _longest(fitting: Mapping[str, PlanRow]) -> str | None:
+    """Return the only machine with the longest context; None if their placements differ."""
+    contexts = {name: row.used_of(row.planned_n_ctx or 0) for name, row in fitting.items()}
+    found = [name for name, n_ctx in contexts.items() if n_ctx == max(contexts.values())]
+    are_alike = len(set(map(_placed, fitting.values()))) == 1
+    return found[0] if are_alike and len(found) == 1 else None
 
 
 def _verdict(choice: MachineChoice, row_of: Mapping[str, PlanRow]) -> str:
     """Return `q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k, 31 tok/s; RTX 3060 12.0 GiB lacks 339.0 MiB`."""
     lacking = [_lack(name, row) for name, row in row_of.items() if not row.fits]
     best = choice.fastest or choice.longest or next(iter(choice.fitting or row_of))
-    row = row_of[best]
-    n_ctx = format_length(row.n_ctx) if row.n_ctx is not None else UNKNOWN
+    n_ctx = format_length(row_of[best].n_ctx)
     if not choice.fitting:
-        there = "" if row.n_ctx is None else f" at {n_ctx}"
-        return f"{choice.quant} fits on none of them{there}: {'; '.join(lacking)}"
-    parts = [f"{choice.quant}: {best} holds {n_ctx}"]
-    if placed := _placed(row):
-        parts[0] += f" with {placed}"
-    if row.expected is not None:
-        parts[0] += f", {planned_speed_text(row.expected)} tok/s"
-    if choice.lead is not None:
-        ends = choice.lead_ci95 or (choice.lead, choice.lead)
-        overlap = "" if choice.is_clear else ", though the intervals overlap"
-        lead = f"the fastest, {format_ratio(choice.lead, *ends)} times as fast as {choice.second}{overlap}"
-        parts.append(lead if choice.lead > FASTER else f"about as fast as {choice.second}")
-    elif choice.fastest is None and len(choice.fitting) > 1:
-        parts.append("not every speed is known")
+        return f"{choice.quant} fits on none of them at {n_ctx}: {'; '.join(lacking)}"
+    held = " with ".join(filter(None, (f"{best} holds {n_ctx}", _placed(row_of[best]))))
+    if row_of[best].expected is not None:
+        held += f", {planned_speed_text(row_of[best].expected)} tok/s"
+    parts = [f"{choice.quant}: {held}", _lead_text(choice)]
     if choice.longest is not None and len(choice.fitting) > 1:
         tokens = longest_text(row_of[choice.longest]).removesuffix(WHOLE_TRAINING)
         who = "it also" if choice.longest == best else choice.longest
         parts.append(f"{who} holds the longest context, {tokens} tokens")
-    return "; ".join([*parts, *lacking])
+    return "; ".join(filter(None, [*parts, *lacking]))
+
+
+def _lead_text(choice: MachineChoice) -> str:
+    """Return by how much the fastest leads; empty if there is only one."""
+    if choice.lead is None:
+        return "not every speed is known" if choice.fastest is None and len(choice.fitting) > 1 else ""
+    if choice.lead <= FASTER:
+        return f"about as fast as {choice.second}"
+    ends = choice.lead_ci95 or (choice.lead, choice.lead)
+    return f"the fastest, {format_ratio(choice.lead, *ends)} times as fast as {choice.second}"
 
 
 def _placed(row: PlanRow) -> str:
@@ -169,53 +163,50 @@ def _machine_name(budget: Budget) -> str:
 def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice], *, width: int) -> RenderableType:
     """Return the verdict of each quant, and a line for each quant and machine."""
     places = machine_names([plan.budget for plan in plans])
-    lines = [(place, row) for quant in zip(*(plan.rows for plan in plans), strict=True)
-             for place, row in zip(places, quant, strict=True)]  # fmt: skip
-    rows = [row for _, row in lines]
-    placed = [_placed(row) for row in rows]
-    n_ctx = {row.n_ctx_slot for row in rows if row.n_ctx_slot is not None}
+    rows = [row for quant in zip(*(plan.rows for plan in plans), strict=True) for row in quant]
+    where = places * len(choices)
+    table = fitted_table(
+        _cells(rows, where),
+        labels=[f"{row.quant} on {place}" for row, place in zip(rows, where, strict=True)],
+        dim=[row.fits is not True for row in rows],
+        title=f"{models_title([row.subject for row in rows])}, by machine",
+        width=width,
+    )
+    known = [row.expected for row in rows if row.expected is not None]
+    below = [
+        f"expected: {'; '.join(dict.fromkeys(each.basis for each in known))}" if known else "",
+        rows_behind_text(name for each in known for name in each.rows),
+        _split_legend(plans),
+        *training_legend(rows, list(map(longest_text, rows))),
+    ]
+    verdicts = Text("\n".join(sanitize(choice.verdict) for choice in choices), style="bold")
+    return Group(Padding(verdicts, (0, 0, 1, 0)), table, *(Text(text, style="dim") for text in below if text))
+
+
+def _cells(rows: Sequence[PlanRow], where: Sequence[str]) -> list[Cells]:
+    n_ctx = {row.n_ctx_slot for row in rows}
     there = f"at {format_length(*n_ctx)}" if len(n_ctx) == 1 else "at n_ctx"
     cells = [
-        *([names("quant", (row.quant for row in rows))] if len(choices) > 1 else []),
-        names("machine", (place for place, _ in lines)),
-        *([left("options", placed, stays=True)] if len(set(placed)) > 1 else []),
+        names("quant", (row.quant for row in rows)),
+        names("machine", where),
+        left("options", map(_placed, rows), stays=True),
         right("memory", (format_bytes(row.needed_bytes) for row in rows), there, 3, stays=True),
         left("fits", map(fit_text, rows), there, stays=True),
         right("max n_ctx", map(longest_text, rows), "tokens", stays=True),
         right("tok/s", (_speed_text(row.expected_first, row) for row in rows), "at 1", 1, stays=True),
         right("tok/s", (_speed_text(row.expected, row) for row in rows), there, stays=True),
-        left("basis", (row.expected.speed_basis if row.expected else UNKNOWN for row in rows), "", 2),
+        left("speed from", (SPEED_FROM[row.expected.speed_basis] if row.expected else UNKNOWN for row in rows), "", 2),
         notes(map(_note, rows)),
     ]
-    table = fitted_table(
-        cells,
-        labels=[place if len(choices) == 1 else f"{row.quant} on {place}" for place, row in lines],
-        dim=[row.fits is not True for row in rows],
-        title=f"{models_title([row.subject for row in rows])}, by machine",
-        width=width,
-    )
-    sources = dict.fromkeys(row.expected.basis for row in rows if row.expected is not None)
-    below = [Text(f"expected: {'; '.join(sources)}", style="dim")] if sources else []
-    behind = rows_behind_text(name for row in rows if row.expected is not None for name in row.expected.rows)
-    below += [Text(behind, style="dim")] if behind else []
-    sizes = [format_bytes(plan.budget.reserve_bytes) for plan in plans]
-    reserves = [f"{size} on {place}" for size, place in zip(sizes, places, strict=True)]
-    reserve = in_words(reserves) if len(set(sizes)) > 1 else f"{sizes[0]} on each"
-    below.append(Text(f"left: beside a reserve of {reserve} (--reserve)", style="dim"))
-    if any(placed):
-        below.append(Text(_split_legend(plans, set(placed)), style="dim"))
-    below += [Text(text, style="dim") for text in training_legend(rows, list(map(longest_text, rows)))]
-    verdicts = Text("\n".join(sanitize(choice.verdict) for choice in choices), style="bold")
-    return Group(Padding(verdicts, (0, 0, 1, 0)), table, *below)
+    return [each for each in cells if not each.is_empty or each.is_note]
 
 
-def _split_legend(plans: Sequence[EnginePlan], placed: Set[str]) -> str:
-    """Return what the options mean, and the main memory that the speeds are for."""
+def _split_legend(plans: Sequence[EnginePlan]) -> str:
+    """Return what the options mean, and the main memory that the speeds are for; empty without any."""
+    if not any(_placed(row) for plan in plans for row in plan.rows):
+        return ""
     texts = [text for text in dict.fromkeys(map(_main_memory, plans)) if text is not None]
-    memory = f"; main memory: {in_words(texts)}" if texts else ""
-    if len(placed) == 1:
-        return f"{next(iter(placed))} on each{memory}"
-    return f"options: the least that has to stay in main memory for it to fit{memory}"
+    return "; ".join(["options: what stays in main memory", *(f"main memory: {text}" for text in texts)])
 
 
 def _speed_text(expected: PlannedForecast | None, row: PlanRow) -> str:
