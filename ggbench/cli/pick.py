@@ -267,27 +267,22 @@ def _measured(
     from ggbench.decisions.pick.candidates import next_to_measure, variant_of
     from ggbench.decisions.pick.wording import candidate_name
     from ggbench.models.reference import parse_model
-    from ggbench.units import format_duration
 
-    end, tried, s_per_byte = time.monotonic() + within_s, set[tuple[str, ...]](), 0.0
+    end, tried = time.monotonic() + within_s, set[tuple[str, ...]]()
     while (candidate := next_to_measure(pick, tried)) is not None:
         tried.add(candidate.name)
         variant = variant_of(candidate, models)
         if variant.scaled_from:
             output.notice(f"{candidate_name(candidate)} is not timed: a twin of its mixture needs the file's header")
             continue
-        size = candidate.row.weight_bytes or 0
-        left_s, needed_s = end - time.monotonic(), s_per_byte * size
-        if left_s <= max(0.0, needed_s):
+        if time.monotonic() >= end:
             output.notice(f"--within {within_s:g}s is over; some speeds are still unknown")
             break
-        time_text = f"about {format_duration(needed_s)}, by the last one" if needed_s else "its time is not known yet"
-        output.notice(f"timing {candidate_name(candidate)}: {time_text}")
-        job, begun = _job(candidate, request, hub), time.monotonic()
+        output.notice(f"timing {candidate_name(candidate)}")
+        job = _job(candidate, request, hub)
         ref = parse_model(*job.target.named)
         if measure([job], MeasureRequest(ref, candidate.setup, hub, output), is_sweep=True).is_cancelled:
             break
-        s_per_byte = (time.monotonic() - begun) / size if size else 0.0
         with _allocator(request.setup, request.budget, draft) as allocator:
             pick = _pick(models, request, allocator)
     return pick

@@ -75,16 +75,6 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
         own = next((each for each in self._group() if each.header == header and each.loss.cache == cache != _F16), None)
         return None if own is None else _from_base(own)
 
-    @property
-    def uncounted(self) -> tuple[tuple[int, str], ...]:
-        """The runs of weights that do not count for their base, oldest first, and the base's quant."""
-        found = {
-            each.run_id: each.loss.base_quant
-            for each in self.scores
-            if each.run_id is not None and not each.is_base_fine and each.header != each.loss.base_header
-        }
-        return tuple(sorted(found.items()))
-
     def _group(self) -> list[_Scored]:
         """Return the scores that share the text and base (with an f16 cache) covering most files."""
         groups: dict[object, list[_Scored]] = {}

@@ -103,6 +103,11 @@ class Catalog(msgspec.Struct, frozen=True):
         """Return the first model with this Hub repo, in any case; None if there is none."""
         return next((model for model in self.models if (model.repo or "").lower() == repo.lower()), None)
 
+    def named(self, name: str) -> CatalogModel | None:
+        """Return the model of a plan or run: `twin:ID`, its id or its Hub repo; None for another."""
+        bare = name.removeprefix("twin:")
+        return self.find(bare) or self.of_repo(bare)
+
 
 def shipped_models_file() -> Path:
     """Return `models.toml` of this installation: inside an installed package, at the top of a checkout."""

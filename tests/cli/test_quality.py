@@ -74,19 +74,17 @@ def test_a_quantized_base_is_not_the_original(
     loss = losses.of_weights(q4_0)
     assert loss is not None and loss.nats.value == pytest.approx(0.25 + 0.000862, rel=1e-3)
     assert loss.source == "run 1, from q8_0, with the 0.00086 nats typical of it added"
-    assert (losses.of_weights(q8_0), losses.uncounted) == (None, ())
+    assert losses.of_weights(q8_0) is None
     ggbench("results", "rm", "1", "--yes")
     assert f"q4_0 {said}" in " ".join(ggbench("quality", folder, "q8_0", "--base", "q4_0", *asked).out.split())
     with Store.open() as store:
         losses = measured_losses(store, {q8_0, q4_0})
     assert losses.of_weights(q8_0) is None
     assert losses.of_weights(q4_0) is None
-    assert losses.uncounted == ((2, "q4_0"),)
     (score,) = losses.scores
     far = replace(score, loss=replace(score.loss, kld=Estimate(3.0, 0.1)))  # over twice what q4_0 may lose
     measured = replace(losses, scores=(far,))
     assert (loss := measured.of_weights(q8_0)) is not None and loss.nats.value > 3.0
-    assert not measured.uncounted
 
 
 def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]) -> None:

@@ -181,7 +181,9 @@ class _Finder:
     def _candidate(self, key: str, variant: Target, row: PlanRow, losses: MeasuredLosses) -> Candidate:
         needs, file, types = self._request.needs, variant.file, (row.type_k, row.type_v)
         setup = row.setup or self._request.setup
-        header, architecture = ("", "") if file is None else (file.header_sha256, file.architecture)
+        header, architecture, is_mixture = "", "", False
+        if file is not None:
+            header, architecture, is_mixture = file.header_sha256, file.architecture, file.n_expert > 0
         known = None
         if row.outcome is Outcome.COMPLETED:
             known = self.speeds.of(file, setup, needs.n_slots, only_steady=True)
@@ -207,7 +209,7 @@ class _Finder:
             joint_loss=losses.of_both(header, types),
             to_run=variant.to_run,
             setup=replace(setup, n_ctx=sized.n_ctx),
-            is_mixture=file is not None and bool(file.n_expert),
+            is_mixture=is_mixture,
             host_bytes=_host_bytes(file, sized.row, setup),
         )
 
@@ -284,10 +286,9 @@ def decide(
     come from the store, if there is one.
     """
     request = replace(request, budget=with_main_memory(request.budget))
-    finder, found, uncounted = _Finder(request, allocator, store), list[Candidate](), list[tuple[int, str]]()
+    finder, found = _Finder(request, allocator, store), list[Candidate]()
     for model in models:
         of_model, losses = list[Candidate](), finder.losses_of(model)
-        uncounted += losses.uncounted
         for variant in model.variants:
             candidates = finder.of_variant(model, variant, losses)
             yield candidates
@@ -299,7 +300,7 @@ def decide(
     best = recommend(found, request.needs)
     sized = (_with_longest(each, models, request, allocator) for _, each in best.listed)
     best = best.with_sized({each.candidate.name: each for each in sized})
-    best = replace(best, main_memory=request.budget.host, uncounted_runs=tuple(uncounted))
+    best = replace(best, main_memory=request.budget.host)
     return _with_advice(best, models, request, allocator, finder.speeds)
 
 

@@ -59,7 +59,7 @@ def possible_draft(pick: Pick, budget: Budget) -> PossibleDraft | None:
     if pick.recommended is None or budget.draft is not None or pick.recommended.candidate.setup.mtp:
         return None
     candidate = pick.recommended.candidate
-    row, model = candidate.row, _in_catalog(candidate.row.model)
+    row, model = candidate.row, load_catalog().named(candidate.row.model)
     if model is None or not row.weight_bytes:
         return None
     smallest, command = _smallest(model), speculate_command(row.model, candidate.quant)
@@ -108,7 +108,7 @@ def speculate_command(name: str, quant: str) -> str:
 
     Empty if nothing is known to draft for it.
     """
-    model = _in_catalog(name)
+    model = load_catalog().named(name)
     smallest = None if model is None else _smallest(model)
     drafts: tuple[str, ...] = ()
     if model is not None and model.hyper.n_layer_nextn:
@@ -133,11 +133,6 @@ def _read_bytes(planned: ModelFile, weight_bytes: int | None) -> float:
 
 def _planned(model: CatalogModel) -> ModelFile:
     return plan_twin(model.hyper, [_QUANT], name=model.id)[_QUANT]
-
-
-def _in_catalog(name: str) -> CatalogModel | None:
-    catalog, bare = load_catalog(), name.removeprefix("twin:").lower()
-    return next((each for each in catalog if each.id == bare), None) or catalog.of_repo(bare)
 
 
 def _published_lens(method: Method) -> list[float]:

@@ -33,7 +33,7 @@ _CONTEXT_SHARE = 1.1
 def what_instead(candidate: Candidate, file: ModelFile | None, needs: Needs, budget: Budget) -> tuple[Instead, ...]:
     """Return at most one of each kind that would be comfortable where a candidate, with this header, is not."""
     models = load_catalog()
-    own = next((each for each in models if each.id == candidate.row.model.removeprefix("twin:")), None)
+    own = models.named(candidate.row.model)
     setup = LlamaConfig(n_ctx=needs.n_ctx, n_seq_max=needs.n_slots)
     found: list[Instead | None] = []
     with KnownSpeeds.here(budget) as speeds:

@@ -6,39 +6,42 @@ from collections.abc import Iterator, Sequence
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.order import Concessions, concessions, is_unsure, last_order, loss_order, pace
-from ggbench.decisions.pick.record import Against, Checked, Reason
+from ggbench.decisions.pick.record import Against, Candidate, Checked, Reason
 
 
 def reasons_of(chosen: Checked, checked: Sequence[Checked], needs: Needs) -> Iterator[Reason]:
     """Yield at most one reason for each of both."""
-    own = chosen.candidate
+    best = _best_of_others(chosen.candidate, checked, needs)
+    size, loss = _size(chosen), loss_order(chosen.candidate)
+    finer = [each for each in best if _size(each) > size and loss_order(each.candidate) < loss]
+    coarser = [each for each in best if _size(each) < size and loss_order(each.candidate) > loss]
+    if finer:
+        other = max(finer, key=lambda each: loss_order(each.candidate))
+        yield Reason(_against(chosen, other, needs), other, "larger", _ratio(other, chosen))
+    if coarser:
+        other = min(coarser, key=lambda each: loss_order(each.candidate))
+        yield Reason(_against(chosen, other, needs), other, "smaller", _ratio(other, chosen))
+
+
+def _best_of_others(own: Candidate, checked: Sequence[Checked], needs: Needs) -> list[Checked]:
+    """Return the best way to run each other quant of the model."""
     by_quant: dict[str, list[Checked]] = {}
     for each in checked:
-        row = each.candidate.row
-        if each.candidate.model_key == own.model_key and row.weight_bytes and each.candidate.quant != own.quant:
+        if each.candidate.model_key == own.model_key and _size(each) and each.candidate.quant != own.quant:
             by_quant.setdefault(each.candidate.quant, []).append(each)
     asked = concessions(own, needs)
-    best = [min(group, key=lambda each: _rank(each, needs, asked)) for group in by_quant.values()]
-    size = own.row.weight_bytes or 0
-    larger = [each for each in best if (each.candidate.row.weight_bytes or 0) > size]
-    smaller = [each for each in best if (each.candidate.row.weight_bytes or 0) < size]
-    finer = [each for each in larger if loss_order(each.candidate) < loss_order(own)]
-    coarser = [each for each in smaller if loss_order(each.candidate) > loss_order(own)]
-    neighbours = (
-        max(finer, key=lambda each: loss_order(each.candidate), default=None),
-        min(coarser, key=lambda each: loss_order(each.candidate), default=None),
-    )
-    for other in neighbours:
-        if other is not None:
-            mine, theirs = pace(own), pace(other.candidate)
-            is_alike = mine > 0 and theirs > 0 and is_unsure(own) == is_unsure(other.candidate)
-            is_larger = (other.candidate.row.weight_bytes or 0) > size
-            yield Reason(
-                _against(chosen, other, needs),
-                other,
-                "larger" if is_larger else "smaller",
-                theirs / mine if is_alike else None,
-            )
+    return [min(group, key=lambda each: _rank(each, needs, asked)) for group in by_quant.values()]
+
+
+def _size(checked: Checked) -> int:
+    return checked.candidate.row.weight_bytes or 0
+
+
+def _ratio(one: Checked, other: Checked) -> float | None:
+    """Return the ratio of both speeds; None if one is unknown, or one a bound and the other not."""
+    mine, theirs = pace(one.candidate), pace(other.candidate)
+    is_alike = is_unsure(one.candidate) == is_unsure(other.candidate)
+    return mine / theirs if is_alike and mine and theirs else None
 
 
 def _rank(each: Checked, needs: Needs, asked: Concessions) -> tuple[object, ...]:

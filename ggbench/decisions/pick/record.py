@@ -314,8 +314,6 @@ class Pick(msgspec.Struct, frozen=True):
     """For a recommendation with experts in main memory; None if none fits or is faster."""
     changes: tuple[Change, ...] = ()
     """Changes that would make the nearest miss fit, best first; empty if it fits."""
-    uncounted_runs: tuple[tuple[int, str], ...] = ()
-    """Runs of quality that do not count, as their base is too coarse, and its quant."""
 
     @property
     def n_models(self) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ggbench.decisions.pick.needs import LITTLE_BYTES, READING_TOK_S, UNNOTICED_LOSS, Needs
 from ggbench.decisions.pick.order import is_unsure
 from ggbench.decisions.pick.record import BestIn, Candidate, Checked, NeedCheck, Pick, Reason
 from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text, turn_text, wanted_text
 from ggbench.engines.endings import Outcome
-from ggbench.models.catalog import load_catalog
+from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.show import UNKNOWN
 from ggbench.show.names import model_name
 from ggbench.show.text import slots_text
@@ -58,132 +58,127 @@ def _nothing(pick: Pick) -> str:
 
 def reason(pick: Pick) -> tuple[str, ...]:
     if pick.recommended is None:
-        return (*_why_nothing(pick), *_instead(pick), *_uncounted(pick))
-    chosen, first = pick.recommended, pick.without_needs
-    own, name = chosen.candidate, _named(pick, chosen.candidate)
-    sentences = [_in_a_sentence(pick, own)] if pick.needs.prefer == "balanced" else []
+        return (*_why_nothing(pick), *_instead(pick))
+    own = pick.recommended.candidate
+    return (
+        *_why_this(pick, pick.recommended),
+        *_why_not_others(pick, own),
+        *_in_main_memory(own),
+        *_little_left(own),
+        *_what_is_open(pick, pick.recommended),
+        *_beyond_training(own, pick.needs),
+        *_across_models(pick, own),
+        *_projector(pick, own),
+        *_instead(pick),
+    )
+
+
+def _why_this(pick: Pick, chosen: Checked) -> Iterator[str]:
+    """Yield what the pick loses and how fast it is, or in what it is best, and what would come first but for a need."""
+    own, first = chosen.candidate, pick.without_needs
+    is_balanced = pick.needs.prefer == "balanced"
+    if is_balanced:
+        yield _in_a_sentence(pick, own)
     if first is None or first is chosen:
-        if not sentences:
-            best = _BEST_IN[pick.best_in or "loss"]
-            best += ", by the bytes it reads alone" if "fastest" in best and is_unsure(own) else ""
-            sentences.append(f"{name} {best}, and would be the pick without these needs too.")
+        if not is_balanced:
+            yield f"{_named(pick, own)} {_best_text(pick, own)}, and would be the pick without these needs too."
     elif first.missed:
-        sentences.append(f"{_named(pick, first.candidate)} would come first, but {_misses(first)}.")
+        yield f"{_named(pick, first.candidate)} would come first, but {_misses(first)}."
     else:
         unknown = in_words([f"its {each.need}" for each in first.unknown])
-        other = f"{_named(pick, first.candidate)} would come first, but {unknown} is not known"
-        sentences.append(f"{name} meets the needs; {other}.")
-    named = [first.candidate.name] if first is not None and first.missed else []
-    if against := [_why_not(each, own, pick) for each in pick.reasons if each.other.candidate.name not in named]:
-        sentences.append(f"{'; '.join(against)}.")
-    if own.host_bytes is not None:
-        sentences.append(_in_main_memory(own))
-        if own.row.draft_bytes:
-            sentences.append(f"Without drafting, {format_bytes(own.row.draft_bytes)} more of the GPU would be free.")
-        sentences += _none_whole(pick, own)
-    sentences += _little_left(own)
-    if figures := _not_known(own, has_speed_sentence=pick.needs.prefer == "balanced"):
-        sentences.append(f"Not known: {'; '.join(figures)}.")
+        would = f"{_named(pick, first.candidate)} would come first, but {unknown} is not known"
+        yield f"{_named(pick, own)} meets the needs; {would}."
+
+
+def _best_text(pick: Pick, own: Candidate) -> str:
+    best = _BEST_IN[pick.best_in or "loss"]
+    return f"{best}, by the bytes it reads alone" if "fast" in best and is_unsure(own) else best
+
+
+def _why_not_others(pick: Pick, own: Candidate) -> Iterator[str]:
+    first = pick.without_needs
+    named = first.candidate.name if first is not None and first.missed else None
+    against = [_why_not(each, own, pick) for each in pick.reasons if each.other.candidate.name != named]
+    if against:
+        yield f"{'; '.join(against)}."
+
+
+def _what_is_open(pick: Pick, chosen: Checked) -> Iterator[str]:
+    """Yield the figures that are not known, and the needs that it may miss."""
+    if figures := _not_known(chosen.candidate):
+        yield f"Not known: {'; '.join(figures)}."
     if chosen.unknown:
-        is_said = pick.needs.prefer == "balanced" and own.speed is not None and own.speed.is_bound
-        unsaid = [wanted_text(each) for each in chosen.unknown if not (is_said and each.need == "speed")]
-        if unsaid:
-            sentences.append(f"Whether it meets {in_words(unsaid)} is not known.")
-    sentences += _beyond_training(own, pick.needs)
+        yield f"Whether it meets {in_words(list(map(wanted_text, chosen.unknown)))} is not known."
     if close := [each.need for each in chosen.checks if each.is_close]:
-        sentences.append(f"The interval of its {in_words(close)} includes the limit.")
-    sentences += _than_its_rival(pick)
-    if pick.n_models > 1:
-        sentences.append("Quality is not comparable across models, so the better answers may come from another.")
-    sentences += _by_its_publisher(pick)
-    return (*sentences, *_instead(pick), *_uncounted(pick))
+        yield f"The interval of its {in_words(close)} includes the limit."
 
 
-def _uncounted(pick: Pick) -> Iterator[str]:
-    """Yield which of the user's runs of quality do not count, and why."""
-    if runs := pick.uncounted_runs:
-        which = f"run {runs[0][0]}" if len(runs) == 1 else f"runs {in_words([str(run_id) for run_id, _ in runs])}"
-        bases = in_words(list(dict.fromkeys(base or "a base of unknown quant" for _, base in runs)))
-        coarse = "loses too much itself" if len({base for _, base in runs}) == 1 else "lose too much themselves"
-        yield f"The quality of {which} does not count: {bases} {coarse} to be a base; use one in 16 bits or q8_0."
-
-
-def _than_its_rival(pick: Pick) -> Iterator[str]:
-    """Yield why it is the pick and not another model, which no sentence about the pick alone says."""
-    if pick.recommended is None or pick.needs.prefer != "balanced" or pick.comfortable is False:
+def _across_models(pick: Pick, own: Candidate) -> Iterator[str]:
+    """Yield why it is the pick and not another model, and the scores on the model cards of both."""
+    if pick.n_models == 1:
         return
-    own = pick.recommended.candidate
-    loses_little = own.least_loss is not None and not pick.needs.notices(own.least_loss.value)
-    if pick.best_in == "parameters" and pick.comfortable and loses_little:
-        yield "It has the most parameters of the models that are comfortable and lose little."
-    rival = next((each for each in pick.alternatives if each.label in ("dense", "mixture")), None)
-    if pick.best_in != "faster of dense and mixture" or rival is None:
-        return
-    if is_unsure(own) == is_unsure(rival.checked.candidate):
-        kind = "a dense model" if rival.label == "dense" else "a mixture of experts"
-        faster = "reads fewer bytes a token" if is_unsure(own) else "is faster"
-        yield f"It {faster} than {_named(pick, rival.checked.candidate)}, {kind} of about the same size."
+    if pick.needs.prefer == "balanced" and pick.best_in in ("parameters", "faster of dense and mixture"):
+        yield f"It {_best_text(pick, own)}."
+    yield "Quality is not comparable across models, so the better answers may come from another."
+    catalog = load_catalog()
+    shown = (own, *(each.checked.candidate for each in pick.alternatives))
+    models = {each.row.model: catalog.named(each.row.model) for each in shown}
+    scored = [model for model in models.values() if model is not None and model.scores]
+    if len(scored) > 1 and (said := _shared_scores(scored)):
+        yield f"Model cards (publishers' own scores, not verified): {'; '.join(said)}."
 
 
-def _by_its_publisher(pick: Pick) -> Iterator[str]:
-    """Yield the scores on the model cards of the pick and its alternatives, and the size of the pick's projector."""
-    catalog = {model.id: model for model in load_catalog()}
-    shown = (pick.recommended, *(each.checked for each in pick.alternatives))
-    named = dict.fromkeys(each.candidate.row.model.removeprefix("twin:") for each in shown if each is not None)
-    models = [catalog[name] for name in named if name in catalog]
-    scored = [model for model in models if model.scores]
-    if len(scored) > 1:
-        shared = [name for name in scored[0].scores if all(name in model.scores for model in scored)]
-        said = [f"{name} {', '.join(f'{model.scores[name]:g} ({model.id})' for model in scored)}" for name in shared]
-        if said:
-            yield f"Model cards (publishers' own scores, not verified): {'; '.join(said)}."
-    stacks = () if pick.recommended is None else pick.recommended.candidate.row.stacks
-    has_projector = any(part.part == "projector" for stack in stacks for part in stack.parts)
-    if models and models[0].id == next(iter(named)) and models[0].mmproj_bytes and not has_projector:
-        yield f"For images, add the projector ({format_bytes(models[0].mmproj_bytes)}): --mmproj auto."
+def _shared_scores(models: Sequence[CatalogModel]) -> list[str]:
+    """Return each score that all of these models have: `mmlu-pro 82.5 (a), 80.1 (b)`."""
+    shared = [name for name in models[0].scores if all(name in model.scores for model in models)]
+    return [f"{name} {', '.join(f'{model.scores[name]:g} ({model.id})' for model in models)}" for name in shared]
+
+
+def _projector(pick: Pick, own: Candidate) -> Iterator[str]:
+    """Yield how to add the model's projector, unless it is planned."""
+    model = load_catalog().named(own.row.model)
+    has_projector = any(part.part == "projector" for stack in own.row.stacks for part in stack.parts)
+    if model is not None and model.mmproj_bytes and not has_projector:
+        yield f"For images, add the projector ({format_bytes(model.mmproj_bytes)}): --mmproj auto."
 
 
 def _in_a_sentence(pick: Pick, own: Candidate) -> str:
     """Return what the pick loses and how fast it is, as a person would say it."""
-    loss, speed, floor = own.least_loss, own.speed, pick.needs.workload.comfort_tok_s
-    nats = "" if loss is None else f" ({loss_text(own)} nats)"
-    if loss is None:
-        lost = "What it loses is not known"
-    elif own.loss is not None and loss.value <= UNNOTICED_LOSS:
-        lost = "Nobody could tell it from the original"
-    else:
-        lost = f"People notice what it loses{nats}" if pick.needs.notices(loss.value) else f"It loses little{nats}"
+    speed, needs, lost = own.speed, pick.needs, _lost_text(own, pick.needs)
     if speed is None:
         return f"{lost}; how fast it answers is not known."
-    number = format_number(floor)
-    limit = f"reading speed ({number} tok/s)"
-    if floor != READING_TOK_S:
-        limit = f"the {number} tok/s that are comfortable"
-    at = f"{'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
-    whom = "" if pick.needs.n_slots == 1 else f" each of {pick.needs.n_slots} users"
+    whom = "" if needs.n_slots == 1 else f" each of {needs.n_slots} users"
+    at = f"it answers{whom} at {'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
     if not speed.is_steady:
         at += f" ({speed.source})"
+    floor = needs.workload.comfort_tok_s
+    limit = f"the {format_number(floor)} tok/s that are comfortable"
+    if floor == READING_TOK_S:
+        limit = f"reading speed ({format_number(floor)} tok/s)"
     if speed.tok_s.value < floor:
-        return f"{lost}; it answers{whom} at {at}, slower than {limit}."
+        return f"{lost}; {at}, slower than {limit}."
     if pick.comfortable is False:
-        longest = format_number(pick.needs.workload.comfort_turn_s)
-        return f"{lost}; it answers{whom} at {at}, but a turn takes longer than {longest} s."
+        return f"{lost}; {at}, but a turn takes longer than {format_number(needs.workload.comfort_turn_s)} s."
     if speed.is_bound:
-        goal = f"{number} is reading speed" if floor == READING_TOK_S else f"{number} are comfortable"
-        if pick.needs.tok_s is not None:
-            goal = f"{format_number(pick.needs.tok_s)} are needed"
-        return f"{lost}; it answers{whom} at {at}, a limit and not measured; {goal}."
-    if (needed := pick.needs.tok_s) is not None:
-        limit = f"the {format_number(needed)} tok/s that are needed"
-    than = "slower" if needed is not None and speed.tok_s.value < needed else "faster"
-    return f"{lost}, and it answers{whom} at {at}, {than} than {limit}."
+        return f"{lost}; {at}, a limit and not measured."
+    if needs.tok_s is not None:
+        limit = f"the {format_number(needs.tok_s)} tok/s that are needed"
+    return f"{lost}, and {at}, faster than {limit}."
+
+
+def _lost_text(own: Candidate, needs: Needs) -> str:
+    loss = own.least_loss
+    if loss is None:
+        return "What it loses is not known"
+    if own.loss is not None and loss.value <= UNNOTICED_LOSS:
+        return "Nobody could tell it from the original"
+    lost = "People notice what it loses" if needs.notices(loss.value) else "It loses little"
+    return f"{lost} ({loss_text(own)} nats)"
 
 
 def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
     other = reason.other.candidate
-    name, share = _named(pick, other), ""
-    if reason.ratio is not None:
-        share = f"{format_number(100 * reason.ratio, 2)} % of the speed" + (" by its bytes" if is_unsure(own) else "")
+    name, share = _named(pick, other), _share_text(reason, own)
     match reason.kind:
         case "misses":
             return f"{name} {_misses(reason.other)}"
@@ -192,43 +187,40 @@ def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
         case "slow":
             return f"{name} is slow: {tok_s_text(other)} tok/s"
         case "split":
-            at = f" and has {share}" if share else ""
-            return f"{name} needs {format_bytes(other.host_bytes)} of main memory{at}"
+            needed = f"{name} needs {format_bytes(other.host_bytes)} of main memory"
+            return f"{needed} and has {share}" if share else needed
         case "cache":
             return f"{name} needs a quantized cache, whose loss depends on the model"
         case "unknown speed":
             return f"how fast {name} answers is not known"
         case "slower" | "hardly faster" | "ranks lower":
-            at = f"has {share}"
-            if pick.needs.workload.n_depth is None and other.offered_n_ctx:  # each speed is at an end of its own
-                at = f"holds {format_count(other.offered_n_ctx)} tokens"
-            elif not share:
-                at = f"answers at {tok_s_text(other)} tok/s" if other.speed else "has an unknown speed"
-            if reason.kind == "slower" and _is_unnoticed(other) and _is_unnoticed(own):
-                return f"{name} {at}, and nobody could tell them apart"
-            return f"{name} {at}" + ("" if other.least_loss is None else f" and loses {loss_text(other)} nats")
+            lost = "" if other.least_loss is None else f" and loses {loss_text(other)} nats"
+            return f"{name} {_its_speed(other, share, pick.needs)}{lost}"
 
 
-def _is_unnoticed(candidate: Candidate) -> bool:
-    return candidate.loss is not None and candidate.loss.value <= UNNOTICED_LOSS
+def _share_text(reason: Reason, own: Candidate) -> str:
+    if reason.ratio is None:
+        return ""
+    return f"{format_number(100 * reason.ratio, 2)} % of the speed" + (" by its bytes" if is_unsure(own) else "")
 
 
-def _in_main_memory(candidate: Candidate) -> str:
+def _its_speed(other: Candidate, share: str, needs: Needs) -> str:
+    if needs.workload.n_depth is None and other.offered_n_ctx:  # each speed is at an end of its own
+        return f"holds {format_count(other.offered_n_ctx)} tokens"
+    if share:
+        return f"has {share}"
+    return f"answers at {tok_s_text(other)} tok/s" if other.speed else "has an unknown speed"
+
+
+def _in_main_memory(candidate: Candidate) -> Iterator[str]:
     setup, n_bytes = candidate.setup, format_bytes(candidate.host_bytes)
+    if candidate.host_bytes is None:
+        return
     if setup.n_cpu_moe:
-        return f"The experts of {setup.n_cpu_moe} layers stay in main memory, which takes {n_bytes} of it."
-    on_gpu = candidate.row.n_gpu_layers
-    return f"{format_count(on_gpu)} layers are on the GPU; the rest takes {n_bytes} of main memory."
-
-
-def _none_whole(pick: Pick, own: Candidate) -> Iterator[str]:
-    """Yield what the nearest quant lacks to fit whole, if the pick keeps experts in main memory and none fits."""
-    of_model = (each.candidate for each in pick.checked if each.candidate.model_key == own.model_key)
-    whole = [each for each in of_model if not each.is_split and each.row.left_bytes is not None]
-    if own.keeps_experts and whole and not any(each.row.fits for each in whole):
-        nearest = max(whole, key=lambda each: each.row.left_bytes or 0)
-        lacks = format_bytes(-(nearest.row.left_bytes or 0))
-        yield f"No quant fits whole on the GPU: the nearest, {_named(pick, nearest)}, lacks {lacks}."
+        yield f"The experts of {setup.n_cpu_moe} layers stay in main memory, which takes {n_bytes} of it."
+    else:
+        on_gpu = format_count(candidate.row.n_gpu_layers)
+        yield f"{on_gpu} layers are on the GPU; the rest takes {n_bytes} of main memory."
 
 
 def _little_left(candidate: Candidate) -> Iterator[str]:
@@ -297,14 +289,14 @@ def _beyond_training(candidate: Candidate, needs: Needs) -> list[str]:
     return [f"The model was trained with {most}; llama-server gives a slot no more."]
 
 
-def _not_known(candidate: Candidate, *, has_speed_sentence: bool) -> list[str]:
+def _not_known(candidate: Candidate) -> list[str]:
     figures = []
     if candidate.joint_loss is None and candidate.cache_loss is None:
         figures.append(f"what a {' and '.join(dict.fromkeys(candidate.cache))} cache loses")
     if candidate.joint_loss is None and candidate.weights_loss is None:
         figures.append("what the weights lose")
-    if not has_speed_sentence and (candidate.speed is None or candidate.speed.is_bound):
-        figures.append("the speed" if candidate.speed is None else "the speed (only its upper bound)")
+    if is_unsure(candidate):
+        figures.append("the speed")
     return figures
 
 
