@@ -92,30 +92,33 @@ def error_for_response(response: httpx2.Response, repo: str, doing: str) -> Netw
     """
     repo, doing = sanitize(repo), sanitize(doing)
     status, code = response.status_code, response.headers.get("X-Error-Code", "")
-    message, hint = f"the Hub returned status {status} while {doing}", "check that HF_ENDPOINT is the URL of a Hub"
-    if code == "GatedRepo":
-        message = f"{repo} is gated: its files require accepting its terms"
-        hint = f"accept them at {HUB}/{repo}, then {_LOG_IN_HINT}"
-    elif code == "RevisionNotFound":
-        message, hint = f"no such revision while {doing}", "give a branch, a tag or a commit of the repo"
-    elif code == "EntryNotFound":
-        message, hint = f"the Hub cannot find the file while {doing}", "list the repo again: it may have changed"
-    elif status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
-        message, hint = "the Hub rejected your token", f"{_LOG_IN_HINT} again, or unset HF_TOKEN"
-    elif code == "RepoNotFound" or status == 401:
-        message = f"repo {repo} does not exist, or is private"
+    by_code = {
+        "GatedRepo": (
+            f"{repo} is gated: its files require accepting its terms",
+            f"accept them at {HUB}/{repo}, then {_LOG_IN_HINT}",
+        ),
+        "RevisionNotFound": (f"no such revision while {doing}", "give a branch, a tag or a commit of the repo"),
+        "EntryNotFound": (
+            f"the Hub cannot find the file while {doing}",
+            "list the repo again: it may have changed",
+        ),
+    }
+    if code in by_code:
+        return NetworkError(*by_code[code])
+    if status == 401 and "Invalid credentials" in response.headers.get("X-Error-Message", ""):
+        return NetworkError("the Hub rejected your token", f"{_LOG_IN_HINT} again, or unset HF_TOKEN")
+    if code == "RepoNotFound" or status == 401:
         hint = f"search with `ggbench models --search`; if it is private, {_LOG_IN_HINT}"
-    elif status == 403:
-        message = f"the Hub denied access to {repo} while {doing}"
+        return NetworkError(f"repo {repo} does not exist, or is private", hint)
+    if status == 403:
         hint = f"{_LOG_IN_HINT} with a token that has read access"
-    elif status == 429:
+        return NetworkError(f"the Hub denied access to {repo} while {doing}", hint)
+    if status == 429:
         pause_s = retry_after_s(response)
-        wait = f"in {format_duration(pause_s)}" if pause_s is not None else "later"
-        message, hint = f"the Hub's rate limit was reached while {doing}", f"try again {wait}, or {_LOG_IN_HINT}"
-    elif status >= 500:
-        message = f"the Hub had a server error (status {status}) while {doing}"
-        hint = f"try again later, {_OFFLINE_HINT}"
-    return NetworkError(message, hint)
+        wait = "later" if pause_s is None else f"in {format_duration(pause_s)}"
+        return NetworkError(f"the Hub's rate limit was reached while {doing}", f"try again {wait}, or {_LOG_IN_HINT}")
+    hint = f"try again later, {_OFFLINE_HINT}" if status >= 500 else "check that HF_ENDPOINT is the URL of a Hub"
+    return NetworkError(f"the Hub returned status {status} while {doing}", hint)
 
 
 def retry_after_s(response: httpx2.Response) -> float | None:
@@ -152,26 +155,21 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
         raise
     except HfHubHTTPError as error:
         raise error_for_response(error.response, repo, doing) from None
-    except OfflineModeIsEnabled:
-        raise NetworkError(
-            f"{doing} needs the network, and HF_HUB_OFFLINE is set", f"unset it, {_OFFLINE_HINT}"
-        ) from None
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
         raise UsageError(f"{_url_variables()} is not a valid URL", "correct or unset it") from None
     except (httpx2.LocalProtocolError, UnicodeEncodeError):
         raise UsageError("the token contains invalid characters", f"{_LOG_IN_HINT} again, or set HF_TOKEN") from None
     except httpx2.ProxyError:
-        message, hint = f"the proxy refused the connection while {doing}", "check HTTPS_PROXY and NO_PROXY"
-        raise NetworkError(message, hint) from None
-    except (httpx2.TimeoutException, TimeoutError):
-        raise NetworkError(f"the Hub did not respond in time while {doing}", f"try again, {_OFFLINE_HINT}") from None
-    except httpx2.ConnectError:
-        raise NetworkError(f"cannot connect to the Hub while {doing}", f"check the network, {_OFFLINE_HINT}") from None
-    except (httpx2.HTTPError, ConnectionError):
-        raise NetworkError(f"the connection to the Hub was lost while {doing}", f"try again, {_OFFLINE_HINT}") from None
+        hint = "check HTTPS_PROXY and NO_PROXY"
+        raise NetworkError(f"the proxy refused the connection while {doing}", hint) from None
+    except (httpx2.HTTPError, OfflineModeIsEnabled, TimeoutError, ConnectionError) as error:
+        what = "the connection to the Hub was lost"
+        if isinstance(error, (httpx2.TimeoutException, TimeoutError)):
+            what = "the Hub did not respond in time"
+        elif isinstance(error, (httpx2.ConnectError, OfflineModeIsEnabled)):
+            what = "cannot connect to the Hub"
+        raise NetworkError(f"{what} while {doing}", f"check the network, {_OFFLINE_HINT}") from None
     except OSError as error:
-        place = f" {sanitize(os.fsdecode(error.filename))}" if isinstance(error.filename, str | bytes) else ""
-        raise UsageError(
-            f"{error.strerror or 'disk error'}:{place} while {doing}",
-            "check the folder, or choose another with HF_HOME",
-        ) from None
+        hint = "check the folder, or choose another with HF_HOME"
+        place = sanitize(str(error.filename or "this disk"))
+        raise UsageError(f"{error.strerror or 'disk error'}: {place} while {doing}", hint) from None

@@ -1,7 +1,6 @@
 """Folders, files and servers that the user added by hand, remembered in the config folder.
 
-A place is remembered only if a GGUF was found in it. Forgetting one leaves its files alone. Shell completion reads
-the servers, so modules that list and read models are imported inside functions.
+A place is remembered only if a GGUF was found in it. Forgetting one leaves its files alone.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from ggbench.models.disk import LocalModel
 
 
-_STARTS = ("/", "~", "./", "../", "file://")
+_STARTS = ("/", "~", "./", "../")
 
 
 def typed_path(text: str) -> Path | None:
@@ -40,17 +39,21 @@ def typed_path(text: str) -> Path | None:
     text = text.strip()
     if not text or "\0" in text:
         return None
-    unquoted = text
+    plain = _unquoted(text)
+    if plain.startswith(_STARTS):
+        return expand_path(plain)
+    looks_like_path = "/" in text or text.lower().endswith(".gguf")
+    return expand_path(text) if looks_like_path and path_exists(text) else None
+
+
+def _unquoted(text: str) -> str:
     if text.startswith("file://"):
-        unquoted = unquote(urlsplit(text).path)
-    elif not path_exists(text) and any(mark in text for mark in "'\"\\"):
+        return unquote(urlsplit(text).path)
+    if not path_exists(text):
         with contextlib.suppress(ValueError):
             words = shlex.split(text)
-            unquoted = words[0] if len(words) == 1 else text
-    if text.startswith(_STARTS) or (unquoted != text and unquoted.startswith(_STARTS)):
-        return expand_path(unquoted)
-    is_bare = "/" not in text and not text.lower().endswith(".gguf")
-    return None if is_bare or not path_exists(text) else expand_path(text)
+            return words[0] if len(words) == 1 else text
+    return text
 
 
 def typed_server(text: str) -> str | None:
@@ -80,15 +83,14 @@ def added_models() -> tuple[LocalModel, ...]:
     seen: set[Path] = set()
     for place in remembered_places():
         found += [model for model in _listed(place) if not model.paths or not seen.issuperset(model.paths)]
-        seen.update(_files(found))
+        seen.update(path for model in found for path in model.paths)
     return tuple(found)
 
 
 def add_place(path: Path) -> tuple[LocalModel, ...]:
-    """Find the models of a folder or a file, remember it, and return them.
+    """Find the models of a folder or a file, remember it unless it is in a remembered folder, and return them.
 
-    A place whose files are all in others is not remembered; one that contains all files of others replaces them. Raises
-    BadFile if there is nothing to measure, for a tree with too many folders and for unreadable files, and
+    Raises BadFile if there is nothing to measure, for a tree with too many folders and for unreadable files, and
     UsageError if the config folder cannot be written.
     """
     from ggbench.models.disk import models_in_place, path_argument
@@ -97,20 +99,16 @@ def add_place(path: Path) -> tuple[LocalModel, ...]:
     found, name = models_in_place(path), sanitize(path_argument(path))
     if any(not model.paths for model in found):
         raise BadFile(f"{name} has too many folders to search", "add the folder below it that has the models")
-    if not found or all(model.reason for model in found):
-        if found:
-            raise BadFile(f"{name}: {found[0].reason}", "download it again, or add another file or folder")
+    if not found:
         raise BadFile(
             f"{name} contains no GGUF file, nor do its subfolders", "add a .gguf file or a folder with .gguf files"
         )
-    found = tuple(replace(model, place=path) for model in found)
-    files = _files(found)
-    known = {place: _files(_listed(place)) for place in remembered_places()}
-    others = {place: held for place, held in known.items() if place != path}
-    if not files <= frozenset().union(*others.values()):
-        kept = [place for place, held in known.items() if place == path or not held or not held <= files]
-        _remember([*kept, *([] if path in kept else [path])])
-    return found
+    if all(model.reason for model in found):
+        raise BadFile(f"{name}: {found[0].reason}", "download it again, or add another file or folder")
+    places = remembered_places()
+    if not any(path.is_relative_to(place) for place in places):
+        _remember((*places, path))
+    return tuple(replace(model, place=path) for model in found)
 
 
 def forget_place(path: Path) -> None:
@@ -128,10 +126,6 @@ def _listed(path: Path) -> tuple[LocalModel, ...]:
         found, reason = (), error.message
     name = path_argument(path)
     return found or (LocalModel(name, sanitize(name), "", None, (), None, reason=sanitize(reason), place=path),)
-
-
-def _files(models: Sequence[LocalModel]) -> frozenset[Path]:
-    return frozenset(path for model in models for path in model.paths)
 
 
 _MAX_BYTES = 1 << 20

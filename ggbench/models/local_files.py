@@ -94,14 +94,7 @@ def variants_in(
     queue = [(os.fspath(root), 0)]
     start = len(os.path.join(root, ""))  # noqa: PTH118 - pathlib drops the slash at the end
     for folder, depth in queue:
-        try:
-            with os.scandir(folder) as entries:
-                listed = sorted((each for each in entries if not each.name.startswith(".")), key=lambda each: each.name)
-        except OSError:
-            if depth == 0:
-                raise
-            continue
-        for entry in listed:
+        for entry in _entries(folder, may_fail=depth > 0):
             with suppress(OSError):
                 if entry.is_file():
                     if entry.name.lower().endswith(".gguf") and is_sidecar(entry.name) is sidecars:
@@ -113,6 +106,17 @@ def variants_in(
                     else:
                         is_truncated = True
     return _grouped(root, found), is_truncated
+
+
+def _entries(folder: str, *, may_fail: bool) -> list[os.DirEntry[str]]:
+    """Return what is in a folder, by name, without hidden entries; nothing if it cannot be read and `may_fail`."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((each for each in entries if not each.name.startswith(".")), key=lambda each: each.name)
+    except OSError:
+        if not may_fail:
+            raise
+        return []
 
 
 def _repo_file(name: str, path: Path, status: os.stat_result) -> RepoFile:

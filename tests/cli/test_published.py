@@ -61,7 +61,7 @@ def test_measured_rows_stand_against_published_ones(
     assert "article 6.4.4" in out
     (row,) = ggbench("bench", model, "-n", "300", "--against", "published", "--json").json["rows"]
     assert row["against"][0]["system"] == "llama.cpp"
-    assert "generated 10000 tokens, not 300" in row["against"][0]["differences"]
+    assert "tokens generated 10000, not 300" in row["against"][0]["differences"]
     shown = ggbench("results", "show", "1", "--against", "published", "--json").json
     assert shown["against"] == row["against"]
     out = ggbench("results", "show", "1", "--against", "published").out

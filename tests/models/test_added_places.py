@@ -81,13 +81,10 @@ def test_places_and_servers_are_remembered_beside_each_other(tmp_path: Path) -> 
 def test_no_file_is_listed_twice(tmp_path: Path) -> None:
     inner = put(tmp_path / "models/deep/a-q8_0.gguf")
     put(tmp_path / "models/b-q8_0.gguf")
-    add_place(inner)
-    add_place(inner.parent)
-    assert remembered_places() == (inner,)
-    add_place(tmp_path / "models")
-    assert remembered_places() == (tmp_path / "models",)
-    assert [model.name for model in add_place(inner)] == ["a-q8_0"]
-    assert remembered_places() == (tmp_path / "models",)
+    for place in (inner.parent, inner, tmp_path / "models"):
+        add_place(place)
+    assert remembered_places() == (inner.parent, tmp_path / "models")
+    assert [model.name for model in added_models()] == ["a-q8_0", "b-q8_0"]
 
 
 def test_what_cannot_be_measured_is_refused_and_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

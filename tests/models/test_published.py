@@ -174,7 +174,7 @@ def test_every_difference_is_named() -> None:
     (near,) = nearest_published(ROWS, own, 1)
     assert near.differences == (
         f"system {near.row.system}, not llama.cpp", "device NVIDIA A100 80GB, not RTX 3060", "2 GPUs",
-        "input 1 tokens, not 512", "generated 2048 tokens, not 128", "batch 1, not 2", "Instruct variant",
+        "tokens of input 1, not 512", "tokens generated 2048, not 128", "batch 1, not 2", "Instruct variant",
     )  # fmt: skip
 
 

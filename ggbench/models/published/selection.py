@@ -57,14 +57,12 @@ def filter_published(
         if wanted not in METRICS:
             raise UnknownName("published metric", metric, METRICS)
         kept = tuple(row for row in kept if getattr(row, wanted, None) is not None)
-    if quant is not None:
-        quant = fold_quant(quant)
-    names: tuple[tuple[str, str | None, Callable[[AnyRow], tuple[str, ...]], Callable[[str, str], bool]], ...] = (
+    names: tuple[tuple[str, str | None, Callable[[AnyRow], Iterable[str]], Callable[[str, str], bool]], ...] = (
         ("source", source, _source_names, str.startswith),
         ("model", model, _model_names, lambda name, asked: name.startswith(asked + "-")),
         ("system", system, lambda row: (row.system,), str.startswith),
-        ("device", device, lambda row: (row.device,) if row.device else (), _has_words),
-        ("quant", quant, lambda row: (row.quant,) if row.quant else (), str.startswith),
+        ("device", device, lambda row: filter(None, (row.device,)), _has_words),
+        ("quant", fold_quant(quant or "") or None, lambda row: filter(None, (row.quant,)), str.startswith),
     )
     for kind, asked, names_of, is_near in names:
         if asked is not None:
@@ -109,19 +107,17 @@ class OwnSpeed(msgspec.Struct, frozen=True):
     def differences(self, row: PublishedRow) -> Iterator[str]:
         """Yield each condition that differs or is not stated."""
         quant, device = fold_quant(self.quant), self.device
-        if row.system != self.system:
-            yield f"system {row.system}, not {self.system}"
-        if row.quant != quant:
-            yield f"quant {row.quant or 'not stated'}, not {quant}"
+        yield from _unlike("system", row.system, self.system)
+        yield from _unlike("quant", row.quant, quant)
         if not _same_device(row, device):
             yield f"device {row.device or 'not stated'}" + (f", not {device}" if device else "")
         if row.n_gpu is not None and row.n_gpu > 1:
             yield f"{row.n_gpu} GPUs"
-        for what, theirs, ours in (("input", row.n_prompt, self.n_prompt), ("generated", row.n_gen, self.n_gen)):
-            if ours is not None and theirs != ours:
-                yield f"{what} {'length not stated' if theirs is None else f'{theirs} tokens'}, not {ours}"
-        if row.batch_size != self.batch_size:
-            yield f"batch {'not stated' if row.batch_size is None else row.batch_size}, not {self.batch_size}"
+        if self.n_prompt is not None:
+            yield from _unlike("tokens of input", row.n_prompt, self.n_prompt)
+        if self.n_gen is not None:
+            yield from _unlike("tokens generated", row.n_gen, self.n_gen)
+        yield from _unlike("batch", row.batch_size, self.batch_size)
         if row.variant:
             yield f"{row.variant} variant"
 
@@ -167,20 +163,21 @@ class OwnScore(msgspec.Struct, frozen=True):
         """Yield each condition that differs or is not stated."""
         if row.model != self.model:
             yield f"model {row.model}, not {self.own_model}"
-        if row.quant != fold_quant(self.quant):
-            yield f"quant {row.quant}, not {self.quant}"
+        yield from _unlike("quant", row.quant, fold_quant(self.quant))
         if row.imatrix:
             yield f"importance matrix {row.imatrix}"
-        if self.kv_types != "f16":
-            yield f"KV cache f16, not {self.kv_types}"
-        if row.text != self.text:
-            yield f"text {row.text}, not {self.text}"
-        if row.n_ctx != self.n_ctx:
-            yield f"n_ctx {'not stated' if row.n_ctx is None else row.n_ctx}, not {self.n_ctx}"
+        yield from _unlike("KV cache", "f16", self.kv_types)
+        yield from _unlike("text", row.text, self.text)
+        yield from _unlike("n_ctx", row.n_ctx, self.n_ctx)
         if not self.is_whole:
             yield f"the whole text, not {self.n_chunks} chunks"
         if row.base is not None and self.base is not None and row.base != self.base:
             yield f"compared with {row.base}, not {self.base}"
+
+
+def _unlike(what: str, theirs: object, ours: object) -> Iterator[str]:
+    if theirs != ours:
+        yield f"{what} {'not stated' if theirs is None else theirs}, not {ours}"
 
 
 def nearest_published(rows: Iterable[PublishedRow], own: OwnSpeed | OwnScore, limit: int) -> tuple[NearRow, ...]:
