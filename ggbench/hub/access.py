@@ -138,6 +138,18 @@ def _url_variables() -> str:
     return " or ".join(given) or "HF_ENDPOINT or a proxy variable"
 
 
+def _network_problem(error: Exception) -> str:
+    import httpx2
+
+    if isinstance(error, (httpx2.TimeoutException, TimeoutError)):
+        return "the Hub did not respond in time"
+    if isinstance(error, httpx2.ProxyError):
+        return "the proxy of HTTPS_PROXY refused the connection"
+    return (
+        "cannot connect to the Hub" if isinstance(error, httpx2.ConnectError) else "the connection to the Hub was lost"
+    )
+
+
 @contextmanager
 def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     """Translate exceptions of huggingface_hub, httpx2 and the file system; `doing` is e.g. `listing org/name`.
@@ -159,16 +171,8 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
         raise UsageError(f"{_url_variables()} is not a valid URL", "correct or unset it") from None
     except (httpx2.LocalProtocolError, UnicodeEncodeError):
         raise UsageError("the token contains invalid characters", f"{_LOG_IN_HINT} again, or set HF_TOKEN") from None
-    except httpx2.ProxyError:
-        hint = "check HTTPS_PROXY and NO_PROXY"
-        raise NetworkError(f"the proxy refused the connection while {doing}", hint) from None
     except (httpx2.HTTPError, OfflineModeIsEnabled, TimeoutError, ConnectionError) as error:
-        what = "the connection to the Hub was lost"
-        if isinstance(error, (httpx2.TimeoutException, TimeoutError)):
-            what = "the Hub did not respond in time"
-        elif isinstance(error, (httpx2.ConnectError, OfflineModeIsEnabled)):
-            what = "cannot connect to the Hub"
-        raise NetworkError(f"{what} while {doing}", f"check the network, {_OFFLINE_HINT}") from None
+        raise NetworkError(f"{_network_problem(error)} while {doing}", f"check the network, {_OFFLINE_HINT}") from None
     except OSError as error:
         hint = "check the folder, or choose another with HF_HOME"
         place = sanitize(str(error.filename or "this disk"))

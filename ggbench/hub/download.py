@@ -156,9 +156,7 @@ class _Download(msgspec.Struct, frozen=True):
     stop: Stop = field(default_factory=Stop)
 
     def run(self) -> tuple[Path, ...]:
-        for job in self.jobs:
-            if job.link is None and os.path.lexists(job.target) and not job.is_complete:
-                raise _name_conflict(job)
+        self._check_names()
         self._check_free_space()
         running = set(files := start_daemons(self.jobs, self._process, MAX_PARALLEL, "download"))
         try:
@@ -178,6 +176,11 @@ class _Download(msgspec.Struct, frozen=True):
         if self.jobs[0].link is not None:
             _write_ref(self.access, self.listing)
         return tuple(job.link or job.target for job in self.jobs)
+
+    def _check_names(self) -> None:
+        for job in self.jobs:
+            if job.link is None and os.path.lexists(job.target) and not job.is_complete:
+                raise _name_conflict(job)
 
     def _report(self) -> None:
         if self.on_progress is None:

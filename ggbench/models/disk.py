@@ -166,16 +166,8 @@ class _Finder:
         *,
         whole: bool,
     ) -> LocalModel:
-        first, reason = variant.paths[0], ""
-        try:
-            files = list(zip(variant.paths, statuses, strict=True))[: None if whole else 1]
-            found = [self.index.facts(*file, whole=whole) for file in files]
-            facts = found[0]
-            if missing_bytes := sum(each.missing_bytes or 0 for each in found):
-                needed_bytes = variant.file_bytes + missing_bytes
-                reason = f"truncated: {format_bytes(variant.file_bytes)} of {format_bytes(needed_bytes)} are here"
-        except BadFile as error:
-            facts, reason = HeaderFacts(), sanitize(error.message)
+        first, (facts, reason) = variant.paths[0], self._facts(variant, statuses, whole=whole)
+        reason = variant.shortage or reason
         quant = variant.quant or facts.quant or quant_from_file_name(first.parent.name)
         return LocalModel(
             store=store_name,
@@ -188,9 +180,24 @@ class _Finder:
             n_ctx_train=facts.n_ctx_train,
             is_twin=facts.is_twin,
             n_missing=variant.n_missing,
-            reason=variant.shortage or reason,
-            pull=_hub_source(store_name, name, variant, quant) if variant.shortage or reason else (),
+            reason=reason,
+            pull=_hub_source(store_name, name, variant, quant) if reason else (),
         )
+
+    def _facts(
+        self, variant: LocalVariant, statuses: Sequence[os.stat_result], *, whole: bool
+    ) -> tuple[HeaderFacts, str]:
+        """Return the facts of the first file, and why the variant cannot be measured, empty if it can."""
+        files = list(zip(variant.paths, statuses, strict=True))[: None if whole else 1]
+        try:
+            found = [self.index.facts(*file, whole=whole) for file in files]
+        except BadFile as error:
+            return HeaderFacts(), sanitize(error.message)
+        missing_bytes = sum(each.missing_bytes or 0 for each in found)
+        if not missing_bytes:
+            return found[0], ""
+        needed = format_bytes(variant.file_bytes + missing_bytes)
+        return found[0], f"truncated: {format_bytes(variant.file_bytes)} of {needed} are here"
 
     def _of_ollama(self, store_name: str, entry: OllamaModel) -> Iterator[LocalModel]:
         reason = entry.reason

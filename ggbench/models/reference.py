@@ -124,21 +124,31 @@ def _parse(text: str) -> ModelRef:
         parsed: ModelRef = load_plugin("ggbench.engines", engine, "models", "engine").parse(prefix.lower(), rest)
         return parsed
     text = _normalize(text)
-    if is_url(text):
-        return ModelRef("server", Address.parse(text).base_url, label=sanitize(text))
     if "://" in text:
-        raise UsageError(f"{sanitize(text)!r} is not the URL of a server", _forms())
+        if not is_url(text):
+            raise UsageError(f"{sanitize(text)!r} is not the URL of a server", _forms())
+        return ModelRef("server", Address.parse(text).base_url, label=sanitize(text))
+    if text.lower().startswith(("hf:", "twin:")):
+        return _parse_prefixed(text)
+    return _parse_bare(text)
+
+
+def _parse_prefixed(text: str) -> ModelRef:
+    """Parse `hf:` or `twin:` and what follows."""
     prefix, _, rest = text.partition(":")
-    prefix = prefix.lower()
-    if prefix in ("hf", "twin"):
-        name, quant = split_quant(rest)
-        if hub_name := HUB_NAME.fullmatch(name):
-            return _repo("hub" if prefix == "hf" else "published_twin", hub_name, text, quant)
-        if prefix == "hf":
-            raise UsageError(f"{text!r} is not hf:org/name", _forms())
-        if not name or "/" in name:
-            raise UsageError(f"{text!r} is neither twin:<id> nor twin:org/name", "list the ids with: ggbench models")
-        return _ref("twin", name.lower(), text, quant)
+    is_twin = prefix.lower() == "twin"
+    name, quant = split_quant(rest)
+    if hub_name := HUB_NAME.fullmatch(name):
+        return _repo("published_twin" if is_twin else "hub", hub_name, text, quant)
+    if not is_twin:
+        raise UsageError(f"{text!r} is not hf:org/name", _forms())
+    if not name or "/" in name:
+        raise UsageError(f"{text!r} is neither twin:<id> nor twin:org/name", "list the ids with: ggbench models")
+    return _ref("twin", name.lower(), text, quant)
+
+
+def _parse_bare(text: str) -> ModelRef:
+    """Parse a path, a Hub repo or a catalog id, by rules 5 to 7."""
     head, colon, tail = text.rpartition(":")
     is_path = path_exists(head) or (looks_like_path(head) and not tail.lower().endswith(".gguf"))
     if colon and "/" not in tail and is_path:

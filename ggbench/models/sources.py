@@ -155,6 +155,19 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) ->
     kept = cached_listing(access, request.repo, request.revision)
     if not request.quants and kept is not None and not local_only:
         return ()
+    found = _cached_variants(access, request, kept)
+    largest_first = sorted(found.values(), key=lambda each: -each.variant.file_bytes)
+    if not request.quants:
+        return tuple(largest_first)
+    try:
+        chosen = choose_by_quant(request.quants, [each.variant for each in largest_first], "")
+    except UsageError:
+        return ()
+    return tuple(found[variant.name] for variant in chosen)
+
+
+def _cached_variants(access: HubAccess, request: RepoRequest, kept: RepoListing | None) -> dict[str, FoundVariant]:
+    """Return the complete variants in Hugging Face's cache, by name; `kept` is the cached listing."""
     folder = repo_folder(access, request.repo)
     commits = {request.revision, kept and kept.commit, recorded_commit(folder, request.revision)}
     found: dict[str, FoundVariant] = {}
@@ -168,14 +181,7 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) ->
                 listing = kept
             for each in filter(request.takes, cached):
                 found.setdefault(each.name, FoundVariant(access, listing, each, each.paths))
-    largest_first = sorted(found.values(), key=lambda each: -each.variant.file_bytes)
-    if not request.quants:
-        return tuple(largest_first)
-    try:
-        chosen = choose_by_quant(request.quants, [each.variant for each in largest_first], "")
-    except UsageError:
-        return ()
-    return tuple(found[variant.name] for variant in chosen)
+    return found
 
 
 def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...]:
@@ -199,15 +205,12 @@ def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: 
     """
     chosen: dict[_Variant, None] = {}
     for quant in quants:
-        named = [variant for variant in variants if variant.name.lower() == quant.lower()]
-        matches = named or [variant for variant in variants if variant.answers_to(quant)]
-        matches = matches or [variant for variant in variants if compact(variant.quant or "") == compact(quant)]
-        matches = matches or [variant for variant in variants if variant.quant == f"ud-{quant.lower()}"]
+        matches = _matching(quant, variants)
         if not matches:
-            makes = (
-                f"; llama-quantize makes {quant.lower()} from a 16-bit file" if quant.lower() in known_quants() else ""
-            )
-            raise UnknownName("quant", quant, (), f"{place} contains {list_variants(variants)}{makes}")
+            hint = f"{place} contains {list_variants(variants)}"
+            if quant.lower() in known_quants():
+                hint += f"; llama-quantize makes {quant.lower()} from a 16-bit file"
+            raise UnknownName("quant", quant, (), hint)
         if len(matches) > 1:
             raise UsageError(
                 f"{len(matches)} files in {place} match {quant!r}; give a file name instead",
@@ -215,6 +218,17 @@ def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: 
             )
         chosen[matches[0]] = None
     return tuple(chosen)
+
+
+def _matching(quant: str, variants: Sequence[_Variant]) -> list[_Variant]:
+    """Return the variants that a quant names, by the first rule that any variant meets."""
+    rules: tuple[Callable[[_Variant], bool], ...] = (
+        lambda variant: variant.name.lower() == quant.lower(),
+        lambda variant: variant.answers_to(quant),
+        lambda variant: compact(variant.quant or "") == compact(quant),
+        lambda variant: variant.quant == f"{MIXTURE}{quant.lower()}",
+    )
+    return next((found for rule in rules if (found := list(filter(rule, variants)))), [])
 
 
 def selector_in(variants: Sequence[RepoVariant], variant: RepoVariant) -> str:
@@ -273,18 +287,15 @@ def planned_files(model: CatalogModel, quants: Sequence[str], source: str = "") 
     named after. As in a repo, `q4_k_m` is `ud-q4_k_m` if only that is published. Raises like `plan_twin`, and
     UnknownName for a `ud-` mixture without a published size.
     """
-    mixtures = [quant for quant in model.file_bytes if quant.startswith(MIXTURE)]
     for quant in quants:
-        if quant.startswith(MIXTURE) and quant not in mixtures:
-            known = f"has sizes of {', '.join(mixtures)}" if mixtures else "has no sizes of such mixtures"
-            repo = f"; its files: {model.repo}" if model.repo else ""
-            raise UnknownName("quant", quant, (), f"the catalog {known} for {model.id}{repo}")
+        if quant.startswith(MIXTURE) and quant not in model.file_bytes:
+            raise UnknownName("quant", quant, model.file_bytes)
     plain = {quant: plain_quant(quant) for quant in quants}
     planned = plan_twin(model.hyper, list(dict.fromkeys(plain.values())), name=model.id, source=source)
     files = {quant: planned[name] for quant, name in plain.items()}
     for quant, file in files.items():
-        size = model.file_bytes.get(quant) or model.file_bytes.get(f"{MIXTURE}{quant}") or file.file_bytes
-        if quant.startswith(MIXTURE) or abs(size - file.file_bytes) > _ALIKE * file.file_bytes:
+        size = model.file_bytes.get(quant) or model.file_bytes.get(f"{MIXTURE}{quant}")
+        if size and (quant.startswith(MIXTURE) or abs(size - file.file_bytes) > _ALIKE * file.file_bytes):
             files[quant] = scaled(file, size, f"{model.id} {quant}")
     return files
 

@@ -8,7 +8,7 @@ range and cached, so repeating a plan needs no network.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -231,8 +231,7 @@ def resolve(
     without a repo, BadFile for a path without GGUF or a missing shard, and like `hub.listing.list_repo`.
     """
     if ref.is_server:
-        served = ((each, each.subject) for each in served_models(ref, server or ServerOptions()))
-        return tuple(Target(about.model, about.quant, "endpoint", served=each) for each, about in served)
+        return _served_targets(ref, server or ServerOptions())
     if ref.engine:
         models = load_plugin("ggbench.engines", ref.engine, "models", "engine")
         own: tuple[Target, ...] = models.targets(ref, catalog, hub)
@@ -240,31 +239,54 @@ def resolve(
     if ref.kind == "path":
         return _local_targets(ref)
     catalog = catalog or load_catalog()
-    if ref.kind == "twin" or (headers_only and ref.kind == "catalog"):
-        found = catalog.model(ref.name, *ref.quants)
-        if ref.kind == "catalog":
-            found = with_listed_quants(found, hub or HubAccess.from_environment())
-        quants = tuple(dict.fromkeys(map(known_spelling, ref.quants))) or usual_quants(found)
-        twins = {quant: CatalogTwin(found, quant) for quant in quants}
-        if headers_only:
-            source = f"catalog:{found.id}"
-            if ref.kind == "twin":
-                name, planned = ref.label, plan_twin(found.hyper, quants, name=found.id, source=source)
-            else:
-                name, planned = found.id, planned_files(found, quants, source)
-            return tuple(
-                Target(name, quant, "catalog", source=twin, file=planned[quant]) for quant, twin in twins.items()
-            )
-        for quant in quants:
-            ftype_by_name(quant)
-        return tuple(Target(ref.label, quant, "twin", source=twin) for quant, twin in twins.items())
+    if ref.kind == "twin" and not headers_only:
+        return _twin_targets(ref, catalog)
+    hub = hub or HubAccess.from_environment()
+    if headers_only and ref.kind in ("twin", "catalog"):
+        return _planned_targets(ref, catalog, hub)
+    return _hub_targets(ref, hub, catalog, headers_only=headers_only)
+
+
+def _served_targets(ref: ModelRef, server: ServerOptions) -> tuple[Target, ...]:
+    served = ((each, each.subject) for each in served_models(ref, server))
+    return tuple(Target(about.model, about.quant, "endpoint", served=each) for each, about in served)
+
+
+def _hub_targets(ref: ModelRef, hub: HubAccess, catalog: Catalog, *, headers_only: bool) -> tuple[Target, ...]:
     is_twin = ref.kind == "published_twin"
-    local_only = not (is_twin or headers_only)
-    variants = find_published(ref, hub or HubAccess.from_environment(), catalog, local_only=local_only)
+    variants = find_published(ref, hub, catalog, local_only=not (is_twin or headers_only))
     if not headers_only and (ref.quants or len(variants) == 1):
         for variant in variants:
             variant.require_all_shards()
     return tuple(_hub_target(ref.label, variant, is_twin=is_twin) for variant in variants)
+
+
+def _twin_targets(ref: ModelRef, catalog: Catalog) -> tuple[Target, ...]:
+    found = catalog.model(ref.name, *ref.quants)
+    quants = _quants_of(ref, found)
+    for quant in quants:
+        ftype_by_name(quant)
+    return tuple(Target(ref.label, quant, "twin", source=CatalogTwin(found, quant)) for quant in quants)
+
+
+def _quants_of(ref: ModelRef, found: CatalogModel) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(known_spelling, ref.quants))) or usual_quants(found)
+
+
+def _planned_targets(ref: ModelRef, catalog: Catalog, hub: HubAccess) -> tuple[Target, ...]:
+    """Return the files of a catalog model or its twins with generated headers."""
+    found, is_twin = catalog.model(ref.name, *ref.quants), ref.kind == "twin"
+    if not is_twin:
+        found = with_listed_quants(found, hub)
+    quants = _quants_of(ref, found)
+    source = f"catalog:{found.id}"
+    if is_twin:
+        name, planned = ref.label, plan_twin(found.hyper, quants, name=found.id, source=source)
+    else:
+        name, planned = found.id, planned_files(found, quants, source)
+    return tuple(
+        Target(name, quant, "catalog", source=CatalogTwin(found, quant), file=planned[quant]) for quant in quants
+    )
 
 
 def resolve_headers(
@@ -300,24 +322,26 @@ def smaller_targets(
     For a file: its siblings whose names differ only in the quant. For a repo: only the largest of at most `most_bytes`,
     since its header must be read.
     """
-    catalog = load_catalog()
     known = [target.file.file_bytes for target in planned if target.file is not None]
-    if ref.kind in ("hub", "published_twin"):
-        hub = hub or HubAccess.from_environment()
-        sizes = {each.selector: each.variant.file_bytes for each in find_published(ref.of_quants(), hub, catalog)}
-        small = [name for name, size in sizes.items() if size <= most_bytes]
-        others: tuple[Target, ...] = ()
-        if small:
-            largest = ref.of_quants(max(small, key=lambda name: sizes[name]))
-            others = resolve_headers(largest, hub=hub, catalog=catalog)
-    elif ref.kind == "path" and not ref.path.is_dir():
-        folder, stem = str(ref.path.absolute().parent), name_without_quant(ref.path.name)
-        beside = resolve_headers(ModelRef("path", folder, label=sanitize(folder)), catalog=catalog)
-        others = tuple(each for each in beside if each.path and name_without_quant(each.path.name) == stem)
-    else:
-        others = resolve_headers(ref.of_quants(), catalog=catalog)
+    others = _other_quants(ref, most_bytes, load_catalog(), hub)
     sized = [(each.file.file_bytes, each) for each in others if each.file is not None]
     return tuple(each for size, each in sorted(sized, key=lambda pair: -pair[0]) if size < min(known, default=0))
+
+
+def _other_quants(ref: ModelRef, most_bytes: int, catalog: Catalog, hub: HubAccess | None) -> tuple[Target, ...]:
+    if ref.kind in ("hub", "published_twin"):
+        hub = hub or HubAccess.from_environment()
+        found = find_published(ref.of_quants(), hub, catalog)
+        small = [each for each in found if each.variant.file_bytes <= most_bytes]
+        if not small:
+            return ()
+        largest = max(small, key=lambda each: each.variant.file_bytes)
+        return resolve_headers(ref.of_quants(largest.selector), hub=hub, catalog=catalog)
+    if ref.kind == "path" and not ref.path.is_dir():
+        folder, stem = str(ref.path.absolute().parent), name_without_quant(ref.path.name)
+        beside = resolve_headers(ModelRef("path", folder, label=sanitize(folder)), catalog=catalog)
+        return tuple(each for each in beside if each.path and name_without_quant(each.path.name) == stem)
+    return resolve_headers(ref.of_quants(), catalog=catalog)
 
 
 def find_published(
@@ -385,16 +409,20 @@ def single(targets: Sequence[Target]) -> Target:
     if targets[0].served is not None:
         offered = ", ".join(each.served.setup.model for each in targets if each.served is not None)
         raise UsageError(f"the server has {len(targets)} models; name one after its URL", f"it offers: {offered}")
-    sizes = targets[0].source.sizes() if targets[0].source is not None else {}
     models = {name_without_quant(each.path.name) for each in targets if each.path and each.published is None}
-    candidates = []
+    what = f"{len(models)} models" if len(models) > 1 else f"{len(targets)} quants"
+    candidates = ", ".join(_candidates(targets, by_file=len(models) > 1))
+    raise UsageError(f"{targets[0].model} has {what}; select one", f"candidates: {candidates}")
+
+
+def _candidates(targets: Sequence[Target], *, by_file: bool) -> Iterator[str]:
+    """Yield the QUANT argument of each target, or `by_file` its file's name if the quant says no more, and its size."""
+    sizes = targets[0].source.sizes() if targets[0].source is not None else {}
     for each in targets:
         name = each.selector or each.quant
-        if each.path is not None and len(models) > 1 and name == each.quant:
+        if by_file and each.path is not None and name == each.quant:
             name = sanitize(model_name(each.path.name))
-        candidates.append(f"{name} ({format_bytes(each.file_bytes or sizes.get(each.quant))})")
-    what = f"{len(models)} models" if len(models) > 1 else f"{len(targets)} quants"
-    raise UsageError(f"{targets[0].model} has {what}; select one", f"candidates: {', '.join(candidates)}")
+        yield f"{name} ({format_bytes(each.file_bytes or sizes.get(each.quant))})"
 
 
 def materialize(target: Target, on_progress: OnProgress | None = None) -> ModelFile:
@@ -454,21 +482,21 @@ def _with_header(target: Target, reads: Mapping[str, HeaderRead], *, alone: bool
         return target
     found = target.published
     read = None if found is None else reads.get(found.variant.name)
+    target = replace(target, moved_bytes=0 if read is None else read.moved_bytes)
     try:
-        if read is None:
-            file = target.header()
-        elif read.file is None:
-            raise BadFile(read.reason, "use another quant of this repo")
-        else:
-            assert found is not None
-            file = twin_of(read.file, found.origin) if target.provenance == "twin" else read.file
+        file = target.header() if read is None or found is None else _file_of(read, found, target.provenance)
     except GgbenchError as error:
         if alone:
             raise
-        return replace(target, reason=error.message, moved_bytes=0 if read is None else read.moved_bytes)
+        return replace(target, reason=error.message)
     is_unnamed = found is not None and found.variant.quant is None
-    quant = quant_label(file) if is_unnamed else target.quant
-    return replace(target, quant=quant, file=file, moved_bytes=0 if read is None else read.moved_bytes)
+    return replace(target, quant=quant_label(file) if is_unnamed else target.quant, file=file)
+
+
+def _file_of(read: HeaderRead, found: FoundVariant, provenance: str) -> ModelFile:
+    if read.file is None:
+        raise BadFile(read.reason, "use another quant of this repo")
+    return twin_of(read.file, found.origin) if provenance == "twin" else read.file
 
 
 def _read_remote(found: Sequence[FoundVariant], on_progress: OnProgress | None) -> dict[str, HeaderRead]:

@@ -239,7 +239,7 @@ def test_a_published_mixture_has_its_published_size(ggbench: Run) -> None:
     assert len({file.shape_key for file in files.values()} | {file.header_sha256 for file in files.values()}) == 4
     unknown = ggbench(*words, "ud-q8_k_xl")
     assert (unknown.code, unknown.err.count("\n")) == (2, 2)
-    assert "the catalog has sizes of ud-iq2_xxs for qwen3.5-0.8b" in unknown.err
+    assert "nearest: ud-iq2_xxs" in unknown.err
     assert ggbench("plan", "qwen1.5-0.5b", "ud-q4_k_m").code == 2
 
 
