@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from typing import TYPE_CHECKING, get_args
 
@@ -125,7 +124,6 @@ note then replaces the Modelfile.
 )
 @option("--within", "With --measure, start no measurement after this time. Default: 5m.", metavar="TIME")
 @option("--all show_all", "Show every candidate.", is_flag=True)
-@option("--plot", "Plot loss against speed in the terminal.", is_flag=True)
 @budget_options
 @no_measure_option
 @kv_list_options(_CACHES)
@@ -140,7 +138,6 @@ def command(
     measures: bool,
     within: str | None,
     show_all: bool,
-    plot: bool,
     memory: BudgetOptions,
     no_measure: bool,
     kv_types: tuple[tuple[str, str], ...],
@@ -172,7 +169,7 @@ def command(
         pick = _pick(models, request, allocator)
     if measures:
         pick = _measured(pick, models, request, draft, parse_duration(within or "5m"), hub, output)
-    _show(pick, request, output, show_all=show_all, plot=plot)
+    _show(pick, request, output, show_all=show_all)
     if not (measures or memory.is_described):
         _notice_unknown_speed(pick, output)
     if (read := repo_read(planned)) is not None:
@@ -334,7 +331,7 @@ def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryA
         return pick(models, request, allocator, None)
 
 
-def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:
+def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool) -> None:
     from ggbench.decisions.pick.drafts import possible_draft
     from ggbench.decisions.pick.show import PICK, commands_of
 
@@ -346,11 +343,6 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
             PICK, pick, commands=commands, possible_draft=drafting, machine=request.budget, config=request.setup
         )
         return
-    from ggbench.decisions.pick.report import pick_figure, pick_report
+    from ggbench.decisions.pick.report import pick_report
 
     output.show(pick_report(pick, request.budget, commands, width=output.console().width, show_all=show_all))
-    if plot:
-        figure = pick_figure(pick)
-        click.echo("" if figure else "\nno two candidates with a speed and a loss to plot")
-        if figure:
-            output.plot(figure, min(24, shutil.get_terminal_size().lines - 4))

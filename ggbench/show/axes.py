@@ -50,11 +50,13 @@ class Axis(msgspec.Struct, frozen=True):
         if not self.is_log:
             return ticks_within(self.low, self.high, tick_step(self.low, self.high, count))
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        few = len(decades) > count
-        steps = (1,) if few else (1, 3) if 2 * len(decades) > count else (1, 2, 5)
-        return [
-            step * 10.0**decade for decade in decades for step in steps if self.low <= step * 10.0**decade <= self.high
-        ]
+        steps: tuple[int, ...] = (1, 2, 5)
+        if len(decades) > count:
+            steps = (1,)
+        elif 2 * len(decades) > count:
+            steps = (1, 3)
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+        return [tick for tick in ticks if self.low <= tick <= self.high]
 
 
 def tick_step(low: float, high: float, count: int) -> float:
@@ -93,26 +95,25 @@ def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tup
     values with an error, the first scatter most and are ignored, and of dimmed steps all but the medians. `y_low` is
     always included.
     """
-    lows, highs = [] if y_low is None else [y_low], []
-    for one in curves:
-        if one.error is not None and len(one.y):
-            settled = slice(int(len(one.y) * _UNSETTLED) if one.error.any() else 0, None)
-            error = 0.0 if one.dimmed else one.error[settled]
-            lows.append(float((one.y[settled] - error).min()))
-            highs.append(float((one.y[settled] + error).max()))
-        elif one.dimmed and len(one.y):
-            typical = rolling_median(one.x, one.y, np.linspace(x.low, x.high, _PLACES))
-            lows.append(float(typical.min()))
-            highs.append(float(typical.max()))
-        elif len(one.y):
-            most, usual = (float(np.quantile(one.y, each, method="lower")) for each in (_QUANTILE, _USUAL))
-            most = min(most, _OUTLIER * usual) * _ROOM_ABOVE
-            highs.append(min(float(one.y.max()), most))
-            lows.append(float(one.y.min()))
-        if one.limit is not None:
-            lows.append(float(one.limit.ms(x.low)))
-            highs.append(float(one.limit.ms(x.high)))
-    return (min(lows), max(highs)) if highs else (0.0, 1.0)
+    shown = [one for one in curves if len(one.y)]
+    limits = [one.limit for one in curves if one.limit is not None]
+    ranges = [_values_range(one, x) for one in shown] + [(each.ms(x.low), each.ms(x.high)) for each in limits]
+    if not ranges:
+        return 0.0, 1.0
+    lows = [low for low, _ in ranges] + ([] if y_low is None else [y_low])
+    return float(min(lows)), float(max(high for _, high in ranges))
+
+
+def _values_range(one: Curve, x: Axis) -> tuple[Any, Any]:
+    if one.error is not None:
+        settled = slice(int(len(one.y) * _UNSETTLED) if one.error.any() else 0, None)
+        error = 0.0 if one.dimmed else one.error[settled]
+        return (one.y[settled] - error).min(), (one.y[settled] + error).max()
+    if one.dimmed:
+        typical = rolling_median(one.x, one.y, np.linspace(x.low, x.high, _PLACES))
+        return typical.min(), typical.max()
+    most, usual = (float(np.quantile(one.y, each, method="lower")) for each in (_QUANTILE, _USUAL))
+    return one.y.min(), min(float(one.y.max()), min(most, _OUTLIER * usual) * _ROOM_ABOVE)
 
 
 def y_axis(curves: Sequence[Curve], x: Axis, least_range: float, y_low: float | None = None) -> Axis:

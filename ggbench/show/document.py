@@ -10,7 +10,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePath
 from types import GenericAlias
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
@@ -134,7 +134,8 @@ def by_name(shape: Shape) -> Nested:
 
 def json_text(content: Mapping[str, object]) -> str:
     """Return JSON that any terminal and reader accepts; NaN and infinity become null."""
-    text = json.dumps(_strict(content), ensure_ascii=False, allow_nan=False, indent=2)
+    plain = msgspec.to_builtins(content, str_keys=True, enc_hook=_builtin)
+    text = json.dumps(_finite(plain), ensure_ascii=False, allow_nan=False, indent=2)
     return _NOT_ASCII.sub(lambda match: match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1], text)
 
 
@@ -166,23 +167,21 @@ def _nested(kind: object, found: Any) -> object:  # noqa: ANN401 - what the shap
     return found
 
 
-def _strict(value: object) -> object:
-    """Return the value in JSON types. Raises TypeError if that is impossible."""
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): _strict(entry) for key, entry in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [_strict(entry) for entry in value]
-    if isinstance(value, frozenset):
-        return sorted(map(_strict, value), key=str)
+def _builtin(value: object) -> object:
+    """Return what msgspec does not know: paths, and NumPy's numbers. Raises TypeError for anything else."""
     if isinstance(value, PurePath):
         return str(value)
-    if isinstance(value, msgspec.Struct):
-        return {name: _strict(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, float):
+        return float(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(entry) for name, entry in value.items()}
+    return list(map(_finite, value)) if isinstance(value, list | tuple) else value
 
 
 Json: TypeAlias = dict[str, Any]

@@ -61,8 +61,6 @@ class Mark(msgspec.Struct, frozen=True):
     text: str
     index: int | None = None
     """Index of the curve that gives the colour; None for the colour of text."""
-    name: str = ""
-    """Written beside it if there is room; the first marks come first."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -81,10 +79,7 @@ class Figure(msgspec.Struct, frozen=True):
     y_low: float | None = None
     """The y axis starts here or lower; None for the least value."""
     marks: tuple[Mark, ...] = ()
-    caption: str = ""
     is_log: bool = False
-    has_log_y: bool = False
-    """Whether y alone is logarithmic; a mark at 0 is drawn at its low end."""
     ends: tuple[tuple[float, float], tuple[float, float]] | None = None
     """Ends of the x and the y axis; None for those of the values."""
 
@@ -147,18 +142,23 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
         if not kept.any():
             run = replace(run, fit=None, limit=None)
     windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
-    if getattr(run.settings, "depths", ()) and run.series:  # nothing was timed between the depths
-        starts = np.cumsum(list(run.series.values()))[:-1]
-        timed = zip(np.split(run.positions, starts), np.split(run.step_ns, starts), strict=True)
-        windows = [DecodeWindow(int(n[0]) - 1, len(n), float(step_ns.sum())) for n, step_ns in timed]
-        x = x[:0]
+    if getattr(run.settings, "depths", ()) and run.series:
+        windows, x = _depth_windows(run), x[:0]
     if not len(x) and windows:
         x, y, error = _window_means(windows)
-    fit, limit, note = run.fit, run.limit, ""
-    if fit is not None:
-        note = f"W {with_unit(w_text(fit), 'tokens/ms')}, B {with_unit(b_text(fit), 'ms')}"
-    limit_line = None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
-    return Curve(run.name, x, y, error, fitted_line(fit), limit_line, note, run.dimmed)
+    limit = None if run.limit is None else LatencyLine(run.limit.w_tokens_per_ms, run.limit.b_ms)
+    return Curve(run.name, x, y, error, fitted_line(run.fit), limit, _fit_text(run.fit), run.dimmed)
+
+
+def _depth_windows(run: PlottedRun) -> list[DecodeWindow]:
+    """Return a window for each depth of a decode at depths, as nothing was timed between them."""
+    starts = np.cumsum(list(run.series.values()))[:-1]
+    timed = zip(np.split(run.positions, starts), np.split(run.step_ns, starts), strict=True)
+    return [DecodeWindow(int(n[0]) - 1, len(n), float(step_ns.sum())) for n, step_ns in timed]
+
+
+def _fit_text(fit: LineFit | None) -> str:
+    return "" if fit is None else f"W {with_unit(w_text(fit), 'tokens/ms')}, B {with_unit(b_text(fit), 'ms')}"
 
 
 def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Floats]:
@@ -215,8 +215,6 @@ class ChartPoint(msgspec.Struct, frozen=True):
     x: float
     y: float
     text: str
-    group: str = ""
-    """Points of the same group have the same shape; empty without groups."""
     x_ends: tuple[float, float] | None = None
     y_ends: tuple[float, float] | None = None
 
@@ -244,9 +242,6 @@ class PointChart(msgspec.Struct, frozen=True):
     x_title: str
     y_title: str
     points: tuple[ChartPoint, ...]
-    has_labels: bool = False
-    counts: bool = False
-    """Whether the x axis is a count, with whole numbers only."""
 
 
 Chart = BarChart | StackChart | PointChart | Figure
@@ -325,26 +320,26 @@ _USES = "weights", "KV cache", "compute", "output", "draft", OUTSIDE
 def _parts_by_place(memory: Memory) -> dict[str, dict[str, int]]:
     """Return what a run takes of each memory, by use. Memory outside buffers is left out if several GPUs share it."""
     found: dict[str, dict[str, int]] = {}
-
-    def add(buffers: DeviceBuffers, name: str, n_bytes: int | None) -> None:
-        parts = found.setdefault(_MAIN_MEMORY if buffers.is_host else buffers.device, {})
-        parts[name] = parts.get(name, 0) + (n_bytes or 0)
-
     for each in memory.buffers:
-        add(each, "weights", each.weight_bytes)
-        add(each, "KV cache", each.kv_bytes)
-        add(each, "compute", each.compute_bytes)
-        add(each, "output", each.output_bytes)
+        parts = (each.weight_bytes, each.kv_bytes, each.compute_bytes, each.output_bytes)
+        _add(found, each, dict(zip(_USES, parts, strict=False)))
     for each in memory.draft_buffers:
-        add(each, "draft", each.total_bytes)
+        _add(found, each, {"draft": each.total_bytes})
     in_main = found.get(_MAIN_MEMORY, {})
     if "weights" in in_main:  # pages of a mapped file that nothing reads take no memory
-        buffered = sum(each.weight_bytes for each in memory.buffers)
-        in_main["weights"] += (memory.weight_bytes or 0) - buffered
-    computing = [place for place in found if place != _MAIN_MEMORY] if memory.weights_on_gpu else [_MAIN_MEMORY]
+        in_main["weights"] += (memory.weight_bytes or 0) - sum(each.weight_bytes for each in memory.buffers)
+    computing = [_MAIN_MEMORY]
+    if memory.weights_on_gpu:
+        computing = [place for place in found if place != _MAIN_MEMORY]
     if len(computing) == 1:
         found.setdefault(computing[0], {})[OUTSIDE] = memory.other_bytes or 0
-    return {place: parts for place, parts in found.items() if any(parts.values())}
+    return found
+
+
+def _add(found: dict[str, dict[str, int]], buffers: DeviceBuffers, uses: Mapping[str, int]) -> None:
+    parts = found.setdefault(_MAIN_MEMORY if buffers.is_host else buffers.device, {})
+    for name, n_bytes in uses.items():
+        parts[name] = parts.get(name, 0) + n_bytes
 
 
 def _memory_stack(key: str, title: str, held: Mapping[int, Mapping[str, int]]) -> StackChart:

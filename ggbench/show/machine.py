@@ -124,13 +124,15 @@ def sparkline(values: Sequence[float], width: int) -> str:
     means = [statistics.fmean(values[begin:end]) for begin, end in pairwise(edges)]
     low, high = min(values), max(values)
     span = high - low or 1.0
-    return "".join(_BLOCKS[min(len(_BLOCKS) - 1, int((mean - low) / span * len(_BLOCKS)))] for mean in means)
+    heights = (int((mean - low) / span * len(_BLOCKS)) for mean in means)
+    return "".join(_BLOCKS[min(len(_BLOCKS) - 1, height)] for height in heights)
 
 
 def again_line(command: str, *, folded: bool) -> list[Text]:
     """Return the command, if there is one; on one line to copy, unless folded."""
-    text = f"Again: {sanitize(command)}"
-    return [Text(text, overflow="fold") if folded else Text(text, no_wrap=True, overflow="ignore")] if command else []
+    if not command:
+        return []
+    return [Text(f"Again: {sanitize(command)}", no_wrap=not folded, overflow="fold" if folded else "ignore")]
 
 
 _CLOCKS = {

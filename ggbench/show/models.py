@@ -80,11 +80,8 @@ def local_models_listing(models: Sequence[LocalModel]) -> Text:
     ]
     first, *lines = map((" " * GAP).join, zip(*columns, ["model", *map(_model_text, models)], strict=True))
     text = Text.assemble((f"{first}\n", "bold"), "─" * cell_len(first))
-    for model, line in zip(models, lines, strict=True):
-        text.append(f"\n{line}", "dim" if model.reason else None)
-    if any(model.is_twin for model in models):
-        text.append(f"\n{TWIN_CAPTION}")
-    return text
+    text.append("".join(f"\n{line}" for line in lines))
+    return text.append(f"\n{TWIN_CAPTION}") if any(model.is_twin for model in models) else text
 
 
 def _padded(header: str, texts: Sequence[str], *, right_aligned: bool = False) -> list[str]:

@@ -8,7 +8,7 @@ and limited to the terminal's width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 from typing import NamedTuple
 
@@ -69,7 +69,9 @@ class Frame(msgspec.Struct, frozen=True):
         return of_curve(curve, self.x, self.n_columns * DOTS_ACROSS)
 
     def row(self, y: float) -> int:
-        return min(max(int((1 - float(self.y.share(y))) * self.n_rows), 0), self.n_rows - 1)
+        n_dots = self.n_rows * _DOTS_DOWN
+        dot = min(max(int(self.y.dots(y, n_dots)), 0), n_dots - 1)
+        return (n_dots - 1 - dot) // _DOTS_DOWN
 
     def band(self, curve: Curve) -> Columns:
         """Return the band around the line: the errors, or the range of single steps."""
@@ -134,27 +136,14 @@ class _Canvas:
             if not where_blank or self.rows[row][at][0] == " ":
                 self.rows[row][at] = (character, ink)
 
-    def name(self, column: int, row: int, text: str, ink: Ink) -> None:
-        """Write a name to the right of a mark, to its left, above or below, where all is blank; else nowhere."""
-        middle = min(max(column - len(text) // 2, 0), len(self.rows[0]) - len(text))
-        for start, line in ((column + 2, row), (column - len(text) - 1, row), (middle, row - 1), (middle, row + 1)):
-            end = start + len(text)
-            if 0 <= line < len(self.rows) and start >= 0 and end <= len(self.rows[0]):
-                cells = self.rows[line][max(0, start - 1) : end + 1]
-                beside = column - max(0, start - 1)
-                if all(cell == " " for at, (cell, _) in enumerate(cells) if line != row or at != beside):
-                    self.put(start, line, text, ink)
-                    return
-
 
 def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legend: bool = True) -> str:
     """Return the drawing as lines of text, with ANSI colours if `color`, and the legend below."""
-    if figure.is_empty and not figure.marks:
+    if figure.is_empty:
         return "no samples to plot"
     rows, frame = draw(figure, max(_MIN_WIDTH, width), max(_MIN_HEIGHT, height))
     lines = ["".join(_colored(text, ink, color=color) for text, ink in row).rstrip() for row in rows]
     if has_legend:
-        lines += legend_lines([figure.caption], width, "") if figure.caption else []
         for index, one in enumerate(figure.curves):
             if len(one.x):
                 sign = _colored(letter(index), Ink(index), color=color)
@@ -169,66 +158,53 @@ def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, 
     Values are dots with paler errors or single steps behind them, the fit is dashes with the curve's letter, the limit
     points, and marks are on top. The y axis ends a tenth above 99.5 % of the steps; slower ones are marked at the top.
     """
-    curves = sorted(
-        ((index, one) for index, one in enumerate(figure.curves) if len(one.x)), key=lambda c: not c[1].dimmed
-    )
-    n_rows = max(height - 3 - bool(figure.x_name), 1)
+    n_rows = max(height - 4, 1)
     x, y, labels = _axes(figure, n_rows)
     margin = max(map(len, labels.values()), default=1)
     n_columns = max(width - margin - 2, 2)
     n_ticks = max(2, n_columns // 12)
     frame = Frame(x if figure.ends or x.is_log else from_a_tick(x, n_ticks), y, n_columns, n_rows)
     canvas = _Canvas(n_columns, n_rows)
-    drawn = [(one, Ink(index, is_faint=one.dimmed), frame.columns(one), frame.band(one)) for index, one in curves]
+    _draw_curves(canvas, frame, figure)
+    for mark in reversed(figure.marks):  # the first are on top
+        canvas.put(int(frame.x.bins(mark.x, n_columns)), frame.row(mark.y), mark.text, Ink(mark.index))
+    y_labels = {frame.row(tick): text for tick, text in labels.items()}
+    rows = [[(figure.y_title, Ink())]]
+    for row, cells in enumerate(canvas.rows):
+        rule = f"{y_labels.get(row, ''):>{margin}} {'┤' if row in y_labels else '│'}"
+        runs = (("".join(cell[0] for cell in run), ink) for ink, run in groupby(cells, key=lambda cell: cell[1]))
+        rows.append([(rule, Ink()), *runs])
+    below = (*_x_axis_lines(frame, n_ticks), f" {figure.x_title}")
+    return [*rows, *([(" " * (margin + 1) + line, Ink())] for line in below)], frame
+
+
+def _draw_curves(canvas: _Canvas, frame: Frame, figure: Figure) -> None:
+    """Draw the dimmed curves, the others over them, then all lines and marks of curves."""
+    shown = [(one, Ink(index, is_faint=one.dimmed)) for index, one in enumerate(figure.curves) if len(one.x)]
+    shown.sort(key=lambda pair: not pair[0].dimmed)
+    drawn = [(one, ink, frame.columns(one), frame.band(one)) for one, ink in shown]
     for one, ink, values, band in drawn:
         if not one.dimmed:
             canvas.add(frame.cells(band, every_fourth=True), Ink(ink.curve, is_faint=True))
         canvas.add(frame.cells(values), ink)
     for one, ink, values, band in drawn:
         if len(values.column):
+            _draw_points(canvas, frame, one, ink)
             _draw_lines(canvas, frame, one, ink, values)
         if one.error is None and not one.dimmed:  # values with an error scatter at first
-            for column in np.unique(band.column[band.largest > y.high] // DOTS_ACROSS).tolist():
+            for column in np.unique(band.column[band.largest > frame.y.high] // DOTS_ACROSS).tolist():
                 canvas.put(column, 0, "▲", ink)
-    n_dots = n_rows * _DOTS_DOWN
-    places = []
-    for mark in figure.marks:
-        row = (n_dots - 1 - int(y.dots(max(mark.y, y.low), n_dots))) // _DOTS_DOWN
-        places.append((int(frame.x.bins(mark.x, n_columns)), row))
-    for mark, place in reversed(list(zip(figure.marks, places, strict=True))):  # the first are on top
-        canvas.put(*place, mark.text, Ink(mark.index))
-    for mark, place in zip(figure.marks, places, strict=True):
-        if mark.name:
-            canvas.name(*place, mark.name, Ink(mark.index))
-    y_labels = {(n_dots - 1 - int(y.dots(tick, n_dots))) // _DOTS_DOWN: text for tick, text in labels.items()}
-    rows = [[(figure.y_title, Ink())]]
-    for row, cells in enumerate(canvas.rows):
-        rule = f"{y_labels.get(row, ''):>{margin}} {'┤' if row in y_labels else '│'}"
-        runs = (("".join(cell[0] for cell in run), ink) for ink, run in groupby(cells, key=lambda cell: cell[1]))
-        rows.append([(rule, Ink()), *runs])
-    decimals = 0
-    if figure.curves:  # positions are whole
-        ticks = [tick for tick in frame.x.ticks(n_ticks) if tick == round(tick)]
-    else:
-        ticks = frame.x.ticks(n_ticks)
-        decimals = 0 if frame.x.is_log else tick_decimals(tick_step(frame.x.low, frame.x.high, n_ticks))
-    texts = [format_count(round(tick)) if not decimals else format_fixed(tick, decimals) for tick in ticks]
-    columns = [int(frame.x.bins(tick, n_columns)) for tick in ticks]
-    below = [*_x_axis_lines(columns, texts, n_columns), *([f" {figure.x_title}"] if figure.x_name else [])]
-    return [*rows, *([(" " * (margin + 1) + line, Ink())] for line in below)], frame
 
 
 def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
-    if figure.ends is not None:
-        x = Axis(*figure.ends[0], is_log=figure.is_log)
-        y = Axis(*figure.ends[1], is_log=figure.is_log or figure.has_log_y)
-    else:
+    if figure.ends is None:
         x = x_axis(figure.curves, figure.x_end)
         low, high = y_range(figure.curves, x, figure.y_low)
         x, y = Axis(x.low, x.high, figure.is_log), Axis(low, max(high, low + figure.least_range), figure.is_log)
+    else:
+        x, y = Axis(*figure.ends[0], is_log=figure.is_log), Axis(*figure.ends[1], is_log=figure.is_log)
     if y.is_log:
-        zero = {y.low: "0"} if any(mark.y == 0 for mark in figure.marks) else {}
-        return x, y, zero | {tick: format_number(tick, 1) for tick in y.ticks(n_rows // (3 if figure.is_log else 2))}
+        return x, y, {tick: format_number(tick, 1) for tick in y.ticks(n_rows // 3)}
     n_ticks = max(2, n_rows // 3)
     step = tick_step(y.low, y.high, n_ticks)
     if figure.ends is None:
@@ -238,38 +214,48 @@ def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
     return x, y, {tick: format_fixed(tick, tick_decimals(step)) for tick in ticks_within(y.low, y.high, step)}
 
 
-def _x_axis_lines(ticks: Sequence[int], texts: Sequence[str], n_columns: int) -> tuple[str, str]:
+def _x_axis_lines(frame: Frame, n_ticks: int) -> tuple[str, str]:
+    """Return the axis with its ticks, and their numbers: positions are whole."""
+    n_columns = frame.n_columns
     axis, numbers, free_from = ["─"] * n_columns, [" "] * n_columns, 0
-    for column, text in zip(ticks, texts, strict=True):
+    for tick in frame.x.ticks(n_ticks):
+        column, text = int(frame.x.bins(tick, n_columns)), format_count(round(tick))
         start = max(0, min(column - len(text) // 2, n_columns - len(text)))
-        if start >= free_from:
+        if start >= free_from and tick == round(tick):
             axis[column] = "┬"
             numbers[start : start + len(text)] = text
             free_from = start + len(text) + 1
     return f"└{''.join(axis)}", f" {''.join(numbers)}"
 
 
-def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Columns) -> None:
-    index, x, y = ink.curve or 0, frame.x, frame.y
+def _draw_points(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink) -> None:
+    """Mark each of a few values."""
+    x, y = frame.x, frame.y
     if len(one.x) <= _FEW and not one.is_formula:
-        for at, value in zip(one.x.tolist(), one.y.tolist(), strict=True):
-            if x.low <= at <= x.high and y.low <= value <= y.high:
-                canvas.put(int(x.bins(at, frame.n_columns)), frame.row(value), "•", ink)
+        inside = (one.x >= x.low) & (one.x <= x.high) & (one.y >= y.low) & (one.y <= y.high)
+        for at, value in zip(one.x[inside].tolist(), one.y[inside].tolist(), strict=True):
+            canvas.put(int(x.bins(at, frame.n_columns)), frame.row(value), "•", ink)
+
+
+def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Columns) -> None:
+    """Draw the limit as points and the fit as dashes, and write the letter: along the fit or formula, or at the end."""
+    index = ink.curve or 0
     first, last = int(values.column[0]) // DOTS_ACROSS, int(values.column[-1]) // DOTS_ACROSS
     if one.limit is not None:
         for column, row in frame.line_places(one.limit, first, last, _POINT_EVERY):
             canvas.put(column, row, "·", ink, where_blank=True)
     if one.fit is not None and not one.dimmed:
-        for column, row in frame.line_places(one.fit, first, last):
-            turn = (column + _LETTER_SHIFT * index) % _LETTER_EVERY
-            if turn % _DASH_EVERY == 0:
-                canvas.put(column, row, "╌" if turn else letter(index), ink)
+        for column, row in frame.line_places(one.fit, first, last, _DASH_EVERY):
+            canvas.put(column, row, "╌", ink)
+        places = frame.line_places(one.fit, first, last)
     elif one.is_formula:
-        for column, row, _ in frame.cells(values):
-            if (column + _LETTER_SHIFT * index) % _LETTER_EVERY == 0:
-                canvas.put(column, row, letter(index), ink)
+        places = [(column, row) for column, row, _ in frame.cells(values)]
     else:
         canvas.put(last, frame.row(float(values.least[-1] + values.largest[-1]) / 2), letter(index), ink)
+        return
+    for column, row in places:
+        if (column + _LETTER_SHIFT * index) % _LETTER_EVERY == 0:
+            canvas.put(column, row, letter(index), ink)
 
 
 def _curve_parts(one: Curve, frame: Frame) -> list[str]:

@@ -10,7 +10,6 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.fields import config_options
@@ -119,52 +118,66 @@ def _heading(summary: QuantSummary) -> Text:
 
 
 def _model(summary: QuantSummary) -> Facts:
-    subject, memory, decode, setup = summary.subject, summary.memory, summary.decode, summary.setup
-    context = [f"{format_count(memory.n_ctx)} tokens"] if memory.n_ctx else []
-    if memory.n_ctx and subject.n_ctx_train and memory.n_ctx > subject.n_ctx_train * setup.n_streams:
-        context.append(f"beyond the {format_count(subject.n_ctx_train)} that it was trained for")
-    if decode is not None:
-        if not summary.depths:
-            context.append(f"prompt {format_count(decode.n_prompt)}")
-        if decode.n_gen:
-            repeat = f" x {summary.repeat}" if (summary.repeat or 1) > 1 else ""
-            depths = [format_count(each.n_depth) for each in summary.depths]
-            where = f" at depth{'s' * (len(depths) > 1)} {in_words(depths)}" if depths else ""
-            context.append(f"decoded {format_count(summary.n_gen)}{repeat}{where}")
+    subject = summary.subject
+    size = f", {format_bytes(subject.file_bytes)}" if subject.file_bytes else ""
     parameters = f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"
     proof = "proven by a decode" if summary.max_n_ctx_verified else "not proven"
-    facts = [
+    return [
         ("file", subject.file),
-        ("source", subject.source + (f", {format_bytes(subject.file_bytes)}" if subject.file_bytes else "")),
+        ("source", f"{subject.source}{size}"),
         ("header", f"sha256 {subject.header_sha256}" if subject.header_sha256 else ""),
         ("parameters", parameters if subject.n_params is not None else ""),
         ("quant", "taken from the model's name; the server does not report it" if subject.is_quant_from_name else ""),
-        ("context", ", ".join(context)),
+        ("context", ", ".join(filter(None, (_context(summary), _decoded(summary))))),
         ("max n_ctx", f"{format_count(summary.max_n_ctx)} tokens, {proof}" if summary.max_n_ctx is not None else ""),
+        *_loaded(summary),
     ]
-    return facts if setup.cache_types is None else [*facts, *_loaded(setup, summary)]
+
+
+def _context(summary: QuantSummary) -> str:
+    n_ctx, trained = summary.memory.n_ctx, summary.subject.n_ctx_train
+    if not n_ctx:
+        return ""
+    if trained and n_ctx > trained * summary.setup.n_streams:
+        return f"{format_count(n_ctx)} tokens, beyond the {format_count(trained)} that it was trained for"
+    return f"{format_count(n_ctx)} tokens"
+
+
+def _decoded(summary: QuantSummary) -> str:
+    decode = summary.decode
+    if decode is None:
+        return ""
+    prompt = f"prompt {format_count(decode.n_prompt)}"
+    if not decode.n_gen:
+        return prompt
+    repeat = f" x {summary.repeat}" if (summary.repeat or 1) > 1 else ""
+    decoded = f"decoded {format_count(summary.n_gen)}{repeat}"
+    if not summary.depths:
+        return f"{prompt}, {decoded}"
+    return f"{decoded} at depths {in_words([format_count(each.n_depth) for each in summary.depths])}"
 
 
 _SHOWN = ("n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "memory_limit_bytes")
 
 
-def _loaded(setup: EngineConfig, summary: QuantSummary) -> Facts:
-    memory, per_token = summary.memory, summary.subject.kv_bytes_per_token
-    type_k, type_v = setup.cache_types or ("", "")
-    cache = type_k if type_k == type_v else f"K {type_k}, V {type_v}"
-    flash = "" if memory.flash_attn is None else f", flash attention {on_off(memory.flash_attn)}"
-    size = "" if per_token is None else f", {format_bytes(per_token)} per token"
+def _loaded(summary: QuantSummary) -> Facts:
+    """Return how the model was loaded; nothing for a server, which does not say."""
+    setup, memory, per_token = summary.setup, summary.memory, summary.subject.kv_bytes_per_token
+    if setup.cache_types is None:
+        return ()
+    type_k, type_v = setup.cache_types
+    cache = [type_k if type_k == type_v else f"K {type_k}, V {type_v}"]
+    if per_token is not None:
+        cache.append(f"{format_bytes(per_token)} per token")
+    if memory.flash_attn is not None:
+        cache.append(f"flash attention {on_off(memory.flash_attn)}")
     n_batch, n_ubatch = memory.n_batch or setup.n_batch, memory.n_ubatch or setup.n_ubatch
-    requested = "" if memory.n_batch and memory.n_ubatch else " requested"
-    limit = "" if setup.memory_limit_bytes is None else format_bytes(setup.memory_limit_bytes)
-    if limit and memory.peak_bytes is not None and all(buffers.is_host for buffers in memory.buffers):
-        limit += " of address space on top of the idle worker, which is included in the peak resident memory"
     return [
-        ("KV cache", f"{cache}{size}{flash}"),
+        ("KV cache", ", ".join(cache)),
         ("", swa_text(memory.swa_cells, memory.n_ctx)),
-        ("batches", f"n_batch {n_batch}, n_ubatch {n_ubatch}{requested}" if n_batch else ""),
+        ("batches", f"n_batch {n_batch}, n_ubatch {n_ubatch}" if n_batch else ""),
         ("threads", format_count(setup.threads) if setup.threads else ""),
-        ("memory limit", limit),
+        ("memory limit", "" if setup.memory_limit_bytes is None else format_bytes(setup.memory_limit_bytes)),
         ("other options", shlex.join(config_options(setup, without=_SHOWN))),
     ]
 
@@ -209,37 +222,46 @@ def _depths(summary: QuantSummary) -> Table:
 
 
 def _latency(summary: QuantSummary, decode: DecodeTiming) -> Facts:
-    facts: list[tuple[str, str]] = []
-    n_prompt, prefill_ms, fit, latency = decode.n_prompt, decode.prefill_ms, decode.fit, decode.latency
-    if prefill_ms is not None:
-        speed = f", {format_number(decode.n_seqs * n_prompt * 1e3 / prefill_ms)} tok/s" if prefill_ms else ""
-        each = f" of each of {decode.n_seqs} users" if decode.n_seqs > 1 else ""
-        facts.append(("prefill", f"{format_ms(prefill_ms)} ms for {format_count(n_prompt)} tokens{each}{speed}"))
-    if fit is not None:
-        b_w16_ms = summary.b_w16_ms
-        facts += [
-            ("latency", latency_text(fit)),
-            ("W", f"{with_unit(w_text(fit), 'tokens/ms')}{_share(decode.w_ratio)}"),
-            ("B", f"{with_unit(b_text(fit), 'ms')}{_share(decode.b_ratio)}"),
-            ("B as w16", "" if b_w16_ms is None else f"{format_ms(b_w16_ms)} ms"),
-            ("R²", f"{format_number(fit.r2)} over {format_count(fit.n_samples)} samples"),
-        ]
-    elif decode.depths:
-        facts.append(("W, B", "need several depths, and at least 3 timings"))
-    if latency is not None:
-        percentiles = [("p50", latency.p50_ms), ("p95", latency.p95_ms), ("p99", latency.p99_ms)]
-        per_token = ", ".join(f"{name} {format_ms(ms)}" for name, ms in percentiles if ms is not None)
-        facts += [("token", f"{per_token} ms" if per_token else ""), ("speed", f"{tok_s_text(latency)} tok/s")]
-        if decode.n_seqs > 1:
-            together = format_number(decode.tok_s_together)
-            facts.append(("users", f"{decode.n_seqs} at once, that speed each; together {together} tok/s"))
-        if decode.requests is not None:
-            low, high = format_number(decode.requests.tok_s_low), format_number(decode.requests.tok_s_high)
-            facts.append(
-                ("", f"slowest {low}, fastest {high} tok/s; max TTFT {format_ms(decode.requests.ttft_max_ms)} ms")
-            )
-        if latency.sample_p50_ms is not None:
-            facts.append(("sampling", f"{format_ms(latency.sample_p50_ms)} ms per token, not included above"))
+    return [("prefill", _prefill_text(decode)), *_fitted(summary, decode), *_speeds(decode)]
+
+
+def _prefill_text(decode: DecodeTiming) -> str:
+    if not decode.prefill_ms:
+        return ""
+    each = f" of each of {decode.n_seqs} users" if decode.n_seqs > 1 else ""
+    tok_s = format_number(decode.n_seqs * decode.n_prompt * 1e3 / decode.prefill_ms)
+    return f"{format_ms(decode.prefill_ms)} ms for {format_count(decode.n_prompt)} tokens{each}, {tok_s} tok/s"
+
+
+def _fitted(summary: QuantSummary, decode: DecodeTiming) -> Facts:
+    fit = decode.fit
+    if fit is None:
+        return [("W, B", "need several depths, and at least 3 timings")] if decode.depths else []
+    b_w16_ms = summary.b_w16_ms
+    return [
+        ("latency", latency_text(fit)),
+        ("W", f"{with_unit(w_text(fit), 'tokens/ms')}{_share(decode.w_ratio)}"),
+        ("B", f"{with_unit(b_text(fit), 'ms')}{_share(decode.b_ratio)}"),
+        ("B as w16", "" if b_w16_ms is None else f"{format_ms(b_w16_ms)} ms"),
+        ("R²", f"{format_number(fit.r2)} over {format_count(fit.n_samples)} samples"),
+    ]
+
+
+def _speeds(decode: DecodeTiming) -> Facts:
+    latency, requests = decode.latency, decode.requests
+    if latency is None:
+        return []
+    percentiles = [("p50", latency.p50_ms), ("p95", latency.p95_ms), ("p99", latency.p99_ms)]
+    per_token = ", ".join(f"{name} {format_ms(ms)} ms" for name, ms in percentiles if ms is not None)
+    facts = [("token", per_token), ("speed", f"{tok_s_text(latency)} tok/s")]
+    if decode.n_seqs > 1:
+        together = format_number(decode.tok_s_together)
+        facts.append(("users", f"{decode.n_seqs} at once, that speed each; together {together} tok/s"))
+    if requests is not None:
+        low, high = format_number(requests.tok_s_low), format_number(requests.tok_s_high)
+        facts.append(("", f"slowest {low}, fastest {high} tok/s; max TTFT {format_ms(requests.ttft_max_ms)} ms"))
+    if latency.sample_p50_ms is not None:
+        facts.append(("sampling", f"{format_ms(latency.sample_p50_ms)} ms per token, not included above"))
     return facts
 
 
@@ -252,20 +274,26 @@ def _gpu(use: GpuUse) -> Facts:
     if use.sm_clock_median_mhz:
         clocks += f", median {format_count(round(use.sm_clock_median_mhz))} MHz"
     energy = use.energy_per_token_mj
-    throttle = "" if use.throttle is None else "none"
-    if use.throttle:
-        throttle = ", ".join(f"{each.reason} in {format_count(each.n_readings)} readings" for each in use.throttle)
-    others = use.other_processes
     return [
         ("readings", format_count(use.n_readings)),
-        ("max temperature", "" if use.temperature_max_c is None else f"{format_number(use.temperature_max_c)} °C"),
+        ("max temperature", _measured(use.temperature_max_c, "°C")),
         ("SM clock", clocks),
-        ("power", "" if use.power_mean_w is None else f"{format_number(use.power_mean_w)} W on average"),
-        ("energy", "" if energy is None else f"{format_number(energy / 1e3)} J per token"),
-        ("throttle reason", throttle),
+        ("power", _measured(use.power_mean_w, "W on average")),
+        ("energy", _measured(None if energy is None else energy / 1e3, "J per token")),
+        ("throttle reason", _throttle_text(use)),
         ("peak memory", "" if use.worker_bytes is None else format_bytes(use.worker_bytes)),
-        ("other programs", "" if others is None else name_processes(others) or "none"),
+        ("other programs", "" if use.other_processes is None else name_processes(use.other_processes) or "none"),
     ]
+
+
+def _measured(value: float | None, unit: str) -> str:
+    return "" if value is None else f"{format_number(value)} {unit}"
+
+
+def _throttle_text(use: GpuUse) -> str:
+    if use.throttle is None:
+        return ""
+    return ", ".join(f"{each.reason} in {format_count(each.n_readings)} readings" for each in use.throttle) or "none"
 
 
 _ANSWERS = {"w_tokens_per_ms": 2, "b_ms": 3, "tok_s": 1}
@@ -273,13 +301,13 @@ _ANSWERS = {"w_tokens_per_ms": 2, "b_ms": 3, "tok_s": 1}
 
 
 def rows_table(summaries: Sequence[QuantSummary], keys: Sequence[str], *, width: int | None = None) -> Table:
-    is_marked = "tok_s" in keys and any(text.startswith(UNSTEADY) for text in column_texts("tok_s", summaries))
+    marked = MARKED if any(each.unsteady for each in summaries) else ""
     return fitted_table(
         [_cells(key, column_texts(key, summaries)) for key in keys],
         labels=row_labels([summary.subject for summary in summaries]),
         dim=[summary.outcome is not Outcome.COMPLETED for summary in summaries],
         width=width,
-        caption="\n".join(filter(None, (MARKED * is_marked, twin_caption(each.subject for each in summaries)))),
+        caption="\n".join(filter(None, (marked, twin_caption(each.subject for each in summaries)))),
     )
 
 
@@ -287,7 +315,6 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
     """Return stored runs with their results so far; an unsteady run is only marked."""
     runs = named_runs(runs)
     labels = [str(run.run_id) for run in runs]
-    is_marked = any(run.run is not None and run.run.unsteady for run in runs)
     return fitted_table(
         [
             right("run", labels),
@@ -296,21 +323,28 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
             names("model", (run.model for run in runs)),
             names("quant", (run.subject.quant for run in runs)),
             left("source", (run.subject.source for run in runs), priority=4),
-            right("samples", (format_count(run.stored.n_samples) for run in runs), priority=6),
-            *(replace(_cells(key, (run.text(key) for run in runs)), priority=rank) for key, rank in _ANSWERS.items()),
+            *(replace(_cells(key, [run.text(key) for run in runs]), priority=rank) for key, rank in _ANSWERS.items()),
             left("outcome", map(_outcome, runs)),
-            notes(_note(run) for run in runs),
+            notes(map(_note, runs)),
         ],
         labels=[f"run {label}" for label in labels],
-        dim=[not run.is_completed for run in runs],
         width=width,
-        caption="\n".join(filter(None, (MARKED_RUN * is_marked, twin_caption(run.subject for run in runs)))),
+        caption=_runs_caption(runs),
     )
+
+
+def _runs_caption(runs: Sequence[ListedRun]) -> str:
+    marked = MARKED_RUN if any(map(_is_unsteady, runs)) else ""
+    return "\n".join(filter(None, (marked, twin_caption(run.subject for run in runs))))
+
+
+def _is_unsteady(run: ListedRun) -> bool:
+    return run.run is not None and bool(run.run.unsteady)
 
 
 def _outcome(run: ListedRun) -> str:
     """Return the run's answer or state, marked if it is unsteady and has no speed to mark."""
-    is_marked = run.run is not None and run.run.unsteady and not run.text("tok_s").startswith(UNSTEADY)
+    is_marked = _is_unsteady(run) and not run.text("tok_s").startswith(UNSTEADY)
     return f"{UNSTEADY} {run.answer}" if is_marked else run.answer
 
 

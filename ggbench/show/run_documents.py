@@ -107,7 +107,9 @@ def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[
 
 
 def _n_gen(summary: QuantSummary) -> int | None:
-    return summary.n_gen if summary.decode else 0 if summary.prefills else None
+    if summary.decode:
+        return summary.n_gen
+    return 0 if summary.prefills else None
 
 
 _N_GEN = field(

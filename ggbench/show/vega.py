@@ -59,7 +59,6 @@ _TEXT_WIDTH = 120
 _LABEL_WIDTH = 220
 """Pixels for a run's name next to a point; longer names are cut there, but complete in the legend."""
 _TICKS_ACROSS = {"expr": f"clamp(floor(width / 90), 2, {TICKS[0]})"}
-_SHAPES = ["circle", "cross", "square", "triangle-up", "diamond", "triangle-down"]
 _SHOWN = {"filter": "indexof(hidden, datum.s) < 0"}
 """Excludes runs that the reader turned off."""
 
@@ -194,16 +193,15 @@ def _bars(chart: BarChart, drawing: Drawing) -> Spec:
     has_limits = any(bar.limit is not None for bar in chart.bars)
     better = "lower is better" if chart.is_less_better else "higher is better"
     limits = f", {LIMITS}" if has_limits and not drawing.is_interactive else ""
-    ends = [value for bar in chart.bars for value in (bar.value, bar.high, bar.limit) if value is not None]
-    x = _bar_length(f"{chart.unit}, {better}{limits}", max(ends))
+    most = max(max(bar.value, bar.high or 0, bar.limit or 0) for bar in chart.bars)
+    x = _bar_length(f"{chart.unit}, {better}{limits}", most)
     run, ink = _run_rows(chart, drawing), drawing.look.ink
     y, middle = run.y, run.middle
     colored = {"x": x, "y": y, "color": _run_color(chart, drawing, has_legend=False), "tooltip": _words("t")}
     layers = [_layer("bar", colored, height=_BAR, yOffset=middle, opacity=0.85)]
-    if any(bar.low is not None and bar.high is not None for bar in chart.bars):
-        span = {"x": x | {"field": "lo"}, "x2": {"field": "hi"}, "y": y}
-        layers.append(_layer("rule", span, where="isValid(datum.lo) && isValid(datum.hi)", color=ink, strokeWidth=2,
-                             yOffset=middle, y2Offset=middle))  # fmt: skip
+    span = {"x": x | {"field": "lo"}, "x2": {"field": "hi"}, "y": y}
+    layers.append(_layer("rule", span, where="isValid(datum.lo) && isValid(datum.hi)", color=ink, strokeWidth=2,
+                         yOffset=middle, y2Offset=middle))  # fmt: skip
     if has_limits:
         across = {"y": y | {"bandPosition": run.bar_top}, "y2": {"field": "s", "bandPosition": run.bar_end}}
         layers.append(_layer("rule", {"x": x | {"field": "limit"}, **across}, where="isValid(datum.limit)", color=ink,
@@ -251,33 +249,22 @@ def _points(chart: PointChart, drawing: Drawing) -> Spec:
     for point in chart.points:
         (x1, x2), (y1, y2) = point.x_ends or (None, None), point.y_ends or (None, None)
         name = drawing.names[point.run]
-        rows.append({"s": point.run, "x": point.x, "y": point.y, "g": point.group, "n": name, "x1": x1, "x2": x2,
+        rows.append({"s": point.run, "x": point.x, "y": point.y, "n": name, "x1": x1, "x2": x2,
                      "y1": y1, "y2": y2, "t": f"{letter(point.run)} {name}: {point.text}"})  # fmt: skip
-    counts = {"format": ",d", "tickMinStep": 1} if chart.counts else {}
-    x: Spec = {"field": "x", "type": "quantitative", "title": chart.x_title,
-               "scale": {"zero": False, "padding": 24 if chart.has_labels else 10},
-               "axis": {"tickCount": _TICKS_ACROSS} | counts}  # fmt: skip
+    x: Spec = {"field": "x", "type": "quantitative", "title": chart.x_title, "axis": {"tickCount": _TICKS_ACROSS},
+               "scale": {"zero": False, "padding": 24}}  # fmt: skip
     y: Spec = {"field": "y", "type": "quantitative", "title": chart.y_title, "scale": {"zero": False, "padding": 16}}
-    if min(point.y for point in chart.points) == 0:
-        y["scale"]["domainMin"] = 0
     at: Spec = {"x": x, "y": y, "color": _run_color(chart, drawing)}
-    shown = at | {"tooltip": _words("t")}
-    groups = sorted({point.group for point in chart.points})
-    if groups != [""]:
-        legend = {"orient": "top", "symbolFillColor": drawing.look.muted, "symbolStrokeColor": drawing.look.muted}
-        scale = {"domain": groups, "range": [_SHAPES[index % len(_SHAPES)] for index in range(len(groups))]}
-        shown["shape"] = {"field": "g", "type": "nominal", "title": None, "scale": scale, "legend": legend}
-    layers = [_layer("line", at, strokeWidth=1, opacity=0.6)] if chart.counts else []
+    layers = []
     for axis in ("x", "y"):
-        if any(row[f"{axis}1"] is not None for row in rows):
-            span = at | {axis: at[axis] | {"field": f"{axis}1"}, f"{axis}2": {"field": f"{axis}2"}}
-            layers.append(_layer("rule", span, where=f"isValid(datum.{axis}1)", strokeWidth=1.5, opacity=0.7))
-    layers.append(_layer("point", shown, filled=True, size=90, opacity=1))
-    if chart.has_labels:
-        middle = (min(point.x for point in chart.points) + max(point.x for point in chart.points)) / 2
-        for test, align, dx in (("<=", "left", 9), (">", "right", -9)):  # so that names stay inside the chart
-            layers.append(_layer("text", at | {"text": {"field": "n"}}, where=f"datum.x {test} {middle!r}",
-                                 align=align, dx=dx, dy=-9, limit=_LABEL_WIDTH))  # fmt: skip
+        span = at | {axis: at[axis] | {"field": f"{axis}1"}, f"{axis}2": {"field": f"{axis}2"}}
+        layers.append(_layer("rule", span, where=f"isValid(datum.{axis}1)", strokeWidth=1.5, opacity=0.7))
+    layers.append(_layer("point", at | {"tooltip": _words("t")}, filled=True, size=90, opacity=1))
+    places = [point.x for point in chart.points]
+    middle = (min(places) + max(places)) / 2
+    for test, align, dx in (("<=", "left", 9), (">", "right", -9)):  # so that names stay inside the chart
+        layers.append(_layer("text", at | {"text": {"field": "n"}}, where=f"datum.x {test} {middle!r}",
+                             align=align, dx=dx, dy=-9, limit=_LABEL_WIDTH))  # fmt: skip
     return {"data": {"values": rows}, "transform": [_SHOWN], "height": _HEIGHT, "layer": layers}
 
 

@@ -10,13 +10,12 @@ from ggbench.decisions.known_losses import typical_loss
 from ggbench.decisions.pick.needs import WORKLOADS, Needs, needs_text
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate
-from ggbench.decisions.pick.report import pick_figure, pick_report
+from ggbench.decisions.pick.report import pick_report
 from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.show import commands_of
 from ggbench.decisions.pick.wording import turn_text
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
-from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Expected
@@ -28,6 +27,8 @@ Golden = Callable[[str, str], None]
 BUDGET = Budget(
     "NVIDIA GeForce RTX 3060", True, 8 * GIB, "given", 1280 * MIB, "for driver and CUDA", Bandwidth(360e9, "given")
 )
+
+AS_WITHOUT = "and would be the pick without these needs too."
 
 
 def _candidates() -> list[Candidate]:
@@ -66,20 +67,6 @@ def test_nothing_that_meets_the_needs_in_a_terminal(golden: Golden, render: Call
     pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=32, max_loss=0.05))
     assert pick.recommended is None
     golden("pick_nothing.txt", render(pick_report(pick, BUDGET, None, width=80), 80))
-
-
-def test_the_plot_has_the_pick_and_what_is_dominated(golden: Golden) -> None:
-    slow = replace(candidate("q3_k_s", loss=0.2, tok_s=10.0, n_ctx=8192), to_run=None)
-    pick = recommend([*_candidates(), slow], Needs())
-    figure = pick_figure(pick)
-    assert figure is not None
-    text = plot_text(figure, 80, 16, color=False)
-    golden("pick_plot.txt", f"{text}\n")
-    assert "★ " in text
-    assert pick_figure(recommend(_candidates()[:1], Needs())) is None
-
-
-AS_WITHOUT = "and would be the pick without these needs too."
 
 
 def test_the_reason_names_what_decided() -> None:

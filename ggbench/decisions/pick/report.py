@@ -1,9 +1,8 @@
-"""Draw a pick: the requirements, the recommendation with its reasons, and the candidates as a table and a plot."""
+"""Draw a pick: the requirements, the recommendation with its reasons, and the candidates as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,7 +10,6 @@ from rich.text import Text
 
 from ggbench.decisions.pick.drafts import draft_remark, possible_draft
 from ggbench.decisions.pick.needs import needs_text, workload_text
-from ggbench.decisions.pick.recommend import ranked
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
 from ggbench.decisions.pick.sentences import headline, reason
@@ -35,9 +33,6 @@ from ggbench.show.text import SPEED_FROM, rows_behind_text
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
-
-if TYPE_CHECKING:
-    from ggbench.show.figures import Figure
 
 
 def pick_report(
@@ -230,49 +225,3 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
     if behind := rows_behind_text(name for each in candidates if each.speed is not None for name in each.speed.rows):
         lines.append(behind)
     return "\n".join([*lines, "rules: ggbench pick --help"])
-
-
-_PICK, _FRONT, _DOMINATED, _AT_LEAST = "★", "•", "·", "↑"
-_ROOM = 0.05
-"""Empty share of the speed's axis at either end."""
-_BELOW = 1.5
-"""How many times the least loss is above the end of its axis, where a loss of 0 is drawn, and the largest below."""
-
-
-def pick_figure(pick: Pick, *, has_one_title: bool = False) -> Figure | None:
-    """Return loss over speed: the best way to run each quant that misses no need, and those of the short table.
-
-    A partly known loss is drawn at the known part, with the mark `↑`. `has_one_title` names both axes in the title,
-    which saves a line. None if fewer than two of them have a speed and a loss.
-    """
-    from ggbench.show.figures import Figure, Mark  # imports numpy
-
-    front = {each.name for each in pick.front}
-    picked = None if pick.recommended is None else pick.recommended.candidate.name
-    shown = {each.candidate.name: each for each in (*(each for _, each in pick.listed), *ranked(pick))}
-    marks = []
-    for name, checked in shown.items():
-        candidate = checked.candidate
-        if checked.meets is False or candidate.speed is None or candidate.least_loss is None:
-            continue
-        sign = _PICK if name == picked else _FRONT if name in front else _DOMINATED
-        sign = _AT_LEAST if candidate.loss is None and sign != _PICK else sign
-        text = candidate_name(candidate, with_model=pick.n_models > 1)
-        marks.append(Mark(candidate.speed.tok_s.value, candidate.least_loss.value, sign, name=text))
-    if len(marks) < 2:
-        return None
-    signs = {mark.text for mark in marks}
-    meanings = {_PICK: "the pick", _FRONT: "not dominated", _DOMINATED: "dominated", _AT_LEAST: "at least this loss"}
-    key = ", ".join(f"{sign} {meaning}" for sign, meaning in meanings.items() if sign in signs)
-    least = min((mark.y for mark in marks if mark.y), default=1e-3)
-    y_ends = least / _BELOW, max(mark.y for mark in marks) * _BELOW
-    y_name = "loss in nats, by tok/s of the answer" if has_one_title else "loss"
-    units = ("", "", "") if has_one_title else ("nats", "answer", "tok/s")
-    ends = _ends([mark.x for mark in marks]), y_ends
-    return Figure("pick", y_name, *units, (), marks=tuple(marks), caption=key, ends=ends, has_log_y=True)
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    room = (high - low or high or 1.0) * _ROOM
-    return max(0.0, low - room), high + room

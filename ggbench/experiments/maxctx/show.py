@@ -24,7 +24,6 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import COLUMNS, max_n_ctx_text
 from ggbench.show.document import Field, Shape, field, many, of
-from ggbench.show.figures import Chart, ChartPoint, PointChart, memory_stacks
 from ggbench.show.machine import again_line, environment_line, machine_table, unsteady_line
 from ggbench.show.metric import MEMORY, Metric, metric_of
 from ggbench.show.names import models_title, quant_name, row_labels
@@ -89,9 +88,6 @@ class MaxctxPresenter(Presenter):
     documents: ClassVar[RunDocuments] = DOCUMENTS
     live_view: ClassVar[LiveView] = "bracket"
     has_samples: ClassVar[bool] = False
-
-    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        return (_probes_chart(summaries), *memory_stacks(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return MEMORY, _MAX_N_CTX
@@ -283,17 +279,6 @@ _MAX_N_CTX = metric_of(
     topic="max n_ctx",
     difference=lambda n_tokens: f"{format_count(round(n_tokens))} more",
 )
-
-
-def _probes_chart(summaries: Sequence[QuantSummary]) -> PointChart:
-    points = []
-    for index, summary in enumerate(summaries):
-        for number, probe in enumerate(found.probes if (found := summary.result(MaxctxResult)) else (), 1):
-            kind = {"dry": "dry run", "alloc": "allocated", "decode": "decoded at its end"}[probe.kind]
-            text = f"n_ctx {format_count(probe.n_ctx)}: {kind}, {probe.outcome.text}, {format_number(probe.seconds)} s"
-            group = f"{kind}, {'works' if probe.passed else 'does not work'}"
-            points.append(ChartPoint(index, number, probe.n_ctx, text, group))
-    return PointChart("probes", "Search for the largest context", "probe", "n_ctx [tokens]", tuple(points), counts=True)
 
 
 PRESENTER = MaxctxPresenter()

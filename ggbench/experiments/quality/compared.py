@@ -181,7 +181,7 @@ def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
             text = f"{with_unit(tok_s_text(latency), 'tok/s')}, {metric.header} {metric.text(summary)}"
             y_ends = metric.interval(summary) if metric.interval else None
             points.append(ChartPoint(index, latency.tok_s, loss, text, x_ends=_bounded(latency), y_ends=y_ends))
-    return PointChart("quality-speed", "Quality over speed", "speed [tok/s]", title, tuple(points), has_labels=True)
+    return PointChart("quality-speed", "Quality over speed", "speed [tok/s]", title, tuple(points))
 
 
 def _bounded(latency: LatencySummary) -> Interval | None:

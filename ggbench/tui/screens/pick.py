@@ -13,13 +13,12 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import DataTable, Static
 
 from ggbench.decisions.pick.needs import needs_in_brief
 from ggbench.decisions.pick.record import Candidate, Checked, Need, Pick
-from ggbench.decisions.pick.report import pick_figure
 from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines
 from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.show import commands_of
@@ -27,7 +26,6 @@ from ggbench.decisions.pick.wording import candidate_name
 from ggbench.errors import GgbenchError
 from ggbench.show.changes import change_text
 from ggbench.show.names import short_device
-from ggbench.show.plot import plot_text
 from ggbench.sizing.budget import host_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
@@ -45,8 +43,6 @@ _COLUMNS = ("quant", "fits", "tok_s", "n_ctx", "kld", "file", "turn", "left_byte
 """Keys of the columns beside the label."""
 _MISSES: dict[Need, str] = {"memory": "does not fit", "speed": "too slow", "loss": "loses more"}
 _MAX_CHANGES = 3
-_LEAST_PLOT, _TALL = 8, 14
-"""Lines from which there is a plot, and from which it has one for the name of its x axis."""
 
 
 class PickTask(msgspec.Struct, frozen=True):
@@ -95,8 +91,7 @@ class PickScreen(Screen[None]):
     HELP = (
         "What to run, and why. The table has the pick, the alternatives, and all others that no candidate"
         " dominates: ≤ is a limit and no speed, ~ an estimate, ≥ at least, * all of the training context. The commands"
-        " are of the row at the cursor; y copies them, and enter shows those of other programs. The plot has those that"
-        " miss no need: ★ is the pick, • is not dominated, · is, and ↑ loses at least that."
+        " are of the row at the cursor; y copies them, and enter shows those of other programs."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "copy", "Copy", tooltip="Copy the llama-server command of the row at the cursor"),
@@ -119,9 +114,7 @@ class PickScreen(Screen[None]):
         yield Static(id="headline", markup=False)
         with VerticalScroll(id="reasons"):
             yield Static(id="why", markup=False)
-        with Horizontal(id="middle"):
-            yield _CandidatesTable(id="candidates", cursor_type="row", zebra_stripes=False)
-            yield Static(id="plot", markup=False)
+        yield _CandidatesTable(id="candidates", cursor_type="row", zebra_stripes=False)
         yield Static(id="commands", markup=False)
         yield StatusMessage()
         yield TooSmall()
@@ -130,9 +123,6 @@ class PickScreen(Screen[None]):
     def on_mount(self) -> None:
         self._table.fixed_columns = 3  # label, quant and how it is run
         self.show(self._pick)
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._draw_plot)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if self._candidate is None:
@@ -270,19 +260,3 @@ class PickScreen(Screen[None]):
             if checked.candidate.name == self._cursor:
                 table.move_cursor(row=table.row_count - 1, animate=False)
         self._show_commands()
-        self.call_after_refresh(self._draw_plot)  # the height of the widgets above may change
-
-    def _draw_plot(self) -> None:
-        """Draw the plot if it has enough lines beside the table, or below it."""
-        room, table, is_beside = self.query_one("#middle").size.height, self._table, self.has_class("-wide")
-        left = room if is_beside else room - min(table.row_count + 1, room // 2)
-        is_plotted = not beyond_training(self._pick) and pick_figure(self._pick) is not None and left >= _LEAST_PLOT
-        if is_plotted is self.has_class("-unplotted"):
-            self.set_class(not is_plotted, "-unplotted")
-            self.call_after_refresh(self._draw_plot)
-        plot = self.query_one("#plot", Static)
-        size = plot.content_size
-        figure = pick_figure(self._pick, has_one_title=size.height < _TALL)
-        if figure is not None and size.width and size.height:
-            text = plot_text(figure, size.width, size.height, color=True, has_legend=False)
-            plot.update(Text.from_ansi(text, no_wrap=True))
