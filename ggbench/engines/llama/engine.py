@@ -76,22 +76,27 @@ class LlamaEngine(WorkerEngine):
         n_threads = 0 if setup.memory_limit_bytes is None else max(setup.threads or 0, setup.threads_batch or 0)
         draft = "" if source.draft is None else str(source.draft)
         load = LoadModel(str(source.path), setup.load_part, reserve_bytes, dry, n_threads, described, draft)
-        ending: Ending = Completed()
-        if load != self._loaded or self._worker is None:
-            if self._asked is not None and _lasting(load) != _lasting(self._asked):
-                self.close()
-            self._worker = self._worker or self._start()
-            self._loaded, self._asked, self._load_log, self._context_log = None, load, [], []
-            self._tensor_bytes = None
-            ending = yield from self._call(load)
-            if isinstance(ending, Completed):
-                self._loaded = load
+        ending = yield from self._load(load)
         if isinstance(ending, Completed) and setup.n_ctx is not None:
             self._context_log = []
             drafts = not dry and (draft or setup.mtp)
             request = MakeContext(setup.of_target(), setup.for_draft()) if drafts else MakeContext(setup)
             ending = yield from self._call(request)
         yield ending
+
+    def _load(self, load: LoadModel) -> Generator[Event | Ending, None, Ending]:
+        """Load the model unless it is loaded already."""
+        if load == self._loaded and self._worker is not None:
+            return Completed()
+        if self._asked is not None and _lasting(load) != _lasting(self._asked):
+            self.close()
+        self._worker = self._worker or self._start()
+        self._loaded, self._asked, self._load_log, self._context_log = None, load, [], []
+        self._tensor_bytes = None
+        ending = yield from self._call(load)
+        if isinstance(ending, Completed):
+            self._loaded = load
+        return ending
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Run a workload on the open model, or size a context in place of it."""

@@ -6,15 +6,25 @@ defaults are written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.fields import joined
 
 ALL_LAYERS = 999
 """More layers than any model has. llama-server accepts `all` only since it has `auto`, its default, which may leave
 layers in main memory."""
 
 _DEFAULT = LlamaConfig()
+_OF_CONTEXT = {
+    "-c": "n_ctx", "-b": "n_batch", "-ub": "n_ubatch", "-ctk": "type_k", "-ctv": "type_v", "-fa": "flash_attn",
+}  # fmt: skip
+_OF_PLACEMENT = {
+    "-sm": "split_mode", "-mg": "main_gpu", "-ts": "tensor_split", "--rpc": "rpc_servers", "-ot": "override_tensor",
+    "-ncmoe": "n_cpu_moe", "-t": "threads", "-tb": "threads_batch",
+}  # fmt: skip
 _LOAD_MODES = {(False, False): "none", (False, True): "mlock", (True, True): "mmap+mlock"}
 """llama.cpp's `--load-mode` by (mmap, mlock)."""
 
@@ -34,40 +44,37 @@ def draft_flags(setup: LlamaConfig, draft: Sequence[str], spec_type: str = "", n
     Without a type of speculation they use neither a draft model nor MTP layers; by default it is the draft's or that
     of the MTP layers.
     """
-    spec_type = spec_type or ("draft-simple" if draft else "draft-mtp" if setup.mtp else "")
+    if not spec_type and draft:
+        spec_type = "draft-simple"
+    elif not spec_type and setup.mtp:
+        spec_type = "draft-mtp"
     words = [*draft, *(["--spec-type", spec_type] if spec_type else [])]
     words += ["-ngld", "0"] if draft and setup.n_gpu_layers == 0 else []
     words += [] if n_draft is None else ["--spec-draft-n-max", str(n_draft)]
-    for option, name in (("-ctkd", "type_k_draft"), ("-ctvd", "type_v_draft")):
-        words += _unless_default(option, setup, name)
-    return words
+    return words + _unless_default(setup, {"-ctkd": "type_k_draft", "-ctvd": "type_v_draft"})
 
 
 def load_flags(setup: LlamaConfig, *, on_gpu: bool) -> list[str]:
     """Return the flags that llama-server and llama-cli share; with `on_gpu`, they ask for all layers explicitly."""
-    words = [] if setup.n_ctx is None else ["-c", str(setup.n_ctx)]
-    for option, name in (("-b", "n_batch"), ("-ub", "n_ubatch"), ("-ctk", "type_k"), ("-ctv", "type_v")):
-        words += _unless_default(option, setup, name)
-    words += _unless_default("-fa", setup, "flash_attn")
+    if setup.main_gpu is not None:
+        setup = replace(setup, split_mode="none")
+    words = _unless_default(setup, _OF_CONTEXT)
     if setup.n_gpu_layers >= 0:
         words += ["-ngl", str(setup.n_gpu_layers)]
     elif on_gpu:
         words += ["-ngl", str(ALL_LAYERS)]
-    split_mode = "none" if setup.main_gpu is not None else setup.split_mode
-    words += [] if split_mode == _DEFAULT.split_mode else ["-sm", split_mode]
-    words += _unless_default("-mg", setup, "main_gpu")
-    words += ["-ts", ",".join(f"{share:g}" for share in setup.tensor_split)] if setup.tensor_split else []
-    words += ["--rpc", ",".join(setup.rpc_servers)] if setup.rpc_servers else []
-    words += ["-ot", ",".join(setup.override_tensor)] if setup.override_tensor else []
-    words += ["-cmoe"] if setup.cpu_moe else []
-    for option, name in (("-ncmoe", "n_cpu_moe"), ("-t", "threads"), ("-tb", "threads_batch")):
-        words += _unless_default(option, setup, name)
+    words += _unless_default(setup, _OF_PLACEMENT)
     load_mode = _LOAD_MODES.get((setup.mmap, setup.mlock))
     words += [] if load_mode is None else ["-lm", load_mode]
-    words += [] if setup.kv_offload else ["-nkvo"]
-    return [*words, "--swa-full"] if setup.swa_full else words
+    switches = {"-cmoe": setup.cpu_moe, "-nkvo": not setup.kv_offload, "--swa-full": setup.swa_full}
+    return words + [option for option, is_on in switches.items() if is_on]
 
 
-def _unless_default(option: str, setup: LlamaConfig, name: str) -> list[str]:
-    value = getattr(setup, name)
-    return [] if value == getattr(_DEFAULT, name) else [option, str(value)]
+def _unless_default(setup: LlamaConfig, options: Mapping[str, str]) -> list[str]:
+    """Return the options, by the names of their fields, whose values are not the defaults."""
+    words = []
+    for option, name in options.items():
+        value = getattr(setup, name)
+        if value != getattr(_DEFAULT, name):
+            words += [option, joined(value) if isinstance(value, tuple) else str(value)]
+    return words

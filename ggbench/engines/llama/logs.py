@@ -29,8 +29,9 @@ _OFFLOADED = re.compile(r"offloaded (?P<on_gpu>\d+)/(?P<all>\d+) layers to GPU")
 _COPIES = re.compile(r"sched copies = (?P<copies>\d+)")
 _CACHE_SIZE = re.compile(r"^llama_(?:kv_cache|memory|dsv4_comp_state)\w*: (?:.*, )?size\s*=\s*(?P<mib>[\d.]+) MiB")
 _SWA_CACHE = re.compile(r"creating\s+SWA KV cache, size = (?P<cells>\d+) cells")
-_FLASH_ATTN_AUTO = re.compile(r"Flash Attention (?:was auto, set to |not supported, set to )?(enabled|disabled)")
-_FLASH_ATTN_SET = re.compile(r"flash_attn\s*=\s*(auto|enabled|disabled|1|0)\b")
+_FLASH_ATTN = re.compile(
+    r"(?:Flash Attention (?:was auto, set to |not supported, set to )?|flash_attn\s*=\s*)(enabled|disabled|1\b|0\b)"
+)
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|insufficient memory|failed to allocate|cannot allocate memory|unable to allocate|bad_alloc"
     r"|OutOf(?:Device|Host)Memory|Thread creation failed|mem_buffer != NULL",
@@ -63,47 +64,18 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, MemoryKind]) ->
     print a line each and are summed. In a dry run the weights and KV of each device are 0 (except DeepSeek V4's
     states), while `cache_bytes` and the compute and output buffers have their real sizes.
     """
-    by_device: dict[str, dict[str, int]] = {}
-    flash_attn: bool | None = None
-    cache_bytes: int | None = None
-    device_ids: list[tuple[str, str]] = []
-    is_all_offloaded = False
-    swa_cells: int | None = None
-    n_copies = 1
-    sizes = _ExactSizes()
+    read = _Allocations()
     for line in lines:
-        sizes.read(line)
-        if match := _BUFFER.search(line):
-            fields = by_device.setdefault(match["device"], {})
-            field = _FIELD_OF_KIND[match["kind"]]
-            before = 0 if field == "compute_bytes" else fields.get(field, 0)  # reserving again replaces the buffer
-            n_bytes = round(float(match["mib"]) * MIB)
-            if match["kind"] == "output":
-                n_bytes = sizes.output_bytes(n_bytes)
-            elif match["kind"] == "KV":
-                sizes.pending.append((match["device"], n_bytes))
-            fields[field] = before + n_bytes
-        elif match := _DEVICE.search(line):
-            if match["id"] != _NO_ID:
-                device_ids.append((match["device"], match["id"]))
-        elif match := _OFFLOADED.search(line):
-            is_all_offloaded = match["on_gpu"] == match["all"]
-        elif match := _CACHE_SIZE.search(line):
-            exact_bytes, corrections = sizes.cache(line, round(float(match["mib"]) * MIB))
-            cache_bytes = (cache_bytes or 0) + exact_bytes
-            for device, n_bytes in corrections.items():
-                by_device[device]["kv_bytes"] += n_bytes
-        elif match := _SWA_CACHE.search(line):
-            swa_cells = int(match["cells"])
-        elif match := _COPIES.search(line):
-            n_copies = int(match["copies"])
-        elif match := _FLASH_ATTN_AUTO.search(line):
-            flash_attn = match[1] == "enabled"
-        elif (match := _FLASH_ATTN_SET.search(line)) and match[1] != "auto":
-            flash_attn = match[1] in ("enabled", "1")
-    buffers = tuple(DeviceBuffers(name, place_of(name, places), **fields) for name, fields in by_device.items())
-    ids = tuple(device_ids)
-    return Allocated(buffers, flash_attn, cache_bytes, ids, is_all_offloaded, swa_cells=swa_cells, n_copies=n_copies)
+        read.line(line)
+    return Allocated(
+        tuple(DeviceBuffers(name, place_of(name, places), **sizes) for name, sizes in read.by_device.items()),
+        read.flash_attn,
+        read.cache_bytes,
+        tuple(read.device_ids),
+        read.is_all_offloaded,
+        swa_cells=read.swa_cells,
+        n_copies=read.n_copies,
+    )
 
 
 def out_of_memory_line(lines: Iterable[str]) -> str:
@@ -193,6 +165,73 @@ class _ExactSizes:
         if sum(parts.values()) != exact:
             return exact, {}
         return exact, {device: parts[device] - n_bytes for device, n_bytes in pending}
+
+
+class _Allocations:
+    """What the lines of a log have said so far."""
+
+    def __init__(self) -> None:
+        self.by_device: dict[str, dict[str, int]] = {}
+        """Sizes of each device by the fields of `DeviceBuffers`."""
+        self.flash_attn: bool | None = None
+        self.cache_bytes: int | None = None
+        self.device_ids: list[tuple[str, str]] = []
+        self.is_all_offloaded = False
+        self.swa_cells: int | None = None
+        self.n_copies = 1
+        self._sizes = _ExactSizes()
+
+    def line(self, line: str) -> None:
+        self._sizes.read(line)
+        for pattern, read in _READERS.items():
+            if match := pattern.search(line):
+                read(self, match)
+                return
+
+    def _buffer(self, match: re.Match[str]) -> None:
+        sizes = self.by_device.setdefault(match["device"], {})
+        field = _FIELD_OF_KIND[match["kind"]]
+        before = 0 if field == "compute_bytes" else sizes.get(field, 0)  # reserving again replaces the buffer
+        n_bytes = round(float(match["mib"]) * MIB)
+        if match["kind"] == "output":
+            n_bytes = self._sizes.output_bytes(n_bytes)
+        elif match["kind"] == "KV":
+            self._sizes.pending.append((match["device"], n_bytes))
+        sizes[field] = before + n_bytes
+
+    def _device(self, match: re.Match[str]) -> None:
+        if match["id"] != _NO_ID:
+            self.device_ids.append((match["device"], match["id"]))
+
+    def _offloaded(self, match: re.Match[str]) -> None:
+        self.is_all_offloaded = match["on_gpu"] == match["all"]
+
+    def _cache(self, match: re.Match[str]) -> None:
+        exact_bytes, corrections = self._sizes.cache(match.string, round(float(match["mib"]) * MIB))
+        self.cache_bytes = (self.cache_bytes or 0) + exact_bytes
+        for device, n_bytes in corrections.items():
+            self.by_device[device]["kv_bytes"] += n_bytes
+
+    def _swa_cache(self, match: re.Match[str]) -> None:
+        self.swa_cells = int(match["cells"])
+
+    def _copies(self, match: re.Match[str]) -> None:
+        self.n_copies = int(match["copies"])
+
+    def _flash_attn(self, match: re.Match[str]) -> None:
+        self.flash_attn = match[1] in ("enabled", "1")
+
+
+_READERS = {
+    _BUFFER: _Allocations._buffer,
+    _DEVICE: _Allocations._device,
+    _OFFLOADED: _Allocations._offloaded,
+    _CACHE_SIZE: _Allocations._cache,
+    _SWA_CACHE: _Allocations._swa_cache,
+    _COPIES: _Allocations._copies,
+    _FLASH_ATTN: _Allocations._flash_attn,
+}
+"""The reader of each kind of line; the first that matches is called."""
 
 
 def _nearest(n_bytes: int, unit: int) -> int:

@@ -63,57 +63,67 @@ class Worker:
             self._send(protocol.Done())
 
     def _dispatch(self, request: Request) -> None:
-        started = time.perf_counter()
         match request:
-            case LoadModel(path, setup):
-                self._model.add_servers(setup.rpc_servers)
-                devices = GgmlDevices(llama_library())
-                described = {each.name: MemoryKind.GPU for each in request.described}
-                self._send(protocol.Devices({**devices.places, **described}))
-                if not request.dry:  # before any memory limit, which might leave no room for numpy
-                    importlib.import_module("ggbench.engines.llama.workloads")
-                if not self._is_limited:
-                    is_on_gpu = setup.n_gpu_layers and not described
-                    self._gpus = GpuMemory(devices, setup.main_gpu) if is_on_gpu else None
-                    self._limit(request)
-                if self._draft is not None:
-                    self._draft.free_context()  # it may be one of the model that is freed next
-                self._model.load(
-                    path,
-                    setup,
-                    devices,
-                    lambda share: self._send(Opening(share)),
-                    dry=request.dry,
-                    described=request.described,
-                )
-                if request.draft:
-                    with self._drafting() as draft:
-                        draft.load(request.draft, setup.for_draft(), devices, lambda _: None, dry=False)
-                    check_vocabularies(self._model, draft)
-                    self._model.draft = draft
-                model = self._model
-                self._send(
-                    Loaded(time.perf_counter() - started, self._left_bytes(), model.tensor_bytes, model.description)
-                )
-            case MakeContext(setup):
-                if self._draft is not None:
-                    self._draft.free_context()
-                sizes = self._model.make_context(setup)
-                if request.draft is not None:
-                    with self._drafting() as draft:
-                        if request.draft.ctx_type == "mtp":
-                            draft.handle = self._model.handle
-                        draft.make_context(replace(request.draft, n_ctx=sizes[0]))
-                self._send(Opened(time.perf_counter() - started, *sizes, self._left_bytes()))
+            case LoadModel():
+                self._load(request)
+            case MakeContext():
+                self._make_context(request)
             case Workload():
-                # imports numpy, which sizing contexts does not need
-                from ggbench.engines.llama.workloads import carry_out
+                self._work(request)
 
-                self._model.check_outputs(request)
-                carry_out(self._model, request, self._send_event)
-                if isinstance(request, ProveContext) and self._draft and self._draft.handle is not self._model.handle:
-                    with self._drafting() as draft:  # MTP layers decode only with the model's own output
-                        carry_out(draft, request, self._send_progress)
+    def _load(self, request: LoadModel) -> None:
+        started, setup = time.perf_counter(), request.setup
+        self._model.add_servers(setup.rpc_servers)
+        devices = GgmlDevices(llama_library())
+        described = {each.name: MemoryKind.GPU for each in request.described}
+        self._send(protocol.Devices({**devices.places, **described}))
+        if not request.dry:  # before any memory limit, which might leave no room for numpy
+            importlib.import_module("ggbench.engines.llama.workloads")
+        if not self._is_limited:
+            is_on_gpu = setup.n_gpu_layers and not described
+            self._gpus = GpuMemory(devices, setup.main_gpu) if is_on_gpu else None
+            self._limit(request)
+        self._free_draft()  # it may be one of the model that is freed next
+        self._model.load(
+            request.path,
+            setup,
+            devices,
+            lambda share: self._send(Opening(share)),
+            dry=request.dry,
+            described=request.described,
+        )
+        model = self._model
+        if request.draft:
+            with self._drafting() as draft:
+                draft.load(request.draft, setup.for_draft(), devices, lambda _: None, dry=False)
+            check_vocabularies(model, draft)
+            model.draft = draft
+        self._send(Loaded(time.perf_counter() - started, self._left_bytes(), model.tensor_bytes, model.description))
+
+    def _make_context(self, request: MakeContext) -> None:
+        started = time.perf_counter()
+        self._free_draft()
+        sizes = self._model.make_context(request.setup)
+        if request.draft is not None:
+            with self._drafting() as draft:
+                if request.draft.ctx_type == "mtp":
+                    draft.handle = self._model.handle
+                draft.make_context(replace(request.draft, n_ctx=sizes[0]))
+        self._send(Opened(time.perf_counter() - started, *sizes, self._left_bytes()))
+
+    def _work(self, request: Workload) -> None:
+        # imports numpy, which sizing contexts does not need
+        from ggbench.engines.llama.workloads import carry_out
+
+        self._model.check_outputs(request)
+        carry_out(self._model, request, self._send_event)
+        if isinstance(request, ProveContext) and self._draft and self._draft.handle is not self._model.handle:
+            with self._drafting() as draft:  # MTP layers decode only with the model's own output
+                carry_out(draft, request, self._send_progress)
+
+    def _free_draft(self) -> None:
+        if self._draft is not None:
+            self._draft.free_context()
 
     def _send_progress(self, event: Event) -> None:
         if isinstance(event, Proving):

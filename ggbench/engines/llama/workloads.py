@@ -6,9 +6,9 @@ import mmap
 import random
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -152,59 +152,63 @@ def _score(model: LlamaModel, request: Score, emit: Emit) -> None:
     context = model.context("score")
     if not request.start:
         model.clear_cache()
-    n_scored = len(request.targets[0])
-    _decode_chunks(context, request, n_scored)
-    n_vocab = lib.llama_vocab_n_tokens(model.vocab)
-    n_rows = n_scored * len(request.chunks)
-    if not n_rows:
+    _decode_chunks(context, request, len(request.targets[0]))
+    if not request.n_outputs:
         lib.llama_synchronize(context)
-        return emit(Scored())
-    logits = np.ctypeslib.as_array(lib.llama_get_logits(context), shape=(n_rows, n_vocab))
+        emit(Scored())
+        return
+    n_vocab = lib.llama_vocab_n_tokens(model.vocab)
+    logits = np.ctypeslib.as_array(lib.llama_get_logits(context), shape=(request.n_outputs, n_vocab))
+    if request.rows is None:
+        emit(_scored(_score_rows(request, logits, None), None))
+        return
+    with closing(_Rows(request.rows, n_vocab)) as base:
+        emit(_scored(_score_rows(request, logits, base), base))
+
+
+def _score_rows(request: Score, logits: NDArray[Any], base: _Rows | None) -> list[TokenScore]:
+    """Return the score of each row, computed in threads."""
     targets = [token for chunk in request.targets for token in chunk]
-    with ExitStack() as stack:
-        base = None if request.rows is None else stack.enter_context(closing(_Rows(request.rows, n_vocab)))
-        numbers = [
-            base.index(chunk, request.start + offset) if base else 0
-            for chunk in range(len(request.chunks))
-            for offset in range(n_scored)
-        ]
+    n_scored, n_vocab = len(request.targets[0]), logits.shape[1]
 
-        def score_each(first: int) -> list[TokenScore]:
-            """Score every `threads`-th row, from `first` on."""
-            scorer = RowScorer(n_vocab)
-            return [
-                _score_row(scorer, logits[row], targets[row], base, numbers[row])
-                for row in range(first, n_rows, request.threads)
-            ]
+    def score_each(first: int) -> list[TokenScore]:
+        """Score every `threads`-th row, from `first` on."""
+        scorer, found = RowScorer(n_vocab), []
+        for row in range(first, len(targets), request.threads):
+            chunk, offset = divmod(row, n_scored)
+            found.append(_score_row(scorer, logits[row], targets[row], base, (chunk, request.start + offset)))
+        return found
 
-        pool = stack.enter_context(ThreadPoolExecutor(request.threads))
-        found: list[TokenScore] = [TokenScore(0.0)] * n_rows
+    found: list[TokenScore] = [TokenScore(0.0)] * len(targets)
+    with ThreadPoolExecutor(request.threads) as pool:
         for first, scores in enumerate(pool.map(score_each, range(request.threads))):
             found[first :: request.threads] = scores
-    if not all(np.isfinite(each.nll) for each in found):
-        whose = "base" if base is not None and base.writes else "model"
-        raise LlamaRefused("score", f"the {whose}'s logits contain NaN or Inf")
-    is_compared = base is not None and not base.writes
-    if is_compared and not all(np.isfinite(each.base_nll + each.kld + each.p_diff) for each in found):
-        raise LlamaRefused("score", "the base logits contain NaN or Inf")
-    emit(
-        Scored(
-            [each.nll for each in found],
-            [each.base_nll for each in found] if is_compared else [],
-            [each.kld for each in found] if is_compared else [],
-            [each.p_diff for each in found] if is_compared else [],
-            sum(each.same_top for each in found),
-        )
-    )
-    return None
+    return found
 
 
-def _score_row(scorer: RowScorer, logits: Row, token: int, base: _Rows | None, number: int) -> TokenScore:
+def _score_row(scorer: RowScorer, logits: Row, token: int, base: _Rows | None, position: tuple[int, int]) -> TokenScore:
+    """Return the score of a row, given by its chunk and its position there."""
     if base is None:
         return TokenScore(scorer.nll(logits, token))
+    number = base.index(*position)
     if base.writes:
         return TokenScore(base.write(number, logits, token, scorer))
     return scorer.score(scorer.log_probs(logits), token, base.read(number, scorer))
+
+
+def _scored(found: Sequence[TokenScore], base: _Rows | None) -> Scored:
+    """Return the scores as an event. Raises LlamaRefused for NaN and infinite logits."""
+    nll = [each.nll for each in found]
+    if not np.isfinite(nll).all():
+        whose = "base" if base is not None and base.writes else "model"
+        raise LlamaRefused("score", f"the {whose}'s logits contain NaN or Inf")
+    if base is None or base.writes:
+        return Scored(nll)
+    compared = [(each.base_nll, each.kld, each.p_diff) for each in found]
+    if not np.isfinite(compared).all():
+        raise LlamaRefused("score", "the base logits contain NaN or Inf")
+    base_nll, kld, p_diff = map(list, zip(*compared, strict=True))
+    return Scored(nll, base_nll, kld, p_diff, sum(each.same_top for each in found))
 
 
 def _decode_chunks(context: Any, request: Score, n_scored: int) -> None:  # noqa: ANN401 - a ctypes pointer
