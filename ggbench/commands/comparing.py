@@ -115,6 +115,7 @@ def compare_engines(
     from ggbench.decisions.compare.show import COMPARE, ComparisonReport, comparison_fields
     from ggbench.decisions.compare.thresholds import check_limits
     from ggbench.runs.store.database import Store
+    from ggbench.stats.turns import rotated
 
     output, engines = asked.output, asked.engines
     limits: Mapping[str, float] = {} if limit.fail_if_slower is None else {"--fail-if-slower": limit.fail_if_slower}
@@ -125,7 +126,7 @@ def compare_engines(
         experiment.check(setup, once)
         setup.check_program()
     (job,) = with_tuned(make_jobs(experiment, once, replace(asked, engines=())), asked)
-    order = [index for turn in range(n_turns) for index in _rotated(len(engines), turn)]
+    order = [index for turn in range(n_turns) for index in rotated(range(len(engines)), turn)]
     measured = measure([replace(job, setup=engines[index]) for index in order], asked, is_sweep=True)
     columns: list[list[QuantSummary]] = [[] for _ in engines]
     for index, summary in zip(order, measured.summaries, strict=False):
@@ -172,8 +173,3 @@ def _as_stored(store: Store, summary: QuantSummary) -> QuantSummary:
 
     run_id = summary.run.run_id
     return summary if run_id is None else replace(summary, runs=(read_run(store, store.load_run(run_id)),))
-
-
-def _rotated(n: int, by: int) -> list[int]:
-    """Return the numbers from 0 to n - 1, starting with another in each turn, so that none is always first."""
-    return [(by + index) % n for index in range(n)]

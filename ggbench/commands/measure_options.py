@@ -36,7 +36,7 @@ from ggbench.units import parse_bandwidth
 if TYPE_CHECKING:
     from ggbench.models.served_models import ServerOptions
     from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Experiment, FoundSetup, Job
+    from ggbench.runs.experiment import Experiment, Job
     from ggbench.stats.decode_timing import Bandwidth
 
 
@@ -247,8 +247,8 @@ tuned_option = option(
 def with_tuned(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool = False) -> list[Job]:
     """With --tuned, return the jobs with the settings found by a search, and print them.
 
-    Among several quants, those without a search keep the defaults, with a notice. Raises UsageError if no quant has
-    settings that are up to date. `keeps_cache` leaves the KV cache types as they are.
+    Among several quants, those without a search keep the defaults, with a notice. Raises UsageError if none has one.
+    `keeps_cache` leaves the KV cache types as they are.
     """
     if not asked.tuned:
         return list(jobs)
@@ -258,36 +258,21 @@ def with_tuned(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool 
 
     with Store.open() as store:
         found = [experiment_of("tune").find_setup(store, job.target) for job in jobs]
-    changed, errors = [], []
-    names = row_labels([job.target.subject for job in jobs])
-    for job, name, tuned in zip(jobs, names, found, strict=True):
-        try:
-            taken = require_tuned(job.target, tuned)
-        except UsageError as error:
-            errors.append(error)
-            changed.append(job)
-        else:
-            asked.output.notice(f"{name}: {taken.text}")
-            changed.append(replace(job, setup=taken.of(job.setup, keeps_cache=keeps_cache)))
-    if len(errors) == len(jobs):
-        raise errors[0]
-    asked.output.notice(*(f"{error.message}: measured with the defaults; {error.hint}" for error in errors))
+    if not any(found):
+        raise not_tuned(jobs[0].target)
+    changed = []
+    for job, name, tuned in zip(jobs, row_labels([job.target.subject for job in jobs]), found, strict=True):
+        asked.output.notice(f"{name}: {tuned.text if tuned else 'not tuned, so measured with the defaults'}")
+        changed.append(replace(job, setup=tuned.of(job.setup, keeps_cache=keeps_cache)) if tuned else job)
     return changed
 
 
-def require_tuned(target: Target, found: FoundSetup | None) -> FoundSetup:
-    """Return the settings found for a target. Raises UsageError if there are none or they are out of date."""
+def not_tuned(target: Target) -> UsageError:
+    """Return the error for a target that no search on this machine with this llama.cpp was for."""
     from ggbench.runs.experiment import Job, experiment_of
     from ggbench.show.names import quant_name
 
-    if found is not None and not found.stale:
-        return found
-    name, tune = quant_name(target.subject), experiment_of("tune")
+    tune = experiment_of("tune")
     command = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
-    if found is None:
-        raise UsageError(f"there are no tuned settings for {name} on this machine", f"{command} searches for them")
-    changed = "; ".join(found.stale)
-    raise UsageError(
-        f"the settings that run {found.run_id} found for {name} are out of date; changed since: {changed}",
-        f"{command} searches again",
-    )
+    what = f"there are no tuned settings for {quant_name(target.subject)} with this machine and llama.cpp"
+    return UsageError(what, f"{command} searches for them")

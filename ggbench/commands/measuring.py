@@ -26,9 +26,9 @@ from ggbench.engines.contract import DecodeAtDepth, EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, GgbenchError, StoreError
-from ggbench.models.targets import Target, resolve, resolve_one
+from ggbench.models.targets import resolve, resolve_one
 from ggbench.runs.driver import run_jobs
-from ggbench.runs.experiment import Experiment, FoundSetup, Job, experiment_of
+from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.progress import Finished, ModelReady, Progress, Started, Working
 from ggbench.runs.run import DecodeTiming, Run, Settings, others_text
 from ggbench.runs.session import RunContext, run_context
@@ -221,7 +221,7 @@ def _advise(measured: MeasureResult) -> None:
         hint = _hint_for(jobs[0], runs[0], is_searched=len(measured.groups[0]) > 1)
         if hint:
             output.notice(f"Hint: {hint}")
-    if hint := _tuning_hint(jobs[: len(finished)], runs):
+    if not measured.asked.tuned and (hint := _tuning_hint(jobs[: len(finished)], runs)):
         output.notice(f"Hint: {hint}")
     if output.quiet and measured.error is None:  # --quiet does not hide failures
         for run, name in zip(runs, names, strict=True):
@@ -251,36 +251,14 @@ def _tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
 
     With flash attention on a CPU, W was 4 % of its limit, and other settings three times as fast (scripts/EVIDENCE.md).
     """
-    slow = [
-        (job, run)
-        for job, run in zip(jobs, runs, strict=True)
-        if isinstance(run.result, DecodeTiming)
-        and (run.result.w_ratio or 1.0) < _LOW_W
-        and not job.setup.unsupported(DecodeAtDepth)
-    ]
-    if not slow:
-        return ""
-    job, run = slow[0]
-    assert isinstance(run.result, DecodeTiming)
-    target = job.target
-    others = f" and {len(slow) - 1} more" if len(slow) > 1 else ""
-    share = format_percent(run.result.w_ratio)
-    what = f"W of {target.quant}{others} is {share} of the memory bandwidth limit"
-    tuned = _found_settings(target)
-    if tuned and tuned.of(run.head.setup) != run.head.setup:
-        return f"{what}: --tuned uses the settings that run {tuned.run_id} found"
-    if tuned:
-        return ""
-    tune = experiment_of("tune")
-    search = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
-    return f"{what}: {sanitize(search)} searches for faster settings"
-
-
-def _found_settings(target: Target) -> FoundSetup | None:
-    with contextlib.suppress(StoreError), Store.open() as store:
-        found = experiment_of("tune").find_setup(store, target)
-        return None if found is None or found.stale else found
-    return None
+    for job, run in zip(jobs, runs, strict=True):
+        w_ratio = run.result.w_ratio if isinstance(run.result, DecodeTiming) else None
+        if w_ratio is not None and w_ratio < _LOW_W and not job.setup.unsupported(DecodeAtDepth):
+            tune = experiment_of("tune")
+            search = sanitize(tune.command(Job(tune, job.target, LlamaConfig(), tune.settings_type())))
+            share = format_percent(w_ratio)
+            return f"W of {job.target.quant} is {share} of the memory bandwidth limit: {search} tries other settings"
+    return ""
 
 
 def _less_memory(job: Job, run: Run, is_searched: bool) -> str:

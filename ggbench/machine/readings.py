@@ -20,7 +20,7 @@ from ggbench.machine.gpus import Nvml, open_nvml
 from ggbench.machine.host import PROC, affinity, cpu_quota, describe_ram, read_text
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.text import shorten
-from ggbench.units import format_bytes, format_count, format_percent
+from ggbench.units import format_bytes, format_count
 
 _THROTTLE_NAMES = {
     0x002: "applications_clocks_setting",
@@ -264,44 +264,3 @@ def suspended_ns() -> int:
         before, elapsed, after = awake_ns(), elapsed_ns(), awake_ns()
         if after - before <= _MOST_BETWEEN_NS:
             return elapsed - before
-
-
-_LEAST_SHARE = 0.1
-"""Minimum share of a core for a program to be named."""
-
-
-class BusyPrograms:
-    """The CPU time of every other process at the start."""
-
-    def __init__(self) -> None:
-        self._began, self._before = time.monotonic(), _cpu_seconds()
-
-    def since(self) -> tuple[str, ...]:
-        """Return at most three programs that have used the CPU since, busiest first: `make (pid 17, 93 % of a core)`.
-
-        Programs in another container, or on the host of a virtual machine, are not seen.
-        """
-        elapsed_s = time.monotonic() - self._began
-        found = []
-        for (pid, name), seconds in _cpu_seconds().items():
-            share = (seconds - self._before.get((pid, name), 0.0)) / elapsed_s if elapsed_s > 0 else 0.0
-            if share >= _LEAST_SHARE:
-                found.append((share, pid, name))
-        return tuple(
-            f"{shorten(name, _NAME_WIDTH)} (pid {pid}, {format_percent(share)} of a core)"
-            for share, pid, name in sorted(found, reverse=True)[:_MAX_NAMED]
-        )
-
-
-def _cpu_seconds() -> dict[tuple[int, str], float]:
-    """Return the CPU time of each process outside ggbench, by its pid and name."""
-    import psutil
-
-    me = psutil.Process()
-    own = {me.pid, *(each.pid for each in me.children(recursive=True))}
-    found = {}
-    for process in psutil.process_iter(["name", "cpu_times"]):
-        times = process.info["cpu_times"]
-        if process.pid not in own and times is not None:
-            found[process.pid, process.info["name"] or "an unnamed process"] = times.user + times.system
-    return found

@@ -48,13 +48,10 @@ Conclusion: TypeAlias = "Concluded | Ending"
 class FoundSetup(msgspec.Struct, frozen=True):
     """The best settings that an earlier run found for a file on this machine."""
 
-    run_id: int | None
     changes: dict[str, object]
     """Changes to the defaults, by llama.cpp's names; empty if nothing beats them."""
     text: str
     """One line for display: the changes and their gain."""
-    stale: tuple[str, ...] = ()
-    """Changes since then, each in a few words; empty if the result is still valid."""
 
     def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
         """Return a setup with these settings; the user's own settings stay and, with `keeps_cache`, the KV types."""
@@ -157,7 +154,10 @@ class Experiment(abc.ABC):
         return draft | stated_options(job.settings)
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
-        """Return the best settings that stored runs found for a file; None without any. Raises StoreError."""
+        """Return what the newest stored run with this machine and llama.cpp found for a file; None without any.
+
+        Raises GgbenchError if the file's header cannot be read.
+        """
         return None
 
     def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:

@@ -219,9 +219,6 @@ Placed = Mapping[str, Any]
 """Fields of a setup that place tensors, with their values."""
 
 
-_FFN = r"blk\.({})\.ffn_(up|down|gate)\.weight=CPU"
-
-
 class SetupSize(msgspec.Struct, frozen=True):
     """The size of a setup before it is loaded."""
 
@@ -264,8 +261,8 @@ class SetupSizes:
     def placements(self) -> tuple[Placed, ...]:
         """Return setups that keep just enough of the model out of GPU memory for the context to fit, best first.
 
-        They move experts of the first layers, whole layers like llama.cpp's own `--fit`, or, in dense models,
-        feed-forward tensors of the first layers. Empty if everything fits, no GPU is used, or nothing is enough.
+        They move experts of the first layers, or whole layers like llama.cpp's own `--fit`. Empty if everything
+        fits, no GPU is used, or nothing is enough.
         """
         with self._dry() as dry:
             if self._budget is None or not self._budget.on_gpu or not self._size(dry, self._setup).obstacle:
@@ -276,10 +273,6 @@ class SetupSizes:
                 ways.append([{"n_cpu_moe": n} for n in range(setup.n_cpu_moe + 1, n_layer + 1)])
             most = n_layer + 1 if setup.n_gpu_layers < 0 else min(n_layer + 1, setup.n_gpu_layers)
             ways.append([{"n_gpu_layers": n} for n in range(most - 1, -1, -1)])
-            if not self._file.n_expert:
-                given = setup.override_tensor
-                kept = [(*given, _FFN.format("|".join(map(str, range(n))))) for n in range(1, n_layer + 1)]
-                ways.append([{"override_tensor": each} for each in kept])
             found = (self._least(dry, each) for each in ways)
             return tuple(each for each in found if each is not None)
 

@@ -131,7 +131,7 @@ def test_settings_are_tuned_by_starting_the_server_with_each(tiny_twin: Path, tm
     ran = ggbench("tune", tiny_twin, "--depth", "64", "--within", "6s", "-t", "1", "--engine", engine, "--json")
     assert ran.code == 0, ran.err
     baseline, raced, *_ = ran.json["candidates"]
-    assert (baseline["state"], raced["settings"]) == ("baseline", {"flash_attn": "off"})
+    assert (baseline["options"], raced["options"]) == ("defaults", "-fa off")
     starts = [line for line in log.read_text().splitlines() if line.startswith("-m ")]
     assert "-fa" not in starts[0] and any("-fa off" in start for start in starts[1:])
 

@@ -5,7 +5,6 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -54,8 +53,6 @@ class PlantedMachine:
     """Measurements that ended so."""
     n_logical: int = 4
     """Threads that it runs at once."""
-    busy: tuple[str, ...] = ()
-    """Other programs that compute."""
     before_each: Callable[[int], object] = lambda number: None
     """Called before each measurement with its number."""
     seconds: float = 0.0
@@ -107,13 +104,9 @@ class PlantedMachine:
 
     @contextlib.contextmanager
     def clocked(self) -> Iterator[None]:
-        """Let searches run by its clock, its CPUs, and other programs as `busy` says."""
-        with patch.multiple(
-            "ggbench.experiments.tune.search",
-            monotonic=self.clock,
-            BusyPrograms=lambda: SimpleNamespace(since=lambda: self.busy),
-            logical_cpus=lambda: self.n_logical,
-        ):
+        """Let searches run by its clock and CPUs."""
+        where = "ggbench.experiments.tune.measure"
+        with patch.multiple(where, monotonic=self.clock, logical_cpus=lambda: self.n_logical):
             yield
 
     def rig(self, store: Store | None = None) -> RunContext:

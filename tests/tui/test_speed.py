@@ -116,44 +116,20 @@ def test_what_should_be_faster_is_asked(app: App, drive: Drive, monkeypatch: pyt
     drive(app, steps, (100, 30))
 
 
-def test_the_race_is_watched_and_kept(tiny_twin: Path, app: App, jobs: FakeServices, drive: Drive) -> None:
-    planted = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005)
-    jobs.answers.append(planted.answer)
-
-    async def steps(app: App, pilot: Page) -> None:
-        queue = WatchedQueue(app.run_queue)
-        with planted.clocked():
-            app.run_queue.add(
-                [Job(experiment_of("tune"), resolve(parse_model(str(tiny_twin)))[0], LlamaConfig(), SEARCH)]
-            )
-            await queue.idle()
-        shown = await press(app, pilot, "2")
-        assert "times the speed of the defaults" in shown
-        figure = app.screen.query_one(CurvesPlot).figures[0]
-        assert figure.key == "race"
-        assert "flash_attn off" in [curve.name for curve in figure.curves]
-        assert " flash_attn off" in shown
-        shown = await press(app, pilot, "3", "enter")
-        assert "flash_attn off: 1.4" in shown
-
-    drive(app, steps, (150, 50))
-
-
 def test_what_was_found_is_taken_over_with_one_key(
     tiny_twin: Path, app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005).tune(
         resolve_one(parse_model(str(tiny_twin))), SEARCH
     )
-
-    assert isinstance(run.result, TuneResult) and run.result.best is not None
-    found = FoundSetup(run.run_id, run.result.changes(run.result.best), "found")
+    assert isinstance(run.result, TuneResult)
+    found = FoundSetup(run.result.changes, run.result.answer)
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "slash", *"unpub", "enter", "enter", "a")
         assert "there are no tuned settings for" in shown
         assert app.setup == LlamaConfig()
-        monkeypatch.setattr("ggbench.experiments.tune.measure.find_tuned", lambda *_: found)
+        monkeypatch.setattr(experiment_of("tune"), "find_setup", lambda *_: found)
         await press(app, pilot, "a")
         assert app.setup == LlamaConfig(flash_attn="off")
 

@@ -35,12 +35,10 @@ from ggbench.stats.samples import (
     is_disturbed,
     load_spread,
 )
+from ggbench.stats.turns import FEWEST_TURNS, ratio_of_turns
 from ggbench.units import format_interval, format_number, format_ratio
 
 _DISTURBED = "far from its repeats: measure again"
-
-FEWEST_TURNS = 4
-"""Fewest runs of a setting whose own differences give an interval: of their mean, or of ratios within turns."""
 
 Column = Sequence[QuantSummary]
 """One run, or the mean of several repeats; the first represents them."""
@@ -161,29 +159,17 @@ def versus(
         low, high = paired or ratio_interval(mine.value, mine.ci95, its.value, its.ci95)
     else:
         ratio, low, high = in_turns.value, in_turns.low, in_turns.high
-        if disturbed:
-            low, high = (ratio * (end / ratio) ** _BESIDE_OTHERS for end in (low, high))
-            disturbed = disturbed if low <= 1 <= high else ""
+        disturbed = disturbed if low <= 1 <= high else ""
     ends = its.value * (low - 1), its.value * (high - 1) if math.isfinite(high) else math.inf
     return Versus(ratio, (low, high), its.value * (ratio - 1), ends, disturbed)
 
 
 def _disturbed(*columns: Column) -> str:
-    """Return what else computed, on average over the runs of the column that it disturbed more; empty if little did."""
+    """Return what else computed, on average over the runs of the column that it disturbed more; empty if little did.
+
+    Runs that were not in turns then decide nothing, since the other programs may have run beside one side only.
+    """
     return others_text(max(statistics.fmean(each.others_share for each in column) for column in columns))
-
-
-_BESIDE_OTHERS = 2.0
-"""The factor that also widens the interval of ratios in turns if other programs used the CPU. Runs that were not in
-turns then decide nothing, since the other programs may have run beside one side only. The factor is our choice; see
-"Builds in turns" in scripts/EVIDENCE.md."""
-
-
-_SERIAL = 1.2
-"""The factor that widens the interval of ratios in turns: the order alternates, so noise that lasts makes neighbouring
-turns agree. With correlation r from run to run, the variance of the mean is 1 + r (1 - r) / (1 + r^2) times that of
-independent turns, at most 1.21, and four turns show up to 7 % less of it. In simulations with noise of heavy tails or
-bursts too, a setting then beats its equal in 1 to 5.5 % of comparisons."""
 
 
 class _TimedValue(NamedTuple):
@@ -197,9 +183,8 @@ class _TimedValue(NamedTuple):
 def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: int) -> Expected | None:
     """Return the mean ratio of two settings that were measured in turns; None if they were not, or in fewer than four.
 
-    A slow machine slows both of a turn, so the ratios of turns differ less than the values do. The interval is
-    Student's, of the logarithms, with a degree of freedom less than turns, and widened by `_SERIAL`. Between the two
-    may lie a run of each other column and the loading of every model, which is shorter than the timeout.
+    Between the two of a turn may lie a run of each other column and the loading of every model, which is shorter than
+    the timeout.
     """
     n_turns = len(columns[one])
     if not metric.is_timed or n_turns < FEWEST_TURNS or n_turns != len(columns[other]):
@@ -215,9 +200,7 @@ def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: i
         if first.column == later.column or later.start - first.end > most_between:
             return None
         ratios.append(first.value / later.value if first.column == one else later.value / first.value)
-    mean = geometric_mean(ratios)
-    low, high = (mean.value * (end / mean.value) ** _SERIAL for end in (mean.low, mean.high))
-    return Expected(mean.value, low, high)
+    return ratio_of_turns(ratios, beside_others=bool(_disturbed(columns[one], columns[other])))
 
 
 def _timed_values(metric: Metric, column: Column, index: int) -> list[_TimedValue]:

@@ -37,8 +37,8 @@ def command(settings: PrefillSettings, limit: EnginesLimit, asked: MeasureReques
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
-    from ggbench.decisions.compare.estimates import FEWEST_TURNS
     from ggbench.experiments.prefill.measure import EXPERIMENT
+    from ggbench.stats.turns import FEWEST_TURNS
 
     refuse_limit_of_one(asked, limit)
     if len(asked.engines) > 1:

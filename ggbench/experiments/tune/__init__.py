@@ -1,1 +1,1 @@
-"""Search for the settings that beat the defaults."""
+"""Find the settings that beat the defaults."""

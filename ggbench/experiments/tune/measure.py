@@ -1,61 +1,52 @@
-"""The tune experiment: settings that beat the defaults on this machine, with the gain and its interval."""
+"""The tune experiment: the defaults against a short list of settings in turns, then against the fastest alone, anew.
+
+The best of several is partly lucky, so only the second round's interval is stated. A measurement of that round has a
+worker of its own, since the memory layout of a process changes its speed by a few percent.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import math
 import statistics
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from operator import truediv
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, EngineConfig
-from ggbench.engines.llama.build import gpu_backends
-from ggbench.errors import GgbenchError, StoreError
-from ggbench.experiments.tune.race import BASELINE, Race, block_of, proven
-from ggbench.experiments.tune.record import (
-    Gain,
-    State,
-    TuneCandidate,
-    TunedCandidate,
-    TuneDropped,
-    TuneFailed,
-    TuneNoise,
-    TuneResult,
-    TuneSegment,
-    TuneSettings,
-    TuneTimeUp,
-    TuneTiming,
-    changes,
-    changes_text,
-    ratio_text,
-)
-from ggbench.machine.condition import gpus_of
-from ggbench.machine.records import Gpu
-from ggbench.models.targets import Target
-from ggbench.runs.comparable import ThisMachine
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, EngineConfig, Source
+from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
+from ggbench.engines.events import Event, PromptRead, Ready, Steps
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.flags import load_flags
+from ggbench.errors import DoesNotFit
+from ggbench.experiments.tune.record import BASELINE, MOST_GEN, TuneCandidate, TuneResult, TuneSettings, TuneTiming
+from ggbench.machine.host import describe_cpu, logical_cpus
+from ggbench.machine.readings import moment_ns
+from ggbench.runs.comparable import ThisMachine, runs_of_file
 from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
-from ggbench.runs.recording import Recording
-from ggbench.runs.run import Settings
-from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING, StoredRun
-from ggbench.runs.stored import read_run
-from ggbench.stats.intervals import Expected
-from ggbench.units import format_duration, format_percent, format_ratio
+from ggbench.runs.progress import PointMeasured, Progress, Working
+from ggbench.runs.recording import Recording, WorkerStarted
+from ggbench.runs.run import Settings, others_text
+from ggbench.stats.turns import FEWEST_TURNS, ratio_of_turns, rotated
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import Progress
+    from ggbench.gguf_file.model_file import ModelFile
+    from ggbench.models.targets import Target
     from ggbench.runs.session import Session
+    from ggbench.runs.store.database import Store
+    from ggbench.sizing.what_helps import Placed
 
 
 class TuneExperiment(Experiment):
-    """Race settings against the defaults, then remeasure the gain of the best."""
+    """Measure the defaults and some other settings in turns, then the gain of the fastest anew."""
 
     kind: ClassVar[str] = "tune"
     settings_type = TuneSettings
     result_type = TuneResult
     needs = (DecodeAtDepth,)
-    observed = (TuneCandidate, TuneSegment, TuneDropped, TuneFailed, TuneNoise, TuneTimeUp)
+    observed = (TuneCandidate, TuneTiming)
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         super().check(setup, settings)
@@ -64,175 +55,166 @@ class TuneExperiment(Experiment):
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises Unsupported for an engine without these settings, and DoesNotFit."""
-        from ggbench.experiments.tune.search import search
+        file = yield from session.prepare_file()
+        yield Working("probe", text="sizing")
+        candidates = candidates_of(session, file)
+        for each in candidates:
+            session.recorder.observe(each)
+        ending = yield from session.open(candidates[BASELINE].setup)
+        if not isinstance(ending, Completed):
+            return ending
+        rounds = _Rounds(session, file, candidates)
+        try:
+            rounds.warm_up()
+            fitting = [index for index, each in enumerate(candidates) if not each.reason]
+            yield from rounds.measure(1, fitting, 1, FEWEST_TURNS, 0.5)
+            found = self.reduce(session.recorder.recording)
+            while found.finalist is not None and found.ratio is None:  # the next one, if the first fails
+                yield from rounds.measure(2, [BASELINE, found.finalist], FEWEST_TURNS, 4 * FEWEST_TURNS, 1.0)
+                found = self.reduce(session.recorder.recording)
+        except EngineEnded as ended:
+            return ended.ending
+        return Completed()
 
-        return (yield from search(session))
-
-    def reduce(self, recording: Recording) -> TuneResult | None:
-        candidates = recording.of(TuneCandidate)
-        return tune_result(recording, candidates, recording.of(TuneSegment)) if candidates else None
+    def reduce(self, recording: Recording) -> TuneResult:
+        timings = recording.of(TuneTiming)
+        candidates = tuple(_first_round(index, each, timings) for index, each in enumerate(recording.of(TuneCandidate)))
+        faster = [index for index, each in enumerate(candidates) if (each.speed or 0) > 1]
+        finalist = max(faster, key=lambda index: candidates[index].speed or 0, default=None)
+        others = others_text(recording.others_share or 0.0)
+        ratio = ratio_of_turns(_ratios(timings, 2, finalist), beside_others=bool(others))
+        return TuneResult(candidates, finalist, ratio)
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
-        return find_tuned(store, target)
+        here, header = ThisMachine.describe(), target.header().header_sha256
+        for run in runs_of_file(store, here.key, header, ""):
+            found = run.result
+            if isinstance(found, TuneResult) and here.made(run.head.environment) and not run.head.setup.engine_option:
+                return FoundSetup(found.changes, f"run {run.run_id}: {found.answer}")
+        return None
 
 
 EXPERIMENT = TuneExperiment()
-_MEASUREMENTS = 60
-"""Measurements in a search with about five candidates and a proof of five blocks."""
 
 
-def tune_result(
-    recording: Recording, candidates: Sequence[TuneCandidate], segments: Sequence[TuneSegment]
-) -> TuneResult:
-    """Return the result of the search so far."""
-    dropped, failed, noise = recording.of(TuneDropped), recording.of(TuneFailed), recording.last(TuneNoise)
-    race = Race()
-    race.enter(each.number for each in candidates if each.number != BASELINE and not each.obstacle)
-    for each in segments:
-        if each.stage == "race" and each.is_kept:
-            race.add(each)
-    for number in (*(each.candidate for each in dropped), *(each.candidate for each in failed)):
-        race.leave(number)
-    proofs = [each for each in segments if each.stage == "proof" and each.is_kept]
-    finalist = next((_measured_in(each) for each in reversed(proofs)), BASELINE) or race.leader
-    proofs = [each for each in proofs if _measured_in(each) == finalist]
-    found = proven([block_of(each) for each in proofs])
-    whole = found[0] if found else None
-    variance, freedom = race.noise
-    n_shared = sum(one.timings[-1] == other.timings[0] for one, other in itertools.pairwise(segments))
-    fates = _fates(candidates, dropped, failed)
-    if whole is not None and whole.low > 1:
-        fates[finalist] = ("best", "")
-    unsteady = ""
-    if noise is not None:
-        busy = ", ".join(noise.busy) or "no other program"
-        unsteady = (
-            f"the defaults took {format_percent(noise.drift)} of their previous time, repeatedly; {busy} used the CPU"
-        )
-    return TuneResult(
-        recording.settings(TuneSettings).objective,
-        tuple(_row(each, race, segments, fates) for each in candidates),
-        finalist or None,
-        whole,
-        _gains([timing for each in proofs for timing in each.timings if timing.candidate == finalist], found[1])
-        if found
-        else (),
-        sum(len(each.timings) for each in segments) - n_shared,
-        sum(len(each.timings) for each in segments if not each.is_kept),
-        math.sqrt(variance) if freedom else None,
-        unsteady,
-        "" if found else _cut_short(recording.last(TuneTimeUp)),
-    )
+def _ratios(timings: Sequence[TuneTiming], number: int, candidate: int | None) -> list[float]:
+    """Return a candidate's speed / the defaults' in each turn of a round that timed both."""
+    timed = [each for each in timings if each.round == number and each.times_ns]
+    defaults = {each.turn: each.times_ns for each in timed if each.candidate == BASELINE}
+    own = [each for each in timed if each.candidate == candidate and each.turn in defaults]
+    return [statistics.geometric_mean(map(truediv, defaults[each.turn], each.times_ns)) for each in own]
 
 
-def _cut_short(time_up: TuneTimeUp | None) -> str:
-    if time_up is None:
-        return ""
-    enough_s = _MEASUREMENTS * time_up.measurement_s
-    took = f"a measurement takes {format_duration(time_up.measurement_s)}"
-    return f"{took}, and a search some {_MEASUREMENTS} of them: give --within {math.ceil(enough_s / 60)}m or more"
+def _first_round(index: int, candidate: TuneCandidate, timings: Sequence[TuneTiming]) -> TuneCandidate:
+    """Return a candidate with what the first round found, and the failure of either."""
+    failures = [each.failure for each in timings if each.candidate == index and each.failure]
+    if failures:
+        return replace(candidate, reason=failures[0])
+    ratios = _ratios(timings, 1, index)
+    times = [each.times_ns for each in timings if each.candidate == index and each.round == 1]
+    medians_ms = tuple(statistics.median(column) / 1e6 for column in zip(*times, strict=True))
+    return replace(candidate, speed=statistics.geometric_mean(ratios) if ratios else None, times_ms=medians_ms)
 
 
-def _fates(
-    candidates: Sequence[TuneCandidate], dropped: Sequence[TuneDropped], failed: Sequence[TuneFailed]
-) -> dict[int, tuple[State, str]]:
-    texts = {each.number: changes_text(changes(candidates[0].setup, each.setup)) for each in candidates}
-    found: dict[int, tuple[State, str]] = {BASELINE: ("baseline", "")}
-    for each in candidates:
-        if each.obstacle:
-            found[each.number] = ("left out", each.obstacle)
-    for out in dropped:
-        ratio = format_ratio(out.ratio.value, out.ratio.low, out.ratio.high)
-        found[out.candidate] = ("dropped", f"round {out.round}: {ratio} times the speed of {texts[out.leader]}")
-    found.update({out.candidate: ("failed", out.reason) for out in failed})
+def candidates_of(session: Session, file: ModelFile) -> list[TuneCandidate]:
+    """Return the defaults and the settings to try, with why those that do not fit are not. Raises DoesNotFit."""
+    from ggbench.sizing.what_helps import SetupSizes
+
+    settings = session.settings(TuneSettings)
+    given = LlamaConfig.of(session.setup).holding(settings.n_ctx_needed)
+    sizes = SetupSizes(lambda: session.context.launch(given, session.cancel), file, given)
+    (size,) = sizes.of([given])
+    placements = sizes.placements() if size.obstacle else ()
+    if size.obstacle and not placements:
+        raise DoesNotFit(size.obstacle, "lower --depth, or use another quant; ggbench plan shows what fits")
+    defaults = replace(given, **placements[0]) if placements else given
+    flash_attn = "on" if size.context and size.context.flash_attn is False else "off"
+    tried = [{"flash_attn": flash_attn}, *placements[1:], *_others(defaults, settings, sizes.n_devices)]
+    setups = list(dict.fromkeys(replace(defaults, **each) for each in tried))
+    found = [TuneCandidate(defaults, "defaults")]
+    for setup, size in zip(setups, sizes.of(setups), strict=True):
+        changes = TuneCandidate(setup).changes(defaults)
+        flags = load_flags(msgspec.convert(changes, LlamaConfig), on_gpu=False)
+        found += [TuneCandidate(setup, " ".join(flags), size.obstacle)] if changes else []
     return found
 
 
-def _row(
-    candidate: TuneCandidate, race: Race, segments: Sequence[TuneSegment], fates: Mapping[int, tuple[State, str]]
-) -> TunedCandidate:
-    number = candidate.number
-    state, reason = fates.get(number, ("raced", ""))
-    timings = [timing for each in segments if each.is_kept for timing in each.timings if timing.candidate == number]
-    ratio = None if number == BASELINE else race.ratio(number)
-    parts: list[Expected | None] = []
-    if ratio is not None:
-        parts = [race.part(number, index) for index in range(sum(len(at.times_ns) for at in timings[0].at))]
-    return TunedCandidate(
-        number, candidate.setup, state, reason, len(timings), ratio, _gains(timings, parts), candidate.kv_loss
-    )
+def _others(defaults: LlamaConfig, settings: TuneSettings, n_gpus: int) -> Iterator[Placed]:
+    """Yield changes of threads, n_ubatch, KV types and split mode; RPC servers cannot split rows."""
+    if not n_gpus or defaults.places_tensors:
+        n_cores = describe_cpu().n_cores
+        yield from ({"threads": n} for n in (logical_cpus(), n_cores, n_cores // 2) if n)
+    ubatches = [n for n in (128, 256, 1024, 2048) if n <= settings.n_batch]
+    yield from ({"n_ubatch": n, "n_batch": max(n, defaults.n_batch)} for n in ubatches)  # n_batch makes room for it
+    yield from ({"type_k": each, "type_v": each} for each in settings.kv_types)
+    if n_gpus > 1 and defaults.main_gpu is None:
+        modes = ("none",) if defaults.rpc_servers else ("row", "none")
+        yield from ({"split_mode": each} for each in modes)
 
 
-def _gains(timings: Sequence[TuneTiming], parts: Sequence[Expected | None]) -> tuple[Gain, ...]:
-    """Return gains by depth from measurements and, if given, ratios in the order of one measurement's times."""
-    left, gains = iter(parts), []
-    for index, at in enumerate(timings[0].at if timings else ()):
-        steps = [each.at[index].step_ns for each in timings]
-        batches = [each.at[index].batch_ns for each in timings]
-        decode = next(left, None) if at.step_ns is not None else None
-        prefill = next(left, None) if at.batch_ns is not None else None
-        gains.append(Gain(at.n_depth, decode, prefill, _median_ms(steps), _median_ms(batches)))
-    return tuple(gains)
+class _Rounds:
+    """Measures candidates in turns. One that fails is left out from then on; failed defaults end the search."""
 
+    def __init__(self, session: Session, file: ModelFile, candidates: Sequence[TuneCandidate]) -> None:
+        self._session, self._settings = session, session.settings(TuneSettings)
+        self._source = Source(file.paths[0])
+        self._setups = [each.setup for each in candidates]
+        self._failed: set[int] = set()
+        self._n_gen, self._began = 3, monotonic()
 
-def _median_ms(times_ns: Sequence[float | None]) -> float | None:
-    known = [each for each in times_ns if each is not None]
-    return statistics.median(known) / 1e6 if known else None
+    def warm_up(self) -> None:
+        """Measure the defaults once, and choose how many tokens take 0.4 s, 3 to 64. Raises EngineEnded."""
+        self._n_gen = min(MOST_GEN, max(self._n_gen, round(0.4e9 / max(self._times(BASELINE)))))
 
+    def measure(self, number: int, members: Sequence[int], fewest: int, most: int, share: float) -> Generator[Progress]:
+        """Measure the members in turns, after `fewest` only within this share of the time. Raises EngineEnded."""
+        for turn in range(most):
+            members = [each for each in members if each not in self._failed]
+            is_late = monotonic() - self._began > share * self._settings.within_s
+            if len(members) < 2 or (is_late and turn >= fewest):
+                return
+            for place, member in enumerate(rotated(members, turn)):
+                done = (turn + place / len(members)) / most
+                yield Working("probe", done, 1.0, f"round {number} of 2, turn {turn + 1} of {most}")
+                if number == 2:
+                    self._session.engine.close()
+                timing = self._timing(number, turn, member)
+                self._session.recorder.observe(timing)
+                yield PointMeasured(timing.failure, timing)
+            self._session.recorder.keep_readings()
 
-def _measured_in(segment: TuneSegment) -> int:
-    """Return the candidate of a proof, or the baseline if the proof failed."""
-    return max(timing.candidate for timing in segment.timings)
+    def _timing(self, number: int, turn: int, member: int) -> TuneTiming:
+        """Raises EngineEnded for failed defaults and a cancelled run."""
+        try:
+            return TuneTiming(member, number, turn, self._times(member))
+        except EngineEnded as ended:
+            if member == BASELINE or isinstance(ended.ending, Cancelled):
+                raise
+            self._failed.add(member)
+            return TuneTiming(member, number, turn, failure=ended.ending.reason)
 
+    def _times(self, member: int) -> tuple[float, ...]:
+        """Return the times in ns that `TuneSettings.timed` names. Raises EngineEnded."""
+        engine, settings = self._session.engine, self._settings
+        self._completed(engine.open(self._source, self._setups[member]))
+        n_gen = 0 if settings.objective == "prefill" else self._n_gen
+        times, began_ns = list[float](), moment_ns()
+        for n_depth in settings.depths:
+            decode = DecodeAtDepth(max(1, n_depth), n_gen)
+            batch = BatchAtDepth(max(1, n_depth), n_gen, settings.n_batch)
+            events = self._completed(engine.run(batch if settings.n_batch else decode))
+            steps = [ns for event in events if isinstance(event, Steps) for ns in event.step_ns]
+            times += [statistics.median(steps)] if steps else []
+            times += [event.elapsed_ns for event in events if isinstance(event, PromptRead)]
+        self._session.recorder.recording.add_span("tune", (began_ns, moment_ns()))
+        return tuple(times)
 
-def find_tuned(store: Store, target: Target) -> FoundSetup | None:
-    """Return the newest conclusive search for this file, preferring one that is still valid.
-
-    A search counts if the header is the same, or if it was requested by the same name. Raises StoreError.
-    """
-    header, path = "", str(target.path.absolute()) if target.path is not None else ""
-    with contextlib.suppress(GgbenchError):
-        header = target.header().header_sha256
-    here, gpus = ThisMachine.describe(), gpus_of(gpu_backends())
-    is_local = target.path is not None and target.source is None and target.published is None
-    stale: FoundSetup | None = None
-    for stored in store.runs_of_kind("tune"):
-        subject = stored.subject
-        is_same = (header and subject.header_sha256 == header) or (path and subject.file == path)
-        is_named_so = not is_local and (subject.model, subject.quant) == (target.model, target.quant)
-        if stored.state == RUNNING or stored.is_imported or not (is_same or is_named_so):
-            continue
-        with contextlib.suppress(StoreError):
-            run = read_run(store, stored)
-            result = run.result
-            if not isinstance(result, TuneResult) or result.unsteady or result.cut_short:
-                continue
-            if run.head.setup.engine_option or not (result.has_gain or run.is_complete):
-                continue
-            changed = _changed(stored, header, here, gpus)
-            text, settings = f"run {run.run_id} found no settings that beat the defaults", dict[str, object]()
-            if result.best is not None:
-                settings, gain = result.changes(result.best), ratio_text(result.ratio)
-                text = f"{changes_text(settings)}, as run {run.run_id} found: {gain} times the speed of the defaults"
-            found = FoundSetup(run.run_id, settings, text, changed)
-            if not changed:
-                return found
-            stale = stale or found
-    return stale
-
-
-def _changed(stored: StoredRun, header: str, here: ThisMachine, gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
-    environment, found = stored.environment, []
-    if header and stored.subject.header_sha256 != header:
-        found.append("the file")
-    if environment is None:
-        return (*found, "an unknown llama.cpp")
-    if environment.llama_cpp_python != here.llama_cpp_python:
-        found.append(f"llama-cpp-python, {environment.llama_cpp_python} then and {here.llama_cpp_python} now")
-    if (environment.cpu, environment.n_cores) != (here.cpu, here.n_cores):
-        found.append(f"the CPU, {environment.cpu} with {environment.n_cores} cores then")
-    if tuple(gpu.name for gpu in environment.gpus) != here.gpus:
-        found.append("the GPUs")
-    elif (drivers := [gpu.driver for gpu in environment.gpus]) != [gpu.driver for gpu in gpus]:
-        found.append(f"the driver, {', '.join(map(str, dict.fromkeys(drivers)))} then")
-    return tuple(found)
+    def _completed(self, answers: Iterator[Event | Ending]) -> list[Event | Ending]:
+        """Return all answers of the engine. Raises EngineEnded if they do not end well."""
+        events = list(answers)
+        for event in events:
+            if isinstance(event, Ready) and event.pid is not None:
+                self._session.recorder.observe(WorkerStarted(event.pid))
+            elif isinstance(event, Ending) and not isinstance(event, Completed):
+                raise EngineEnded(event)
+        return events

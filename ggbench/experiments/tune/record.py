@@ -1,14 +1,12 @@
-"""Records of a search for settings that beat the defaults: candidates, times, and the gain of the best."""
+"""Records of a search for settings that beat the defaults: what to time, the candidates, and the gain of the best."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from ggbench import fields
-from ggbench.decisions.pick.record import Loss
 from ggbench.engines.llama.config import KV_TYPE_LIST, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import Option
@@ -16,14 +14,8 @@ from ggbench.runs.run import Result, Run, Settings
 from ggbench.stats.intervals import Expected
 from ggbench.units import format_ratio
 
-Objective = Literal["decode", "prefill", "both"]
-Stage = Literal["race", "proof"]
-State = Literal["baseline", "best", "raced", "dropped", "failed", "left out"]
-
-DEPTHS = (0, 8192)
-WITHIN_S = 600.0
-N_PROMPT = 512
-"""Tokens of the batch that represents a prompt."""
+BASELINE = 0
+"""Index of the defaults among the candidates."""
 MOST_GEN = 64
 """Maximum number of tokens timed at each depth in one measurement."""
 
@@ -34,155 +26,82 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
     depths: Annotated[
         tuple[int, ...],
         Option(
-            "--depth",
-            "Compare with N tokens in the KV cache, e.g. 0,32k. The mean of all decides.",
-            fields.DEPTH_LIST,
+            "--depth", "Compare with N tokens in the KV cache, e.g. 0,32k. The mean of all decides.", fields.DEPTH_LIST
         ),
-    ] = DEPTHS
+    ] = (0, 8192)
     """Tokens in the KV cache before the timed part."""
     objective: Annotated[
-        Objective,
+        Literal["decode", "prefill", "both"],
         Option("--for", "What to speed up: decode, prefill, or the mean of both.", fields.CHOICE),
     ] = "decode"
     within_s: Annotated[
-        float, Option("--within", "Stop the search after this time, e.g. 5m.", fields.DURATION, shown="10m")
-    ] = WITHIN_S
-    """Seconds after loading the model; no measurement is started that would end later."""
+        float, Option("--within", "Start no further turn after this time, e.g. 5m.", fields.DURATION, shown="10m")
+    ] = 600.0
+    """Seconds after loading the model; the first round may take half of them, and each has its fewest turns."""
     kv_types: Annotated[
         tuple[str, ...],
         Option("--allow-kv", "Also try these KV cache types, which reduce quality, e.g. q8_0.", KV_TYPE_LIST),
     ] = ()
-    """Types of both caches to try besides the setup's; they reduce quality."""
     n_prompt: Annotated[
         int, Option("-p --n-prompt", "Tokens of the prompt, with --for prefill or both.", fields.TOKENS)
-    ] = N_PROMPT
+    ] = 512
 
     def __post_init__(self) -> None:
-        if not self.depths or min(self.depths) < 0:
-            raise UsageError("a search needs depths of 0 or more", "use e.g. --depth 0,8192")
         if self.within_s <= 0:
             raise UsageError("no time to search", "use e.g. --within 10m")
         if self.n_prompt < 2:
             raise UsageError("a prompt needs at least 2 tokens", "use 2 or more")
 
     @property
-    def n_ctx_needed(self) -> int:
-        """Tokens in the cache at the end of the deepest measurement."""
-        return max(*self.depths, 1) + MOST_GEN + 2 + (self.n_prompt if self.objective != "decode" else 0)
-
-
-class TuneCandidate(msgspec.Struct, frozen=True):
-    """A setup to try; number 0 is the baseline."""
-
-    number: int
-    setup: LlamaConfig
-    """With the n_ctx of the measurements."""
-    obstacle: str = ""
-    """Why it is not tried, in one line; empty if it is."""
-    kv_loss: Loss | None = None
-    """Quality loss of its KV cache, if a quality run measured it."""
-
-
-class DepthTiming(msgspec.Struct, frozen=True):
-    """Times of one measurement at one depth."""
-
-    n_depth: int
-    step_ns: float | None = None
-    """Median latency of the decoded tokens; None if no token was timed."""
-    batch_ns: int | None = None
-    """Time of the prompt; None if no prompt was timed."""
+    def n_batch(self) -> int:
+        """Tokens of the prompt read at each depth; 0 for none."""
+        return 0 if self.objective == "decode" else self.n_prompt
 
     @property
-    def times_ns(self) -> tuple[float, ...]:
-        return tuple(each for each in (self.step_ns, self.batch_ns) if each is not None)
+    def n_ctx_needed(self) -> int:
+        """Tokens in the cache at the end of the deepest measurement."""
+        return max(*self.depths, 1) + MOST_GEN + 2 + self.n_batch
+
+    @property
+    def timed(self) -> list[str]:
+        """Name of each time of a measurement, in order: `decode at 8192`."""
+        phases = ("decode", "prefill") if self.objective == "both" else (self.objective,)
+        return [f"{phase} at {depth}" for depth in self.depths for phase in phases]
 
 
 class TuneTiming(msgspec.Struct, frozen=True):
     """One measurement of one candidate."""
 
     candidate: int
-    at: tuple[DepthTiming, ...]
-
-
-class TuneSegment(msgspec.Struct, frozen=True):
-    """Consecutive measurements, from one of the baseline to the next."""
-
-    stage: Stage
+    """Its index; that of the defaults is 0."""
     round: int
-    """Consecutive number, from 1."""
-    timings: tuple[TuneTiming, ...]
-    """The first and the last are of the baseline."""
-    drift: float
-    """Time of the last / time of the first."""
-    is_kept: bool
-    """False if the drift was too large: the measurements are discarded and repeated."""
-    busy: tuple[str, ...] = ()
-    """Other programs that used the CPU during a discarded segment: `python3 (pid 17, 93 % of a core)`."""
+    """1 chooses a candidate; 2 measures the defaults and that candidate anew."""
+    turn: int
+    """Number in the round, from 0."""
+    times_ns: tuple[float, ...] = ()
+    """Times as `TuneSettings.timed` names them: medians of decoded tokens, and whole prompts; empty if it failed."""
+    failure: str = ""
+    """Why it failed, in one line; empty if it did not."""
 
 
-class TuneDropped(msgspec.Struct, frozen=True):
-    """A candidate whose interval is entirely below the leader's."""
+class TuneCandidate(msgspec.Struct, frozen=True):
+    """A setup and what the first round found of it; the first of all is that of the defaults."""
 
-    candidate: int
-    round: int
-    leader: int
-    ratio: Expected
-    """Speed / the leader's, with the decisive interval."""
-
-
-class TuneFailed(msgspec.Struct, frozen=True):
-    """A candidate that could not be measured."""
-
-    candidate: int
-    reason: str
-
-
-class TuneNoise(msgspec.Struct, frozen=True):
-    """The end of a search on a machine that is too noisy to decide anything."""
-
-    drift: float
-    """The last drift, as in `TuneSegment.drift`."""
-    busy: tuple[str, ...] = ()
-    """Like `TuneSegment.busy`."""
-
-
-class TuneTimeUp(msgspec.Struct, frozen=True):
-    """The time was up before the end of the search."""
-
-    measurement_s: float
-    """Duration of one measurement of the baseline."""
-
-
-class Gain(msgspec.Struct, frozen=True):
-    """Speed / the baseline's at one depth; above 1 is faster."""
-
-    n_depth: int
-    decode: Expected | None = None
-    """With the 95 % interval; None if no token was timed, and for the baseline itself."""
-    prefill: Expected | None = None
-    """The same for the prompt."""
-    step_ms: float | None = None
-    """Median latency of a token; None if no token was timed."""
-    batch_ms: float | None = None
-    """Median time of the prompt; None if no prompt was timed."""
-
-
-class TunedCandidate(msgspec.Struct, frozen=True):
-    """A row of the table: a candidate and its outcome."""
-
-    number: int
     setup: LlamaConfig
-    state: State
+    """With the n_ctx of the measurements."""
+    options: str = ""
+    """Its change to the defaults as llama-server's options: `-fa off`; `defaults` for the defaults."""
     reason: str = ""
-    """Why it was dropped, failed or was left out; empty otherwise."""
-    n_timed: int = 0
-    """Number of valid measurements."""
-    ratio: Expected | None = None
-    """Speed / the baseline's in the race, as geometric mean over depths and phases; None if nothing was measured. The
-    interval is that of a single candidate: the best of several is partly lucky."""
-    at: tuple[Gain, ...] = ()
-    """The same at each depth."""
-    kv_loss: Loss | None = None
+    """Why it was not measured, or failed, in one line; empty otherwise."""
+    speed: float | None = None
+    """Speed / the defaults' in the first round, as geometric mean over turns, depths and phases; None if unknown."""
+    times_ms: tuple[float, ...] = ()
+    """Medians over the first round's turns, as `TuneSettings.timed` names them; empty if nothing was measured."""
+
+    def changes(self, defaults: LlamaConfig) -> dict[str, object]:
+        """Return the fields in which it differs from the defaults, by llama.cpp's names."""
+        own = msgspec.structs.asdict(self.setup)
+        return {name: value for name, value in own.items() if value != getattr(defaults, name)}
 
 
 class TuneResult(Result, msgspec.Struct, frozen=True):
@@ -190,66 +109,38 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
 
     no_one_memory: ClassVar[str] = "measured in several contexts"
 
-    objective: Objective
-    candidates: tuple[TunedCandidate, ...] = ()
-    """The first is the baseline."""
+    candidates: tuple[TuneCandidate, ...] = ()
     finalist: int | None = None
-    """The leader of the race, whose gain was remeasured; None if none was faster."""
+    """Index of the fastest candidate of the first round; None if none was faster than the defaults."""
     ratio: Expected | None = None
-    """Speed of the finalist / the baseline's from separate measurements; None if there are too few."""
-    gain: tuple[Gain, ...] = ()
-    """The same at each depth."""
-    n_measured: int = 0
-    """Number of measurements, including the baseline's and discarded ones."""
-    n_discarded: int = 0
-    noise: float | None = None
-    """Relative standard deviation of one measurement; None if unknown."""
-    unsteady: str = ""
-    """Why the machine was too noisy to decide; empty if it was not."""
-    cut_short: str = ""
-    """Steps skipped for lack of time, and the time needed; empty if anything was proven."""
+    """Speed of the finalist / the defaults' in the second round, with its interval; None for fewer than 4 turns."""
 
     @property
     def has_gain(self) -> bool:
-        """Whether the finalist beats the baseline: the interval is entirely above 1."""
+        """Whether the finalist beats the defaults: the interval is entirely above 1."""
         return self.ratio is not None and self.ratio.low > 1
 
     @property
-    def best(self) -> TunedCandidate | None:
-        """The settings to use; None if none beats the defaults."""
-        return self.candidate(self.finalist) if self.has_gain else None
+    def changes(self) -> dict[str, object]:
+        """Changes to the defaults that make it faster, by llama.cpp's names; empty if none does."""
+        if self.finalist is None or not self.has_gain:
+            return {}
+        return self.candidates[self.finalist].changes(self.candidates[BASELINE].setup)
 
-    def candidate(self, number: int | None) -> TunedCandidate | None:
-        return next((each for each in self.candidates if each.number == number), None)
-
-    def changes(self, candidate: TunedCandidate) -> dict[str, object]:
-        """Settings in which a candidate differs from the baseline, by llama.cpp's names."""
-        return changes(self.candidates[0].setup, candidate.setup)
-
-
-def changes(baseline: LlamaConfig, setup: LlamaConfig) -> dict[str, object]:
-    return {
-        name: getattr(setup, name)
-        for name in LlamaConfig.__struct_fields__
-        if getattr(setup, name) != getattr(baseline, name)
-    }
-
-
-def changes_text(changed: Mapping[str, object]) -> str:
-    """Return `flash_attn off, threads 1`; `defaults` if nothing changed."""
-    return ", ".join(f"{name} {_value_text(value)}" for name, value in changed.items()) or "defaults"
-
-
-def _value_text(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def result_of(run: Run) -> TuneResult:
-    return run.result if isinstance(run.result, TuneResult) else TuneResult("decode")
+    @property
+    def answer(self) -> str:
+        """`-fa off is 2.83 ±0.04 times as fast as the defaults`, or that no gain was found."""
+        if self.finalist is None or self.ratio is None:
+            return "no gain found: no other settings were faster"
+        options = self.candidates[self.finalist].options
+        gain = f"is {ratio_text(self.ratio)} times as fast as the defaults"
+        return f"{options} {gain}" if self.has_gain else f"no gain found: the best, {options}, {gain}"
 
 
 def ratio_text(ratio: Expected | None) -> str:
-    """Return `2.83 ±0.04`; an em dash if unknown."""
-    return "—" if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)
+    """Return `2.83 ±0.04`; empty if unknown."""
+    return "" if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)
+
+
+def result_of(run: Run) -> TuneResult:
+    return run.result if isinstance(run.result, TuneResult) else TuneResult()

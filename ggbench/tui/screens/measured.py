@@ -15,7 +15,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from ggbench.decisions.compare.comparison import compare
-from ggbench.decisions.compare.estimates import FEWEST_TURNS, Repeats, RunSpreads
+from ggbench.decisions.compare.estimates import Repeats, RunSpreads
 from ggbench.decisions.compare.show import ComparisonReport
 from ggbench.errors import GgbenchError
 from ggbench.runs.comparable import setting_of
@@ -25,6 +25,7 @@ from ggbench.runs.store.database import Store
 from ggbench.show.listed_runs import SavedRun, saved_figures
 from ggbench.show.names import model_name, short_names
 from ggbench.show.presenter import presenter_of
+from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words, sanitize, shorten_middle
 from ggbench.tui.host import TaskScreen
 from ggbench.tui.screens.dialogs import ConfirmScreen, KeyHandled, ReportForm, SaveChoice

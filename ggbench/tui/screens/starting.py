@@ -100,13 +100,15 @@ class StartScreen(PlanScreen):
         services, options, selection = host_of(self).services, host_of(self).setup, self.selection
 
         def find() -> Iterator[tuple[LlamaConfig, str]]:
-            from ggbench.commands.measure_options import require_tuned
+            from ggbench.commands.measure_options import not_tuned
             from ggbench.runs.experiment import experiment_of
 
             model, names = selection[0]
             target = services.resolve(model, names[:1], self.catalog)[0]
             with services.open_store() as store:
-                tuned = require_tuned(target, experiment_of("tune").find_setup(store, target))
+                tuned = experiment_of("tune").find_setup(store, target)
+            if tuned is None:
+                raise not_tuned(target)
             setup = LlamaConfig.of(tuned.of(options))
             yield setup, tuned.text
 
