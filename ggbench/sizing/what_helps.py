@@ -53,24 +53,24 @@ def what_helps(
 def with_other_quants(rows: Sequence[PlanRow], others: Sequence[PlanRow] = ()) -> list[PlanRow]:
     """Return the rows, adding to each that does not fit the largest smaller quant that does."""
     fitting = [row for row in (*rows, *others) if row.fits]
+    return [_with_other_quant(row, fitting) if row.fits is False else row for row in rows]
 
-    def changed(row: PlanRow) -> PlanRow:
-        smaller = [each for each in fitting if (each.weight_bytes or 0) < (row.weight_bytes or 0)]
-        if row.fits is not False or not smaller:
-            return row
-        other = max(smaller, key=lambda each: each.weight_bytes or 0)
-        change = Change(
-            kind="quant",
-            setup=None,
-            needed_bytes=other.needed_bytes or 0,
-            left_bytes=other.left_bytes or 0,
-            planned_n_ctx=other.planned_n_ctx,
-            tok_s=other.at_n_ctx.tok_s if other.at_n_ctx else None,
-            quant=other.quant,
-        )
-        return replace(row, changes=_in_order([*row.changes, change], row))
 
-    return [changed(row) for row in rows]
+def _with_other_quant(row: PlanRow, fitting: Sequence[PlanRow]) -> PlanRow:
+    smaller = [each for each in fitting if (each.weight_bytes or 0) < (row.weight_bytes or 0)]
+    if not smaller:
+        return row
+    other = max(smaller, key=lambda each: each.weight_bytes or 0)
+    change = Change(
+        kind="quant",
+        setup=None,
+        needed_bytes=other.needed_bytes or 0,
+        left_bytes=other.left_bytes or 0,
+        planned_n_ctx=other.planned_n_ctx,
+        tok_s=other.at_n_ctx.tok_s if other.at_n_ctx else None,
+        quant=other.quant,
+    )
+    return replace(row, changes=_in_order([*row.changes, change], row))
 
 
 class _Sizes(msgspec.Struct, frozen=True):

@@ -128,41 +128,27 @@ class LlamaModel:
         if self.handle is not None:
             lib.llama_model_free(self.handle)
             self.handle = None
-        params = lib.llama_model_default_params()
-        set_defaults(params, MODEL)
-        params.n_gpu_layers, params.load_mtp = setup.n_gpu_layers, setup.mtp
-        params.split_mode = getattr(lib, f"LLAMA_SPLIT_MODE_{setup.split_mode.upper()}")
-        if setup.main_gpu is not None:
-            params.split_mode, params.main_gpu = lib.LLAMA_SPLIT_MODE_NONE, setup.main_gpu
+        params = _load_params(setup, dry=dry)
         offloading, buffer_types = devices.offloading, devices.buffer_types
+        chosen: list[int] | None = None
         if described:
             if problem := interface_problem(devices.ggml):
                 raise LlamaRefused("load", problem)
             self._described = DescribedDevices(devices.ggml, described)  # llama.cpp refers to them
-            offloading, buffer_types = list(self._described.handles), buffer_types | self._described.buffer_types
-            given_devices = (ctypes.c_void_p * (len(offloading) + 1))(*offloading, None)
-            params.devices = ctypes.addressof(given_devices)
-        if setup.tensor_split:
-            n_devices = lib.llama_max_devices()
-            takes = min(n_devices, len(offloading) or n_devices)
-            if len(setup.tensor_split) > takes:
-                raise LlamaRefused("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes at most {takes}")
-            params.tensor_split = (ctypes.c_float * n_devices)(*setup.tensor_split)
-        overrides = _overrides(setup, buffer_types)
-        if overrides is not None:
-            params.tensor_buft_overrides = ctypes.addressof(overrides)
+            chosen = offloading = list(self._described.handles)
+            buffer_types = buffer_types | self._described.buffer_types
         if not setup.n_gpu_layers and (dry or setup.memory_limit_bytes is not None):
             # Even without layers on a GPU, llama.cpp computes large batches there. A plan for main memory assumes it
             # does not, and a limit of main memory leaves no address space for a GPU driver.
-            no_devices = (ctypes.c_void_p * 1)(None)
-            params.devices = ctypes.addressof(no_devices)
-        # A mapped file takes address space in addition to copies of it, so a limit would count it twice.
-        is_mapped = setup.mmap and setup.memory_limit_bytes is None
-        if not is_mapped or setup.mlock:
-            params.load_mode = _LOAD_MODES[is_mapped, setup.mlock]
-        if dry:
-            params.no_alloc = True
-            params.load_mode = lib.LLAMA_LOAD_MODE_NONE  # nothing is mapped anyway
+            chosen = []
+        if chosen is not None:
+            chosen_array = (ctypes.c_void_p * (len(chosen) + 1))(*chosen, None)
+            params.devices = ctypes.addressof(chosen_array)
+        if setup.tensor_split:
+            params.tensor_split = _shares(setup, len(offloading))
+        overrides = _overrides(setup, buffer_types)
+        if overrides is not None:
+            params.tensor_buft_overrides = ctypes.addressof(overrides)
         progress = lib.llama_progress_callback(throttled(on_progress))
         params.progress_callback = progress
         self.handle = lib.llama_model_load_from_file(str(Path(path)).encode(), params)
@@ -345,6 +331,32 @@ def make_batch(rows: Sequence[tuple[int, int, int, bool]]) -> Any:  # noqa: ANN4
         batch.token[index], batch.pos[index], batch.logits[index] = token, position, has_logits
         batch.n_seq_id[index], batch.seq_id[index][0] = 1, seq
     return batch
+
+
+def _load_params(setup: LlamaConfig, *, dry: bool) -> Any:  # noqa: ANN401 - a structure of llama_cpp's
+    params = lib.llama_model_default_params()
+    set_defaults(params, MODEL)
+    params.n_gpu_layers, params.load_mtp = setup.n_gpu_layers, setup.mtp
+    params.split_mode = getattr(lib, f"LLAMA_SPLIT_MODE_{setup.split_mode.upper()}")
+    if setup.main_gpu is not None:
+        params.split_mode, params.main_gpu = lib.LLAMA_SPLIT_MODE_NONE, setup.main_gpu
+    # A mapped file takes address space in addition to copies of it, so a limit would count it twice.
+    is_mapped = setup.mmap and setup.memory_limit_bytes is None
+    if dry:
+        params.no_alloc = True
+        params.load_mode = lib.LLAMA_LOAD_MODE_NONE  # nothing is mapped anyway
+    elif not is_mapped or setup.mlock:
+        params.load_mode = _LOAD_MODES[is_mapped, setup.mlock]
+    return params
+
+
+def _shares(setup: LlamaConfig, n_offloading: int) -> Any:  # noqa: ANN401 - an array of a ctypes type
+    """Return llama.cpp's array of the share of each device. Raises LlamaRefused for more shares than devices."""
+    n_devices = lib.llama_max_devices()
+    takes = min(n_devices, n_offloading or n_devices)
+    if len(setup.tensor_split) > takes:
+        raise LlamaRefused("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes at most {takes}")
+    return (ctypes.c_float * n_devices)(*setup.tensor_split)
 
 
 def _overrides(setup: LlamaConfig, known: Mapping[str, int]) -> Any:  # noqa: ANN401 - an array of a ctypes type
