@@ -199,14 +199,6 @@ def format_ratio(ratio: float, low: float, high: float) -> str:
     return f"{ratio:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
 
 
-def format_signed_percent(share: float, low: float, high: float) -> str:
-    """Return a change with its interval, `−3.1 % (−7.0 to +0.8 %)`, `…` for an infinite end."""
-    error = min((abs(end - share) for end in (low, high) if math.isfinite(end) and end != share), default=abs(share))
-    decimals = _decimals_of_error(error * 100) if error else 1
-    value, start, end = (_signed(each * 100, decimals) for each in (share, low, high))
-    return f"{value} % ({start} to {end} %)"
-
-
 def _signed(value: float, decimals: int) -> str:
     if not math.isfinite(value):
         return "…"

@@ -16,8 +16,7 @@ from ggbench.errors import DoesNotFit
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.twin import cached_twin, twin_of
-from ggbench.gguf_file.twin_writer import write_twin
+from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.host import Cpu
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_one
@@ -98,11 +97,10 @@ def _run(
     model: Path,
     answer: Answer,
     store: Store | None = None,
-    settings: ForecastSettings | None = None,
     setup: LlamaConfig | None = None,
 ) -> tuple[Run, list[FakeWorker]]:
     rig, workers = fake_rig(store, {0: answer, 1: answer})
-    job = Job(EXPERIMENT, resolve_one(parse_model(str(model))), setup or LlamaConfig(), settings or ForecastSettings())
+    job = Job(EXPERIMENT, resolve_one(parse_model(str(model))), setup or LlamaConfig(), ForecastSettings())
     *_, end = run_job(rig, job)
     assert isinstance(end, Finished)
     return end.run, workers
@@ -176,37 +174,6 @@ def test_a_large_cache_asks_for_more_layers(model: Path) -> None:
     assert twin_layers(file, 10**12) == (tuple(range(16)),)
 
 
-def test_a_second_forecast_takes_the_timings_of_the_first(model: Path, tmp_path: Path) -> None:
-    with Store.open(tmp_path / "results.sqlite") as store:
-        cut_short, _ = _run(model, _Costly([], dies_after=8), store)
-        assert cut_short.outcome is Outcome.OUT_OF_MEMORY
-        first, workers = _run(model, _Costly([]), store)
-        assert len(workers) == 2
-        again, workers = _run(model, _Costly([]), store)
-        assert not workers
-        assert again.reason == f"the timings are those of run {first.run_id}"
-        assert again.result == first.result
-        rig, workers = fake_rig(store, {0: (answer := _Costly([])), 1: answer})
-        job = Job(EXPERIMENT, resolve_one(parse_model(str(model))), LlamaConfig(type_k="q8_0"), ForecastSettings())
-        list(run_job(rig, job))
-        assert len(workers) == 2
-
-
-def test_a_model_of_the_same_shape_takes_the_timings_of_another(model: Path, tmp_path: Path) -> None:
-    """Whatever its name and its metadata say; measured otherwise, it is measured again."""
-    file = read_model_file(model)
-    other = replace(twin_of(file, "a fine-tune"), name="fine")
-    other = replace(other, metadata=other.metadata | {"general.author": "another"})
-    write_twin(other, tmp_path / "fine.gguf")
-    with Store.open(tmp_path / "results.sqlite") as store:
-        first, _ = _run(model, _Costly([]), store)
-        second, workers = _run(tmp_path / "fine.gguf", _Costly([]), store)
-        assert not workers
-        assert second.result == first.result
-        _, workers = _run(model, _Costly([]), store, ForecastSettings(rounds=2))
-        assert len(workers) == 2
-
-
 def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
     rig, _ = fake_rig(None, {0: (answer := _Costly([])), 1: answer})
     progress = list(
@@ -242,15 +209,6 @@ def test_a_disk_without_room_is_an_error_before_anything_is_written(
     assert "XDG_CACHE_HOME" in end.error.hint
     assert not workers
     assert list(forecasts_dir().iterdir()) == []
-
-
-def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path) -> None:
-    with Store.open(tmp_path / "results.sqlite") as store:
-        disturbed, _ = _run(model, _Costly([], drift=1.0), store)
-        b_ms = _result(disturbed).b_ms
-        assert b_ms is not None and b_ms.high > 1.25 * b_ms.value
-        _, workers = _run(model, _Costly([]), store)
-        assert len(workers) == 2
 
 
 @pytest.mark.llama

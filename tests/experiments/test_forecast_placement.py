@@ -27,7 +27,6 @@ from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.run import Run
-from ggbench.runs.store.database import Store
 from ggbench.sizing import layer_sample
 from ggbench.sizing.layer_sample import step_cost
 from tests.conftest import TINY
@@ -85,10 +84,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return cached_twin("many", replace(TINY, n_layer=16), "q8_0", tmp_path)
 
 
-def _run(
-    model: Path, setup: LlamaConfig, store: Store | None = None, *, has_gpu: bool = True
-) -> tuple[Run, list[FakeWorker]]:
-    rig, workers = fake_rig(store, {number: _Placed(has_gpu) for number in range(2)})
+def _run(model: Path, setup: LlamaConfig, *, has_gpu: bool = True) -> tuple[Run, list[FakeWorker]]:
+    rig, workers = fake_rig(None, {number: _Placed(has_gpu) for number in range(2)})
     rig = replace(rig, describe_environment=lambda versions: replace(environment(versions), gpus=(GPU,)))
     *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(parse_model(str(model))), setup, ForecastSettings()))
     assert isinstance(end, Finished)

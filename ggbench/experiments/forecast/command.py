@@ -32,10 +32,9 @@ def command(asked: MeasureRequest, no_measure: bool) -> None:
 
     Twins of a few layers are written, timed alternately and removed: two layer counts give the cost of a layer, 4,096
     KV cells the cost of context; the full model is extrapolated. The model may be larger than this machine's memory.
-    The required time and disk space are printed first. Models up to about 1 GB are measured whole as a twin. Timings of
-    the same shapes, e.g. of another fine-tune, are reused unless they were disturbed. With -ngl, --n-cpu-moe or -ot
-    ...=CPU, twins are timed in each memory and weighted by the layers placed there. Intervals cover the spread of five
-    rounds plus 8 % for unmodelled effects.
+    The required time and disk space are printed first. Models up to about 1 GB are measured whole as a twin. With -ngl,
+    --n-cpu-moe or -ot ...=CPU, twins are timed in each memory and weighted by the layers placed there. Intervals cover
+    the spread of five rounds plus 8 % for unmodelled effects.
 
     --no-measure shows only known speeds, preferring in this order: runs of this file with the same setup, a forecast,
     an estimate from two or more other models, others' llama-bench on such GPUs, the bandwidth limit. plan, pick and the

@@ -38,8 +38,6 @@ class ForecastModel(msgspec.Struct, frozen=True):
     """The forecast model."""
 
     cost: StepCost
-    shape_key: str
-    """Equal for models of the same tensors."""
 
 
 class ForecastPlacement(msgspec.Struct, frozen=True):
@@ -63,8 +61,6 @@ class ForecastTwin(msgspec.Struct, frozen=True):
     """The layers of the model in this twin."""
     cost: StepCost
     file_bytes: int
-    shape_key: str
-    """Equal for twins of the same tensors, e.g. those of two models of one shape."""
 
 
 class TwinTiming(msgspec.Struct, frozen=True):

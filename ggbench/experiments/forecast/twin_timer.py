@@ -9,14 +9,12 @@ from collections.abc import Generator, Sequence
 from msgspec.structs import replace
 
 from ggbench.engines.contract import BatchAtDepth
-from ggbench.engines.endings import Completed, EngineEnded, Outcome, require_completed
+from ggbench.engines.endings import Completed, EngineEnded, require_completed
 from ggbench.engines.events import Memory, PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.forecast.record import (
     ForecastModel,
     ForecastPlacement,
-    ForecastResult,
     ForecastSettings,
     ForecastTwin,
     TwinTiming,
@@ -26,14 +24,10 @@ from ggbench.gguf_file.twin import twin_folder
 from ggbench.gguf_file.twin_writer import group_twins
 from ggbench.machine.gpus import list_gpus
 from ggbench.paths import forecasts_dir
-from ggbench.runs.comparable import ThisMachine
-from ggbench.runs.experiment import Concluded, Conclusion
+from ggbench.runs.experiment import Conclusion
 from ggbench.runs.layer_twins import MeasuringCost, TwinWorkers, announced, plan_layer_twins, write_twins
 from ggbench.runs.progress import PointMeasured, Progress, Working
-from ggbench.runs.recording import Recording
 from ggbench.runs.session import Session
-from ggbench.runs.store.runs import StoredRun
-from ggbench.runs.stored import listed_run, read_recording
 from ggbench.sizing.layer_sample import (
     UNKNOWN_BYTES_PER_S,
     WEIGHTS_SHARE,
@@ -44,7 +38,6 @@ from ggbench.sizing.layer_sample import (
     step_cost,
     without_gpu,
 )
-from ggbench.stats.decode_timing import DecodeLimit
 
 _SMALL_BATCH = 64
 _SLOW_BATCH_NS = 1_500_000_000
@@ -59,20 +52,10 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     session.use_file(model)
     planned = plan_layer_twins(model, setup)
     cost = model_cost(model, setup.type_k, setup.type_v)
-    twins = [
-        ForecastTwin(number, each.layers, each.cost, each.file.file_bytes, each.file.shape_key)
-        for number, each in enumerate(planned)
-    ]
-    for described in (ForecastModel(cost, model.shape_key), *twins):
+    twins = [ForecastTwin(number, each.layers, each.cost, each.file.file_bytes) for number, each in enumerate(planned)]
+    for described in (ForecastModel(cost), *twins):
         session.recorder.observe(described)
     placements = _placements(model, twins, setup)
-    if earlier := earlier_timings(session, twins, placements):
-        stored, timings, limit = earlier
-        session.begin(stored.environment)
-        for each in (*placements, *timings, *([limit] if limit else [])):
-            session.recorder.observe(each)
-        yield PointMeasured(f"run {stored.run_id} has timed the same twins", stored.run_id)
-        return Concluded(reason=f"the timings are those of run {stored.run_id}")
     group = group_twins([each.file for each in planned])
     outside_bytes = (model.active_weight_bytes or 0) - cost.layer_bytes
     yield announced(_cost(session, twins, group.file_bytes, outside_bytes, len(placements)))
@@ -207,61 +190,3 @@ def _cost(
     warm_s = 6 * sum(near_s)
     made_s = made_seconds(len(twins), disk_bytes)
     return MeasuringCost(made_s + n_placements * (warm_s + probed_s), disk_bytes)
-
-
-_STEADY = 0.25
-"""Half-width of the interval of B, relative to B, above which a forecast counts as disturbed and is not reused."""
-
-
-def earlier_timings(
-    session: Session, twins: Sequence[ForecastTwin], placements: Sequence[ForecastPlacement]
-) -> tuple[StoredRun, tuple[TwinTiming, ...], DecodeLimit | None] | None:
-    """Return the newest run that timed such twins in each of these placements on this machine, and its timings.
-
-    They may be of another model of the same shape, or of another number of layers. Timings of several runs are not
-    combined: twins are timed alternately, so that a slowdown of the machine affects all of them.
-    """
-    store, own = session.context.store, session.recorder.recording.head
-    if store is None:
-        return None
-    here = ThisMachine.describe()
-    for stored in store.runs_of_kind(own.kind):
-        if stored.state != Outcome.COMPLETED or not here.made(stored.environment):
-            continue
-        with contextlib.suppress(StoreError, UnknownName):
-            if not _is_steady(listed_run(stored).result):
-                continue
-            found = read_recording(store, stored)
-            timings = _timings(found, here, placements)
-            if (
-                timings is not None
-                and found.head.settings == own.settings
-                and _shapes(found.of(ForecastTwin)) == _shapes(twins)
-            ):
-                is_same = bool(own.subject.shape_key) and stored.subject.shape_key == own.subject.shape_key
-                return stored, timings, found.last(DecodeLimit) if is_same else None
-    return None
-
-
-def _is_steady(result: object) -> bool:
-    b_ms = result.b_ms if isinstance(result, ForecastResult) else None
-    return b_ms is not None and b_ms.high - b_ms.low <= 2 * _STEADY * b_ms.value
-
-
-def _shapes(twins: Sequence[ForecastTwin]) -> list[object]:
-    return [(twin.shape_key, twin.cost) for twin in twins]
-
-
-def _timings(
-    found: Recording, here: ThisMachine, placements: Sequence[ForecastPlacement]
-) -> tuple[TwinTiming, ...] | None:
-    """Return the timings of each placement, by its number here; None if one is missing."""
-    timings: list[TwinTiming] = []
-    known = {each.number: here.decisive(each.setup, None) for each in found.of(ForecastPlacement)}
-    for placement in placements:
-        alike = [number for number, setup in known.items() if setup == here.decisive(placement.setup, None)]
-        taken = [each for each in found.of(TwinTiming) if each.placement in alike[:1]]
-        if not taken:
-            return None
-        timings += [replace(each, placement=placement.number) for each in taken]
-    return tuple(timings)
