@@ -267,14 +267,16 @@ class SetupSizes:
         with self._dry() as dry:
             if self._budget is None or not self._budget.on_gpu or not self._size(dry, self._setup).obstacle:
                 return ()
-            n_layer, setup = self._file.n_layer, self._setup
-            ways: list[list[Placed]] = []
-            if self._file.n_expert:
-                ways.append([{"n_cpu_moe": n} for n in range(setup.n_cpu_moe + 1, n_layer + 1)])
-            most = n_layer + 1 if setup.n_gpu_layers < 0 else min(n_layer + 1, setup.n_gpu_layers)
-            ways.append([{"n_gpu_layers": n} for n in range(most - 1, -1, -1)])
-            found = (self._least(dry, each) for each in ways)
+            found = (self._least(dry, each) for each in self._ways())
             return tuple(each for each in found if each is not None)
+
+    def _ways(self) -> Iterator[list[Placed]]:
+        """Yield ever smaller loads of each kind."""
+        n_layer, setup = self._file.n_layer, self._setup
+        if self._file.n_expert:
+            yield [{"n_cpu_moe": n} for n in range(setup.n_cpu_moe + 1, n_layer + 1)]
+        most = n_layer + 1 if setup.n_gpu_layers < 0 else min(n_layer + 1, setup.n_gpu_layers)
+        yield [{"n_gpu_layers": n} for n in range(most - 1, -1, -1)]
 
     def _least(self, dry: DryAllocator, ways: Sequence[Placed]) -> Placed | None:
         """Return the first load that fits, trying ever smaller ones."""

@@ -73,9 +73,8 @@ class LlamaEngine(WorkerEngine):
         if not isinstance(setup, LlamaConfig) or source.path is None:
             yield Failed("load", "llama.cpp loads GGUF files only")
             return
-        n_threads = 0 if setup.memory_limit_bytes is None else max(setup.threads or 0, setup.threads_batch or 0)
         draft = "" if source.draft is None else str(source.draft)
-        load = LoadModel(str(source.path), setup.load_part, reserve_bytes, dry, n_threads, described, draft)
+        load = LoadModel(str(source.path), setup.load_part, reserve_bytes, dry, _n_threads(setup), described, draft)
         ending = yield from self._load(load)
         if isinstance(ending, Completed) and setup.n_ctx is not None:
             self._context_log = []
@@ -143,6 +142,11 @@ class LlamaEngine(WorkerEngine):
             for of_draft in (False, True)
         )
         return replace(own, tensor_bytes=self._tensor_bytes, draft_buffers=draft.buffers)
+
+
+def _n_threads(setup: LlamaConfig) -> int:
+    """Return how many threads to start before a memory limit is set; 0 without one."""
+    return 0 if setup.memory_limit_bytes is None else max(setup.threads or 0, setup.threads_batch or 0)
 
 
 def _lasting(load: LoadModel) -> tuple[object, ...]:
