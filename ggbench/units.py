@@ -199,12 +199,6 @@ def format_ratio(ratio: float, low: float, high: float) -> str:
     return f"{ratio:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
 
 
-def _signed(value: float, decimals: int) -> str:
-    if not math.isfinite(value):
-        return "…"
-    return f"{value:+.{decimals}f}".replace("-", "−") if round(value, decimals) else f"{0:.{decimals}f}"
-
-
 def parse_percent(text: str) -> float:
     """Parse `5%` or `0.5 %` as a share, 0.05. Raises UsageError for a number without the sign, and below zero."""
     match = _PERCENT.fullmatch(text)

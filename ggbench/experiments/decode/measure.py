@@ -14,7 +14,7 @@ from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.machine_use import throttled
 from ggbench.runs.recording import Recording
-from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, DepthSpeed, ServerFound
+from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, DepthSpeed, ServerFound, TokenTimes
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ class DecodeExperiment(Experiment):
         return ending
 
     def reduce(self, recording: Recording) -> DecodeResult:
-        from ggbench.stats.decode_timing import serving_of
-        from ggbench.stats.linefit import fit_line
-        from ggbench.stats.speed import summarize_tokens, unsteady
+        from ggbench.stats.speed import unsteady
 
         settings = recording.settings(DecodeSettings)
         if settings.depths:
@@ -71,18 +69,8 @@ class DecodeExperiment(Experiment):
         if settings.n_seqs > 1:
             return _of_users(recording, settings)
         times = recording.token_times(recording.timed_series)
-        own = recording.prompt_ns.get(settings.n_prompt)
         uneven = unsteady(times.position, times.step_ns) if times.is_single else ""
-        return DecodeResult(
-            n_prompt=settings.n_prompt,
-            n_gen=times.n_tokens,
-            prefill_ms=statistics.median(own) / 1e6 if own else None,
-            fit=fit_line(times.position, times.step_ns),
-            latency=summarize_tokens(times),
-            limit=recording.last(DecodeLimit),
-            unsteady="; ".join(filter(None, (uneven, throttled(recording.gpu_use), *recording.machine_changes))),
-            serving=serving_of(recording.last(ServerFound), recording.requests),
-        )
+        return _result(recording, times, recording.prompt_ns.get(settings.n_prompt, []), uneven)
 
     def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
         from ggbench.stats.speed_estimate import (
@@ -140,37 +128,56 @@ def _with_slots(setup: EngineConfig, settings: DecodeSettings) -> EngineConfig |
     return setup if n_ctx is None else setup.with_context(n_ctx // settings.n_seqs, settings.n_seqs)
 
 
+def _result(recording: Recording, times: TokenTimes, prompts_ns: Sequence[int], uneven: str) -> DecodeResult:
+    """Return the result of timed steps after prompts of the same length."""
+    from ggbench.stats.decode_timing import serving_of
+    from ggbench.stats.linefit import fit_line
+    from ggbench.stats.speed import summarize_tokens
+
+    settings = recording.settings(DecodeSettings)
+    return DecodeResult(
+        n_prompt=settings.n_prompt,
+        n_gen=times.n_tokens,
+        prefill_ms=statistics.median(prompts_ns) / 1e6 if prompts_ns else None,
+        fit=fit_line(times.position, times.step_ns),
+        latency=summarize_tokens(times),
+        limit=recording.last(DecodeLimit),
+        unsteady=_disturbances(recording, uneven),
+        serving=serving_of(recording.last(ServerFound), recording.requests),
+        n_seqs=settings.n_seqs,
+    )
+
+
+def _disturbances(recording: Recording, *found: str) -> str:
+    return "; ".join(filter(None, (*found, throttled(recording.gpu_use), *recording.machine_changes)))
+
+
 def _of_users(recording: Recording, settings: DecodeSettings) -> DecodeResult:
     """Return what several users get, each and together."""
-    from ggbench.stats.decode_timing import TokenTimes, serving_of
-    from ggbench.stats.linefit import fit_line
     from ggbench.stats.requests import request_rates
-    from ggbench.stats.speed import summarize_tokens, unsteady
+    from ggbench.stats.speed import unsteady
 
     name, n_seqs = f"decode/p{settings.n_prompt}/b{settings.n_seqs}", settings.n_seqs
     found = [recording.batch_steps(f"{name}/r{index}") for index in range(settings.repeat)]
     timed = [each for each in found if each is not None]
     times = TokenTimes.joined([each.times for each in timed])
-    requests = [request for each in timed for request in each.requests]
-    n_received = sum(max(0, each.timing.n_tokens - 1) for each in requests)
     prompts_ns = recording.prompt_ns.get(settings.n_prompt, [])[-len(timed) or None :]
-    server = recording.last(ServerFound)
-    uneven = unsteady(times.position, times.step_ns) if not requests else ""
-    if server is not None and server.n_slots and server.n_slots < n_seqs:
-        uneven = f"the server has {server.n_slots} slots, so {n_seqs - server.n_slots} of {n_seqs} users waited"
-    return DecodeResult(
-        n_prompt=settings.n_prompt,
-        n_gen=n_received // n_seqs if requests else times.n_tokens,
-        prefill_ms=statistics.median(prompts_ns) / 1e6 if prompts_ns else None,
-        fit=fit_line(times.position, times.step_ns),
-        latency=summarize_tokens(times),
-        limit=recording.last(DecodeLimit),
-        unsteady="; ".join(filter(None, (uneven, throttled(recording.gpu_use), *recording.machine_changes))),
-        serving=serving_of(server, recording.requests),
-        n_seqs=n_seqs,
-        tok_s_together=_mean([each.together_tok_s(n_seqs) for each in timed]),
-        requests=request_rates(requests),
-    )
+    together = _mean([each.together_tok_s(n_seqs) for each in timed])
+    requests = [request for each in timed for request in each.requests]
+    if not requests:
+        uneven = unsteady(times.position, times.step_ns)
+        return replace(_result(recording, times, prompts_ns, uneven), tok_s_together=together)
+    n_received = sum(max(0, each.timing.n_tokens - 1) for each in requests)
+    result = _result(recording, times, prompts_ns, _waiting(recording.last(ServerFound), n_seqs))
+    rates = request_rates(requests)
+    return replace(result, n_gen=n_received // n_seqs, tok_s_together=together, requests=rates)
+
+
+def _waiting(server: ServerFound | None, n_seqs: int) -> str:
+    """Return that a server has too few slots; empty if it has enough, as far as is known."""
+    if server is None or not server.n_slots or server.n_slots >= n_seqs:
+        return ""
+    return f"the server has {server.n_slots} slots, so {n_seqs - server.n_slots} of {n_seqs} users waited"
 
 
 def _mean(rates: Sequence[float | None]) -> float | None:
@@ -199,13 +206,15 @@ def _at_depths(recording: Recording, settings: DecodeSettings) -> DecodeResult:
         speeds.append(DepthSpeed(depth, found[0].n_gen, latency.tok_s, len(found), interval))
         if reason := unsteady(times.position, times.step_ns):
             disturbed.append(f"at depth {format_count(depth)}: {reason}")
+    if len(settings.depths) > 1:
+        latency = window_speed(windows) if windows else None
     return DecodeResult(
         n_prompt=min(settings.depths),
         n_gen=sum(window.n_gen for window in windows),
         fit=fit_windows(windows),
-        latency=latency if len(settings.depths) == 1 else window_speed(windows) if windows else None,
+        latency=latency,
         limit=recording.last(DecodeLimit),
-        unsteady="; ".join(filter(None, (*disturbed, throttled(recording.gpu_use), *recording.machine_changes))),
+        unsteady=_disturbances(recording, *disturbed),
         depths=tuple(sorted(speeds, key=lambda each: each.n_depth)),
     )
 
