@@ -17,9 +17,11 @@ from ggbench.text import in_words, sanitize
 from ggbench.units import counted, parse_percent
 
 if TYPE_CHECKING:
+    from ggbench.commands.measuring import MeasureResult
     from ggbench.decisions.compare.comparison import Comparison
     from ggbench.decisions.compare.thresholds import LimitCheck
     from ggbench.runs.experiment import Experiment
+    from ggbench.runs.progress import Finished
     from ggbench.runs.run import Settings
     from ggbench.runs.store.database import Store
     from ggbench.runs.summary import QuantSummary
@@ -107,18 +109,41 @@ def compare_engines(
 
     Each turn is a run of each engine with the settings `once`. A failed run decides the exit code, then the limit.
     """
+    from ggbench.commands.measuring import exit_code_of
+
+    measured, order = _measure_turns(experiment, once, n_turns, asked)
+    columns: list[list[QuantSummary]] = [[] for _ in asked.engines]
+    failed: list[list[Finished]] = [[] for _ in asked.engines]
+    for index, finished, summary in zip(order, measured.finished, measured.summaries, strict=False):
+        if summary.run.is_complete:
+            columns[index].append(summary)
+        else:
+            failed[index].append(finished)
+    _notice_engines(asked, columns, failed)
+    limits: dict[str, float] = {}
+    if limit.fail_if_slower is not None and not any(failed):
+        limits = {"--fail-if-slower": limit.fail_if_slower}
+    found = [column for column in columns if column]
+    compared = _compare_columns(measured, found, limits) if len(found) > 1 else None
+    if measured.store_error is not None or measured.is_cancelled:
+        measured.leave()
+    for each in measured.finished:
+        if not each.run.is_complete:
+            raise click.exceptions.Exit(exit_code_of(each))
+    if compared is not None:
+        conclude(*compared, limit.fail_if_undecided)
+    measured.leave()
+
+
+def _measure_turns(
+    experiment: Experiment, once: Settings, n_turns: int, asked: MeasureRequest
+) -> tuple[MeasureResult, list[int]]:
+    """Return the finished runs, and the engine of each by its number."""
     from ggbench.commands.measure_options import with_tuned
-    from ggbench.commands.measuring import exit_code_of, make_jobs, measure
-    from ggbench.commands.run_output import show_run_ids
-    from ggbench.decisions.compare.comparison import compare
-    from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
-    from ggbench.decisions.compare.show import COMPARE, ComparisonReport, comparison_fields
-    from ggbench.decisions.compare.thresholds import check_limits
-    from ggbench.runs.store.database import Store
+    from ggbench.commands.measuring import make_jobs, measure
     from ggbench.stats.turns import rotated
 
-    output, engines = asked.output, asked.engines
-    limits: Mapping[str, float] = {} if limit.fail_if_slower is None else {"--fail-if-slower": limit.fail_if_slower}
+    engines = asked.engines
     if len(asked.model.quants) > 1:
         quants = in_words([sanitize(quant) for quant in asked.model.quants])
         raise UsageError(f"several engines measure one quant at a time, not {quants}", "name one of them")
@@ -127,44 +152,43 @@ def compare_engines(
         setup.check_program()
     (job,) = with_tuned(make_jobs(experiment, once, replace(asked, engines=())), asked)
     order = [index for turn in range(n_turns) for index in rotated(range(len(engines)), turn)]
-    measured = measure([replace(job, setup=engines[index]) for index in order], asked, is_sweep=True)
-    columns: list[list[QuantSummary]] = [[] for _ in engines]
-    for index, summary in zip(order, measured.summaries, strict=False):
-        if summary.run.is_complete:
-            columns[index].append(summary)
+    return measure([replace(job, setup=engines[index]) for index in order], asked, is_sweep=True), order
+
+
+def _notice_engines(
+    asked: MeasureRequest, columns: Sequence[Sequence[QuantSummary]], failed: Sequence[Sequence[Finished]]
+) -> None:
+    """Print the letter and the number of runs of each engine, and the reason of its first failure."""
     found = [column for column in columns if column]
-    failed = [(at, each) for at, each in zip(order, measured.finished, strict=False) if not each.run.is_complete]
-    for index, (setup, column) in enumerate(zip(engines, columns, strict=True)):
-        own = " ".join(["llama", *config_options(setup)])
-        text = setup.engine_option or f"{own}, ggbench's own"
+    for setup, column, failures in zip(asked.engines, columns, failed, strict=True):
+        text = setup.engine_option or f"{' '.join(['llama', *config_options(setup)])}, ggbench's own"
         runs = f"{letter(found.index(column))}, {counted(len(column), 'run')}" if column else "no run was completed"
-        reasons = [each.run.reason for at, each in failed if at == index]
-        output.notice(f"{text}: {runs}" + (f", {len(reasons)} failed: {reasons[0]}" if reasons else ""))
-    comparison: Comparison | None = None
-    checks: tuple[LimitCheck, ...] = ()
-    unchecked: UsageError | None = None
-    if len(found) > 1:
-        with Store.open() as store:
-            found = [[_as_stored(store, each) for each in column] for column in found]
-            comparison = compare(found, RunSpreads(stored_repeats(store, found)))
-        try:
-            checks = check_limits(comparison, limits if columns[0] else {})
-        except UsageError as error:
-            unchecked = error
-        if output.as_json:
-            output.document(COMPARE, **comparison_fields(comparison, [column[0] for column in found], checks))
-        else:
-            output.show(ComparisonReport(comparison))
-        show_run_ids(measured)
-    if measured.store_error is not None or measured.is_cancelled:
-        measured.leave()
-    if failed:
-        raise click.exceptions.Exit(exit_code_of(failed[0][1]))
-    if unchecked is not None:
-        raise unchecked
-    if comparison is not None:
-        conclude(comparison, checks, limit.fail_if_undecided)
-    measured.leave()
+        failure = f", {len(failures)} failed: {failures[0].run.reason}" if failures else ""
+        asked.output.notice(f"{text}: {runs}{failure}")
+
+
+def _compare_columns(
+    measured: MeasureResult, columns: Sequence[Sequence[QuantSummary]], limits: Mapping[str, float]
+) -> tuple[Comparison, Sequence[LimitCheck]]:
+    """Print the comparison of engines. Raises UsageError, after the table, for a limit that cannot be checked."""
+    from ggbench.commands.run_output import show_run_ids
+    from ggbench.decisions.compare.comparison import compare
+    from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
+    from ggbench.decisions.compare.show import COMPARE, ComparisonReport, comparison_fields
+    from ggbench.decisions.compare.thresholds import check_limits
+    from ggbench.runs.store.database import Store
+
+    output = measured.asked.output
+    with Store.open() as store:
+        found = [[_as_stored(store, each) for each in column] for column in columns]
+        comparison = compare(found, RunSpreads(stored_repeats(store, found)))
+    if not output.as_json:
+        output.show(ComparisonReport(comparison))
+    show_run_ids(measured)
+    checks = check_limits(comparison, limits)
+    if output.as_json:
+        output.document(COMPARE, **comparison_fields(comparison, [column[0] for column in found], checks))
+    return comparison, checks
 
 
 def _as_stored(store: Store, summary: QuantSummary) -> QuantSummary:

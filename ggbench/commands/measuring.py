@@ -19,7 +19,7 @@ from ggbench.commands.downloads import allow_downloads, show_left_out
 from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu
 from ggbench.commands.measure_options import given_setup
 from ggbench.commands.options import MeasureRequest
-from ggbench.commands.output import DOWNLOAD_INTERRUPTED, interruptible
+from ggbench.commands.output import DOWNLOAD_INTERRUPTED, Output, interruptible
 from ggbench.commands.process import interrupt_sets
 from ggbench.commands.progress import view_of
 from ggbench.engines.contract import DecodeAtDepth, EngineConfig
@@ -180,10 +180,10 @@ def _follow(
     job, is_started, is_stopping = jobs[0], False, False
     with interrupt_sets(context.cancel), contextlib.closing(view), contextlib.closing(progress):
         for record in progress:
-            if context.cancel.is_set() and not is_stopping and not (isinstance(record, Working) and record.is_bytes):
+            is_download = isinstance(record, Working) and record.is_bytes
+            if context.cancel.is_set() and not is_stopping and not is_download:
                 is_stopping = True
                 view.notice(_STOPPING)
-            ends_command = False
             match record:
                 case Started(index=index):
                     job, is_started = jobs[index], True
@@ -191,38 +191,26 @@ def _follow(
                     ignored.look(job.setup, memory)
                 case Finished(run, error):
                     ignored.look(job.setup, run.memory)
-                    ends_command = is_started and error is not None and not is_sweep
                     if is_started:
                         groups.append([])
                     groups[-1].append(record)
+                    if is_started and error is not None and not is_sweep:  # the command ends with this error
+                        continue
                     is_started = False
-            if not ends_command:
-                view.draw(record)
+            view.draw(record)
     return MeasureResult(asked, jobs, tuple(map(tuple, groups)), is_sweep, context.cancel.is_set())
 
 
 def _advise(measured: MeasureResult) -> None:
-    """Print what remains after the last run: machine changes, hints, failures despite --quiet, an interrupted
-    download.
-    """
+    """Print what remains after the last run: disturbances, hints, failures despite --quiet, an interrupted download."""
     jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
     runs = [record.run for record in finished]
     names = quant_names([run.subject for run in runs])
-    for run, name in zip(runs, names, strict=True):
-        for change in run.head.environment.changes if run.head.environment else ():
-            output.notice(f"{name}: {change} while it was measured")
-    shares: dict[tuple[str, EngineConfig], list[float]] = {}
-    for job, run, name in zip(jobs, runs, names, strict=False):
-        shares.setdefault((name, job.setup), []).append(run.others_share)
-    share, name = max(((fmean(each), name) for (name, _), each in shares.items()), default=(0.0, ""))
-    if others := others_text(share):
-        output.notice(f"{name}: {others} while it was measured")
+    _notice_disturbances(jobs, runs, names, output)
+    hints = [_tuning_hint(jobs[: len(finished)], runs)]
     if len(jobs) == len(finished) == 1 and finished[0].error is None:
-        hint = _hint_for(jobs[0], runs[0], is_searched=len(measured.groups[0]) > 1)
-        if hint:
-            output.notice(f"Hint: {hint}")
-    if not measured.asked.tuned and (hint := _tuning_hint(jobs[: len(finished)], runs)):
-        output.notice(f"Hint: {hint}")
+        hints.insert(0, _hint_for(jobs[0], runs[0], is_searched=len(measured.groups[0]) > 1))
+    output.notice(*(f"Hint: {hint}" for hint in hints if hint))
     if output.quiet and measured.error is None:  # --quiet does not hide failures
         for run, name in zip(runs, names, strict=True):
             if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
@@ -231,6 +219,18 @@ def _advise(measured: MeasureResult) -> None:
     next_job = jobs[len(finished) : len(finished) + 1]
     if measured.is_cancelled and not was_measuring and any(job.target.download_bytes for job in next_job):
         output.notice(DOWNLOAD_INTERRUPTED)
+
+
+def _notice_disturbances(jobs: Sequence[Job], runs: Sequence[Run], names: Sequence[str], output: Output) -> None:
+    """Print how the machine changed during runs, and the largest mean load of other programs on one setup."""
+    shares: dict[tuple[str, EngineConfig], list[float]] = {}
+    for job, run, name in zip(jobs, runs, names, strict=False):
+        for change in run.head.environment.changes if run.head.environment else ():
+            output.notice(f"{name}: {change} while it was measured")
+        shares.setdefault((name, job.setup), []).append(run.others_share)
+    share, name = max(((fmean(each), name) for (name, _), each in shares.items()), default=(0.0, ""))
+    if others := others_text(share):
+        output.notice(f"{name}: {others} while it was measured")
 
 
 _LOW_W = 0.1
