@@ -112,13 +112,7 @@ def compare_engines(
     from ggbench.commands.measuring import exit_code_of
 
     measured, order = _measure_turns(experiment, once, n_turns, asked)
-    columns: list[list[QuantSummary]] = [[] for _ in asked.engines]
-    failed: list[list[Finished]] = [[] for _ in asked.engines]
-    for index, finished, summary in zip(order, measured.finished, measured.summaries, strict=False):
-        if summary.run.is_complete:
-            columns[index].append(summary)
-        else:
-            failed[index].append(finished)
+    columns, failed = _by_engine(measured, order)
     _notice_engines(asked, columns, failed)
     limits: dict[str, float] = {}
     if limit.fail_if_slower is not None and not any(failed):
@@ -153,6 +147,18 @@ def _measure_turns(
     (job,) = with_tuned(make_jobs(experiment, once, replace(asked, engines=())), asked)
     order = [index for turn in range(n_turns) for index in rotated(range(len(engines)), turn)]
     return measure([replace(job, setup=engines[index]) for index in order], asked, is_sweep=True), order
+
+
+def _by_engine(measured: MeasureResult, order: Sequence[int]) -> tuple[list[list[QuantSummary]], list[list[Finished]]]:
+    """Return the completed runs of each engine, and those that failed."""
+    columns: list[list[QuantSummary]] = [[] for _ in measured.asked.engines]
+    failed: list[list[Finished]] = [[] for _ in measured.asked.engines]
+    for index, finished, summary in zip(order, measured.finished, measured.summaries, strict=False):
+        if summary.run.is_complete:
+            columns[index].append(summary)
+        else:
+            failed[index].append(finished)
+    return columns, failed
 
 
 def _notice_engines(

@@ -123,12 +123,7 @@ class DocumentedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under the headings of their groups; under one heading if there are few."""
-        groups: dict[OptionGroup, list[tuple[str, str]]] = {group: [] for group in OptionGroup}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if record is not None:
-                groups[param.group if isinstance(param, GroupedOption) else OptionGroup.OUTPUT].append(record)
-        filled = {group: records for group, records in groups.items() if records}
+        filled = self._help_by_group(ctx)
         if not filled.keys() & {OptionGroup.MODEL, OptionGroup.MEMORY}:
             filled = {OptionGroup.OWN: [record for records in filled.values() for record in records]}
         for group, records in filled.items():
@@ -136,6 +131,15 @@ class DocumentedCommand(click.Command):
                 write_rows(formatter, records)
         if isinstance(self, click.Group):
             self.format_commands(ctx, formatter)
+
+    def _help_by_group(self, ctx: click.Context) -> dict[OptionGroup, list[tuple[str, str]]]:
+        """Return names and help of the options, by group; click's own --help is of the last."""
+        groups: dict[OptionGroup, list[tuple[str, str]]] = {group: [] for group in OptionGroup}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                groups[getattr(param, "group", OptionGroup.OUTPUT)].append(record)
+        return {group: records for group, records in groups.items() if records}
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if not self._terms:

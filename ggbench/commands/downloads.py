@@ -56,9 +56,7 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
     if not wanted:
         return
     total_bytes = sum(sizes)
-    names = [f"{wanted[0].model} {wanted[0].quant}", *(target.quant for target in wanted[1:4])]
-    more = f" and {len(wanted) - 4} more" if len(wanted) > 4 else ""
-    what = f"{', '.join(names)}{more} ({format_bytes(total_bytes)})"
+    what = f"{wanted[0].model} {_listed([target.quant for target in wanted])} ({format_bytes(total_bytes)})"
     if hub.no_download:
         raise UsageError(f"{what} is not on this disk", f"omit --no-download{_pull(wanted)}")
     if hub.access().offline:
@@ -73,6 +71,11 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
     elif not click.confirm(f"Download {what} into Hugging Face's cache?", err=True):
         output.notice(sanitize(f"nothing was downloaded; ggbench plan {wanted[0].model} shows what each quant needs"))
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+def _listed(quants: Sequence[str]) -> str:
+    more = f" and {len(quants) - 4} more" if len(quants) > 4 else ""
+    return f"{', '.join(quants[:4])}{more}"
 
 
 def show_left_out(asked: MeasureRequest, targets: Sequence[Target]) -> None:

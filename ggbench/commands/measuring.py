@@ -180,8 +180,7 @@ def _follow(
     job, is_started, is_stopping = jobs[0], False, False
     with interrupt_sets(context.cancel), contextlib.closing(view), contextlib.closing(progress):
         for record in progress:
-            is_download = isinstance(record, Working) and record.is_bytes
-            if context.cancel.is_set() and not is_stopping and not is_download:
+            if not is_stopping and _stops(context, record):
                 is_stopping = True
                 view.notice(_STOPPING)
             match record:
@@ -201,6 +200,11 @@ def _follow(
     return MeasureResult(asked, jobs, tuple(map(tuple, groups)), is_sweep, context.cancel.is_set())
 
 
+def _stops(context: RunContext, record: Progress) -> bool:
+    """Return whether a measurement ends at its next step; an interrupted download ends at once."""
+    return context.cancel.is_set() and not (isinstance(record, Working) and record.is_bytes)
+
+
 def _advise(measured: MeasureResult) -> None:
     """Print what remains after the last run: disturbances, hints, failures despite --quiet, an interrupted download."""
     jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
@@ -212,13 +216,17 @@ def _advise(measured: MeasureResult) -> None:
         hints.insert(0, _hint_for(jobs[0], runs[0], is_searched=len(measured.groups[0]) > 1))
     output.notice(*(f"Hint: {hint}" for hint in hints if hint))
     if output.quiet and measured.error is None:  # --quiet does not hide failures
-        for run, name in zip(runs, names, strict=True):
-            if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
-                click.echo(f"Error: {name}: {sanitize(run.reason)}", err=True)
+        _print_failures(runs, names)
     was_measuring = bool(finished) and finished[-1].run.outcome is Outcome.CANCELLED
     next_job = jobs[len(finished) : len(finished) + 1]
     if measured.is_cancelled and not was_measuring and any(job.target.download_bytes for job in next_job):
         output.notice(DOWNLOAD_INTERRUPTED)
+
+
+def _print_failures(runs: Sequence[Run], names: Sequence[str]) -> None:
+    for run, name in zip(runs, names, strict=True):
+        if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
+            click.echo(f"Error: {name}: {sanitize(run.reason)}", err=True)
 
 
 def _notice_disturbances(jobs: Sequence[Job], runs: Sequence[Run], names: Sequence[str], output: Output) -> None:
