@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import TypeAlias
 
 import msgspec
@@ -69,9 +68,18 @@ class Estimate(msgspec.Struct, frozen=True):
         return self.mean - Z_95 * self.error, self.mean + Z_95 * self.error
 
 
+_T_95 = (math.inf, 12.7062047, 4.3026527, 3.1824463, 2.7764451, 2.5705818)
+"""Student's two-sided 95 % points of few degrees of freedom."""
+_T_95_SERIES = (Z_95, 2.3722712, 2.8224986, 2.5558497, 1.5895341)
+"""Coefficients of the powers of 1 / freedom, for more: within 0.00011. Source: M. Abramowitz and I. Stegun, Handbook of
+Mathematical Functions (1964), 26.7.5."""
+
+
 def t_95(freedom: int) -> float:
     """Return Student's two-sided 95 % point; infinite without a degree of freedom."""
-    return t_point(0.05, freedom) if freedom else math.inf
+    if freedom < len(_T_95):
+        return _T_95[freedom]
+    return math.fsum(term / freedom**power for power, term in enumerate(_T_95_SERIES))
 
 
 def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Expected:
@@ -80,34 +88,3 @@ def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Expecte
     spread = t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     mean, half = statistics.fmean(logs), math.hypot(spread, math.log1p(model_error))
     return Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
-
-
-def t_point(tail: float, freedom: int) -> float:
-    """Return the point with a share `tail` of Student's distribution beyond it, on both sides together.
-
-    Source: G. W. Hill, Algorithm 396, Communications of the ACM 13 (1970) 619; six digits for 5 degrees of freedom and
-    more, four below. SciPy has it too, at 100 MB installed for one function. Raises ValueError for a tail outside 0 to
-    1 or less than one degree of freedom.
-    """
-    if not 0 < tail <= 1 or freedom < 1:
-        raise ValueError(f"no such point: tail {tail}, {freedom} degrees of freedom")
-    if freedom == 1:
-        return 1 / math.tan(tail * math.pi / 2)
-    if freedom == 2:
-        return math.sqrt(2 / (tail * (2 - tail)) - 2)
-    n = float(freedom)
-    a = 1 / (n - 0.5)
-    b = 48 / (a * a)
-    c = ((20700 * a / b - 98) * a - 16) * a + 96.36
-    d = ((94.5 / (b + c) - 3) / b + 1) * math.sqrt(a * math.pi / 2) * n
-    y = (d * tail) ** (2 / n)
-    if y <= 0.05 + a:
-        y = ((1 / (((n + 6) / (n * y) - 0.089 * d - 0.822) * (n + 2) * 3) + 0.5 / (n + 4)) * y - 1) * (n + 1)
-        return math.sqrt(n * (y / (n + 2) + 1 / ((d * tail) ** (2 / n))))
-    x = NormalDist().inv_cdf(tail / 2) if tail < 1 else 0.0
-    y = x * x
-    if n < 5:
-        c += 0.3 * (n - 4.5) * (x + 0.6)
-    c = (((0.05 * d * x - 5) * x - 7) * x - 2) * x + b + c
-    y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * x
-    return math.sqrt(n * math.expm1(a * y * y))
