@@ -177,7 +177,7 @@ def _follow(
     view = view_of(asked.output, distinct_by_engine(names, setups))
     ignored = IgnoredGpuOptions(asked.output)
     groups: list[list[Finished]] = []
-    job, is_started, is_stopping = jobs[0], False, False
+    job, is_stopping = jobs[0], False
     with interrupt_sets(context.cancel), contextlib.closing(view), contextlib.closing(progress):
         for record in progress:
             if not is_stopping and _stops(context, record):
@@ -185,19 +185,17 @@ def _follow(
                 view.notice(_STOPPING)
             match record:
                 case Started(index=index):
-                    job, is_started = jobs[index], True
+                    job = jobs[index]
+                    groups.append([])
                 case ModelReady(memory):
                     ignored.look(job.setup, memory)
                 case Finished(run, error):
                     ignored.look(job.setup, run.memory)
-                    if is_started:
-                        groups.append([])
                     groups[-1].append(record)
-                    if is_started and error is not None and not is_sweep:  # the command ends with this error
+                    if error is not None and not is_sweep and len(groups[-1]) == 1:  # the command ends with this error
                         continue
-                    is_started = False
             view.draw(record)
-    return MeasureResult(asked, jobs, tuple(map(tuple, groups)), is_sweep, context.cancel.is_set())
+    return MeasureResult(asked, jobs, tuple(map(tuple, filter(None, groups))), is_sweep, context.cancel.is_set())
 
 
 def _stops(context: RunContext, record: Progress) -> bool:
@@ -217,10 +215,16 @@ def _advise(measured: MeasureResult) -> None:
     output.notice(*(f"Hint: {hint}" for hint in hints if hint))
     if output.quiet and measured.error is None:  # --quiet does not hide failures
         _print_failures(runs, names)
-    was_measuring = bool(finished) and finished[-1].run.outcome is Outcome.CANCELLED
-    next_job = jobs[len(finished) : len(finished) + 1]
-    if measured.is_cancelled and not was_measuring and any(job.target.download_bytes for job in next_job):
+    if measured.is_cancelled and _was_downloading(measured):
         output.notice(DOWNLOAD_INTERRUPTED)
+
+
+def _was_downloading(measured: MeasureResult) -> bool:
+    """Return whether the last run had ended, and the next one needs a download."""
+    finished = measured.finished
+    if finished and finished[-1].run.outcome is Outcome.CANCELLED:
+        return False
+    return any(job.target.download_bytes for job in measured.jobs[len(finished) : len(finished) + 1])
 
 
 def _print_failures(runs: Sequence[Run], names: Sequence[str]) -> None:
