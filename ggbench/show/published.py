@@ -193,10 +193,6 @@ NEAR = Shape(
     "NearRow",
     "A published row close to a run.",
     field("differences", list[str], "How its conditions differ from those of the run."),
-    sometimes(
-        field("ln_ppl_ratio", float | None, "For quality, the value in the row, or derived from it."),
-        field("ln_ppl_ratio_error", float | None),
-    ),
     within(lambda near: near.row, ROW.fields),
 )
 AGAINST = sometimes(field("against", many(NEAR), "With --against: the nearest published rows."))

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from ggbench.engines.events import DeviceBuffers
-from ggbench.experiments.quality.compared import nearest_to_score, quality_against_document
+from ggbench.experiments.quality.compared import nearest_to_score
 from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredText, TextSource
 from ggbench.experiments.quality.texts import SHA256
 from ggbench.runs.run import Run
@@ -67,15 +67,12 @@ def test_wikitext_2_is_known_by_its_content(run: Run) -> None:
 
 
 def test_the_nearest_is_the_own_models_row(run: Run) -> None:
-    rows = quality_against_document(run)["against"]
-    assert isinstance(rows, list)
-    first, *others = rows
-    assert (first["source"], first["model"], first["perplexity"]) == ("article", "qwen1.5-7b", 14.35)
-    assert list(first["differences"]) == [
+    first, *others = nearest_to_score(run)
+    assert (first.row.source, first.row.model) == ("article", "qwen1.5-7b")
+    assert list(first.differences) == [
         "KV cache f16, not f16/q8_0", "text wiki test, not wikitext-2", "n_ctx not stated, not 512"
     ]  # fmt: skip
-    assert first["ln_ppl_ratio"] == pytest.approx(0.0098, abs=1e-4)
-    assert all("compared with f16, not a file of logits" in each["differences"] for each in others)
+    assert all("compared with f16, not a file of logits" in each.differences for each in others)
     assert presenter_of("quality").against_document(replace(run, result=None)) is None
 
 

@@ -59,8 +59,7 @@ def command(
     tokenizers are not comparable; a run stores its text's SHA-256. A twin has no
     quality. A failed quant (e.g. NaN logits) is shown with the reason. --base-logits and --save-base-logits read and
     write the files of llama-perplexity's --kl-divergence-base. --against published shows the nearest llama.cpp and Qwen
-    rows and what differs. Compare ln PPL ratio and KL divergence, which are relative to a base; perplexities are rarely
-    comparable.
+    rows and what differs. Compare the KL divergence, which is relative to a base; perplexities are rarely comparable.
     """
     from ggbench.commands.measure_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure

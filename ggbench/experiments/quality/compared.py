@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,17 +19,15 @@ from rich.text import Text
 from ggbench.experiments.quality.record import QualityResult, result_of
 from ggbench.experiments.quality.scores import PairedDifference, paired_difference
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
-from ggbench.models.published import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published import load_published
 from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
-from ggbench.show.against import FigureColumn, against_table, published_model
+from ggbench.show.against import FigureColumn, against_table, printed, published_model
 from ggbench.show.columns import Column, column, estimate_columns, reader
 from ggbench.show.figures import ChartPoint, PointChart
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name, row_labels
-from ggbench.show.published import NEAR
 from ggbench.show.tables import spaced
 from ggbench.show.text import estimate_text, tok_s_text
 from ggbench.stats.decode_timing import LatencySummary
@@ -208,8 +206,8 @@ def row_names(runs: Sequence[Run]) -> list[str]:
 
 _NEAREST = 3
 _COMPARES = (
-    "Perplexities of different texts, n_ctx or tokenizers are not comparable. ln PPL ratio, here computed from the "
-    "printed perplexities, and KLD are relative to each model's base and more comparable."
+    "Perplexities of different texts, n_ctx or tokenizers are not comparable. KLD is relative to each model's base, "
+    "and more comparable."
 )
 _KV = "f16"
 
@@ -217,14 +215,6 @@ _KV = "f16"
 def nearest_to_score(run: Run) -> tuple[NearRow, ...]:
     own = _own_score(run)
     return () if own is None else nearest_published(load_published(), own, _NEAREST)
-
-
-def quality_against_document(run: Run) -> dict[str, object]:
-    rows = []
-    for near in nearest_to_score(run):
-        ratio, error = ln_ppl_ratio(near.row) or (None, None)
-        rows.append(NEAR.value(near, ln_ppl_ratio=ratio, ln_ppl_ratio_error=error))
-    return {"against": rows}
 
 
 def _own_score(run: Run) -> OwnScore | None:
@@ -264,30 +254,12 @@ def _table(run: Run, near: Sequence[NearRow], width: int | None) -> RenderableTy
     assert isinstance(found, QualityResult)
     apart, quant = found.divergence, row_name(run)
     columns = (
-        FigureColumn("PPL", "", estimate_text(found.ppl), _estimated("perplexity")),
-        FigureColumn("ln PPL ratio", "", estimate_text(apart.ln_ppl_ratio if apart else None), _ratio),
-        FigureColumn("KLD", "nats", estimate_text(apart.kld if apart else None), _estimated("kld")),
+        FigureColumn("PPL", "", estimate_text(found.ppl), printed("perplexity")),
+        FigureColumn("KLD", "nats", estimate_text(apart.kld if apart else None), printed("kld")),
     )
     note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {format_count(found.n_chunks)} chunks"
     title = f"{model_name(run.subject)} {quant} against published rows"
     return against_table(title, quant, columns, near, note, width=width, name=lambda row: row.model)
-
-
-def _ratio(row: PublishedRow) -> str:
-    found = ln_ppl_ratio(row)
-    return UNKNOWN if found is None else _number(*found)
-
-
-def _estimated(name: str) -> Callable[[PublishedRow], str]:
-    def text(row: PublishedRow) -> str:
-        figure: PublishedFigure | None = getattr(row, name)
-        return UNKNOWN if figure is None or figure.value is None else _number(figure.value, figure.error)
-
-    return text
-
-
-def _number(value: float, error: float | None) -> str:
-    return format_number(value, 4) if error is None else estimate_text(Estimate(value, error))
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:

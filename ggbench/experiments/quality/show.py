@@ -212,7 +212,7 @@ class QualityPresenter(Presenter):
         return text
 
     def against_document(self, run: Run) -> dict[str, object] | None:
-        return compared.quality_against_document(run) if self.answer(run) else None
+        return {"against": compared.nearest_to_score(run)} if self.answer(run) else None
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         return compared.quality_against(runs, width=width)
