@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.scores import trained_folder
 
 
 def test_every_case_is_in_the_document(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
@@ -47,3 +48,9 @@ def test_bad_input_is_one_line(
 def test_cases_that_are_given_twice_are_measured_once(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     ran = ggbench("speed", tiny_twin, "--inputs", "16,16", "-n", "4", "--batch", "2,1,2", "--json")
     assert [(case["n_batch"], case["n_input"]) for case in ran.json["cases"]] == [(1, 16), (2, 16)]
+
+
+def test_without_a_quant_all_are_measured(ggbench: Run, machine: FakeMachine, tmp_path: Path) -> None:
+    ran = ggbench("speed", trained_folder(tmp_path), "--inputs", "1", "-n", "4", "--json")
+    assert ran.json["schema"] == "ggbench.speed.all/1"
+    assert [(row["quant"], len(row["cases"])) for row in ran.json["rows"]] == [("q8_0", 1), ("q4_0", 1)]

@@ -11,7 +11,6 @@ from ggbench.engines.contract import BatchedDecode, Request
 from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
-from ggbench.errors import UsageError
 from ggbench.experiments.speed.measure import EXPERIMENT
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.models.targets import Target
@@ -133,21 +132,3 @@ def test_a_cancelled_run_has_the_cases_that_ended(target: Target, store: Store) 
     assert run.run_id is not None
     stored = replace(store.load_run(run.run_id), result_json=None)
     assert found(read_run(store, stored)) == found(run)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "batches", "setup", "message"),
-    [
-        ((0,), (1,), {}, "an input length is 0"),
-        ((1,), (-1,), {}, "a batch size is -1"),
-        ((1,), (257,), {}, "a batch of 257 sequences is more than llama.cpp supports"),
-        ((1,), (1, 8), {"n_batch": 4}, "a step of 8 sequences does not fit into an n_batch of 4"),
-        ((1,), (1,), {"n_ctx": 512}, "speed sizes the context for each case"),
-    ],
-)
-def test_numbers_that_make_no_case(
-    target: Target, inputs: tuple[int, ...], batches: tuple[int, ...], setup: dict[str, int], message: str
-) -> None:
-    with pytest.raises(UsageError) as raised:
-        speed_job(target, inputs, batches, **setup)
-    assert raised.value.message == message
