@@ -64,7 +64,6 @@ def main(url: str, out: Path, source: str) -> None:
     client = _Recorder(Address.parse(url))
     kind, info = recognize(client)
     model = info.models[0].name
-    client.get(kind.empty_path)
 
     def added() -> int:
         raise SystemExit("this kind of server needs a generation to count a prompt")

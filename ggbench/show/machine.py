@@ -162,7 +162,6 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
     return [
         ("server", sanitize(f"{serving.server}{url}")),
         ("clock", _CLOCKS[serving.clock]),
-        ("network", _network(serving)),
         ("TTFT", ttft),
         ("chunks", _chunks(serving)),
         ("speculation", draft),
@@ -175,16 +174,9 @@ def serving_caption(run: Run) -> str:
     serving = serving_in(run)
     if serving is None:
         return ""
-    parts = [f"{serving.server}; clock of the tokens: {_CLOCKS[serving.clock]}", _network(serving), _chunks(serving)]
+    parts = [f"{serving.server}; clock of the tokens: {_CLOCKS[serving.clock]}", _chunks(serving)]
     parts += [f"not as requested: {each}" for each in serving.remarks]
     return sanitize("; ".join(filter(None, parts)))
-
-
-def _network(serving: ServingFigures) -> str:
-    if serving.round_trip_ms is None:
-        return ""
-    jitter = "" if serving.jitter_ms is None else f"; arrival adds ±{format_ms(serving.jitter_ms)} ms to a token's time"
-    return f"{format_ms(serving.round_trip_ms)} ms to the first byte of an empty request{jitter}"
 
 
 def _chunks(serving: ServingFigures) -> str:

@@ -157,8 +157,6 @@ def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) ->
         n_tokens=sum(of("n_tokens")),
         n_tokens_together=sum(of("n_tokens_together")),
         ttft_ms=_median_ms(of("ttft_ns")),
-        round_trip_ms=_median_ms(server.round_trip_ns),
-        jitter_ms=_median_ms(of("jitter_ns")),
         n_drafted=_total(of("n_drafted")),
         n_accepted=_total(of("n_accepted")),
         remarks=tuple(dict.fromkeys(remark for each in requests for remark in each.remarks)),
@@ -190,8 +188,6 @@ class ServerFound(msgspec.Struct, frozen=True):
     """Maximum tokens of a request."""
     n_slots: int | None = None
     """Maximum number of concurrent requests; None if unknown or unlimited."""
-    round_trip_ns: tuple[int, ...] = ()
-    """Times from sending a request that needs no model to the first byte of its answer."""
 
 
 class TokenChunks(msgspec.Struct, frozen=True):
@@ -232,10 +228,6 @@ class RequestTiming(msgspec.Struct, frozen=True):
     """Tokens received."""
     n_tokens_together: int = 0
     """Tokens that arrived with others in one chunk."""
-    server_gen_ns: int | None = None
-    """Time of generating on the server's own clock; None if it has none."""
-    jitter_ns: float | None = None
-    """Standard deviation of the arrival's delay relative to the server's own clock; None without such a clock."""
     n_drafted: int | None = None
     """Tokens proposed by a draft; None if not reported, or without speculation."""
     n_accepted: int | None = None
@@ -279,10 +271,6 @@ class ServingFigures(msgspec.Struct, frozen=True):
     """Tokens that arrived with others in one chunk."""
     ttft_ms: float | None = None
     """Median time from sending a request of one sequence to its first token, including the network."""
-    round_trip_ms: float | None = None
-    """Median time to the first byte of a request that needs no model."""
-    jitter_ms: float | None = None
-    """Standard deviation of a token's arrival relative to the server's own time."""
     n_drafted: int | None = None
     n_accepted: int | None = None
     remarks: tuple[str, ...] = ()

@@ -57,7 +57,6 @@ def test_a_decode_of_a_server_is_measured_stored_and_shown(ggbench: Run, serve: 
     assert (document["provenance"], document["outcome"], document["n_gen"]) == ("endpoint", "completed", 600)
     assert document["p50_ms"] == pytest.approx(10)
     assert document["serving"]["clock"] == "server"
-    assert document["serving"]["round_trip_ms"] > 0
     assert document["kv_bytes"] is None
     assert document["config"]["base_url"] == endpoint.url
     assert document["command"].startswith(f"ggbench decode {endpoint.url} ")

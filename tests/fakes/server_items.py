@@ -11,11 +11,11 @@ from ggbench.engines.server.contract import (
     OfferedModel,
     Prompt,
     Sent,
-    ServerClock,
     ServerInfo,
     Tokens,
 )
 from ggbench.errors import GgbenchError
+from ggbench.stats.decode_timing import Clock
 
 Script = Callable[[int, Generate], Iterator[Item]]
 """The stream of the request of an index among those sent together."""
@@ -78,9 +78,9 @@ def on_a_line(
 
 
 class ScriptedServer:
-    def __init__(self, script: Script, *, clock: ServerClock = "each token", n_ctx: int | None = 4096) -> None:
+    def __init__(self, script: Script, *, clock: Clock = "server", n_ctx: int | None = 4096) -> None:
         model = OfferedModel("tiny", quant="Q4_1", n_ctx=n_ctx, n_params=1000, tensor_bytes=700)
-        self.info = ServerInfo("llama_server", "llama-server", "http://s", (model,), clock, "b1", n_parallel=4)
+        self.info = ServerInfo("llama-server", (model,), clock, "b1", n_parallel=4)
         self.asked: list[Generate] = []
         self.closed = False
         self._script = script
@@ -101,9 +101,6 @@ class ScriptedServer:
                     del streams[index]
                 else:
                     yield index, item
-
-    def round_trips_ns(self) -> tuple[int, ...]:
-        return (300_000, 300_000, 400_000)
 
     def close(self) -> None:
         self.closed = True

@@ -38,7 +38,8 @@ from ggbench.engines.events import (
     Proving,
     ReadingPrompts,
     Ready,
-    RequestEnded,
+    Steps,
+    TokensTogether,
 )
 from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags
@@ -162,7 +163,7 @@ class LlamaServerEngine(EndpointEngine):
         if isinstance(workload, Continue):
             yield from self._continue(workload)
             return
-        is_timed, asked = True, workload
+        is_timed, asked = not isinstance(workload, Decode | BatchedDecode | DecodeAtDepth), workload
         if isinstance(workload, DecodeAtDepth):
             # the token that comes with the prompt is the untimed one, so the first timed step has the same position
             asked = Decode(workload.n_depth + 1, workload.n_gen)
@@ -170,8 +171,8 @@ class LlamaServerEngine(EndpointEngine):
             match item:
                 case PromptRead() if asked is not workload:
                     continue
-                case RequestEnded(timing) if timing.n_tokens > 1 and timing.server_gen_ns is None:
-                    is_timed = False
+                case Steps() | TokensTogether():
+                    is_timed = True
                 case Ending():
                     if isinstance(item, Completed) and not is_timed:
                         item = Failed(workload.stage, f"this {NAME} is too old: it does not time its tokens")

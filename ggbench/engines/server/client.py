@@ -35,8 +35,11 @@ _DOCUMENT_TIMEOUT_S = 30.0
 _MAX_DOCUMENT_BYTES = 16 << 20
 _MAX_LINE_BYTES = 8 << 20
 """llama-server repeats the prompt in its last line: about 4 bytes per token."""
-_MAX_ERROR_BYTES = 64 << 10
-_EMPTY_REQUESTS = 20
+_URL_HINT = "check that the URL is one of a model server"
+_STATUS_HINTS = {
+    404: "check the URL and the model's name",
+    503: "wait until its model is loaded, then try again",
+}
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -102,10 +105,11 @@ class Exchange:
     def items(self) -> Iterator[Sent | StreamLine]:
         """Send the request; yield its time of sending, and each line. Raises GgbenchError."""
         client = self._client
-        with client.open(client.streams, "POST", self._post.path, self._post.body, self._trace) as response:
-            yield Sent(self._trace.sent_ns or time.perf_counter_ns())
+        post, trace = self._post, self._trace
+        with client.open("POST", post.path, post.body, trace, client.timeout_s) as response:
+            yield Sent(trace.sent_ns or time.perf_counter_ns())
             if response.status_code != 200:
-                client.fail(response.status_code, _read(response, _MAX_ERROR_BYTES, is_cut=True))
+                client.fail(response.status_code, _read(response))
             yield from _lines(response)
 
 
@@ -124,20 +128,14 @@ class Client:
         is_encrypted = address.base_url.startswith("https:")
         # Without encryption, a context that trusts nobody: reading the system's certificates takes 20 ms a client.
         tls = httpx2.create_ssl_context() if is_encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-        def client(read_timeout_s: float, n_kept: int) -> httpx2.Client:
-            return httpx2.Client(
+        with self._errors():
+            self._http = httpx2.Client(
                 verify=tls,
                 trust_env=not is_local,  # no proxy between this machine and itself
                 follow_redirects=False,
-                timeout=httpx2.Timeout(read_timeout_s, connect=_CONNECT_TIMEOUT_S),
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=n_kept),
+                # a connection for each request, so that each can be closed separately
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
             )
-
-        with self._errors():
-            self._documents = client(self._document_timeout_s, 1)
-            self.streams = client(timeout_s, 0)
-            """Opens a connection for each request, so that each can be closed separately."""
 
     def get(self, path: str) -> HttpResponse:
         """Return the response to a GET request, whatever its status; `path` starts with a slash."""
@@ -151,68 +149,37 @@ class Client:
         """Return a request whose response is a stream; nothing is sent yet."""
         return Exchange(self, post)
 
-    def round_trips_ns(self, path: str) -> tuple[int, ...]:
-        """Time 20 GET requests without computation, from sending to the first byte, over one open connection."""
-        found: list[int] = []
-        with Client(self.address, timeout_s=self.timeout_s) as fresh:
-            for _ in range(_EMPTY_REQUESTS):
-                trace = _Trace()
-                with fresh._deadline(trace), fresh.open(fresh._documents, "GET", path, None, trace) as response:
-                    first_ns = time.perf_counter_ns()
-                    _read(response, _MAX_DOCUMENT_BYTES)
-                found.append(first_ns - (trace.sent_ns or first_ns))
-        return tuple(found)
-
     @contextlib.contextmanager
-    def open(
-        self, connections: httpx2.Client, method: str, path: str, body: object, trace: _Trace
-    ) -> Iterator[httpx2.Response]:
+    def open(self, method: str, path: str, body: object, trace: _Trace, timeout_s: float) -> Iterator[httpx2.Response]:
         """Send a request, with a JSON body unless it is None. Raises GgbenchError, also for a redirect."""
-        headers = {"Accept-Encoding": "identity", "User-Agent": "ggbench"}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
+        import httpx2
+
+        headers = {"Accept-Encoding": "identity", "User-Agent": "ggbench", "Content-Type": "application/json"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        url = self.address.base_url
-        content = None if body is None else msgspec.json.encode(body)
-        with (
-            self._errors(),
-            connections.stream(
-                method, url + path, content=content, headers=headers, extensions={"trace": trace}
-            ) as response,
-        ):
-            trace.connection = trace.connection or response.extensions["network_stream"].get_extra_info("socket")
+        request = self._http.build_request(
+            method,
+            self.address.base_url + path,
+            content=None if body is None else msgspec.json.encode(body),
+            headers=headers,
+            timeout=httpx2.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S),
+            extensions={"trace": trace},
+        )
+        with self._errors(), contextlib.closing(self._http.send(request, stream=True)) as response:
             if response.is_redirect:
-                target = ""
-                with contextlib.suppress(ValueError):  # shown without user, password and query
-                    to = urlsplit(response.headers.get("Location", ""))
-                    target = f" to {shorten(f'{to.scheme}://{to.hostname}{to.path}', 80)}" if to.hostname else ""
-                raise NetworkError(
-                    f"{url} redirects{target}, which ggbench does not follow",
-                    "use the server's own URL, if you trust it",
-                )
-            if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-                raise ServerFailed(f"{url} sends compressed data", "turn off compression in its proxy")
+                what = f"{self.address.base_url} redirects, which ggbench does not follow"
+                raise NetworkError(what, "use the server's own URL, if you trust it")
             yield response
 
-    def fail(self, status: int, body: bytes, what: str = "") -> None:
-        """Raise the error of a response with that status; `what` names the requested thing."""
-        url, said = self.address.base_url, _message(self.without_key(body[:_MAX_ERROR_BYTES].decode(errors="replace")))
-        suffix = f": {said}" if said else ""
-        asked = f" for {what}" if what else ""
-        if status == 401 and self.address.api_key_env is None:
-            raise NetworkError(
-                f"{url} requires an API key", "export its API key and name the variable: --api-key-env NAME"
-            )
-        if status == 401:
-            raise NetworkError(f"{url} rejected the API key in {self.address.api_key_env}", "check the key")
-        if status == 403:
-            raise NetworkError(f"{url} denied access{suffix}", "check the API key and its permissions")
-        if status == 404:
-            raise ServerFailed(f"{url} returned 404{asked}{suffix}", "check the URL and the model's name")
-        if status == 503 and "load" in said.lower():
-            raise ServerFailed(f"{url} is still loading its model", "wait until it is loaded, then try again")
-        raise ServerFailed(f"{url} returned status {status}{asked}{suffix}", LOG_HINT)
+    def fail(self, status: int, body: bytes) -> None:
+        """Raise the error of a response with that status."""
+        said = ""
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            said = error_text(msgspec.json.decode(self.without_key(body.decode(errors="replace"))))
+        what = f"{self.address.base_url} returned status {status}: {said}".removesuffix(": ")
+        if status in (401, 403):
+            raise NetworkError(what, "export its API key and name the variable: --api-key-env NAME")
+        raise ServerFailed(what, _STATUS_HINTS.get(status, LOG_HINT))
 
     def without_key(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text
@@ -225,8 +192,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections; may be called twice."""
-        self._documents.close()
-        self.streams.close()
+        self._http.close()
 
     def __enter__(self) -> Client:
         return self
@@ -236,8 +202,9 @@ class Client:
 
     def _document(self, method: str, path: str, body: object) -> HttpResponse:
         trace = _Trace()
-        with self._deadline(trace), self.open(self._documents, method, path, body, trace) as response:
-            return HttpResponse(response.status_code, _read(response, _MAX_DOCUMENT_BYTES))
+        timeout_s = self._document_timeout_s
+        with self._deadline(trace), self.open(method, path, body, trace, timeout_s) as response:
+            return HttpResponse(response.status_code, _read(response))
 
     @contextlib.contextmanager
     def _deadline(self, trace: _Trace) -> Iterator[None]:
@@ -284,41 +251,24 @@ def _transport_error(url: str, error: Exception) -> GgbenchError:
     match error:
         case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
             return UsageError(f"{url} or a proxy setting is not a valid URL", "correct or unset it")
-        case httpx2.ProxyError():
-            return NetworkError(
-                f"the proxy refused the connection to {url}", "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
-            )
-        case httpx2.ConnectTimeout():
-            return ServerTimeout(f"timeout connecting to {url}", "check the address and the firewall")
         case httpx2.TimeoutException() | TimeoutError():
-            return ServerTimeout(f"no answer from {url} in time", "check that the server is not busy")
-        case httpx2.ConnectError():
-            return NetworkError(f"cannot connect to {url}", "check that the server is running, and its host and port")
+            return ServerTimeout(f"no answer from {url} in time", "check that the server is not busy, and its address")
+        case httpx2.ConnectError() | httpx2.ProxyError():
+            hint = "check that the server is running, its host and port, and HTTP_PROXY"
+            return NetworkError(f"cannot connect to {url}", hint)
         case httpx2.RemoteProtocolError():
             return ServerFailed(f"{url} broke off, or does not speak HTTP", f"{LOG_HINT}, or try https://")
     return NetworkError(f"the connection to {url} was lost ({type(error).__name__})", LOG_HINT)
 
 
-def _message(body: str) -> str:
-    """Return the message of an error document in one short line; empty if it has none."""
-    with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-        return error_text(msgspec.json.decode(body.encode(errors="replace")))
-    return "" if body.lstrip()[:1] in ("<", "{", "[", "") else shorten(body.strip(), 120)
-
-
-def _read(response: httpx2.Response, most: int, *, is_cut: bool = False) -> bytes:
-    """Return a body of at most `most` bytes; a longer one is truncated if `is_cut`, else raises ServerFailed."""
+def _read(response: httpx2.Response) -> bytes:
+    """Return a body. Raises ServerFailed for one of more than 16 MiB."""
     body = bytearray()
     for chunk in response.iter_raw():
         body += chunk
-        if len(body) > most:
-            if is_cut:
-                break
-            raise ServerFailed(
-                f"the server sent a document of more than {most >> 20} MiB",
-                "check that the URL is one of a model server",
-            )
-    return bytes(body[:most])
+        if len(body) > _MAX_DOCUMENT_BYTES:
+            raise ServerFailed(f"the server sent a document of more than {_MAX_DOCUMENT_BYTES >> 20} MiB", _URL_HINT)
+    return bytes(body)
 
 
 def _lines(response: httpx2.Response) -> Iterator[StreamLine]:
@@ -331,9 +281,6 @@ def _lines(response: httpx2.Response) -> Iterator[StreamLine]:
         for line in lines:
             yield StreamLine(at_ns, line.rstrip(b"\r"))
         if len(pending) > _MAX_LINE_BYTES:
-            raise ServerFailed(
-                f"the server sent a line of more than {_MAX_LINE_BYTES >> 20} MiB",
-                "check that the URL is one of a model server",
-            )
+            raise ServerFailed(f"the server sent a line of more than {_MAX_LINE_BYTES >> 20} MiB", _URL_HINT)
     if pending.strip():
         raise ServerFailed("the server closed the stream in the middle of a line", LOG_HINT)

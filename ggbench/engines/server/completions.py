@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Iterable
 
 import msgspec
-from msgspec.structs import replace
 
 from ggbench.engines.contract import PROMPT
 from ggbench.engines.server.client import Client
@@ -30,7 +29,6 @@ from ggbench.engines.server.contract import (
     count,
     data_of,
     decode_chunk,
-    nanoseconds,
     positive,
 )
 from ggbench.engines.server.kind import ServerKind, TokenIds, Version, common_words, repeated, worded
@@ -60,17 +58,9 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _PromptDetails | None = None
 
 
-class _Metrics(msgspec.Struct):
-    """vLLM's metrics; the generation is timed from the first token to the last."""
-
-    time_to_first_token_ms: float | None = None
-    generation_time_ms: float | None = None
-
-
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] = []
     usage: _Usage | None = None
-    metrics: _Metrics | None = None
     error: object = None
 
 
@@ -83,7 +73,6 @@ class _CompletionReader(StreamReader):
         """Counted by usage; None once the first text came without a count."""
         self._usage = _Usage()
         self._finish_reason: str | None = None
-        self._metrics = _Metrics()
 
     def read(self, line: bytes, at_ns: int) -> Iterable[Progress]:
         data = data_of(line)
@@ -96,7 +85,6 @@ class _CompletionReader(StreamReader):
             yield ended
             return
         chunk = decode_chunk(data, _Chunk)
-        self._metrics = chunk.metrics or self._metrics
         self._usage = chunk.usage or self._usage
         choice = chunk.choices[0] if chunk.choices else _Choice()
         self._finish_reason = choice.finish_reason or self._finish_reason
@@ -109,14 +97,10 @@ class _CompletionReader(StreamReader):
         """Return the end; None if no chunk had a finish reason."""
         if self._finish_reason is None:
             return None
-        usage, metrics = self._usage, self._metrics
-        details = usage.prompt_tokens_details or _PromptDetails()
+        usage = self._usage
+        cached = count(usage.prompt_tokens_details.cached_tokens) if usage.prompt_tokens_details else None
         n_prompt, n_gen = count(usage.prompt_tokens), count(usage.completion_tokens)
-        return replace(
-            self.ended(at_ns, n_prompt, count(details.cached_tokens), n_gen, self._finish_reason),
-            prompt_ns=nanoseconds(metrics.time_to_first_token_ms, 1e6),
-            decode_ns=nanoseconds(metrics.generation_time_ms, 1e6),
-        )
+        return self.ended(at_ns, n_prompt, cached, n_gen, self._finish_reason)
 
     def _count(self, text: str, n_gen: int | None) -> int | None:
         """Return the tokens of a chunk after which usage counts `n_gen`; None if the first text was not counted."""
@@ -138,9 +122,9 @@ def _listed_models(client: Client) -> list[_ListedModel]:
     return [] if listed is None else list({shorten(model.id, 200): model for model in listed.data}.values())
 
 
-def _info(client: Client, kind: str, title: str, models: list[_ListedModel], version: str | None = None) -> ServerInfo:
+def _info(title: str, models: list[_ListedModel], version: str | None = None) -> ServerInfo:
     offered = tuple(OfferedModel(shorten(each.id, 200), n_ctx=positive(each.max_model_len)) for each in models)
-    return ServerInfo(kind, title, client.address.base_url, offered, "none", version)
+    return ServerInfo(title, offered, version=version)
 
 
 def _request(generate: Generate, **extensions: object) -> Post:
@@ -159,10 +143,10 @@ def _request(generate: Generate, **extensions: object) -> Post:
 def _recognize_any(client: Client) -> ServerInfo | None:
     """Recognize any other server by a list of models that is not empty."""
     models = _listed_models(client)
-    return _info(client, "openai", "OpenAI-compatible server", models) if models else None
+    return _info("OpenAI-compatible server", models) if models else None
 
 
-OPENAI = ServerKind("/v1/models", _recognize_any, common_words, _request, _CompletionReader)
+OPENAI = ServerKind(_recognize_any, common_words, _request, _CompletionReader)
 """Any other server gives a count of prompt tokens, usage at the end, and arrival times.
 
 It ignores unknown fields of the request (`ignore_eos`), which the count reveals.
@@ -175,7 +159,7 @@ def _recognize_vllm(client: Client) -> ServerInfo | None:
     if any(model.owned_by != "vllm" for model in models):
         return None
     version = client.get("/version").read_as(Version) if models else None
-    return None if version is None else _info(client, "vllm", "vLLM", models, shorten(version.version, 60))
+    return None if version is None else _info("vLLM", models, shorten(version.version, 60))
 
 
 def _ids_of_vllm(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
@@ -195,9 +179,9 @@ def _vllm_request(generate: Generate) -> Post:
     )
 
 
-VLLM = ServerKind("/health", _recognize_vllm, _ids_of_vllm, _vllm_request, _CompletionReader)
+VLLM = ServerKind(_recognize_vllm, _ids_of_vllm, _vllm_request, _CompletionReader)
 """vLLM: token ids as the prompt and usage in every chunk; a salt avoids its prefix cache.
 
 Source: vLLM 0.32, `entrypoints/openai/completion/protocol.py`, `entrypoints/serve/tokenize` and
-`entrypoints/generate/base/serving.py`. It sends its own times if run with `--enable-per-request-metrics`.
+`entrypoints/generate/base/serving.py`.
 """

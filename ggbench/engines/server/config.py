@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
-from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -16,7 +15,7 @@ from ggbench.fields import FieldKind, Option
 from ggbench.text import shorten
 
 _FAILURE_HINTS = {
-    "server's context": "measure fewer tokens, or start the server with a larger context",
+    "context": "measure fewer tokens, or start the server with a larger context",
     "no output from the server": "use a longer --timeout",
     "the server ended after": "the received tokens are kept; some servers always stop at the end of the text",
     "": "earlier measurements are kept; the server's own log may say more",
@@ -46,6 +45,10 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
 
 _KEY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HINT = "write it as http://127.0.0.1:8080 or https://host/path"
+_URL = re.compile(
+    r"(?P<scheme>https?)://(?P<host>\[[\da-f:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?(?P<path>/[!\"$->@-~]*)?", re.A | re.I
+)
+"""Without a query or a fragment."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -65,31 +68,24 @@ class Address(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, text: str, api_key_env: str | None = None) -> Address:
         """Return the address of a URL. Raises UsageError for anything else, or for a URL with a password or a query."""
-        shown = shorten(text, 60)
-        try:
-            parts = urlsplit(text.strip())
-            port = parts.port
-        except ValueError:
-            raise UsageError(f"{shown!r} is not the URL of a server", _HINT) from None
-        if parts.username is not None or parts.password is not None:
+        found = _URL.fullmatch(text.strip())
+        if "@" in text:
             raise UsageError(
                 "the URL of a server may not contain a user name or a password",
                 "put an API key into an environment variable and name it with --api-key-env",
             )
-        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or not _is_plain(parts):
-            raise UsageError(f"{shown!r} is not the URL of a server", _HINT)
-        if parts.query or parts.fragment:
-            raise UsageError(f"{shown!r} has a query or a fragment", _HINT)
+        if found is None or int(found["port"] or 0) >= 1 << 16:
+            raise UsageError(f"{shorten(text, 60)!r} is not the URL of a server", _HINT)
         if api_key_env is not None and not _KEY_NAME.fullmatch(api_key_env):
             raise UsageError(
                 "--api-key-env takes the name of an environment variable, not a key",
                 "export OPENAI_API_KEY=... and write --api-key-env OPENAI_API_KEY",
             )
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        if port is not None and port != _DEFAULT_PORTS[parts.scheme]:
+        scheme, host, port = found["scheme"].lower(), found["host"].lower(), found["port"]
+        if port is not None and int(port) != _DEFAULT_PORTS[scheme]:
             host = f"{host}:{port}"
-        path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
-        return cls(f"{parts.scheme}://{host}{path}", api_key_env)
+        path = (found["path"] or "").rstrip("/").removesuffix("/v1").rstrip("/")
+        return cls(f"{scheme}://{host}{path}", api_key_env)
 
     def api_key(self) -> str | None:
         """Return the key; None if the address names no variable. Raises UsageError if the variable is not set."""
@@ -101,8 +97,3 @@ class Address(msgspec.Struct, frozen=True):
         if not key.isascii() or not key.isprintable():
             raise UsageError(f"{self.api_key_env} contains characters that a key cannot have", "set it again")
         return key
-
-
-def _is_plain(parts: SplitResult) -> bool:
-    text = f"{parts.netloc}{parts.path}"
-    return text.isascii() and text.isprintable() and " " not in text

@@ -7,17 +7,16 @@ nanoseconds. A server's count, clock or name that is missing or impossible is No
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ggbench.errors import GgbenchError
+from ggbench.stats.decode_timing import Clock
 from ggbench.text import shorten
 
 _T = TypeVar("_T")
 
-ServerClock = Literal["each token", "totals", "none"]
-"""What a server's own clock times: each token, the whole prompt and the whole generation, or nothing."""
 LOG_HINT = "check the server's log"
 
 
@@ -33,27 +32,21 @@ class OfferedModel(msgspec.Struct, frozen=True):
     """Maximum tokens of a request, prompt and generation together."""
     n_ctx_train: int | None = None
     n_params: int | None = None
-    n_vocab: int | None = None
     tensor_bytes: int | None = None
     file_bytes: int | None = None
     is_loaded: bool = True
     """False if the first request makes the server load it."""
-    digest: str | None = None
-    """SHA-256 of the model, as stated by the server; hexadecimal."""
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
     """Data that a server reports about itself."""
 
-    kind: str
-    """`llama_server`, `vllm`, `ollama` or `openai`."""
     title: str
     """For display: `llama-server`, `vLLM`, `OpenAI-compatible server`."""
-    base_url: str
-    """Without credentials, query and trailing slash; the same server has the same base URL."""
     models: tuple[OfferedModel, ...]
     """In the server's order, each name once."""
-    clock: ServerClock
+    clock: Clock = "client"
+    """`server` if its own clock times each token."""
     version: str | None = None
     n_parallel: int | None = None
     """Maximum number of concurrent requests; None if it does not say."""

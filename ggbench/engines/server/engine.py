@@ -8,7 +8,6 @@ position n_prompt + i.
 from __future__ import annotations
 
 import random
-import statistics
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -49,7 +48,7 @@ from ggbench.engines.server.contract import (
     Tokens,
 )
 from ggbench.engines.server.server import Server
-from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName
+from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName
 from ggbench.stats.decode_timing import Clock, RequestTiming, ServerFound, TokenChunks
 
 CONFIG = EndpointConfig
@@ -71,8 +70,6 @@ class EndpointEngine:
         self._cancel, self._timeout_s, self._hold = cancel, timeout_s, hold or threading.Event()
         self._server: Server | None = None
         self._model = OfferedModel("")
-        self._clock: Clock = "client"
-        self._takes_totals = False
         self._prompts = random.SystemRandom().randrange(1 << 30)
         """Number of the next prompt, starting at random, so that no server has cached it in an earlier run."""
 
@@ -90,18 +87,16 @@ class EndpointEngine:
             yield Ready(None, {})
             yield Failed("load", error.message, error)
             return
-        yield Ready(None, {"server": " ".join(filter(None, (server.info.title, server.info.version)))})
+        yield Ready(None, {"server": f"{server.info.title} {server.info.version or ''}".rstrip()})
         yield answered
-        n_ctx = self._model.n_ctx
+        ending: Ending = Completed()
         if not self._model.is_loaded:
             ending = yield from self._load(server)
-            if not isinstance(ending, Completed):
-                yield ending
-                return
-        seconds = time.perf_counter() - began
-        yield Loaded(seconds, tensor_bytes=self._model.tensor_bytes)
-        yield Opened(seconds, n_ctx=n_ctx)
-        yield Completed()
+        if isinstance(ending, Completed):
+            seconds = time.perf_counter() - began
+            yield Loaded(seconds, tensor_bytes=self._model.tensor_bytes)
+            yield Opened(seconds, n_ctx=self._model.n_ctx)
+        yield ending
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Run a workload, with a request for each sequence."""
@@ -142,118 +137,88 @@ class EndpointEngine:
         if found is None:
             raise UnknownName("model of this server", model or "", [each.name for each in info.models])
         self._model = found
-        self._clock = "server" if info.clock == "each token" else "client"
-        self._takes_totals = info.clock != "none"
-        facts = ServerFound(info.title, info.version or "", found.n_ctx, info.n_parallel, server.round_trips_ns())
+        facts = ServerFound(info.title, info.version or "", found.n_ctx, info.n_parallel)
         return server, ServerAnswered(facts)
 
     def _load(self, server: Server) -> Generator[Event, None, Ending]:
         """Make the server load its model by an unrecorded request for one token."""
+        error: GgbenchError | None
         try:
-            stream = yield from self._prompt_alone(server, _LOADING)
-        except GgbenchError as error:
-            return Cancelled() if self._cancel.is_set() else Failed("load", error.message, error)
+            error = (yield from self._prompt_alone(server, _LOADING)).error
+        except GgbenchError as raised:
+            error = raised
         if self._cancel.is_set():
             return Cancelled()
-        return Completed() if stream.error is None else Failed("load", stream.error.message, stream.error)
+        return Completed() if error is None else Failed("load", error.message, error)
 
     def _request(self, server: Server, n_prompt: int, n_gen: int) -> Generate:
+        """Raises GgbenchError for a request that does not fit, or whose prompt cannot be made."""
+        n_ctx, n_needed = self._model.n_ctx, n_prompt + n_gen
+        if n_ctx is not None and n_needed > n_ctx:
+            raise ServerFailed(f"{n_needed:,} tokens do not fit into the server's context of {n_ctx:,}")
         self._prompts += 1
         return Generate(self._model.name, server.prompt(self._model.name, n_prompt, self._prompts), n_gen)
 
     def _prompt_alone(self, server: Server, n_prompt: int) -> Generator[Event, None, _StreamedRequest]:
         """Send a prompt with a request for one token. Raises GgbenchError if the prompt cannot be made."""
         request = self._request(server, n_prompt, 1)
-        stream = _StreamedRequest(n_prompt, 1, self._clock)
+        stream = _StreamedRequest(n_prompt, 1, server.info.clock)
         for _, item in server.stream([request], self._cancel):
             yield from stream.take(item)
         return stream
 
     def _read_prompts(self, server: Server, workload: Prefill) -> Generator[Event, None, Ending]:
         """Time a prompt by a request for one token, by the server's own clock if it has one."""
-        if reason := self._too_long(workload.n_prompt, 1):
-            return Failed(workload.stage, reason)
+        ending: Ending = Completed()
         for number in range(workload.warmup + workload.repeat):
             stream = yield from self._prompt_alone(server, workload.n_prompt)
-            if self._cancel.is_set():
-                return Cancelled()
-            if stream.error is not None:
-                return _ending_of(stream.error, workload.stage, self._timeout_s)
-            read = self._prompt_read(stream)
-            if read is None:
-                return Failed(workload.stage, "the server generated no token after the prompt")
+            ending = self._how_it_ended(workload, [stream])
+            if not isinstance(ending, Completed):
+                break
             if number >= workload.warmup:
-                stream.origin_ns = _origin_ns([stream])
-                yield from stream.finish()
-                yield read
-        return Completed()
+                yield from _finished([stream])
+        return ending
 
     def _decode(
         self, server: Server, workload: Workload, n_prompt: int, n_gen: int, n_seqs: int
     ) -> Generator[Event, None, Ending]:
         """Time `n_gen` steps of each sequence; the token before the first step comes with the prompt."""
-        if reason := self._too_long(n_prompt, n_gen + 1):
-            return Failed(workload.stage, reason)
         requests = [self._request(server, n_prompt, n_gen + 1) for _ in range(n_seqs)]
-        streams = [
-            _StreamedRequest(n_prompt, n_gen + 1, self._clock, seq if n_seqs > 1 else None) for seq in range(n_seqs)
-        ]
-        n_waiting = n_seqs
+        seqs = range(n_seqs) if n_seqs > 1 else [None]
+        streams = [_StreamedRequest(n_prompt, n_gen + 1, server.info.clock, seq) for seq in seqs]
         for index, item in server.stream(requests, self._cancel):
-            stream, was_waiting = streams[index], streams[index].first_token_ns is None
-            yield from stream.take(item)
-            if was_waiting and stream.first_token_ns is not None:
-                n_waiting -= 1
-                if not n_waiting and n_seqs > 1:
-                    yield PromptRead(n_prompt, stream.first_token_ns - _origin_ns(streams), n_seqs)
-        for stream in streams:
-            stream.origin_ns = _origin_ns(streams)
-            yield from stream.finish()
-        if n_seqs == 1 and (read := self._prompt_read(streams[0])):
-            yield read
+            yield from streams[index].take(item)
+        yield from _finished(streams)
         return self._how_it_ended(workload, streams)
 
     def _how_it_ended(self, workload: Workload, streams: list[_StreamedRequest]) -> Ending:
         if self._cancel.is_set():
             return Cancelled()
-        failed = [stream.error for stream in streams if stream.error is not None]
-        if failed:
-            ending = _ending_of(failed[0], workload.stage, self._timeout_s)
-            if len(streams) > 1 and isinstance(ending, Failed):
-                return Failed(workload.stage, f"{len(failed)} of {len(streams)} requests: {ending.message}")
-            return ending
-        short = [stream for stream in streams if stream.timing.n_tokens < stream.n_gen]
-        if not short:
-            return Completed()
-        timing, ended = short[0].timing, short[0].ended
-        why = f" ({ended.finish_reason})" if ended and ended.finish_reason else ""
-        which = f" in {len(short)} of {len(streams)} requests" if len(streams) > 1 else ""
-        done = f"{timing.n_tokens:,} of {timing.n_gen:,} tokens"
-        return Failed(workload.stage, f"the server ended after {done}{why}{which}")
-
-    def _prompt_read(self, stream: _StreamedRequest) -> PromptRead | None:
-        """Return the prompt's time by the server's clock, or else until the first token arrived."""
-        if stream.first_token_ns is None or stream.sent_ns is None:
-            return None
-        own_ns = stream.ended.prompt_ns if stream.ended is not None and self._takes_totals else None
-        n_prompt = stream.prompt_tokens
-        return PromptRead(
-            n_prompt,
-            stream.first_token_ns - stream.sent_ns if own_ns is None else own_ns,
-            n_asked=stream.n_prompt if stream.n_prompt != n_prompt else None,
-        )
-
-    def _too_long(self, n_prompt: int, n_gen: int) -> str:
-        """Return why a request does not fit into the server's context; empty if it does, or if unknown."""
-        n_ctx = self._model.n_ctx
-        if n_ctx is None or n_prompt + n_gen <= n_ctx:
-            return ""
-        return f"{n_prompt + n_gen:,} tokens do not fit into the server's context of {n_ctx:,}"
+        for stream in streams:
+            if stream.error is not None:
+                return _ending_of(stream.error, workload.stage, self._timeout_s)
+        for stream in streams:
+            if (n_tokens := stream.timing.n_tokens) < stream.n_gen:
+                why = stream.ended.finish_reason if stream.ended else ""
+                done = f"{n_tokens:,} of {stream.n_gen:,} tokens ({why or 'no reason given'})"
+                return Failed(workload.stage, f"the server ended after {done}")
+        return Completed()
 
 
-def _origin_ns(streams: Sequence[_StreamedRequest]) -> int:
-    """Return the time at which the first request was sent."""
-    return min((stream.sent_ns for stream in streams if stream.sent_ns is not None), default=0)
+def _finished(streams: Sequence[_StreamedRequest]) -> Iterator[Event]:
+    """Report the rest of streams sent together, and the time of their prompts if each generated a token."""
+    sent_ns = min((stream.sent_ns for stream in streams if stream.sent_ns is not None), default=0)
+    for stream in streams:
+        stream.origin_ns = sent_ns
+        yield from stream.finish()
+    firsts = [stream.first_token_ns for stream in streams if stream.first_token_ns is not None]
+    if len(firsts) < len(streams):
+        return
+    first, n_seqs = streams[0], len(streams)
+    n_prompt, elapsed_ns = first.n_prompt, max(firsts) - sent_ns
+    if n_seqs == 1 and first.ended is not None:  # by the server's own clock and count
+        n_prompt, elapsed_ns = first.ended.n_prompt or n_prompt, first.ended.prompt_ns or elapsed_ns
+    yield PromptRead(n_prompt, elapsed_ns, n_seqs, n_asked=first.n_prompt)
 
 
 def _ending_of(error: GgbenchError, stage: str, timeout_s: float) -> Ending:
@@ -268,13 +233,13 @@ def _ending_of(error: GgbenchError, stage: str, timeout_s: float) -> Ending:
 
 _CHUNKS_EVERY_NS = 1_000_000_000
 """Minimum interval between reports of chunks, as each is a record in the store."""
-
-
 _NOTHING = Ended(0, None, None, "")
 
 
 @dataclass(slots=True)
 class _StreamedRequest:
+    """What arrived of one request, and what of it is not yet reported."""
+
     n_prompt: int
     n_gen: int
     clock: Clock
@@ -284,22 +249,24 @@ class _StreamedRequest:
     error: GgbenchError | None = None
     sent_ns: int | None = None
     first_token_ns: int | None = None
+    last_token_ns: int | None = None
     n_tokens: int = 0
+    """Tokens, or chunks if the server does not count its tokens."""
     ended: Ended | None = None
-    _last_ns: int = 0
+    _is_counted: bool = True
+    _n_together: int = 0
     _clock_ns: int = 0
     """Time of the last timed token: by the server's clock from the first token, or by the client's."""
     _n_timed: int = 0
     """Number of tokens up to that one."""
-    _n_together: int = 0
-    _counted_by_chunks: bool = False
-    _delays_ns: list[int] = field(default_factory=list)
-    """Interval between arrivals minus the interval by the server's clock, for each token."""
     _steps: list[int] = field(default_factory=list)
     _steps_from: int = 0
     """Position of the first of `_steps`."""
     _text: list[str] = field(default_factory=list)
+    _ended_steps: list[Steps] = field(default_factory=list)
+    """Steps before a chunk."""
     _chunks: list[tuple[int, int, int]] = field(default_factory=list)
+    """Position of the first token, tokens and time of each."""
     _flushed_ns: int = 0
     _chunks_flushed_ns: int = 0
 
@@ -310,7 +277,13 @@ class _StreamedRequest:
             case PromptProgress(n_tokens=n_tokens):
                 yield ReadingPrompts(min(1.0, n_tokens / max(1, self.n_prompt)))
             case Tokens():
-                yield from self._take_tokens(item)
+                self._take_tokens(item)
+                if item.at_ns - self._flushed_ns > FLUSH_NS:
+                    self._flushed_ns = item.at_ns
+                    yield from self._flush_steps()
+                if item.at_ns - self._chunks_flushed_ns > _CHUNKS_EVERY_NS:
+                    self._chunks_flushed_ns = item.at_ns
+                    yield from self._flush_chunks()
             case Ended():
                 self.ended = item
             case GenerationFailed(error=error):
@@ -323,84 +296,78 @@ class _StreamedRequest:
         yield RequestEnded(self.timing, self.seq)
 
     @property
-    def is_exact(self) -> bool:
-        """Whether the number of tokens in each chunk is known."""
-        return not self._counted_by_chunks or (self.ended is not None and self.ended.n_gen == self.n_tokens)
-
-    @property
-    def prompt_tokens(self) -> int:
-        return (self.ended.n_prompt if self.ended else None) or self.n_prompt
-
-    @property
     def timing(self) -> RequestTiming:
         ended, n_tokens = self.ended or _NOTHING, self.n_tokens
-        if self._counted_by_chunks and ended.n_gen is not None:
+        if not self._is_counted and ended.n_gen is not None:
             n_tokens = ended.n_gen
+        is_exact = self._is_counted or ended.n_gen == self.n_tokens
         remarks = ended.request_mismatches
-        if not self.is_exact and ended.n_gen is not None:
-            remarks = (*remarks, f"{n_tokens:,} tokens came in {self.n_tokens:,} chunks of unknown sizes")
-        elif not self.is_exact:
-            remarks = (*remarks, f"did not count its tokens: {self.n_tokens:,} chunks came")
+        if not is_exact:
+            remarks = (*remarks, f"did not count the tokens in each of {self.n_tokens:,} chunks")
         return RequestTiming(
             n_prompt=self.n_prompt,
             n_gen=self.n_gen,
             sent_ns=self._since(self.sent_ns) or 0,
             clock=self.clock,
             first_token_ns=self._since(self.first_token_ns),
-            last_token_ns=self._since(self._last_ns) if self.n_tokens else None,
+            last_token_ns=self._since(self.last_token_ns),
             n_prompt_counted=ended.n_prompt,
             n_tokens=n_tokens,
             n_tokens_together=self._n_together,
-            server_gen_ns=ended.decode_ns,
-            jitter_ns=statistics.stdev(map(float, self._delays_ns)) if len(self._delays_ns) > 1 else None,
             n_drafted=ended.n_drafted,
             n_accepted=ended.n_accepted,
-            is_exact=self.is_exact,
+            is_exact=is_exact,
             remarks=remarks,
         )
 
     def _since(self, at_ns: int | None) -> int | None:
         return None if at_ns is None else at_ns - self.origin_ns
 
-    def _take_tokens(self, item: Tokens) -> Iterator[Event]:
-        if item.n_tokens is None:
-            self._counted_by_chunks = True
-        n_new = 1 if item.n_tokens is None else item.n_tokens
+    def _take_tokens(self, item: Tokens) -> None:
         self._text.append(item.text)
+        n_new = item.n_tokens
+        if n_new is None:
+            self._is_counted, n_new = False, 1
         if n_new < 1:
             return
-        is_first, arrival_ns = self.first_token_ns is None, item.at_ns - self._last_ns
         self.n_tokens += n_new
-        self._last_ns = item.at_ns
+        self.last_token_ns = item.at_ns
         if n_new > 1:
             self._n_together += n_new
+        is_first, by_server = self.first_token_ns is None, self.clock == "server"
         if is_first:
             self.first_token_ns = item.at_ns
-            self._n_timed, self._clock_ns = (1, 0) if self.clock == "server" else (self.n_tokens, item.at_ns)
-        read_ns = item.decode_ns if self.clock == "server" else item.at_ns
-        if read_ns is not None and self.n_tokens > self._n_timed and read_ns >= self._clock_ns:
-            elapsed_ns, n_timed = read_ns - self._clock_ns, self.n_tokens - self._n_timed
-            first_position = self.n_prompt + self._n_timed
-            self._n_timed, self._clock_ns = self.n_tokens, read_ns
-            if n_timed == 1:
-                self._steps_from = self._steps_from if self._steps else first_position
-                self._steps.append(elapsed_ns)
-                if self.clock == "server" and not is_first:
-                    self._delays_ns.append(arrival_ns - elapsed_ns)
-            else:
-                yield from self._flush_steps()
-                self._chunks.append((first_position, n_timed, elapsed_ns))
-        if item.at_ns - self._flushed_ns > FLUSH_NS:
-            yield from self._flush_steps()
-            self._flushed_ns = item.at_ns
-        if item.at_ns - self._chunks_flushed_ns > _CHUNKS_EVERY_NS:
-            yield from self._flush_chunks()
-            self._chunks_flushed_ns = item.at_ns
+        if is_first and by_server:
+            self._n_timed = 1
+        elif is_first:
+            self._n_timed, self._clock_ns = self.n_tokens, item.at_ns
+        self._time_tokens(item.decode_ns if by_server else item.at_ns)
+
+    def _time_tokens(self, at_ns: int | None) -> None:
+        """Time the tokens since the last timed one: one is a step, several are a chunk."""
+        n_new, first = self.n_tokens - self._n_timed, self.n_prompt + self._n_timed
+        if at_ns is None or at_ns < self._clock_ns or not n_new:
+            return
+        elapsed_ns = at_ns - self._clock_ns
+        self._n_timed, self._clock_ns = self.n_tokens, at_ns
+        if n_new > 1:
+            self._end_steps()
+            self._chunks.append((first, n_new, elapsed_ns))
+            return
+        self._steps.append(elapsed_ns)
+        if len(self._steps) == 1:
+            self._steps_from = first
+
+    def _end_steps(self) -> None:
+        if self._steps:
+            text = "".join(self._text)
+            self._ended_steps.append(Steps(self._steps_from, self._steps, [], text, self.clock, self.seq))
+            self._steps, self._text = [], []
 
     def _flush_steps(self) -> Iterator[Event]:
-        if self._steps:
-            yield Steps(self._steps_from, self._steps, [], "".join(self._text), self.clock, self.seq)
-            self._steps, self._text = [], []
+        self._end_steps()
+        yield from self._ended_steps
+        self._ended_steps = []
 
     def _flush_chunks(self) -> Iterator[Event]:
         if self._chunks:

@@ -19,8 +19,6 @@ generating one token.
 
 
 class ServerKind(msgspec.Struct, frozen=True):
-    empty_path: str
-    """Path of a GET request that costs the server nothing."""
     recognize: Callable[[Client], ServerInfo | None]
     """Returns the server's models; None if it is of another kind. Raises NetworkError and ServerFailed."""
     prompt: MakePrompt

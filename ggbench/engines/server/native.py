@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -58,7 +58,6 @@ class _Meta(msgspec.Struct):
     n_ctx: int | None = None
     n_ctx_train: int | None = None
     n_params: int | None = None
-    n_vocab: int | None = None
     size: int | None = None
     ftype: str = ""
 
@@ -98,17 +97,14 @@ def _recognize_llama_server(client: Client) -> ServerInfo | None:
             n_ctx=positive(props.default_generation_settings.n_ctx) or positive(meta.n_ctx),
             n_ctx_train=positive(meta.n_ctx_train),
             n_params=positive(meta.n_params),
-            n_vocab=positive(meta.n_vocab),
             tensor_bytes=positive(meta.size),
             is_loaded=model.status is None or model.status.get("value") == "loaded",
         )
         models.setdefault(offered.name, offered)
     return ServerInfo(
-        kind="llama_server",
         title="llama-server",
-        base_url=client.address.base_url,
         models=tuple(models.values()),
-        clock="each token",
+        clock="server",
         version=shorten(props.build_info, 60) or None,
         n_parallel=positive(props.total_slots),
     )
@@ -118,7 +114,7 @@ def _llama_prompt(client: Client, model: str, n_tokens: int, index: int, added: 
     """Return the same token ids as the llama.cpp engine."""
     answer = client.post(Post("/tokenize", {"model": model, "content": PROMPT, "add_special": True}))
     if answer.status != 200:
-        client.fail(answer.status, answer.body, "the tokens of a text")
+        client.fail(answer.status, answer.body)
     found = answer.read_as(TokenIds)
     if found is None or not found.tokens:
         raise ServerFailed("llama-server did not tokenize the prompt", LOG_HINT)
@@ -194,17 +190,14 @@ class _LlamaReader(StreamReader):
         )
 
 
-LLAMA_SERVER = ServerKind("/health", _recognize_llama_server, _llama_prompt, _llama_request, _LlamaReader)
+LLAMA_SERVER = ServerKind(_recognize_llama_server, _llama_prompt, _llama_request, _LlamaReader)
 
-# Ollama: a JSON object a line, and its own times of the prompt and of the generation as wholes. Source: Ollama's
-# docs/api.md and api/types.go (`Metrics`). `prompt_eval_count` includes tokens from its cache, `prompt_eval_duration`
-# does not: the words are new each time. It cannot ignore the end of the text, and it stops a repetitive one.
-# Which steps `eval_duration` covers differs by version, so only its rate is comparable.
+# Ollama: a JSON object a line, and its own time of the prompt. Source: Ollama's docs/api.md and api/types.go
+# (`Metrics`). `prompt_eval_count` includes tokens from its cache, `prompt_eval_duration` does not: the words are new
+# each time. It cannot ignore the end of the text, and it stops a repetitive one.
 
 _LEAST_N_CTX = 4096
 """Ollama's default; a size other than the loaded model's makes it reload the model."""
-_MOST_SHOWN = 50
-"""Models whose details are queried, at one request each."""
 
 
 class _TagDetails(msgspec.Struct):
@@ -215,21 +208,11 @@ class _TagDetails(msgspec.Struct):
 class _Tag(msgspec.Struct):
     name: str
     size: int | None = None
-    digest: str = ""
-    details: _TagDetails | None = None
+    details: _TagDetails = msgspec.field(default_factory=_TagDetails)
 
 
-class _Models(msgspec.Struct, Generic[_T]):
-    models: list[_T] = []
-
-
-class _Running(msgspec.Struct):
-    name: str
-    context_length: int | None = None
-
-
-class _Shown(msgspec.Struct):
-    model_info: dict[str, object] = {}
+class _Tags(msgspec.Struct):
+    models: list[_Tag] = []
 
 
 class _OllamaChunk(msgspec.Struct):
@@ -239,51 +222,26 @@ class _OllamaChunk(msgspec.Struct):
     prompt_eval_count: int | None = None
     prompt_eval_duration: float | None = None
     eval_count: int | None = None
-    eval_duration: float | None = None
     error: object = None
 
 
 def _recognize_ollama(client: Client) -> ServerInfo | None:
     """Recognize it by `/api/version` and `/api/tags`, of which llama-server has only some."""
     version = client.get("/api/version").read_as(Version)
-    tags = client.get("/api/tags").read_as(_Models[_Tag]) if version is not None else None
+    tags = client.get("/api/tags").read_as(_Tags)
     if version is None or tags is None:
         return None
-    running = client.get("/api/ps").read_as(_Models[_Running])
-    loaded = {each.name: positive(each.context_length) for each in (running.models if running else ())}
-    models: dict[str, OfferedModel] = {}
-    for number, tag in enumerate(tags.models):
-        shown = client.post(Post("/api/show", {"model": tag.name})).read_as(_Shown) if number < _MOST_SHOWN else None
-        models[tag.name] = _ollama_model(tag, loaded, {} if shown is None else shown.model_info)
-    return ServerInfo(
-        kind="ollama",
-        title="Ollama",
-        base_url=client.address.base_url,
-        models=tuple(models.values()),
-        clock="totals",
-        version=shorten(version.version, 60),
-    )
-
-
-def _ollama_model(tag: _Tag, loaded: dict[str, int | None], about: dict[str, object]) -> OfferedModel:
-    def whole(key: str) -> int | None:
-        value = about.get(key)
-        return positive(value) if isinstance(value, int | float) else None
-
-    details = tag.details or _TagDetails()
-    architecture = about.get("general.architecture")
-    digest = tag.digest.removeprefix("sha256:")
-    return OfferedModel(
-        name=shorten(tag.name, 200),
-        quant=shorten(details.quantization_level, 40) or None,
-        architecture=shorten(architecture if isinstance(architecture, str) else details.family, 40) or None,
-        n_ctx=loaded.get(tag.name),
-        n_ctx_train=whole(f"{architecture}.context_length"),
-        n_params=whole("general.parameter_count"),
-        file_bytes=positive(tag.size),
-        is_loaded=tag.name in loaded,
-        digest=digest if len(digest) == 64 and set(digest) <= set("0123456789abcdef") else None,
-    )
+    models = {
+        tag.name: OfferedModel(
+            name=shorten(tag.name, 200),
+            quant=shorten(tag.details.quantization_level, 40) or None,
+            architecture=shorten(tag.details.family, 40) or None,
+            file_bytes=positive(tag.size),
+            is_loaded=False,
+        )
+        for tag in tags.models
+    }
+    return ServerInfo("Ollama", tuple(models.values()), version=shorten(version.version, 60))
 
 
 def _ollama_request(generate: Generate) -> Post:
@@ -308,8 +266,7 @@ class _OllamaReader(StreamReader):
             yield Tokens(at_ns, None, None, chunk.response)
         if chunk.done:
             ended = self.ended(at_ns, count(chunk.prompt_eval_count), None, count(chunk.eval_count), chunk.done_reason)
-            prompt_ns, decode_ns = nanoseconds(chunk.prompt_eval_duration, 1), nanoseconds(chunk.eval_duration, 1)
-            yield replace(ended, prompt_ns=prompt_ns, decode_ns=decode_ns)
+            yield replace(ended, prompt_ns=nanoseconds(chunk.prompt_eval_duration, 1))
 
 
-OLLAMA = ServerKind("/api/version", _recognize_ollama, common_words, _ollama_request, _OllamaReader)
+OLLAMA = ServerKind(_recognize_ollama, common_words, _ollama_request, _OllamaReader)

@@ -74,21 +74,17 @@ class Server:
         """Return how many tokens the server adds to a text for this model, counted once."""
         if model not in self._added:
             probe = Generate(model, Prompt(PROBE_WORDS, text=random_words(PROBE_WORDS)), 1)
-            for _, item in self.stream([probe], self._cancel):
-                if isinstance(item, GenerationFailed):
-                    raise item.error
-                if isinstance(item, Ended):
-                    if item.n_prompt is None:
-                        raise ServerFailed(
-                            f"{self.info.title} does not report prompt token counts", "update it, or use another server"
-                        )
-                    self._added[model] = item.n_prompt - PROBE_WORDS
-            if model not in self._added:
+            items = [item for _, item in self.stream([probe], self._cancel)]
+            last = items[-1] if items else None
+            if isinstance(last, GenerationFailed):
+                raise last.error
+            if not isinstance(last, Ended):
                 raise ServerFailed("the count of a prompt's tokens was cancelled", "run the command again")
+            if last.n_prompt is None:
+                what = f"{self.info.title} does not report prompt token counts"
+                raise ServerFailed(what, "update it, or use another server")
+            self._added[model] = last.n_prompt - PROBE_WORDS
         return self._added[model]
-
-    def round_trips_ns(self) -> tuple[int, ...]:
-        return self._client.round_trips_ns(self._kind.empty_path)
 
     def close(self) -> None:
         self._client.close()
@@ -132,26 +128,34 @@ def run_together(
         stream.thread.start()
     try:
         while True:
-            is_over = all(not stream.thread.is_alive() for stream in streams)
-            for index, stream in enumerate(streams):
-                while stream.items:
-                    yield index, stream.items.popleft()
-            for stream in streams:
-                if stream.unexpected is not None:
-                    raise stream.unexpected
+            is_over = not any(stream.thread.is_alive() for stream in streams)
+            yield from _arrived(streams)
             if is_over or (cancel is not None and cancel.is_set()):
                 return
-            until = time.monotonic() + _PASS_ON_S
-            for stream in streams:  # shorter if the last stream ends earlier
-                stream.thread.join(max(0.0, until - time.monotonic()))
-            now_ns = time.perf_counter_ns()
-            for stream in streams:
-                stream.watch(now_ns)
+            _wait(streams)
     finally:
         for stream in streams:
             stream.exchange.abort()
         for stream in streams:
             stream.thread.join(_CLOSING_S)
+
+
+def _arrived(streams: Sequence[_Stream]) -> Iterator[tuple[int, Item]]:
+    for index, stream in enumerate(streams):
+        while stream.items:
+            yield index, stream.items.popleft()
+        if stream.unexpected is not None:
+            raise stream.unexpected
+
+
+def _wait(streams: Sequence[_Stream]) -> None:
+    """Wait for 50 ms, or less if the last stream ends earlier, then close those without progress."""
+    until = time.monotonic() + _PASS_ON_S
+    for stream in streams:
+        stream.thread.join(max(0.0, until - time.monotonic()))
+    now_ns = time.perf_counter_ns()
+    for stream in streams:
+        stream.watch(now_ns)
 
 
 class _Stream:

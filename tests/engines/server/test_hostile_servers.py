@@ -105,8 +105,8 @@ def test_what_a_server_did_not_obey_is_said(name: str, serve: Serve) -> None:
     assert more.request_mismatches[0].startswith("generated 43 tokens, requested 40")
 
 
-def test_a_redirect_is_refused_and_shown_without_its_secrets(serve: Serve) -> None:
-    with pytest.raises(NetworkError, match=r"redirects to https://evil\.example/v1") as raised:
+def test_a_redirect_is_refused_and_its_secrets_are_not_shown(serve: Serve) -> None:
+    with pytest.raises(NetworkError, match="redirects") as raised:
         _generate(serve(AnyLength("llama_server"), everywhere(ANY_FAULTS["redirects"])))
     assert "pw" not in raised.value.message
     assert "key=1" not in raised.value.message

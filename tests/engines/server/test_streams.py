@@ -73,8 +73,6 @@ def test_vllm_counts_chunks_of_several_tokens_by_usage(serve: Serve) -> None:
     assert all(item.decode_ns is None for item in tokens(items))
     end = ended(items)
     assert (end.n_prompt, end.n_gen, end.finish_reason, end.request_mismatches) == (64, 24, "length", ())
-    assert end.prompt_ns is not None
-    assert end.decode_ns is not None
 
 
 def test_speculative_decoding_is_reported(serve: Serve) -> None:
@@ -156,5 +154,5 @@ def test_ollama_is_read_as_it_documents(serve: Serve) -> None:
     """Ollama's example ended before what was asked for."""
     end = ended(generate(serve(Recording("ollama")), n_prompt=26, n_gen=300))
     assert (end.n_prompt, end.n_gen, end.finish_reason) == (26, 259, "stop")
-    assert (end.prompt_ns, end.decode_ns) == (130079000, 4232710000)
+    assert end.prompt_ns == 130079000
     assert len(end.request_mismatches) == 1 and "259" in end.request_mismatches[0]
