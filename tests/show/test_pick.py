@@ -19,7 +19,6 @@ from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Expected
-from ggbench.text import in_words
 from ggbench.units import GIB, MIB
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 
@@ -52,15 +51,6 @@ def test_a_pick_in_a_terminal(golden: Golden, render: Callable[..., str]) -> Non
     commands = commands_of(pick.recommended.candidate, BUDGET)
     golden("pick_80.txt", render(pick_report(pick, BUDGET, commands, width=80), 80))
     golden("pick_all_140.txt", render(pick_report(pick, BUDGET, commands, width=140, show_all=True), 140))
-
-
-def test_a_typical_loss_is_not_called_anothers_if_the_model_is_among_its_own(render: Callable[..., str]) -> None:
-    loss = typical_loss("q4_k_m", 27 * 10**9, "qwen35")
-    assert loss is not None
-    for model, ends in ((loss.of[0], ""), ("m", ", not this model")):
-        pick = recommend([candidate(model=model, loss=loss)], Needs(WORKLOADS["chat"]))
-        shown = render(pick_report(pick, BUDGET, None, width=140), 140)
-        assert f"published for {in_words(loss.of)}{ends}\n" in shown.replace(" \n", "\n")
 
 
 def test_nothing_that_meets_the_needs_in_a_terminal(golden: Golden, render: Callable[..., str]) -> None:

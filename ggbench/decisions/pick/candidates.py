@@ -184,10 +184,7 @@ class _Finder:
         header, architecture, is_mixture = "", "", False
         if file is not None:
             header, architecture, is_mixture = file.header_sha256, file.architecture, file.n_expert > 0
-        known = None
-        if row.outcome is Outcome.COMPLETED:
-            known = self.speeds.of(file, setup, needs.n_slots, only_steady=True)
-        probe = self._probe(variant, setup)
+        probe, known = self._probe(variant, setup), self._known_speed(file, row, setup)
         sized = _Sized(row, self._needed_n_ctx(variant), row.planned_n_ctx)
         if probe is not None:
             sized = sized._replace(longest=probe[1])
@@ -212,6 +209,11 @@ class _Finder:
             is_mixture=is_mixture,
             host_bytes=_host_bytes(file, sized.row, setup),
         )
+
+    def _known_speed(self, file: ModelFile | None, row: PlanRow, setup: LlamaConfig) -> SpeedEstimate | None:
+        if row.outcome is not Outcome.COMPLETED:
+            return None
+        return self.speeds.of(file, setup, self._request.needs.n_slots, only_steady=True)
 
     def _at_its_end(
         self, variant: Target, sized: _Sized, setup: LlamaConfig, known: SpeedEstimate | None, *, is_probed: bool

@@ -7,6 +7,7 @@ llama.cpp computes batches of 32 tokens or more on the GPU, and copies the exper
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -19,6 +20,7 @@ from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant
 from ggbench.sizing.plan_record import KvCacheTypes
+from ggbench.stats.speed_estimate import SpeedEstimate
 
 _LARGER_UBATCHES = (2048, 1024)
 _MOST_MOVED = 0.25
@@ -42,29 +44,40 @@ def larger_batch(
         cache = KvCacheTypes(*own.cache, setup.flash_attn)
         return next(iter(plan_variant(variant, replace(request, setup=setup), allocator, (cache,)))).left_bytes or 0
 
-    for n_ubatch in (each for each in _LARGER_UBATCHES if own.setup.n_ubatch < min(each, n_read)):
-        setup = replace(own.setup, n_ubatch=n_ubatch, n_batch=max(own.setup.n_batch, n_ubatch))
-        room, most = room_bytes(setup), min(file.n_layer, own.setup.n_cpu_moe + round(_MOST_MOVED * file.n_layer))
-        while room < LITTLE_BYTES and 0 < setup.n_cpu_moe < most:
-            n_more = math.ceil((LITTLE_BYTES - room) / ((own.host_bytes or 0) / own.setup.n_cpu_moe))
-            setup = replace(setup, n_cpu_moe=min(most, setup.n_cpu_moe + n_more))
-            room = room_bytes(setup)
-        known = speeds.of(file, setup, n_slots)
-        if room < LITTLE_BYTES or known is None or known.basis != usual.basis:
+    for n_ubatch in _LARGER_UBATCHES:
+        if own.setup.n_ubatch >= min(n_ubatch, n_read):
             continue
-        before, after = dict(usual.prefill_ms), dict(known.prefill_ms)
-        n_prompt = max(before.keys() & after.keys(), default=0)
-        turn = known_turn(known, needs.workload, own.n_ctx // n_slots)
-        if turn is not None and n_prompt and after[n_prompt].value < before[n_prompt].value:
-            prompt_s, usual_s = after[n_prompt].value / 1e3, before[n_prompt].value / 1e3
+        setup, room = _with_room(own, n_ubatch, file.n_layer, room_bytes)
+        known = speeds.of(file, setup, n_slots)
+        turn = None if known is None else known_turn(known, needs.workload, own.n_ctx // n_slots)
+        if room < LITTLE_BYTES or known is None or turn is None:
+            continue
+        n_prompt, after_s, before_s = _prompt_s(known, usual)
+        if after_s < before_s:
+            more_bytes, n_cpu_moe = left_bytes - room, setup.n_cpu_moe
             return LargerBatch(
-                n_ubatch,
-                setup.n_batch,
-                n_prompt,
-                prompt_s,
-                usual_s,
-                left_bytes - room,
-                setup.n_cpu_moe,
-                turn.tok_s.value,
+                n_ubatch, setup.n_batch, n_prompt, after_s, before_s, more_bytes, n_cpu_moe, turn.tok_s.value
             )
     return None
+
+
+def _prompt_s(one: SpeedEstimate, other: SpeedEstimate) -> tuple[int, float, float]:
+    """Return the length of the longest prompt that both know, and its seconds in each; 0 without any."""
+    mine, theirs = dict(one.prefill_ms), dict(other.prefill_ms)
+    n_prompt = max(mine.keys() & theirs.keys(), default=0)
+    if not n_prompt or one.basis != other.basis:
+        return 0, 0.0, 0.0
+    return n_prompt, mine[n_prompt].value / 1e3, theirs[n_prompt].value / 1e3
+
+
+def _with_room(
+    own: Candidate, n_ubatch: int, n_layer: int, room_bytes: Callable[[LlamaConfig], int]
+) -> tuple[LlamaConfig, int]:
+    """Return the setup with this physical batch, as many experts in main memory as leave room, and the bytes left."""
+    setup = replace(own.setup, n_ubatch=n_ubatch, n_batch=max(own.setup.n_batch, n_ubatch))
+    room, most = room_bytes(setup), min(n_layer, own.setup.n_cpu_moe + round(_MOST_MOVED * n_layer))
+    while room < LITTLE_BYTES and 0 < setup.n_cpu_moe < most:
+        n_more = math.ceil((LITTLE_BYTES - room) / ((own.host_bytes or 0) / own.setup.n_cpu_moe))
+        setup = replace(setup, n_cpu_moe=min(most, setup.n_cpu_moe + n_more))
+        room = room_bytes(setup)
+    return setup, room

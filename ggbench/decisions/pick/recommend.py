@@ -8,7 +8,7 @@ little loss. More context: the lowest loss among those with at least 1.5 times t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.dominance import pareto_front
@@ -48,17 +48,14 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
     names = {each.name for each in front}
     on_front = [each for each in checked if each.candidate.name in names]
     best = _best(_surest(on_front), needs, needs.prefer)
-    near = None if best is None or best[0].meets else _nearly_enough(checked)
-    if best is None or near is not None:
-        miss = near or min(checked, key=lambda each: _miss_order(each, needs), default=None)
-        may_meet = () if best is None else (Alternative("may meet", best[0]),)
-        return Pick(needs, checked, front, None, may_meet, nearest_miss=miss)
+    if best is None:
+        miss = min(checked, key=lambda each: _miss_order(each, needs), default=None)
+        return Pick(needs, checked, front, None, nearest_miss=miss)
     chosen, best_in = best
-    fitting = [
-        each
-        for each in on_front
-        if (each.candidate.max_n_ctx or 0) >= each.candidate.row.used_of(needs.n_ctx) or needs.prefer != "balanced"
-    ]
+    near = None if chosen.meets else _nearly_enough(checked)
+    if near is not None:
+        return Pick(needs, checked, front, None, (Alternative("may meet", chosen),), nearest_miss=near)
+    fitting = [each for each in on_front if needs.prefer != "balanced" or _holds(each.candidate, needs)]
     ideal = _best(fitting, needs, needs.prefer)
     return Pick(
         needs,
@@ -71,6 +68,10 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
         comfortable=is_comfortable(chosen.candidate, needs),
         reasons=tuple(reasons_of(chosen, checked, needs)),
     )
+
+
+def _holds(candidate: Candidate, needs: Needs) -> bool:
+    return (candidate.max_n_ctx or 0) >= candidate.row.used_of(needs.n_ctx)
 
 
 def ranked(pick: Pick) -> tuple[Checked, ...]:
@@ -128,7 +129,13 @@ def _balanced(candidates: Sequence[Candidate], needs: Needs) -> tuple[Candidate,
         pool = _clearly_faster([each for each in candidates if concessions(each, needs)[:3] == least[:3]], pool)
     if least.slow:
         return min(pool, key=last_order), "fastest though slow"
-    pool = [each for each in pool if is_comfortable(each, needs)] or pool
+    return _least_loss_for_speed([each for each in pool if is_comfortable(each, needs)] or pool)
+
+
+def _least_loss_for_speed(pool: Sequence[Candidate]) -> tuple[Candidate, BestIn]:
+    """Return the fastest that nobody can tell from the original, or else the least loss, of those that are not over
+    1.2 times slower than the fastest.
+    """
     most = max(map(pace, pool))
     worth = [each for each in pool if pace(each) * _WORTH >= most]
     alike = [each for each in worth if each.loss is not None and each.loss.value <= UNNOTICED_LOSS]
@@ -155,13 +162,7 @@ def _best_candidate(
     by_model: dict[str, list[Candidate]] = {}
     for each in candidates:
         by_model.setdefault(each.model_key, []).append(each)
-    chosen = [_best_of_model(each, needs, prefer) for each in by_model.values()]
-    if prefer == "balanced":
-        least_asked = min((concessions(each, needs)[:2] for each, _ in chosen), default=())
-        chosen = [(each, best_in) for each, best_in in chosen if concessions(each, needs)[:2] == least_asked]
-    else:
-        least = min((loss_class(each, needs) for each, _ in chosen), default=0)
-        chosen = [(each, best_in) for each, best_in in chosen if loss_class(each, needs) == least]
+    chosen = _asking_least([_best_of_model(each, needs, prefer) for each in by_model.values()], needs, prefer)
     if len(chosen) < 2:
         return chosen[0] if chosen else None
     if prefer in ("balanced", "quality"):
@@ -169,6 +170,18 @@ def _best_candidate(
     if prefer == "context":
         return min(chosen, key=lambda each: (-(each[0].offered_n_ctx or 0), *last_order(each[0])))
     return min(chosen, key=lambda each: last_order(each[0]))
+
+
+def _asking_least(
+    chosen: list[tuple[Candidate, BestIn]], needs: Needs, prefer: Preference
+) -> list[tuple[Candidate, BestIn]]:
+    """Return the models that ask least of their user in loss and comfort, or of one class of loss."""
+
+    def asked(candidate: Candidate) -> tuple[int, ...]:
+        return concessions(candidate, needs)[:2] if prefer == "balanced" else (loss_class(candidate, needs),)
+
+    least = min((asked(each) for each, _ in chosen), default=())
+    return [(each, best_in) for each, best_in in chosen if asked(each) == least]
 
 
 def _largest(candidates: Sequence[Candidate], prefer: Preference) -> tuple[Candidate, BestIn]:
@@ -189,17 +202,23 @@ def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Prefer
         return _balanced(candidates, needs)
     least = min(loss_class(each, needs) for each in candidates)
     pool = [each for each in candidates if loss_class(each, needs) == least]
-    if not any(each.loss is not None for each in pool):  # no cache's loss is known
+    if all(each.loss is None for each in pool):  # no cache's loss is known
         bits = max(map(cache_bits, pool))
         pool = [each for each in pool if cache_bits(each) == bits]
     if prefer == "context":
         longest = min(pool, key=lambda each: (-(each.offered_n_ctx or 0), loss_order(each), *last_order(each)))
         return longest, "context"
-    if prefer == "speed":
-        pool = [each for each in pool if not is_unsure(each)] or pool
-        fastest = min(pool, key=last_order)
-        best, _ = _balanced([each for each in pool if not clearly_slower(each, fastest)], needs)
-        return best, "speed" if best is fastest else "balance among the fastest"
+    return _best_by_speed(pool, needs) if prefer == "speed" else _best_by_loss(pool)
+
+
+def _best_by_speed(pool: Sequence[Candidate], needs: Needs) -> tuple[Candidate, BestIn]:
+    pool = [each for each in pool if not is_unsure(each)] or pool
+    fastest = min(pool, key=last_order)
+    best, _ = _balanced([each for each in pool if not clearly_slower(each, fastest)], needs)
+    return best, "speed" if best is fastest else "balance among the fastest"
+
+
+def _best_by_loss(pool: Sequence[Candidate]) -> tuple[Candidate, BestIn]:
     known = [each for each in pool if each.least_loss is not None and each.weights_loss is not None]
     known = [each for each in known if each.loss is not None] or known  # a part of a loss is not comparable
     if not known:
@@ -211,41 +230,42 @@ def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Prefer
 
 def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -> tuple[Alternative, ...]:
     """Return at most one candidate per label, none twice."""
-    own = recommended.candidate
-    is_lossy = concessions(own, needs).noticed
-    whole = [
-        each
-        for each in pool
-        if own.keeps_experts and not each.candidate.is_split and each.candidate.model_key == own.model_key
-    ]
-    acceptable = [each for each in pool if is_lossy or not concessions(each.candidate, needs).noticed]
-    if needs.prefer == "balanced":
-        pool = acceptable
-    balanced: Preference | None = "balanced" if needs.prefer == "balanced" else None
-    same_model = [each for each in pool if each.candidate.model_key == own.model_key]
-    other_kind = [
-        each
-        for each in pool
-        if each.candidate.is_mixture is not own.is_mixture and is_comfortable(each.candidate, needs) is not False
-    ]
-    faster = [each for each in acceptable if _is_faster(each.candidate, own)]
-    if needs.workload.n_depth is None:  # each speed is at the end of a context of its own
-        faster = []
-    wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
-        ("all on GPU", whole, needs.prefer),
-        ("dense" if own.is_mixture else "mixture", other_kind, needs.prefer),
-        ("better", [each for each in same_model if _is_better(each.candidate, own)], balanced or "quality"),
-        ("faster", faster, "speed"),
-        ("more context", _with_more_context(pool, own), balanced or "quality"),
-    )
-    found: list[Alternative] = []
-    for label, among, prefer in wanted:
+    own, found = recommended.candidate, list[Alternative]()
+    for label, among, prefer in _rivals(own, pool, needs):
         listed = [own, *(each.checked.candidate for each in found)]
         left = [each for each in among if not any(_is_outdone(each.candidate, one) for one in listed)]
         best = _best(left, needs, prefer)
         if best is not None:
             found.append(Alternative(label, best[0]))
     return tuple(found)
+
+
+def _rivals(
+    own: Candidate, pool: Sequence[Checked], needs: Needs
+) -> Iterator[tuple[Label, Sequence[Checked], Preference]]:
+    """Yield those with each advantage over the pick, and what is preferred of them."""
+    is_lossy = concessions(own, needs).noticed
+    acceptable = [each for each in pool if is_lossy or not concessions(each.candidate, needs).noticed]
+    if own.keeps_experts:
+        yield "all on GPU", [each for each in _of_model(own, pool) if not each.candidate.is_split], needs.prefer
+    by_quality: Preference = "quality"
+    if needs.prefer == "balanced":
+        by_quality, pool = "balanced", acceptable
+    yield "dense" if own.is_mixture else "mixture", _of_other_kind(own, pool, needs), needs.prefer
+    yield "better", [each for each in _of_model(own, pool) if _is_better(each.candidate, own)], by_quality
+    if needs.workload.n_depth is not None:  # else each speed is at the end of a context of its own
+        yield "faster", [each for each in acceptable if _is_faster(each.candidate, own)], "speed"
+    yield "more context", _with_more_context(pool, own), by_quality
+
+
+def _of_other_kind(own: Candidate, pool: Iterable[Checked], needs: Needs) -> list[Checked]:
+    """Return the mixtures for a dense model and the reverse, without those that are not comfortable."""
+    others = (each for each in pool if each.candidate.is_mixture is not own.is_mixture)
+    return [each for each in others if is_comfortable(each.candidate, needs) is not False]
+
+
+def _of_model(own: Candidate, pool: Iterable[Checked]) -> list[Checked]:
+    return [each for each in pool if each.candidate.model_key == own.model_key]
 
 
 def _is_outdone(one: Candidate, by: Candidate) -> bool:

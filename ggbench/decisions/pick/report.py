@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -14,6 +14,7 @@ from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
 from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.wording import (
+    cache_text,
     candidate_name,
     loss_source,
     loss_text,
@@ -22,7 +23,7 @@ from ggbench.decisions.pick.wording import (
     turn_text,
 )
 from ggbench.engines.endings import Outcome
-from ggbench.show import FITS_NOT, UNKNOWN
+from ggbench.show import ESSENTIAL, FITS_NOT, UNKNOWN
 from ggbench.show.changes import changes_report
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import model_names
@@ -75,13 +76,7 @@ def _title(pick: Pick, budget: Budget) -> str:
 def _facts(pick: Pick, budget: Budget) -> Facts:
     needs, bandwidth = pick.needs, budget.bandwidth
     reserve = f"{format_bytes(budget.reserve_bytes)} kept free ({budget.reserve_source}; --reserve)"
-    trained = [each for each in pick.checked if not needs.exceeds(each.candidate.row.n_ctx_train)]
-    n_met = sum(each.meets is True for each in trained)
-    n_open = sum(each.meets is None for each in trained)
-    counts = {"meet the needs": n_met, "may": n_open, "do not": len(pick.checked) - n_met - n_open}
-    met = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "meet the needs")
     is_split = any(each.candidate.is_split for _, each in pick.listed)
-    undominated = f"; {len(pick.front)} are not dominated" if len(pick.front) < len(pick.checked) else ""
     return [
         ("workload", workload_text(needs)),
         ("needs", needs_text(needs)),
@@ -91,9 +86,15 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
         ("draft", draft_text(budget, [each.candidate.row for each in pick.checked])),
         ("prompts", _batch_remark(pick)),
         ("could draft", draft_remark(possible_draft(pick, budget), is_here=budget.is_here)),
-        ("candidates", f"{len(pick.checked)}: {met}{undominated}"),
+        ("candidates", _counts_text(pick)),
         *(("left out", text) for text in _left_out(pick)),
     ]
+
+
+def _counts_text(pick: Pick) -> str:
+    trained = [each for each in pick.checked if not pick.needs.exceeds(each.candidate.row.n_ctx_train)]
+    n_met, n_open = sum(each.meets is True for each in trained), sum(each.meets is None for each in trained)
+    return f"{len(pick.checked)}: {n_met} meet the needs" + (f", {n_open} may" if n_open else "")
 
 
 def _left_out(pick: Pick) -> dict[str, None]:
@@ -121,28 +122,39 @@ def _batch_remark(pick: Pick) -> str:
 
 def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
     candidates = [checked.candidate for _, checked in shown]
+
+    def cell(header: str, text: Callable[[Candidate], str], unit: str = "", priority: int = ESSENTIAL) -> Cells:
+        return right(header, map(text, candidates), unit, priority, stays=priority == ESSENTIAL)
+
     rows = [each.row for each in candidates]
-    models = [names("model", model_names([each.subject for each in rows]))] if pick.n_models > 1 else []
-    speeds = (SPEED_FROM[each.speed.basis] if each.speed else UNKNOWN for each in candidates)
+    misses_some = not all(row.fits for row in rows)
     cells = [
         names("", (label for label, _ in shown)),
-        *models,
+        names("model", model_names([row.subject for row in rows]) if pick.n_models > 1 else [""] * len(rows)),
         names("quant", (each.quant for each in candidates)),
-        left("options", (" ".join(each.options) for each in candidates), stays=True),
-        left("KV", ("/".join(dict.fromkeys(each.cache)) for each in candidates), stays=True),
-        right("loss", map(loss_text, candidates), "nats", stays=True),
-        right("answer", map(tok_s_text, candidates), "tok/s", stays=True),
-        left("speed from", speeds, priority=4),
-        right("turn", map(turn_text, candidates), "s", 1),
-        right("memory", (format_bytes(each.needed_bytes) for each in rows), "", 3),
-        right("left", map(left_text, rows), "", 2, stays=not all(row.fits for row in rows)),
-        right("max n_ctx", map(_longest, candidates), "tokens", stays=True),
-        right("file", (format_bytes(each.file_bytes) for each in rows), "", 5),
-        right("download", map(_download_text, candidates), "", 6),
-        right("BPW", (format_number(each.bpw) for each in rows), "bits", 7),
+        left("options", map(_options_text, candidates), stays=True),
+        left("KV", map(cache_text, candidates), stays=True),
+        cell("loss", loss_text, "nats"),
+        cell("answer", tok_s_text, "tok/s"),
+        left("speed from", map(_speed_from, candidates), priority=4),
+        cell("turn", turn_text, "s", 1),
+        cell("memory", lambda each: format_bytes(each.row.needed_bytes), "", 3),
+        right("left", map(left_text, rows), "", 2, stays=misses_some),
+        cell("max n_ctx", _longest, "tokens"),
+        cell("file", lambda each: format_bytes(each.row.file_bytes), "", 5),
+        cell("download", _download_text, "", 6),
+        cell("BPW", lambda each: format_number(each.row.bpw), "bits", 7),
         notes(_note(checked) for _, checked in shown),
     ]
     return [each for each in cells if not each.is_empty or each.is_note]
+
+
+def _options_text(candidate: Candidate) -> str:
+    return " ".join(candidate.options)
+
+
+def _speed_from(candidate: Candidate) -> str:
+    return SPEED_FROM[candidate.speed.basis] if candidate.speed else UNKNOWN
 
 
 def left_text(row: PlanRow) -> str:
@@ -194,29 +206,7 @@ def _unshown_models(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> Iterato
 
 def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
     candidates = [checked.candidate for _, checked in shown]
-    losses = " ".join(map(loss_text, candidates))
-    lines = ["loss: mean KL divergence of the weights plus that of the KV cache"]
-    if n_slots > 1:
-        lines.append(f"answer, turn: of each of {n_slots} users who ask at once; context and memory: of all")
-    models = dict.fromkeys(name for each in candidates if each.weights_loss for name in each.weights_loss.of)
-    if "~" in losses and models:
-        is_among = any(name in each.model_key.lower() for name in models for each in candidates)
-        elsewhere = "" if is_among else ", not this model"
-        lines.append(f"~: typical of the types, published for {in_words(list(models))}{elsewhere}")
-    typical = {each.cache: each.cache_loss for each in candidates if each.joint_loss is None}
-    ranges = {types: loss.nats for types, loss in typical.items() if loss and loss.basis == "published typical"}
-    if ranges:
-        texts = (
-            f"{'/'.join(dict.fromkeys(types))} {nats.low:.2g} to {nats.high:.2g}" for types, nats in ranges.items()
-        )
-        lines.append(f"a KV cache's loss depends on the model: {', '.join(texts)} nats")
-    if "?" in losses:
-        lines.append("+ ?: plus the unknown loss of the KV cache")
-    bounds = [each.speed for each in candidates if each.speed is not None and each.speed.is_bound]
-    if bounds:
-        lines.append("≤: upper bound from the memory bandwidth; it can only rule a candidate out")
-    if not all(each.is_steady for each in bounds):
-        lines.append(f"{UNSTEADY} ≤: the bandwidth was measured on a busy machine, so this may be too low")
+    lines = [*_loss_legend(candidates), *_speed_legend(candidates, n_slots)]
     if any(label in ("", "dominated") for label, _ in shown):
         lines.append("max n_ctx of dominated and of unnamed rows: to about 2 %")
     lines += training_legend([each.row for each in candidates], list(map(_longest, candidates)))
@@ -225,3 +215,25 @@ def _legend(shown: Sequence[tuple[str, Checked]], n_slots: int) -> str:
     if behind := rows_behind_text(name for each in candidates if each.speed is not None for name in each.speed.rows):
         lines.append(behind)
     return "\n".join([*lines, "rules: ggbench pick --help"])
+
+
+def _loss_legend(candidates: Sequence[Candidate]) -> Iterator[str]:
+    yield "loss: mean KL divergence of the weights plus that of the KV cache"
+    losses = " ".join(map(loss_text, candidates))
+    models = dict.fromkeys(name for each in candidates if each.weights_loss for name in each.weights_loss.of)
+    if "~" in losses and models:
+        yield f"~: typical of the types, published for {in_words(list(models))}"
+    if any(each.cache_loss and each.cache_loss.basis == "published typical" for each in candidates):
+        yield "what a quantized KV cache loses depends on the model"
+    if "?" in losses:
+        yield "+ ?: plus the unknown loss of the KV cache"
+
+
+def _speed_legend(candidates: Sequence[Candidate], n_slots: int) -> Iterator[str]:
+    if n_slots > 1:
+        yield f"answer, turn: of each of {n_slots} users who ask at once; context and memory: of all"
+    bounds = [each.speed for each in candidates if each.speed is not None and each.speed.is_bound]
+    if bounds:
+        yield "≤: upper bound from the memory bandwidth; it can only rule a candidate out"
+    if not all(each.is_steady for each in bounds):
+        yield f"{UNSTEADY} ≤: the bandwidth was measured on a busy machine, so this may be too low"

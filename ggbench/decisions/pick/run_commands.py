@@ -40,39 +40,38 @@ def run_commands(
     projector: Projector | None = None,
     draft: FileToRun | None = None,
     larger: LlamaConfig | None = None,
-    cache_ram_mib: tuple[int | None, int | None] = (None, None),
+    cache_ram_mib: int | None = None,
 ) -> RunCommands:
     """Return the commands that load a file as `setup` does.
 
     If `on_gpu` (planned for a GPU), they ask for all layers explicitly. The llama-cli command gets the context of one
     slot; Ollama drafts with nothing. `larger` is the setup with a larger physical batch.
-    `cache_ram_mib` limits llama-server's prompt cache for both setups; None leaves its default.
+    `cache_ram_mib` limits llama-server's prompt cache; None leaves its default.
     """
     model = _model_words(file, projector)
     drafting = [] if draft is None else _draft_words(draft)
     alone = setup if setup.n_ctx is None else replace(setup, n_ctx=setup.n_ctx // setup.n_seq_max, n_seq_max=1)
     obstacles = _ollama_obstacles(file, setup, projector, drafts=bool(drafting) or setup.mtp)
-    modelfile = "" if obstacles else _modelfile(file, alone, on_gpu=on_gpu)
-    name = _ollama_name(file)
+    cache, notes = list[str](), _notes(file, setup, n_ctx_train, obstacles, on_gpu=on_gpu)
+    if cache_ram_mib is not None:
+        cache = ["--cache-ram", str(cache_ram_mib)]
+        notes.append(_CACHE_NOTE)
 
-    def server(setup: LlamaConfig, cache_mib: int | None) -> str:
-        cache = [] if cache_mib is None else ["--cache-ram", str(cache_mib)]
+    def server(setup: LlamaConfig) -> str:
         return _line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting), *cache])
 
-    return RunCommands(
-        llama_server=server(setup, cache_ram_mib[0]),
+    commands = RunCommands(
+        llama_server=server(setup),
         llama_cli=_line(["llama-cli", *model, *load_flags(alone, on_gpu=on_gpu), *draft_flags(alone, drafting)]),
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
-        modelfile=modelfile,
-        ollama=(*_ollama_server(setup), f"ollama create {name} -f Modelfile", f"ollama run {name}")
-        if modelfile
-        else (),
-        notes=(
-            *_notes(file, setup, n_ctx_train, obstacles, on_gpu=on_gpu),
-            *([_CACHE_NOTE] if any(each is not None for each in cache_ram_mib) else []),
-        ),
-        faster_prompts="" if larger is None else server(larger, cache_ram_mib[1]),
+        notes=tuple(notes),
+        faster_prompts="" if larger is None else server(larger),
     )
+    if obstacles:
+        return commands
+    name = _ollama_name(file)
+    ollama = (*_ollama_server(setup), f"ollama create {name} -f Modelfile", f"ollama run {name}")
+    return replace(commands, modelfile=_modelfile(file, alone, on_gpu=on_gpu), ollama=ollama)
 
 
 def commands_lines(commands: RunCommands) -> list[str]:
@@ -133,9 +132,12 @@ def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool) -> str:
     sources = [str(path.absolute()) for path in file.paths]
     if not sources:
         sources = [f"hf.co/{file.repo}:{file.quant}" if file.repo else f"./{_PLACEHOLDER}"]
+    n_gpu = ALL_LAYERS if on_gpu else None
+    if setup.n_gpu_layers >= 0:
+        n_gpu = setup.n_gpu_layers
     parameters = {
         "num_ctx": setup.n_ctx,
-        "num_gpu": setup.n_gpu_layers if setup.n_gpu_layers >= 0 else ALL_LAYERS if on_gpu else None,
+        "num_gpu": n_gpu,
         "main_gpu": setup.main_gpu,
         "num_batch": None if setup.n_ubatch == _DEFAULT.n_ubatch else setup.n_ubatch,
         "num_thread": setup.threads,
@@ -195,8 +197,6 @@ def _notes(
             f"llama-server also keeps up to {format_bytes(CACHE_RAM_BYTES)} of earlier prompts in main memory; "
             "-cram 0 turns that off."
         )
-    if file.repo and not file.paths and not obstacles:
-        notes.append(f"Ollama takes no split file: if {file.repo} has {file.quant} in parts, use llama-server.")
     if obstacles:
         notes.append(f"Ollama has no setting for {', '.join(obstacles)}.")
     return notes

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ggbench.decisions.pick.needs import LITTLE_BYTES, READING_TOK_S, UNNOTICED_LOSS, Needs
 from ggbench.decisions.pick.order import is_unsure
 from ggbench.decisions.pick.record import BestIn, Candidate, Checked, NeedCheck, Pick, Reason
-from ggbench.decisions.pick.wording import candidate_name, loss_text, tok_s_text, turn_text, wanted_text
+from ggbench.decisions.pick.wording import cache_text, candidate_name, loss_text, tok_s_text, turn_text, wanted_text
 from ggbench.engines.endings import Outcome
 from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.show import UNKNOWN
@@ -37,7 +37,7 @@ def headline(pick: Pick) -> str:
     if pick.recommended is None:
         return _nothing(pick)
     candidate = pick.recommended.candidate
-    cache = "/".join(dict.fromkeys(candidate.cache))
+    cache = cache_text(candidate)
     model = f" of {model_name(candidate.row.subject)}" if pick.n_models > 1 else ""
     article = "an" if cache.startswith(("f", "i")) else "a"
     name, turn = " ".join([candidate.quant, *candidate.options]), turn_text(candidate)

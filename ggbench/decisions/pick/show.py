@@ -55,10 +55,7 @@ def commands_of(candidate: Candidate, budget: Budget, larger: LargerBatch | None
     return run_commands(
         candidate.to_run,
         setup,
-        cache_ram_mib=(
-            _cache_ram_mib(candidate, budget),
-            None if larger is None else _cache_ram_mib(candidate, budget, more_bytes),
-        ),
+        cache_ram_mib=_cache_ram_mib(candidate, budget, more_bytes),
         on_gpu=budget.on_gpu,
         n_ctx_train=candidate.row.n_ctx_train,
         projector=budget.projector,
@@ -69,7 +66,7 @@ def commands_of(candidate: Candidate, budget: Budget, larger: LargerBatch | None
     )
 
 
-def _cache_ram_mib(candidate: Candidate, budget: Budget, more_bytes: int = 0) -> int | None:
+def _cache_ram_mib(candidate: Candidate, budget: Budget, more_bytes: int) -> int | None:
     """Return the main memory [MiB] that a prompt cache may take beside a GPU; None for llama-server's default.
 
     `more_bytes` is main memory taken beyond the candidate's.

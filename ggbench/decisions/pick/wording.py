@@ -21,6 +21,11 @@ def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
     return f"{model_name(candidate.row.subject)} {sanitize(name)}" if with_model else sanitize(name)
 
 
+def cache_text(candidate: Candidate) -> str:
+    """Return the types of its KV cache: `q8_0`, `q8_0/f16`."""
+    return "/".join(dict.fromkeys(candidate.cache))
+
+
 def loss_text(candidate: Candidate) -> str:
     """Return e.g. `0.0312 ±0.0004`, `~0.021` if typical, `~0.021 + ?` if the cache's loss is unknown."""
     if candidate.joint_loss is not None:
