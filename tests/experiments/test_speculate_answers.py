@@ -131,7 +131,7 @@ def test_a_server_that_cannot_draft_is_refused_before_it_starts(
 ) -> None:
     monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
     end = _run(tmp_path, trained, SpeculateSettings(), "older")
-    assert isinstance(end.error, UsageError) and "has no --spec-type" in end.error.message
+    assert isinstance(end.error, UsageError) and "does not know drafts" in end.error.message
     assert not (tmp_path / "flags.json").exists()
 
 

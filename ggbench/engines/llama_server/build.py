@@ -18,12 +18,12 @@ NAME = "llama-server"
 REJECTS_ALL = "--spec-synth-len", "1", "--spec-draft-p-min", "0"
 """Words that make a server draft all it may, and accept none of it."""
 _DESCRIBE_S = 60.0
-_VERSION = re.compile(r"^version: (?P<version>.+)$", re.MULTILINE)
-_COMMIT = re.compile(r"commit (?P<new>[0-9a-f]{7,40})|\((?P<old>[0-9a-f]{7,40})\)")
-_BUILT_WITH = re.compile(r"^built with (?P<compiler>.+)$", re.MULTILINE)
+_VERSION = re.compile(r"^version: (.+)$", re.MULTILINE)
+_COMMIT = re.compile(r"commit ([0-9a-f]{7,40})|\(([0-9a-f]{7,40})\)")
+_BUILT_WITH = re.compile(r"^built with (.+)$", re.MULTILINE)
 _HAS_LOAD_MODE = re.compile(r"^-lm,", re.MULTILINE)
 _HAS_TRACE = re.compile(r"^\s*- 4: trace", re.MULTILINE)
-_SPEC_TYPES = re.compile(r"^--spec-type +(?P<types>\S+)", re.MULTILINE)
+_SPEC_TYPES = re.compile(r"^--spec-type +(\S+)", re.MULTILINE)
 _LISTED_DEVICES = "Available devices:"
 _LISTED_DEVICE = re.compile(r"^ +(?P<name>\w+): .+ \(\d+ MiB, (?P<free>\d+) MiB free\)$", re.MULTILINE)
 _REFUSED_OPTION = re.compile(r'invalid argument: (?P<unknown>\S+)|error while handling argument "(?P<wrong>[^"]+)": .+')
@@ -43,17 +43,14 @@ class Build(msgspec.Struct, frozen=True):
     """Whether it has `-lm` in place of `--no-mmap` and `--mlock`."""
     spec_types: tuple[str, ...] = ()
     """Kinds of drafts that it has; empty for an older build, which has no --spec-type."""
-    has_metrics: bool = False
     can_reject: bool = False
     """Whether it has the options by which it rejects every draft."""
 
     def check_drafts(self, kind: str, *, rejects_all: bool) -> None:
         """Raise UsageError for a kind of draft that this build does not have, or if it cannot reject every draft."""
-        if not self.spec_types:
-            hint = "update llama-server, or omit --engine to measure with ggbench's own llama.cpp"
-            raise UsageError(f"this {NAME} has no --spec-type", hint)
         if kind not in self.spec_types:
-            hint = f"it has {in_words([each for each in self.spec_types if each != 'none'])}"
+            has = [each for each in self.spec_types if each != "none"]
+            hint = f"it has {in_words(has)}" if has else "it has no --spec-type: update it, or omit --engine"
             raise UsageError(f"this {NAME} does not know drafts of type {shorten(kind, 40)}", hint)
         if rejects_all and not self.can_reject:
             what = f"this {NAME} cannot be made to reject drafts, which a twin needs"
@@ -81,18 +78,22 @@ def describe_build(program: str) -> Build:
     if "--ctx-size" not in usage or "--port" not in usage:
         hint = "run it with --version by hand to see what it is"
         raise UsageError(f"{shorten(program, 100)} is not a {NAME} that runs here{f': {said}' if said else ''}", hint)
-    named, compiler = _VERSION.search(version), _BUILT_WITH.search(version)
-    commit = _COMMIT.search(named["version"]) if named else None
+    named = _found(_VERSION, version)
     return Build(
-        shorten(named["version"], 100) if named else "",
-        (commit["new"] or commit["old"]) if commit else "",
-        shorten(compiler["compiler"], 100) if compiler else "",
-        _HAS_TRACE.search(usage) is not None,
-        _HAS_LOAD_MODE.search(usage) is not None,
-        tuple(types["types"].split(",")) if (types := _SPEC_TYPES.search(usage)) else (),
-        "--metrics" in usage,
-        all(flag in usage for flag in REJECTS_ALL[::2]),
+        named,
+        _found(_COMMIT, named),
+        _found(_BUILT_WITH, version),
+        can_trace=bool(_found(_HAS_TRACE, usage)),
+        has_load_mode=bool(_found(_HAS_LOAD_MODE, usage)),
+        spec_types=tuple(filter(None, _found(_SPEC_TYPES, usage).split(","))),
+        can_reject=all(flag in usage for flag in REJECTS_ALL[::2]),
     )
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str:
+    """Return what the pattern's group matches; empty if it does not match."""
+    match = pattern.search(text)
+    return shorten(match[match.lastindex or 0], 100) if match else ""
 
 
 def refused_option(log: str, words: Sequence[str], build: Build) -> GgbenchError | None:

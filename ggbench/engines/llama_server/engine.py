@@ -7,7 +7,7 @@ not have.
 
 from __future__ import annotations
 
-import secrets
+import contextlib
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -27,7 +27,7 @@ from ggbench.engines.contract import (
     Source,
     Workload,
 )
-from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import (
     ContextProven,
     Continued,
@@ -47,12 +47,11 @@ from ggbench.engines.llama.logs import is_out_of_memory
 from ggbench.engines.llama.rpc import why_unreachable
 from ggbench.engines.llama_server.answers import answer
 from ggbench.engines.llama_server.build import NAME, Build, describe_build, refused_option
-from ggbench.engines.llama_server.config import HOST, SERVED_AT, LlamaServerConfig
+from ggbench.engines.llama_server.config import SERVED_AT, LlamaServerConfig
 from ggbench.engines.llama_server.process import ServerProcess
 from ggbench.engines.server.client import Client
-from ggbench.engines.server.config import Address
 from ggbench.engines.server.engine import EndpointEngine
-from ggbench.errors import EngineFailed, GgbenchError, NetworkError, UsageError
+from ggbench.errors import GgbenchError, NetworkError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import with_vocabulary
@@ -60,7 +59,7 @@ from ggbench.text import shorten
 
 CONFIG = LlamaServerConfig
 
-_HEALTH_S = 0.1
+_POLL_S = 0.05
 
 
 def launch(
@@ -70,35 +69,10 @@ def launch(
     return LlamaServerEngine(cancel, timeout_s=timeout_s, hold=hold)
 
 
-class _OwnAddress(Address, frozen=True):
-    """The address of a server that ggbench started, with the key that ggbench made for it."""
-
-    key: str = ""
-
-    def api_key(self) -> str:
-        return self.key
-
-
-def _unlimited(refusal: str) -> Failed:
-    """Return why the memory of a server that has loaded is not limited; `refusal` is the kernel's reason, if any."""
-    what, hint = f"this {NAME} does not log when it loads, so that its memory cannot be limited", "use a newer build"
-    if refusal:
-        what, hint = f"the memory of {NAME} cannot be limited: {refusal}", ""
-    error = EngineFailed(what, " or ".join(filter(None, ("omit --memory-limit", hint))))
-    return Failed("load", error.message, error)
-
-
-def _refused_option(ending: Ending, setup: LlamaServerConfig, build: Build) -> Failed | None:
-    """Return why a server that ended refused an option; None if it ended otherwise."""
-    error = refused_option(ending.message, setup.words, build) if isinstance(ending, Crashed) else None
-    return None if error is None else Failed("start", error.message, error)
-
-
 class LlamaServerEngine(EndpointEngine):
     def __init__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None = None) -> None:
         super().__init__(cancel, timeout_s=timeout_s, hold=hold)
         self._process: ServerProcess | None = None
-        self._address: Address | None = None
         self._builds: dict[str, Build] = {}
         self._n_ctx = 0
         """The context that the server was started with, of all slots."""
@@ -110,53 +84,60 @@ class LlamaServerEngine(EndpointEngine):
             yield Failed("load", f"{NAME} loads GGUF files only")
             return
         self.close()
-        try:
-            path = _with_tokens(source.path)
-            draft = [] if source.draft is None else ["-md", str(_with_tokens(source.draft))]
-            build = self._build(setup.words[0])
-            if setup.spec_type:
-                build.check_drafts(setup.spec_type, rejects_all=setup.rejects_all)
-        except GgbenchError as error:
-            yield Failed("start", error.message, error)
-            return
         if unreachable := why_unreachable(setup.servers):  # llama.cpp would abort
             yield Failed("load", unreachable)
             return
         began = time.perf_counter()
-        self._n_ctx = setup.n_ctx or whole_steps(1) * setup.n_streams
-        self._n_seq_max, limit_bytes = setup.n_seq_max, setup.memory_limit_bytes
-        is_mapped = setup.mmap and limit_bytes is None
-        wanted = replace(setup, n_ctx=self._n_ctx, mmap=is_mapped)
-        drafting = server_flags(wanted, on_gpu=True, draft=draft, spec_type=setup.spec_type, n_draft=setup.n_draft)
-        flags = [*build.flags_of(drafting), *(["--metrics"] if setup.spec_type and build.has_metrics else [])]
-        trace = ["-lv", "4"] if build.can_trace else []
-        program, *own = setup.words
-        key = secrets.token_hex(16)
-        command = [program, "-m", str(path), *flags, *SERVED_AT, *trace, *own]
-        n_threads = (setup.threads or 0) + (setup.threads_batch or 0)
-        process = self._process = ServerProcess(command, key, limit_bytes=limit_bytes, n_threads=n_threads)
-        ending = process.wait_for_port(self._cancel, self._timeout_s)
-        address = _OwnAddress(f"http://{HOST}:{process.port}", key=key)
-        if ending is None:
-            ending = self._wait_for_health(process, address)
+        try:
+            build = self._build(setup.words[0])
+            process = self._process = self._start(build, setup, source.path, source.draft)
+        except GgbenchError as error:
+            yield Failed("start", error.message, error)
+            return
+        ending = self._wait_until_loaded(process)
         process.stop_keeping()
-        if ending is not None:
-            ending = _refused_option(ending, setup, build) or ending
-        if ending is None and not process.is_limited:
-            ending = _unlimited(process.limit_error)
-        if ending is None and setup.spec_type and (reason := process.why_no_drafts):
-            refused = UsageError(f"{NAME} does not draft: {reason}", "give a draft of the same vocabulary, or none")
-            ending = Failed("load", refused.message, refused)
+        refusal: GgbenchError | None = None
+        if isinstance(ending, Crashed):
+            refusal = refused_option(ending.message, setup.words, build)
+        elif isinstance(ending, Completed):
+            refusal = process.deviation(drafts=bool(setup.spec_type))
+        if refusal is not None:
+            ending = Failed("load", refusal.message, refusal)
         yield Ready(process.pid, process.versions(build))
-        if ending is None:
-            ending = yield from self._opened(process, address, time.perf_counter() - began)
+        if isinstance(ending, Completed):
+            ending = yield from self._opened(process, time.perf_counter() - began)
         process.is_busy = False
         if not isinstance(ending, Completed):
             self.close()
         yield ending
 
+    def _start(self, build: Build, setup: LlamaServerConfig, path: Path, draft: Path | None) -> ServerProcess:
+        """Raises GgbenchError for drafts that the build cannot make, and like `_with_tokens`."""
+        flags = []
+        if setup.spec_type:
+            build.check_drafts(setup.spec_type, rejects_all=setup.rejects_all)
+            flags.append("--metrics")
+        if build.can_trace:
+            flags += ["-lv", "4"]
+        self._n_ctx = setup.n_ctx or whole_steps(1) * setup.n_streams
+        self._n_seq_max, limit_bytes = setup.n_seq_max, setup.memory_limit_bytes
+        given = server_flags(
+            replace(setup, n_ctx=self._n_ctx, mmap=setup.mmap and limit_bytes is None),
+            on_gpu=True,
+            draft=[] if draft is None else ["-md", str(_with_tokens(draft))],
+            spec_type=setup.spec_type,
+            n_draft=setup.n_draft,
+        )
+        program, *own = setup.words
+        command = [program, "-m", str(_with_tokens(path)), *build.flags_of(given), *SERVED_AT, *flags, *own]
+        n_threads = (setup.threads or 0) + (setup.threads_batch or 0)
+        return ServerProcess(command, limit_bytes=limit_bytes, n_threads=n_threads)
+
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Run a workload like an endpoint; a server that died in the middle is a crash, with its log's cause."""
+        if self._process is None:
+            yield Failed(workload.stage, f"no {NAME} is running")
+            return
         if isinstance(workload, ProveContext):
             yield from self._prove(workload)
             return
@@ -188,18 +169,16 @@ class LlamaServerEngine(EndpointEngine):
 
     def _continue(self, workload: Continue) -> Iterator[Event | Ending]:
         """Answer a text; a server that died in the middle is a crash, with its log's cause."""
-        process, server, address = self._process, self._server, self._address
-        assert process is not None and server is not None and address is not None
-        self._wait_while_held()
-        process.is_busy = True
+        process, server = self._process, self._server
+        assert process is not None and server is not None
+        answered: Continued | Ending
         try:
-            with Client(address, timeout_s=self._timeout_s) as client:
+            with self._busy(), Client(process.address, timeout_s=self._timeout_s) as client:
                 answered = answer(client, server, self._model.name, workload, self._cancel)
+        except NetworkError as error:
+            answered = Crashed(error.message)
         except GgbenchError as error:
-            lost = isinstance(error, NetworkError)
-            answered = Crashed(error.message) if lost else Failed(workload.stage, error.message, error)
-        finally:
-            process.is_busy = False
+            answered = Failed(workload.stage, error.message, error)
         if isinstance(answered, Continued):
             yield answered
             yield Completed()
@@ -224,39 +203,48 @@ class LlamaServerEngine(EndpointEngine):
 
     def _run_watched(self, workload: Workload) -> Iterator[Event | Ending]:
         """Run a workload like an endpoint; a server that gets stuck in it at its memory limit is ended."""
-        self._wait_while_held()  # meanwhile, the server may sleep
-        process = self._process
-        if process is not None:
-            process.is_busy = True
-        try:
+        with self._busy():
             yield from super().run(workload)
+
+    @contextlib.contextmanager
+    def _busy(self) -> Iterator[None]:
+        """Wait while held, when the server may sleep; then it may not."""
+        self._wait_while_held()
+        process = self._process
+        assert process is not None
+        process.is_busy = True
+        try:
+            yield
         finally:
-            if process is not None:
-                process.is_busy = False
+            process.is_busy = False
 
     def _build(self, program: str) -> Build:
         if program not in self._builds:
             self._builds[program] = describe_build(program)
         return self._builds[program]
 
-    def _wait_for_health(self, process: ServerProcess, address: Address) -> Ending | None:
-        """Wait until the server answers that its model is loaded; None if it does."""
-        with Client(address, timeout_s=self._timeout_s) as client:
-            while True:
-                try:
-                    if client.get("/health").status == 200:
-                        return None
-                except GgbenchError:  # it may not listen yet, or be ending
-                    if process.has_ended:
-                        return process.ending("load")
-                if (ending := process.interrupted(self._cancel, self._timeout_s)) is not None:
-                    return ending
-                time.sleep(_HEALTH_S)
+    def _wait_until_loaded(self, process: ServerProcess) -> Ending:
+        while not self._has_loaded(process):
+            if process.has_ended:
+                return process.ending("load")
+            if self._cancel.is_set():
+                return Cancelled()
+            if process.silent_s > self._timeout_s:
+                return TimedOut(self._timeout_s, NAME)
+            time.sleep(_POLL_S)
+        return Completed()
 
-    def _opened(self, process: ServerProcess, address: Address, seconds: float) -> Generator[Event, None, Ending]:
-        self._address = address
+    def _has_loaded(self, process: ServerProcess) -> bool:
+        """Ask the server, once its log names its port."""
+        if process.port is None:
+            return False
+        with contextlib.suppress(GgbenchError), Client(process.address, timeout_s=self._timeout_s) as client:
+            return client.get("/health").status == 200
+        return False
+
+    def _opened(self, process: ServerProcess, seconds: float) -> Generator[Event, None, Ending]:
         try:
-            _, answered = self._connect(address)
+            _, answered = self._connect(process.address)
         except GgbenchError as error:
             return process.ending("load") if process.ends_soon() else Failed("load", error.message, error)
         yield replace(process.allocated(), tensor_bytes=self._model.tensor_bytes)

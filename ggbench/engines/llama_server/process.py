@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import resource
+import secrets
 import signal
 import subprocess
 import sys
@@ -19,10 +20,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Stage
-from ggbench.engines.endings import Cancelled, Crashed, Ending, OutOfMemory, TimedOut
+from ggbench.engines.endings import Crashed, Ending, OutOfMemory
 from ggbench.engines.events import Allocated, MemoryKind
 from ggbench.engines.llama.logs import out_of_memory_line, parse_allocations
 from ggbench.engines.llama_server.build import NAME, Build, program_environment
+from ggbench.engines.llama_server.config import HOST
+from ggbench.engines.server.config import Address
+from ggbench.errors import EngineFailed, GgbenchError, UsageError
 from ggbench.machine.address_space import limit_data
 from ggbench.machine.host import count_oom_kills
 from ggbench.text import shorten
@@ -31,7 +35,6 @@ _MAX_LOG_LINES = 20_000
 """Lines kept of a load; a log of every tensor has some thousands."""
 _TAIL_LINES = 200
 _MAX_LINE_BYTES = 1 << 16
-_POLL_S = 0.05
 _END_S = 10.0
 _DYING_S = 1.0
 _STUCK_S = 10.0
@@ -64,18 +67,27 @@ _FAULT = re.compile(
 )
 
 
+class OwnAddress(Address, frozen=True):
+    """The address of a server that ggbench started, with the key that ggbench made for it."""
+
+    key: str = ""
+
+    def api_key(self) -> str:
+        return self.key
+
+
 class ServerProcess:
     """A running llama-server. A thread reads its log, so that a flood does not block it."""
 
-    def __init__(self, command: Sequence[str], key: str, *, limit_bytes: int | None = None, n_threads: int = 0) -> None:
-        """Start it. The key is passed in the environment, as other users can read a command line.
+    def __init__(self, command: Sequence[str], *, limit_bytes: int | None = None, n_threads: int = 0) -> None:
+        """Start it. A random key is passed in the environment, as other users can read a command line.
 
         `limit_bytes` limits what it allocates from the load on, without the stacks of `n_threads` compute threads.
         """
-        self._limit_bytes, self._n_threads = limit_bytes, n_threads
+        self._limit_bytes, self._n_threads, self._key = limit_bytes, n_threads, secrets.token_hex(16)
         self.is_limited = limit_bytes is None
         """Whether the limit is set, or none is wanted."""
-        self.limit_error = ""
+        self._limit_error = ""
         """Why the kernel refused the limit; empty if it did not."""
         self._n_oom_kills = count_oom_kills()
         self._keeper = subprocess.Popen(
@@ -83,14 +95,12 @@ class ServerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=program_environment({"LLAMA_API_KEY": key}),
+            env=program_environment({"LLAMA_API_KEY": self._key}),
             start_new_session=True,  # ggbench handles Ctrl-C and decides about the server
         )
         self.pid: int | None = None
         self.port: int | None = None
         """None until its log names it."""
-        self._named_port = threading.Event()
-        """Set once the log names the port."""
         self.load_log: list[str] = []
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._errors: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -104,20 +114,14 @@ class ServerProcess:
         if limit_bytes is not None:
             threading.Thread(target=self._end_if_stuck, name="ggbench-server-watch", daemon=True).start()
 
-    def wait_for_port(self, cancel: threading.Event, timeout_s: float) -> Ending | None:
-        """Wait until the server says that it listens; None if it does."""
-        while self.port is None:
-            if self.has_ended:
-                return self.ending("load")
-            if (ending := self.interrupted(cancel, timeout_s)) is not None:
-                return ending
-            self._named_port.wait(_POLL_S)
-        return None
+    @property
+    def address(self) -> Address:
+        return OwnAddress(f"http://{HOST}:{self.port}", key=self._key)
 
-    def interrupted(self, cancel: threading.Event, timeout_s: float) -> Ending | None:
-        if cancel.is_set():
-            return Cancelled()
-        return TimedOut(timeout_s, NAME) if time.monotonic() - self._read_at > timeout_s else None
+    @property
+    def silent_s(self) -> float:
+        """Time since the last line of its log."""
+        return time.monotonic() - self._read_at
 
     @property
     def has_ended(self) -> bool:
@@ -141,21 +145,38 @@ class ServerProcess:
             self.close()
             return Crashed(f"{NAME} closed its log but did not exit")
         log = [*self.load_log, *self._tail]
-        blame = out_of_memory_line(log)
-        if not blame and self._limit_bytes is not None:  # a thread found no room for its stack
-            blame = next((line for line in log if os.strerror(errno.EAGAIN) in line), "")
-        if not blame and self._is_stuck:
-            blame = f"{NAME} neither logged nor computed for {_STUCK_S:g} s at its memory limit"
-        n_kills = count_oom_kills()
-        if not blame and status == -signal.SIGKILL and None not in (n_kills, self._n_oom_kills):
-            blame = f"the kernel killed {NAME} because memory ran out" if n_kills != self._n_oom_kills else ""
-        if blame:
+        if blame := self._memory_blame(log, status):
             return OutOfMemory(stage, shorten(blame, 200), alive=False)
-        if status == -signal.SIGILL:
-            return Crashed.exited(NAME, status, _SIGILL_HINT)
         faults = [match[0] for line in log if (match := _FAULT.search(line))]
-        cause = next(iter(faults or list(self._errors) or list(self._tail)[-1:]), "")
+        cause = next(iter([*faults, *self._errors, *list(self._tail)[-1:]]), "")
+        if status == -signal.SIGILL:
+            cause = _SIGILL_HINT
         return Crashed.exited(NAME, status, shorten(cause, 200))
+
+    def _memory_blame(self, log: Sequence[str], status: int) -> str:
+        """Return why it ended for lack of memory; empty if it did not."""
+        if blame := out_of_memory_line(log):
+            return blame
+        no_stack = os.strerror(errno.EAGAIN)  # what a thread says that found no room for its stack
+        if self._limit_bytes is not None and (blame := next((line for line in log if no_stack in line), "")):
+            return blame
+        if self._is_stuck:
+            return f"{NAME} neither logged nor computed for {_STUCK_S:g} s at its memory limit"
+        if status == -signal.SIGKILL and count_oom_kills() != self._n_oom_kills:
+            return f"the kernel killed {NAME} because memory ran out"
+        return ""
+
+    def deviation(self, *, drafts: bool) -> GgbenchError | None:
+        """Return what the loaded server is not, though it was asked for: limited, or drafting."""
+        if self._limit_error:
+            return EngineFailed(f"the memory of {NAME} cannot be limited: {self._limit_error}", "omit --memory-limit")
+        if not self.is_limited:
+            what = f"this {NAME} does not log when it loads, so that its memory cannot be limited"
+            return EngineFailed(what, "omit --memory-limit, or use a newer build")
+        if drafts and (reason := next(filter(None, map(_NO_DRAFTS.search, self.load_log)), None)):
+            what = f"{NAME} does not draft: {shorten(reason[0], 200)}"
+            return UsageError(what, "give a draft of the same vocabulary, or none")
+        return None
 
     def allocated(self) -> Allocated:
         places = self._places()
@@ -163,12 +184,6 @@ class ServerProcess:
         first = next(drafts, len(self.load_log))
         draft = parse_allocations(self.load_log[first:], places)
         return replace(parse_allocations(self.load_log[:first], places), draft_buffers=draft.buffers)
-
-    @property
-    def why_no_drafts(self) -> str:
-        """The log's reason why the server runs without the drafts that it was asked for; empty if it drafts."""
-        found = (match[0] for line in self.load_log if (match := _NO_DRAFTS.search(line)))
-        return shorten(next(found, ""), 200)
 
     def context_sizes(self) -> dict[str, int]:
         """Return `n_ctx`, `n_batch` and `n_ubatch` as llama.cpp rounded them; without those that the log lacks."""
@@ -244,7 +259,7 @@ class ServerProcess:
         except (FileNotFoundError, ProcessLookupError):
             pass  # it has ended
         except OSError as error:
-            self.limit_error = error.strerror or str(error)
+            self._limit_error = error.strerror or str(error)
 
     def _places(self) -> dict[str, MemoryKind]:
         """Return the kind of memory of each device that the log lists."""
@@ -264,19 +279,20 @@ class ServerProcess:
         with stdout:
             for raw in iter(lambda: stdout.readline(_MAX_LINE_BYTES), b""):
                 self._read_at = time.monotonic()
-                line = raw.decode(errors="replace").rstrip()
-                if self.pid is None and line.isdecimal():
-                    self.pid = int(line)
-                    continue
-                prefix = _PREFIX.match(line)
-                line = line[prefix.end() :] if prefix else line
-                self._tail.append(line)
-                if prefix and prefix["level"] == "E":
-                    self._errors.append(line)
-                if self._is_loading and len(self.load_log) < _MAX_LOG_LINES:
-                    self.load_log.append(line)
-                if not self.is_limited and line.startswith(_LOADS):
-                    self._limit()
-                if self.port is None and (match := _LISTENING.search(line)):
-                    self.port = int(match[1] or match[2])
-                    self._named_port.set()
+                self._take(raw.decode(errors="replace").rstrip())
+
+    def _take(self, line: str) -> None:
+        if self.pid is None and line.isdecimal():
+            self.pid = int(line)
+            return
+        if prefix := _PREFIX.match(line):
+            line = line[prefix.end() :]
+            if prefix["level"] == "E":
+                self._errors.append(line)
+        self._tail.append(line)
+        if self._is_loading and len(self.load_log) < _MAX_LOG_LINES:
+            self.load_log.append(line)
+        if not self.is_limited and line.startswith(_LOADS):
+            self._limit()
+        if self.port is None and (match := _LISTENING.search(line)):
+            self.port = int(match[1] or match[2])

@@ -399,7 +399,7 @@ def test_an_answer_without_drafts_has_the_same_text_and_no_counts(started: Start
     ("way", "spec_type", "what", "hint"),
     [
         ("", "ngram-mod", "does not know drafts of type ngram-mod", "draft-simple, draft-mtp and ngram-simple"),
-        ("older", "draft-simple", "has no --spec-type", "update llama-server"),
+        ("older", "draft-simple", "does not know drafts", "no --spec-type"),
         ("no drafts", "draft-simple", "vocab type must match", "the same vocabulary"),
     ],
 )
