@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
 
 _LARGEST_CATALOG_BYTES = 4 << 20
-_PARTIAL = (".gguf.part", ".gguf.crdownload", ".gguf.download", ".gguf.incomplete", ".gguf.tmp")
-"""Endings of files that browsers and other programs rename when they are complete."""
 _MOST_SIDECARS = 8
 """Files beside models that a listing names."""
 
@@ -228,22 +226,11 @@ def _list_folder(folder: Path, output: Output) -> None:
         _show_models(found, output)
     else:
         output.notice("No GGUF model in this folder or below it")
-    if folder.is_dir() and (unfinished := _unfinished(folder)):
-        output.notice(sanitize(f"Unfinished downloads; repeat what began them to continue: {', '.join(unfinished)}"))
     if sidecars:
         names = [f"{file.path} ({format_bytes(file.n_bytes)})" for file in sidecars[:_MOST_SIDECARS]]
         others = len(sidecars) - len(names)
         listed = ", ".join(names) + (f" and {others} more" if others else "")
         output.notice(sanitize(f"Projectors, importance matrices and draft heads, for ggbench inspect: {listed}"))
-
-
-def _unfinished(folder: Path) -> list[str]:
-    """Return the partial files of ggbench, browsers and others in a folder, with their sizes."""
-    from ggbench.hub.part_file import PART_SUFFIX, file_bytes
-
-    names = sorted(each.name for each in folder.iterdir())
-    partial = (each for each in names if each.lower().endswith((*_PARTIAL, PART_SUFFIX)))
-    return [f"{name} ({format_bytes(file_bytes(folder / name))})" for name in partial]
 
 
 def _show_models(found: Sequence[LocalModel], output: Output) -> None:

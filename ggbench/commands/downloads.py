@@ -41,8 +41,6 @@ _STEPS = 10
 """Lines for a whole download, without a terminal."""
 _SHORTEST_S, _LONGEST_S = 1.0, 15.0
 """Time between two lines."""
-_STALLED_S = 15.0
-"""Time without data before a notice."""
 
 
 def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) -> None:
@@ -129,35 +127,6 @@ class DownloadLines:
             self._write(transfer_text(self._pace))
 
 
-class DownloadNotices:
-    """Write how a download starts, and one notice if it stalls."""
-
-    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._write, self._clock = write, clock
-        self._moved_bytes = 0
-        self._moved_at: float | None = None
-        self._has_reported_stall = False
-
-    def update(self, files: Sequence[FileProgress]) -> None:
-        now, moved_bytes = self._clock(), sum(each.moved_bytes for each in files)
-        if self._moved_at is None:
-            self._write_beginning(files)
-        is_waiting = any(each.done_bytes < each.file.n_bytes and not each.has_copy for each in files)
-        if self._moved_at is None or moved_bytes != self._moved_bytes or not is_waiting:
-            self._moved_bytes, self._moved_at, self._has_reported_stall = moved_bytes, now, False
-        elif now - self._moved_at >= _STALLED_S and not self._has_reported_stall:
-            self._has_reported_stall = True
-            self._write(f"no data for {_STALLED_S:.0f} s; trying again")
-
-    def _write_beginning(self, files: Sequence[FileProgress]) -> None:
-        coming = [each for each in files if each.kept_bytes or each.done_bytes < each.file.n_bytes]
-        if any(each.has_copy for each in coming):
-            self._write("copying from the cache")
-        elif any(each.kept_bytes for each in coming):
-            done_bytes = sum(each.done_bytes - each.moved_bytes for each in files)
-            self._write(f"continues at {format_bytes(done_bytes)}")
-
-
 @contextlib.contextmanager
 def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[FileProgress]], None]]:
     """Yield a callback that shows the progress of files: a bar on stderr in a terminal, otherwise lines; nothing if
@@ -168,17 +137,9 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
         return
     from ggbench.hub.download import summed
 
-    def write(text: str) -> None:
-        output.notice(f"{title}: {text}")
-
-    notices, lines = DownloadNotices(write), DownloadLines(write)
     if not sys.stderr.isatty():
-
-        def update_lines(files: Sequence[FileProgress]) -> None:
-            notices.update(files)
-            lines.update(*summed(files))
-
-        yield update_lines
+        lines = DownloadLines(lambda text: output.notice(f"{title}: {text}"))
+        yield lambda files: lines.update(*summed(files))
         return
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -188,7 +149,6 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
         task = bar.add_task(title, total=None, status="")
 
         def update_bar(files: Sequence[FileProgress]) -> None:
-            notices.update(files)  # rich prints above the bar
             done_bytes, total_bytes, moved_bytes = summed(files)
             pace.update(done_bytes, total_bytes, moved_bytes)
             bar.update(task, completed=done_bytes, total=total_bytes, status=transfer_text(pace))

@@ -22,7 +22,6 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
-from ggbench.units import format_count, parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -76,7 +75,7 @@ class MeasureRequest(msgspec.Struct, frozen=True):
 
 
 class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """Text parsed by a FieldKind; token counts with k or m are echoed in full on stderr."""
+    """Text parsed by a FieldKind."""
 
     def __init__(self, kind: FieldKind, name: str = "text") -> None:
         self.name, self._kind = name, kind
@@ -85,21 +84,14 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
         if not isinstance(value, str):
             return value
         try:
-            found = self._kind.read(value)
+            return self._kind.read(value)
         except UsageError as error:
             if param is None or not self._kind.names_option:
                 raise
             option = max(param.opts, key=lambda each: each.startswith("--"))
             raise UsageError(f"{option}: {error.message}", error.hint) from None
-        if ctx is not None and self._kind.counts_tokens:
-            for part in map(str.strip, value.split(",")):
-                if part[-1:].isalpha():
-                    echo = f"{part} = {format_count(parse_tokens(part, least=0))} tokens"
-                    ctx.meta.setdefault(_ECHOES, []).append(echo)
-        return found
 
 
-_ECHOES = "ggbench.echoes"
 TOKENS = Text(fields.TOKENS, "tokens")
 
 THREADS = click.IntRange(1, MAX_THREADS)
@@ -198,17 +190,11 @@ def _types_of(record: type) -> dict[str, Any]:
     return get_type_hints(record)
 
 
-def _output(**given: bool) -> Output:
-    output = Output(**given)
-    output.notice(*click.get_current_context().meta.pop(_ECHOES, ()))
-    return output
-
-
 offline_option = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions, ["offline"]))
 """Add --offline; the command gets `hub`, a HubOptions."""
-output_options = as_record("output", _output, Output.__struct_fields__, *field_options(Output))
+output_options = as_record("output", Output, Output.__struct_fields__, *field_options(Output))
 """Add --json and --quiet; the command gets `output`, an Output."""
-quiet_option = as_record("output", _output, Output.__struct_fields__, *field_options(Output, ["quiet"]))
+quiet_option = as_record("output", Output, Output.__struct_fields__, *field_options(Output, ["quiet"]))
 """Add --quiet alone; the command gets `output`, an Output."""
 download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions))
 

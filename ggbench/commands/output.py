@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import msgspec
 
-from ggbench.commands.process import has_every_character
 from ggbench.errors import ExitCode
 from ggbench.fields import Option
 
@@ -31,8 +29,7 @@ class Output(msgspec.Struct, frozen=True):
 
     def document(self, document: Document, of: object = None, /, **given: object) -> None:
         """Print a document on stdout, made from an object and the values of further fields."""
-        text = document.text(of, **given)
-        click.echo(text if has_every_character(sys.stdout) else json.dumps(json.loads(text), indent=2))
+        click.echo(document.text(of, **given))
 
     def show(self, *renderables: RenderableType) -> None:
         """Print tables or text on stdout."""

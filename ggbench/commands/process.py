@@ -6,7 +6,6 @@ interrupted download. Streams may be closed, or have an encoding that lacks char
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import io
 import os
@@ -15,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TextIO
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Sent by Ctrl-C; by `kill`, batch systems and a shutdown; by a closing terminal."""
@@ -93,26 +91,8 @@ def open_closed() -> None:
             setattr(sys, f"__{name}__", stream)
 
 
-def has_every_character(stream: TextIO) -> bool:
-    """Return whether a stream can write any text."""
-    return not stream.encoding or codecs.lookup(stream.encoding).name.startswith("utf")
-
-
-_ASCII = "ggbench_ascii"
-"""Another name of ASCII: click replaces an encoding called `ascii` by UTF-8. Source: `_stream_is_misconfigured` in
-click/_compat.py."""
-
-
 def escape_missing() -> None:
     """Make stdout and stderr escape characters that their encoding lacks, instead of failing."""
-    codecs.register(_find_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            is_ascii = codecs.lookup(stream.encoding).name == "ascii"
-            stream.reconfigure(encoding=_ASCII if is_ascii else stream.encoding, errors="backslashreplace")
-
-
-def _find_ascii(name: str) -> codecs.CodecInfo | None:
-    own = codecs.lookup("ascii")
-    coders = own.encode, own.decode, own.streamreader, own.streamwriter, own.incrementalencoder, own.incrementaldecoder
-    return codecs.CodecInfo(*coders, name=_ASCII) if name == _ASCII else None
+            stream.reconfigure(errors="backslashreplace")

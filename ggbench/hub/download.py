@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -74,8 +74,7 @@ def download(
             on_progress(tuple(FileProgress(file, file.n_bytes) for file in variant.files))
         return here
     jobs = tuple(_jobs(access, listing, variant, to, here))
-    kept_bytes = {job: 0 if job.is_complete else file_bytes(job.part) or 0 for job in jobs}
-    return _Download(access, listing, jobs, on_progress, cancel, kept_bytes).run()
+    return _Download(access, listing, jobs, on_progress, cancel).run()
 
 
 def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant, to: Path | None = None) -> int:
@@ -149,8 +148,6 @@ class _Download(msgspec.Struct, frozen=True):
     jobs: tuple[_Job, ...]
     on_progress: Callable[[tuple[FileProgress, ...]], None] | None
     cancel: Callable[[], bool] | None
-    kept_bytes: Mapping[_Job, int]
-    """Total length of the parts left by an earlier download."""
     parts: dict[_Job, PartFile] = field(default_factory=dict)
     """Part files opened so far, which may still grow."""
     stop: Stop = field(default_factory=Stop)
@@ -189,8 +186,7 @@ class _Download(msgspec.Struct, frozen=True):
         for job in self.jobs:
             part, done = self.parts.get(job), job.file.n_bytes - job.missing_bytes
             moved, copied = (part.moved_bytes, part.copied_bytes) if part else (0, 0)
-            has_copy = job.local is not None
-            progress.append(FileProgress(job.file, done, moved, copied, self.kept_bytes[job], has_copy))
+            progress.append(FileProgress(job.file, done, moved, copied))
         self.on_progress(tuple(progress))
 
     def _check_free_space(self) -> None:
@@ -314,7 +310,7 @@ def _name_conflict(job: _Job) -> UsageError:
     )
 
 
-Outcome = Literal["downloaded", "continued", "copied", "already_here"]
+Outcome = Literal["downloaded", "copied", "already_here"]
 
 
 class FileProgress(msgspec.Struct, frozen=True):
@@ -325,18 +321,12 @@ class FileProgress(msgspec.Struct, frozen=True):
     """Bytes received over the network in this run; exceeds the file size if damaged content was fetched again."""
     copied_bytes: int = 0
     """Bytes copied in this run from another file on this disk."""
-    kept_bytes: int = 0
-    """Bytes left by an earlier run."""
-    has_copy: bool = False
-    """Whether the content is copied from another file on this disk."""
 
     @property
     def outcome(self) -> Outcome:
         if self.moved_bytes:
-            return "continued" if self.moved_bytes < self.file.n_bytes else "downloaded"
-        if self.copied_bytes:
-            return "copied"
-        return "continued" if self.kept_bytes else "already_here"
+            return "downloaded"
+        return "copied" if self.copied_bytes else "already_here"
 
 
 def summed(files: Iterable[FileProgress]) -> tuple[int, int, int]:

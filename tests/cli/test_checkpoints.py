@@ -80,7 +80,6 @@ def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_pa
             "omit it",
         ),
         (["plan", "transformers:./nowhere"], 5, "nowhere has no config.json", "folder of a checkpoint"),
-        (["inspect", "transformers:org/name"], 2, "is a MODEL, but inspect reads files", "ggbench plan"),
         (["pull", "transformers:org/name"], 2, "pull downloads GGUF files", "downloads it"),
         (["plan", "transformers:nowhere"], 2, "neither a folder nor org/name", "transformers-twin:nowhere"),
         (["plan", "transformers:org/name", "--offline"], 4, "offline mode is on", "without --offline"),

@@ -65,9 +65,6 @@ def test_help_and_answers_import_nothing_heavy(script: str) -> None:
         (["decode", "m", "-n", "2147483647"], "llama.cpp's maximum is 2,147,483,392", "fewer tokens"),
         (["decode", "m", "--memory-limit", "6Gb"], "'6Gb' is a number of bits", "write 6GB"),
         (["decode", "m", "--bandwidth", "100Gbps"], "'100Gbps' is a number of bits", "write 100GB/s"),
-        (["inspect", "twin:qwen1.5-7b"], "is a MODEL, but inspect reads files", "ggbench plan twin:qwen1.5-7b"),
-        (["inspect", "qwen1.5-7b"], "is a MODEL, but inspect reads files", "ggbench plan qwen1.5-7b"),
-        (["inspect", "org/name"], "is a MODEL, but inspect reads files", "ggbench plan org/name"),
         (["twin", "org/name"], "org/name is not in the catalog", "ggbench decode twin:org/name"),
         (["decode", "m", "--n-batches", "8"], "'--cache', '--n-batch', '--n-ubatch'", "see: ggbench decode --help"),
         (["models", "--repo", "nope"], "nope is not a repo", "org/name"),
@@ -186,7 +183,6 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 def test_a_context_is_read_as_people_write_it(ggbench: Run, text: str) -> None:
     ran = ggbench("plan", "twin:qwen1.5-0.5b", "q8_0", "--json", "-c", text)
     assert [row["n_ctx"] for row in ran.json["rows"]] == [1024]
-    assert (f"{text} = 1,024 tokens" in ran.err) == text.lower().endswith("k")
 
 
 @pytest.mark.parametrize("line", ["prefill twin:m -np 4", "inspect m -ctk f16", "plan m -xyz 1", "results -m m"])

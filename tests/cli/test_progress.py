@@ -1,4 +1,4 @@
-"""Progress and notices on stderr: the bar in a terminal, lines elsewhere, downloads, by a clock that the test moves."""
+"""Progress and notices on stderr: the bar in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import sys
 
 import pytest
 
-from ggbench.commands.downloads import DownloadNotices
 from ggbench.commands.output import Output
 from ggbench.commands.progress import view_of
-from ggbench.hub.download import FileProgress
-from ggbench.hub.repo_records import RepoFile
 from ggbench.runs.progress import SamplesTimed, Started, Working
 
 RECORDS = (
@@ -84,32 +81,3 @@ def test_a_notice_without_a_bar_is_its_text(monkeypatch: pytest.MonkeyPatch) -> 
     Output(as_json=False, quiet=False).notice("a [bold] word " * 20)
     Output(as_json=False, quiet=True).notice("nothing")
     assert terminal.text == "a [bold] word " * 20 + "\n"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_a_stall_is_reported_once() -> None:
-    clock, said = Clock(), list[str]()
-    file = RepoFile("m.gguf", 100, None, "e" * 40)
-
-    def after(seconds: float, arrival: FileProgress) -> list[str]:
-        said.clear()
-        for _ in range(round(seconds)):
-            clock.now += 1
-            notices.update([arrival])
-        return list(said)
-
-    notices = DownloadNotices(said.append, clock)
-    assert after(14, FileProgress(file, 10, kept_bytes=10)) == ["continues at 10 B"]
-    assert after(60, FileProgress(file, 10, kept_bytes=10)) == ["no data for 15 s; trying again"]
-    assert after(14, FileProgress(file, 20, moved_bytes=10, kept_bytes=10)) == []
-    assert after(60, FileProgress(file, 20, moved_bytes=10, kept_bytes=10)) == ["no data for 15 s; trying again"]
-    assert after(60, FileProgress(file, 100, moved_bytes=90, kept_bytes=10)) == []
-    notices = DownloadNotices(said.append, clock)
-    assert after(60, FileProgress(file, 0, has_copy=True)) == ["copying from the cache"]

@@ -24,13 +24,11 @@ def stored(home: Path) -> int:
         return put_run(store, start("通义", "q4_k_m"), n_gen=600)
 
 
-@pytest.mark.parametrize(("encoding", "sign"), [("ascii", b"\\xb1"), ("latin-1", b"\xb1")])
-def test_characters_that_an_encoding_lacks_are_escaped(stored: int, encoding: str, sign: bytes) -> None:
-    environ = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+def test_characters_that_an_encoding_lacks_are_escaped(stored: int) -> None:
+    environ = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
     ran = ggbench(environ, "results", "show", str(stored), "--plot")
     assert (ran.returncode, ran.stderr) == (0, b"")
-    assert sign in ran.stdout
-    assert ran.stdout.isascii() == (encoding == "ascii")
+    assert b"\xb1" in ran.stdout
     assert b"\\u901a\\u4e49" in ran.stdout
     refused = ggbench(environ, "results", "show", "通义").stderr
     assert (b"\\u901a\\u4e49" in refused, refused.startswith(b"Error: ")) == (True, True)

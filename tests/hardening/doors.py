@@ -39,8 +39,7 @@ def damaged_rows(n: int, draw: random.Random, folder: Path) -> Trials:
     for kind, (name, content) in itertools.islice(itertools.cycle(itertools.product(_KINDS, sound.items())), n):
         path, label = folder / f"theirs-{name}", f"{kind} of {name}"
         path.write_bytes(damaged(content, draw, kind))
-        named = ("--model", "theirs", "--quant", "q4_0") if "perplexity" in name else ()
-        row.run(f"{label}, import", "import", str(path), *named)
+        row.run(f"{label}, import", "import", str(path))
         row.attempt(f"{label}, pasted", partial(_paste, path))
         row.tried -= 1
         after = samples_by_run()
