@@ -79,7 +79,7 @@ def row_details(
 ) -> RenderableType:
     parts: list[RenderableType] = [facts_table("Model", _model(summary))]
     if summary.memory.buffers:
-        parts.append(_memory_table(summary.memory))
+        parts.append(memory_table(summary.memory))
     if summary.prefills:
         parts.append(_prefills(summary))
     if summary.depths:
@@ -182,7 +182,9 @@ def _loaded(summary: QuantSummary) -> Facts:
     ]
 
 
-def _memory_table(memory: Memory) -> Table:
+def memory_table(memory: Memory) -> Table:
+    """Return the buffers by device, what else the process held, and its peak."""
+
     def row(name: str, parts: Sequence[int]) -> list[str]:
         return [
             f"  {sanitize(name)}",

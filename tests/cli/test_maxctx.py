@@ -75,7 +75,7 @@ def test_a_search_ends_at_the_training_context_and_says_that_more_would_fit(
     (warning,) = found["warnings"]
     planned = f"{found['planned_n_ctx']:,}"
     assert warning == (
-        f"the search ended at the 4,096 tokens that the model was trained on; about {planned} would fit: --beyond-train"
+        f"the search ended at the 4,096 tokens that the model was trained on; {planned} would fit: --beyond-train"
     )
     (tmp_path / "tiny.Q8_0.gguf").hardlink_to(tiny_twin)
     (tmp_path / "tiny.Q4_0.gguf").hardlink_to(tiny_twin)
@@ -94,7 +94,6 @@ def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny
     assert needed_bytes > 4 << 20
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--mmproj", projector)
     assert ran.code == 0, ran.err
-    assert "4.02 MiB left free (--mmproj)" in ran.out
     assert f"--mmproj {projector}" in ran.out
     real = searching.workers[1].requests[0]
     assert isinstance(real, LoadModel)
@@ -135,7 +134,6 @@ def test_every_quant_in_one_table(ggbench: Run, searching: FakeMachine, tiny_twi
     ran = ggbench("maxctx", tmp_path, "--all", "--memory-limit", "100MiB", "--beyond-train")
     assert ran.code == 0, ran.err
     assert "8,192" in ran.out
-    assert "theory" in ran.out
     assert "q4_0" in ran.out
     rows = {row["quant"]: row for row in ggbench("maxctx", tmp_path, "--all", "--beyond-train", "--json").json["rows"]}
     assert rows["q8_0"]["max_n_ctx"] == EDGE
@@ -188,7 +186,7 @@ def test_a_search_is_among_the_results(ggbench: Run, searching: FakeMachine, tin
 
     assert "n_ctx 8,192" in listed.out
     assert f"run {run_id}  maxctx  completed" in shown.out
-    assert "proven by a decode at its end" in " ".join(shown.out.split())
+    assert "n_ctx 8,192 works: decoded at its end" in " ".join(shown.out.split())
     kept = {name: again.pop(name) for name in ("schema", "state", "started_at", "finished_at", "readings")}
     assert again == {name: value for name, value in ran.json.items() if name != "schema"}
     assert (kept["schema"], ran.json["schema"]) == ("ggbench.results.search/1", "ggbench.maxctx/1")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -25,7 +25,7 @@ from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.projectors import Projector
 from ggbench.sizing.search_budget import SearchBudget, beside_projector, budget_by_theory, search_budget
-from ggbench.units import KV_CELLS, format_bytes, format_count
+from ggbench.units import KV_CELLS, format_count
 
 CEILING_WITHOUT_GROWTH = 1 << 20
 """End of the search for a model whose state has the same size at any length."""
@@ -50,29 +50,70 @@ class LookAhead(msgspec.Struct, frozen=True):
     ceiling_n_ctx: int
     weight_bytes: int | None
     """Bytes of the weights in the budget's memory, a draft model's included."""
-    least_bytes: int | None
-    """Cache and compute buffers of the smallest context, and of what drafts for it."""
     bytes_per_token: float | None
     """Bytes per additional token near the planned length, for cache and compute buffers together."""
-    known_at: tuple[int, int] | None
-    """An n_ctx near the planned one, and the bytes of its cache and compute buffers."""
-    probes: tuple[Probe, ...]
+    least_bytes: int = 0
+    """What the smallest context and what drafts for it take; 0 if unknown."""
+    is_by_theory: bool = False
+    """Whether the engine can size a context only by creating it."""
+    probes: tuple[Probe, ...] = ()
     versions: Mapping[str, str] | None = None
     """Versions of the dry engine; None if it was never ready."""
-    unreserved_bytes: int = 0
-    """What llama.cpp's process takes with the smallest context beyond its reserve, as in `plan`."""
+
+
+class _Sizer:
+    """Sizes contexts by llama.cpp's allocator run dry; each length that is tried is a probe."""
+
+    def __init__(self, dry: DraftingAllocator, file: ModelFile, path: Path, step: int) -> None:
+        """`line` has two contexts of which growth follows; None, as `least`, if llama.cpp does not load the model dry.
+
+        Raises SearchCancelled.
+        """
+        self.probes: list[Probe] = []
+        self._dry = dry
+        self.least: DryContext | None = None
+        self.line: tuple[DryContext, DryContext] | None = None
+        with _unless_cancelled():
+            dry.load(file, path)
+            self.least, self.line = dry.context(step), (dry.context(_NEAR * step), dry.context(_FAR * step))
 
     @property
-    def is_by_theory(self) -> bool:
-        """Whether the engine can size a context only by creating it."""
-        return self.known_at is None and self.bytes_per_token is not None
+    def grows(self) -> bool:
+        """Whether a longer context takes more memory, as far as is known."""
+        return self.line is None or self.line[1].cache_bytes > self.line[0].cache_bytes
 
-    def n_ctx_within(self, left_bytes: int) -> int | None:
-        """Return the largest n_ctx whose buffers fit in these bytes, by a straight line; None if no line is known."""
-        if self.known_at is None or not self.bytes_per_token:
+    def longest(self, placement: Placement, usable_bytes: int, ceiling: int) -> int | None:
+        """Return the longest context that fits, and move the line there; None if unknown. Raises SearchCancelled."""
+        if self.line is None or placement.weight_bytes is None:
             return None
-        n_ctx, n_bytes = self.known_at
-        return n_ctx + int((left_bytes - n_bytes) / self.bytes_per_token)
+        near, far = self.line
+
+        def size(n_ctx: int) -> DryContext | None:
+            started = time.perf_counter()
+            found = self._dry.sized(n_ctx)
+            if found is not None:
+                fits = placement.needed_bytes(found, usable_bytes) <= usable_bytes
+                outcome = Outcome.COMPLETED if fits else Outcome.OUT_OF_MEMORY
+                sizes = found.cache_bytes, placement.compute_bytes(found)
+                self.probes.append(Probe(n_ctx, "dry", outcome, time.perf_counter() - started, *sizes))
+            return found
+
+        longest = None
+        with _unless_cancelled():
+            longest = longest_n_ctx(placement, usable_bytes, size, far, ceiling) or None
+            if longest is not None and longest > far.n_ctx:
+                self.line = self._dry.context(longest - near.n_ctx), self._dry.context(longest)
+        return longest
+
+
+@contextlib.contextmanager
+def _unless_cancelled() -> Iterator[None]:
+    """Leave out what the worker ended at. Raises SearchCancelled."""
+    try:
+        yield
+    except EngineEnded as ended:
+        if isinstance(ended.ending, Cancelled):
+            raise SearchCancelled from ended
 
 
 def look_ahead(
@@ -89,19 +130,11 @@ def look_ahead(
     A header at `path` is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, UsageError for a GPU search if
     the cache is in main memory, and like `check_drafts`.
     """
-    probes: list[Probe] = []
-    step = KV_CELLS * setup.n_streams
-    near_n_ctx, far_n_ctx = _NEAR * step, _FAR * step
     devices = devices_with_servers(setup)  # a server used by the dry worker does not answer others
     gpus = list_gpus()  # read before the dry worker uses some of their memory
     with DraftingAllocator(launch(), setup, devices, draft, launch) as dry:
-        least: DryContext | None = None
-        line: tuple[DryContext, DryContext] | None = None
-        try:
-            dry.load(file, path)
-            least, line = dry.context(step), (dry.context(near_n_ctx), dry.context(far_n_ctx))
-        except EngineEnded as ended:
-            _raise_if_cancelled(ended)
+        sizer = _Sizer(dry, file, path, KV_CELLS * setup.n_streams)
+        least = sizer.least
         budget = search_budget(dry, least, gpus, setup, settings.reserve_bytes, devices)
         if projector is not None:
             budget = beside_projector(budget, projector)
@@ -110,65 +143,35 @@ def look_ahead(
                 "with the KV cache in main memory a GPU does not limit the context",
                 "omit --no-kv-offload, or search main memory with -ngl 0",
             )
-        placement = Placement(file, setup, on_gpu=budget.on_gpu)
-        weight_bytes, usable_bytes = placement.weight_bytes, budget.planned.usable_bytes
-        draft_bytes = 0 if least is None else placement.draft_weight_bytes(least)
-        grows = line is None or line[1].cache_bytes > line[0].cache_bytes
-        theory = None
-        if grows and weight_bytes is not None:
-            theory = placement.theory_n_ctx(max(0, usable_bytes - weight_bytes - draft_bytes))
-        ceiling, warnings = _ceiling(file, setup, grows=grows, beyond_train=settings.beyond_train)
-
-        def size(n_ctx: int) -> DryContext | None:
-            started = time.perf_counter()
-            found = dry.sized(n_ctx)
-            if found is None:
-                return None
-            fits = weight_bytes is not None and placement.needed_bytes(found, usable_bytes) <= usable_bytes
-            probes.append(
-                Probe(
-                    n_ctx,
-                    "dry",
-                    Outcome.COMPLETED if fits else Outcome.OUT_OF_MEMORY,
-                    time.perf_counter() - started,
-                    found.cache_bytes,
-                    placement.compute_bytes(found),
-                    "" if fits else f"weights, KV cache and compute buffers exceed {format_bytes(usable_bytes)}",
-                )
-            )
-            return found
-
-        planned, foreseen = None, planning_ceiling(file)
-        if line is not None and weight_bytes is not None:
-            try:
-                planned = longest_n_ctx(placement, usable_bytes, size, line[1], foreseen) or None
-                if planned is not None and planned > far_n_ctx:
-                    line = dry.context(planned - near_n_ctx), dry.context(planned)
-            except EngineEnded as ended:
-                _raise_if_cancelled(ended)
-    bytes_per_token = known_at = None
-    if line is not None:
-        (near, near_bytes), known_at = ((each.n_ctx, placement.context_bytes(each) - draft_bytes) for each in line)
-        bytes_per_token = (known_at[1] - near_bytes) / (known_at[0] - near)
+        placement, usable_bytes = Placement(file, setup, on_gpu=budget.on_gpu), budget.planned.usable_bytes
+        planned = sizer.longest(placement, usable_bytes, planning_ceiling(file))
+    weight_bytes, theory = placement.weight_bytes, None
+    draft_bytes = 0 if least is None else placement.draft_weight_bytes(least)
+    if weight_bytes is not None:
+        weight_bytes += draft_bytes
+        theory = placement.theory_n_ctx(max(0, usable_bytes - weight_bytes)) if sizer.grows else None
+    ceiling, warnings = _ceiling(file, setup, grows=sizer.grows, beyond_train=settings.beyond_train)
+    least_bytes = 0
+    if least is not None:
+        least_bytes = placement.context_bytes(least) - draft_bytes + placement.unreserved_bytes(least)
     return LookAhead(
-        plan=_plan(
-            budget,
-            warnings,
-            planned_n_ctx=planned,
-            is_planned_higher=planned is not None and planned >= foreseen,
-            theory_n_ctx=theory,
-            ceiling_n_ctx=ceiling,
-        ),
+        plan=_plan(budget, warnings, planned_n_ctx=planned, theory_n_ctx=theory, ceiling_n_ctx=ceiling),
         budget=budget,
         ceiling_n_ctx=ceiling,
-        weight_bytes=None if weight_bytes is None else weight_bytes + draft_bytes,
-        least_bytes=None if least is None else placement.context_bytes(least) - draft_bytes,
-        bytes_per_token=bytes_per_token,
-        known_at=known_at,
-        probes=tuple(probes),
+        weight_bytes=weight_bytes,
+        bytes_per_token=_growth(placement, sizer.line),
+        least_bytes=least_bytes,
+        probes=tuple(sizer.probes),
         versions=dry.versions,
-        unreserved_bytes=0 if least is None else placement.unreserved_bytes(least),
     )
+
+
+def _growth(placement: Placement, line: tuple[DryContext, DryContext] | None) -> float | None:
+    """Return the bytes of a token between two contexts; None without them."""
+    if line is None:
+        return None
+    near, far = line
+    return (placement.context_bytes(far) - placement.context_bytes(near)) / (far.n_ctx - near.n_ctx)
 
 
 def look_ahead_by_theory(
@@ -185,37 +188,45 @@ def look_ahead_by_theory(
     budget = budget_by_theory(setup, settings.reserve_bytes)
     if projector is not None:
         budget = beside_projector(budget, projector)
-    weight_bytes = file.weight_bytes or file.file_bytes
-    per_token = kv_bytes_per_token(file, setup)
     if setup.mtp or draft is not None:
         check_drafts(draft, file)
-        if draft is not None:
-            weight_bytes += draft.weight_bytes or draft.file_bytes
-            more = kv_bytes_per_token(draft, setup.for_draft())
-            per_token = None if per_token is None or more is None else per_token + more
+    weight_bytes, per_token = _theory_bytes(file, setup)
+    if draft is not None:
+        draft_bytes, more = _theory_bytes(draft, setup.for_draft())
+        weight_bytes += draft_bytes
+        per_token = per_token + more if per_token and more else None
     room_bytes = max(0, budget.planned.usable_bytes - weight_bytes)
+    theory = room_bytes // per_token // KV_CELLS * KV_CELLS if per_token else None
     ceiling, warnings = _ceiling(file, setup, grows=True, beyond_train=settings.beyond_train)
     ceiling = min(ceiling, max(CEILING_WITHOUT_GROWTH, file.n_ctx_train or 0))  # the same ceiling as `plan`
     return LookAhead(
-        plan=_plan(
-            budget,
-            warnings,
-            theory_n_ctx=None if per_token is None else room_bytes // per_token // KV_CELLS * KV_CELLS,
-            ceiling_n_ctx=ceiling,
-        ),
+        plan=_plan(budget, warnings, theory_n_ctx=theory, ceiling_n_ctx=ceiling),
         budget=budget,
         ceiling_n_ctx=ceiling,
         weight_bytes=None if setup.engine_option else weight_bytes,  # the user's flags may place some elsewhere
-        least_bytes=None,
         bytes_per_token=per_token,
-        known_at=None,
-        probes=(),
+        is_by_theory=True,
     )
 
 
-def _plan(budget: SearchBudget, warnings: tuple[str, ...], **found: Any) -> SearchPlan:  # noqa: ANN401 - its fields
+def _theory_bytes(file: ModelFile, setup: EngineConfig) -> tuple[int, int | None]:
+    """Return the bytes of the weights, and of a token in the cache, None if unknown."""
+    return file.weight_bytes or file.file_bytes, kv_bytes_per_token(file, setup)
+
+
+def _plan(
+    budget: SearchBudget,
+    warnings: tuple[str, ...],
+    *,
+    ceiling_n_ctx: int,
+    theory_n_ctx: int | None,
+    planned_n_ctx: int | None = None,
+) -> SearchPlan:
     planned = budget.planned
     return SearchPlan(
+        planned_n_ctx=planned_n_ctx,
+        theory_n_ctx=theory_n_ctx,
+        ceiling_n_ctx=ceiling_n_ctx,
         budget_bytes=planned.usable_bytes,
         memory_bytes=planned.memory_bytes,
         memory_source=planned.memory_source,
@@ -225,13 +236,7 @@ def _plan(budget: SearchBudget, warnings: tuple[str, ...], **found: Any) -> Sear
         free_bytes=budget.free_bytes,
         gpu_processes=list_gpu_processes([gpu.index for gpu in budget.gpus]) if budget.on_gpu else (),
         warnings=(budget.warning, *warnings) if budget.warning else warnings,
-        **found,
     )
-
-
-def _raise_if_cancelled(ended: EngineEnded) -> None:
-    if isinstance(ended.ending, Cancelled):
-        raise SearchCancelled from ended
 
 
 def _ceiling(file: ModelFile, setup: EngineConfig, *, grows: bool, beyond_train: bool) -> tuple[int, tuple[str, ...]]:

@@ -6,7 +6,7 @@ does not work, is an error.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.engines.contract import EngineConfig, ProveContext, check_step
@@ -56,14 +56,8 @@ class MaxctxExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> MaxctxResult:
         probes, plan = recording.of(Probe), recording.last(SearchPlan) or SearchPlan()
-        real = [probe for probe in probes if not probe.is_dry and probe.is_answer]
-        first_fail = min((probe.n_ctx for probe in real if not probe.passed), default=None)
-        passed = [probe for probe in real if probe.passed and (first_fail is None or probe.n_ctx < first_fail)]
-        if any(
-            probe.is_proof and not probe.passed for probe in real
-        ):  # contexts that were only created no longer count
-            passed = [probe for probe in passed if probe.is_proof]
-        largest = max((probe.n_ctx for probe in passed), default=None)
+        working, first_fail = _edge([probe for probe in probes if not probe.is_dry and probe.is_answer])
+        largest = max((probe.n_ctx for probe in working), default=None)
         n_streams = recording.head.setup.n_streams
         about = _about_training(largest, plan, recording.head.subject.n_ctx_train, n_streams)
         return MaxctxResult(
@@ -71,7 +65,7 @@ class MaxctxExperiment(Experiment):
             max_n_ctx=largest,
             n_ctx_slot=None if largest is None else largest // n_streams,
             first_fail_n_ctx=first_fail,
-            verified_by_decode=any(each.is_proof and not each.reason and each.n_ctx == largest for each in passed),
+            verified_by_decode=any(each.is_proof and not each.reason and each.n_ctx == largest for each in working),
             probes=probes,
             warnings=(*plan.warnings, about) if about else plan.warnings,
         )
@@ -87,20 +81,29 @@ class MaxctxExperiment(Experiment):
         return super().stated(job) | ({"mmproj": settings.mmproj} if settings.mmproj else {})
 
 
+def _edge(probes: Sequence[Probe]) -> tuple[list[Probe], int | None]:
+    """Return the probes that passed below the smallest n_ctx that failed, and that n_ctx; None if none failed.
+
+    Contexts that were only created do not count once a decode has failed.
+    """
+    failed = [probe for probe in probes if not probe.passed]
+    first_fail = min((probe.n_ctx for probe in failed), default=None)
+    passed = [probe for probe in probes if probe.passed and (first_fail is None or probe.n_ctx < first_fail)]
+    if any(probe.is_proof for probe in failed):
+        passed = [probe for probe in passed if probe.is_proof]
+    return passed, first_fail
+
+
 def _about_training(largest: int | None, plan: SearchPlan, n_train: int | None, n_streams: int) -> str:
     """Return how the answer compares with the training context; empty if it is lower."""
     if largest is None or not n_train:
         return ""
-    trained = f"the {format_count(n_train)} tokens that the model was trained on"
-    if largest // n_streams > n_train:
-        of_slot = " of each slot" if n_streams > 1 else ""
-        return f"n_ctx {format_count(largest // n_streams)}{of_slot} exceeds {trained}"
-    if (
-        largest == plan.ceiling_n_ctx == n_train // KV_CELLS * KV_CELLS * n_streams
-        and (plan.planned_n_ctx or 0) > largest
-    ):
-        least = "at least " if plan.is_planned_higher else "about "
-        return f"the search ended at {trained}; {least}{format_count(plan.planned_n_ctx)} would fit: --beyond-train"
+    trained, of_slot = f"the {format_count(n_train)} tokens that the model was trained on", largest // n_streams
+    if of_slot > n_train:
+        return f"n_ctx {format_count(of_slot)} exceeds {trained}"
+    is_all = largest == plan.ceiling_n_ctx and of_slot == n_train // KV_CELLS * KV_CELLS
+    if is_all and (plan.planned_n_ctx or 0) > largest:
+        return f"the search ended at {trained}; {format_count(plan.planned_n_ctx)} would fit: --beyond-train"
     return ""
 
 

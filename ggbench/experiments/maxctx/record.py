@@ -99,8 +99,6 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     planned_n_ctx: int | None = None
     """The max n_ctx of `plan`: the longest context that fits with the weights, by the dry allocator."""
-    is_planned_higher: bool = False
-    """Whether contexts longer than `planned_n_ctx` were not tried."""
     theory_n_ctx: int | None = None
     """Context that fits with only weights and KV cache; None if the header does not determine it."""
     ceiling_n_ctx: int | None = None
@@ -171,9 +169,7 @@ def question_text(question: Question) -> str:
 
 def answer_text(probe: Probe, program: str) -> str:
     """`n_ctx 8,192 loads but fails when decoding: out of memory (0.31 s)`; `program` runs the model."""
-    cause = f": {probe.reason}" if probe.outcome is Outcome.CRASHED else ""
-    seconds = format_number(probe.seconds, 2)
-    return f"n_ctx {format_count(probe.n_ctx)} {outcome_text(probe, program)}{cause} ({seconds} s)"
+    return f"n_ctx {format_count(probe.n_ctx)} {outcome_text(probe, program)} ({format_number(probe.seconds, 2)} s)"
 
 
 def outcome_text(probe: Probe, program: str) -> str:
@@ -184,7 +180,7 @@ def outcome_text(probe: Probe, program: str) -> str:
         return f"is not known to {'work' if probe.is_proof else 'load'}: {probe.outcome.text}"
     fails = "loads but fails when decoding" if probe.is_proof else "does not load"
     if probe.outcome is Outcome.CRASHED:
-        return f"{fails}, {program} crashed"
+        return f"{fails}: {program} crashed, {probe.reason}"
     why = f"{program} refused" if probe.outcome is Outcome.FAILED else probe.outcome.text
     short = "" if probe.missing_bytes is None else f", {format_bytes(probe.missing_bytes)} short"
     where = f" on {probe.device}" if probe.device else ""

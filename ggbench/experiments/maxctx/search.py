@@ -35,13 +35,12 @@ from ggbench.gguf_file.twin import write_sparse
 from ggbench.machine import address_space
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.host import peak_rss_bytes
-from ggbench.machine.readings import name_processes
+from ggbench.models.targets import Target
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file
 from ggbench.show.names import quant_name
 from ggbench.sizing.longest_context import Bracket
-from ggbench.sizing.placement import context_overhead, decode_overhead
 from ggbench.sizing.projectors import Projector, read_projector
 from ggbench.sizing.search_budget import taken_bytes
 from ggbench.sizing.what_helps import smaller_quant_advice
@@ -103,9 +102,7 @@ class _Search:
 
     def run(self) -> Generator[Progress, None, Conclusion]:
         session, seen = self._session, self._seen
-        draft = session.draft
-        drafting = "" if draft is None else draft.path.name if draft.path else " ".join(draft.named)
-        session.recorder.observe(replace(seen.plan, draft=drafting))
+        session.recorder.observe(replace(seen.plan, draft=_name_of(session.draft)))
         for probe in seen.probes:
             yield self._answered(probe)
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
@@ -126,19 +123,26 @@ class _Search:
         )
         try:
             conclusion = yield from self._allocate(prober)
-            if self._settings.prove and self._bracket.passed is not None and conclusion.outcome is Outcome.COMPLETED:
+            if self._settings.prove and conclusion.outcome is Outcome.COMPLETED:
+                self._require_any(file)
                 conclusion = yield from self._prove(prober)
         except EngineEnded as ended:
             return self._explain_load(ended)
-        if self._bracket.passed is None and conclusion.outcome is Outcome.COMPLETED:
-            failed = next(probe for probe in reversed(session.recorder.recording.of(Probe)) if not probe.passed)
-            if failed.outcome is Outcome.OUT_OF_MEMORY:
-                raise self._does_not_fit(seen.weight_bytes or file.file_bytes, failed.reason, failed.missing_bytes)
-            raise EngineFailed(
-                f"{self._name}: not even a context of {self._step} tokens works: {failed.reason}",
-                "try another quant or another --flash-attn setting",
-            )
+        if conclusion.outcome is Outcome.COMPLETED:
+            self._require_any(file)
         return conclusion
+
+    def _require_any(self, file: ModelFile) -> None:
+        """Raise DoesNotFit or EngineFailed if not even the smallest context works."""
+        if self._bracket.passed is not None:
+            return
+        failed = next(probe for probe in reversed(self._session.recorder.recording.of(Probe)) if not probe.passed)
+        if failed.outcome is Outcome.OUT_OF_MEMORY:
+            raise self._does_not_fit(self._seen.weight_bytes or file.file_bytes)
+        raise EngineFailed(
+            f"{self._name}: not even a context of {self._step} tokens works: {failed.reason}",
+            "try another quant or another --flash-attn setting",
+        )
 
     def _begin(self, versions: Mapping[str, str] | None) -> None:
         session = self._session
@@ -150,15 +154,9 @@ class _Search:
 
     def _allocate(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
         """Create contexts until the largest that passes and the smallest that fails are adjacent."""
-        file, seen = self._session.file, self._seen
+        file, plan = self._session.file, self._seen.plan
         yield from prober.load()
-        expected = seen.plan.planned_n_ctx
-        if prober.left_bytes is not None:
-            overhead = context_overhead(file, seen.plan.planned_n_ctx or 0)
-            expected = seen.n_ctx_within(prober.left_bytes - overhead)
-        if expected is None:
-            foreseen = seen.plan.planned_n_ctx or (None if seen.known_at else seen.plan.theory_n_ctx)
-            expected = foreseen or (file and file.n_ctx_train) or self._step
+        expected = plan.planned_n_ctx or plan.theory_n_ctx or (file and file.n_ctx_train) or self._step
         while not self._bracket.is_closed:
             n_ctx = self._bracket.next(expected)
             yield self._asked(n_ctx, "alloc", self._bracket)
@@ -173,16 +171,6 @@ class _Search:
                 yield ModelReady(prober.memory, self._session.recorder.run_id)
             expected = self._expected_after(probe, prober, expected)
         return Concluded()
-
-    def _expected_to_decode(self, n_ctx: int, left_bytes: int) -> int:
-        """Return an n_ctx at which a decode should work, below one that left this much memory but failed to decode."""
-        if self._seen.is_by_theory:
-            return self._bracket.middle
-        if not self._seen.bytes_per_token:
-            return n_ctx
-        missing_bytes = decode_overhead(n_ctx) - left_bytes
-        saved_bytes = self._seen.bytes_per_token + decode_overhead(1) - decode_overhead(0)
-        return n_ctx - max(0, math.ceil(missing_bytes / saved_bytes))
 
     def _expected_after(self, probe: Probe, prober: ContextProber, expected: int) -> int:
         """Return the expected maximum, given the memory that a context left free or lacked."""
@@ -204,7 +192,6 @@ class _Search:
         n_ctx = expected = winner
         while True:
             yield self._asked(n_ctx, "decode", below or self._bracket)
-            left_bytes = prober.left_bytes
             probe = self._unless_cancelled((yield from prober.prove(n_ctx)))
             if not probe.is_answer:
                 yield self._answered(probe)
@@ -220,7 +207,6 @@ class _Search:
                     yield self._answered(probe)
                     return Concluded()
                 below = self._bracket = Bracket(n_ctx - self._step, failed=n_ctx, step=self._step)
-                expected = self._expected_to_decode(n_ctx, left_bytes or 0)
             else:
                 below.record(n_ctx, passed=probe.passed)
             yield self._answered(probe)
@@ -274,54 +260,40 @@ class _Search:
             raise ended.ending.cause from ended
         if isinstance(ended.ending, OutOfMemory):
             needed = seen.weight_bytes or session.file.file_bytes
-            raise self._does_not_fit(needed, ended.ending.reason) from ended
+            raise self._does_not_fit(needed) from ended
         raise EngineFailed(
             f"{self._name} does not load: {ended.ending.reason}",
             f"the file may be damaged, or this {session.setup.program} too old for it",
         ) from ended
 
-    def _does_not_fit(self, weight_bytes: int, reason: str = "", short_bytes: int | None = None) -> DoesNotFit:
+    def _does_not_fit(self, weight_bytes: int) -> DoesNotFit:
         seen, file = self._seen, self._session.file
-        budget, least_bytes = seen.budget, seen.least_bytes or 0
-        beside = seen.unreserved_bytes  # of llama.cpp's process, in what is held
-        beside += 0 if budget.on_gpu else budget.planned.process_bytes
-        missing, program = weight_bytes + least_bytes + beside - budget.held_bytes, self._session.setup.program
-        parts = f"weights of {format_bytes(weight_bytes)}"
-        if least_bytes:
-            parts += f" and {format_bytes(least_bytes)} for {self._step} tokens"
-        if beside:
-            parts += f", {format_bytes(beside)} for {program}'s process"
-        room = f"{format_bytes(budget.held_bytes)} of {budget.place}"
-        if budget.planned.kept_bytes:
-            room += f" ({format_bytes(budget.planned.kept_bytes)} more are kept free)"
-        what = f"{self._name} does not fit into {room}: {parts}"
+        budget = seen.budget
+        process_bytes = 0 if budget.on_gpu else budget.planned.process_bytes
+        missing = weight_bytes + seen.least_bytes + process_bytes - budget.held_bytes
+        what = f"{self._name} does not fit into {format_bytes(budget.held_bytes)} of {budget.place}: "
+        what += f"weights of {format_bytes(weight_bytes)}"
+        if seen.least_bytes:
+            what += f" and {format_bytes(seen.least_bytes)} for {self._step} tokens"
         if missing > 0:
             what += f"; {format_bytes(missing)} missing"
-        elif short_bytes is not None:
-            what += f"; {format_bytes(short_bytes)} short including {program}'s other buffers"
-        elif reason:
-            what += f"; {program} needs additional memory ({reason})"
-        if seen.plan.gpu_processes:
-            what += f"; other programs use GPU memory: {name_processes(seen.plan.gpu_processes)}"
-        room_bytes = budget.planned.usable_bytes - least_bytes - seen.unreserved_bytes
         in_budget = weight_bytes / (file.weight_bytes or weight_bytes) if file else 1.0
-        advice = [smaller_quant_advice(self._session.target, room_bytes, in_budget)]
-        if budget.on_gpu and seen.known_at:
-            advice.append("-ngl N puts only N layers on the GPU")
-        if self._settings.reserve_bytes:
-            advice.append("a smaller --reserve leaves more memory")
-        if seen.plan.mmproj_bytes:
-            advice.append(f"without --mmproj {format_bytes(seen.plan.mmproj_bytes)} more are left")
-        setup = self._session.setup
-        if self._session.draft is not None:
-            advice.append("without --draft it may fit")
-        elif setup.mtp:
-            advice.append("without --mtp it may fit")
-        return DoesNotFit(what, "; ".join(advice))
+        room_bytes = budget.planned.usable_bytes - seen.least_bytes
+        advice = smaller_quant_advice(self._session.target, room_bytes, in_budget)
+        if budget.on_gpu and not seen.is_by_theory:
+            advice += "; -ngl N puts only N layers on the GPU"
+        return DoesNotFit(what, advice)
 
     @property
     def _name(self) -> str:
         return quant_name(self._session.target.subject)
+
+
+def _name_of(draft: Target | None) -> str:
+    """Return the file's name of a draft, or its words; empty for none."""
+    if draft is None:
+        return ""
+    return " ".join(draft.named) if draft.path is None else draft.path.name
 
 
 _PROVING = {"fill": "filling the context before a decode at its end", "batch": "decoding a batch at the end"}
@@ -427,8 +399,6 @@ class ContextProber:
                     self.was_full, self.left_bytes = full, left_bytes
                 case Ending():
                     ending = event
-                case _:
-                    pass
         assert ending is not None
         self._begin(None)
         if ending.is_final:
