@@ -136,7 +136,7 @@ def test_numbers_in_base64_are_no_paths(store: Store, other: Store, tmp_path: Pa
     scores = [bytes([255, 255, 254, first]) * 300 for first in range(64)]
     assert any(msgspec.to_builtins(each).startswith("/") for each in scores)
     run_id = put_runs(store)[0]
-    store.append_observations(run_id, [(7, "chunk_scores", ChunkScores(0, 1, 1.0, nll)) for nll in scores])
+    store.append_observations(run_id, [(7, "chunk_scores", ChunkScores(1, nll)) for nll in scores])
     (kept,) = moved(store, [run_id], other, tmp_path / "x.json")
     found = [each.body_json for each in other.load_observations(kept.run_id) if each.kind == "chunk_scores"]
     assert [msgspec.json.decode(each, type=ChunkScores).nll for each in found] == scores

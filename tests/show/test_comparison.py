@@ -250,7 +250,6 @@ def test_repeats_of_a_disturbed_run_tell_of_its_own_setting_alone() -> None:
     unsteady = row(unsteady="it slowed")
     metric = next(each for each in decode_metrics([unsteady]) if each.key == "tok_s")
     of_other, of_own = (RunSpreads((repeats(quant, 10.0, 90.0),)).of(metric, unsteady) for quant in ("q2_k", "q4_k_m"))
-    assert (of_other.n_repeats, of_own.n_repeats) == (0, 1)
     assert of_other.sigma < of_own.sigma
 
 

@@ -61,11 +61,11 @@ def test_a_real_difference_is_found_among_noisy_loads() -> None:
 
 
 def test_the_assumption_gives_way_to_repeats() -> None:
-    assert load_spread([]) == LoadSpread(ASSUMED_SIGMA, ASSUMED_FREEDOM, 0)
+    assert load_spread([]) == LoadSpread(ASSUMED_SIGMA, ASSUMED_FREEDOM)
     assert load_spread([[Repeat(50.0, None)]]) == LoadSpread()
     rng = np.random.default_rng(5)
     learned = load_spread([loads(rng, 200, 0.05, 0.05)])
-    assert learned.n_repeats == 199
+    assert learned.freedom == 199
     assert learned.sigma == pytest.approx(0.05, rel=0.15)
     assert load_spread([loads(rng, 200, 0.0, 0.001)]).sigma < 0.003
 

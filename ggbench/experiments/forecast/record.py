@@ -60,7 +60,6 @@ class ForecastTwin(msgspec.Struct, frozen=True):
     layers: tuple[int, ...]
     """The layers of the model in this twin."""
     cost: StepCost
-    file_bytes: int
 
 
 class TwinTiming(msgspec.Struct, frozen=True):

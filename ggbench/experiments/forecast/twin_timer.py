@@ -52,7 +52,7 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     session.use_file(model)
     planned = plan_layer_twins(model, setup)
     cost = model_cost(model, setup.type_k, setup.type_v)
-    twins = [ForecastTwin(number, each.layers, each.cost, each.file.file_bytes) for number, each in enumerate(planned)]
+    twins = [ForecastTwin(number, each.layers, each.cost) for number, each in enumerate(planned)]
     for described in (ForecastModel(cost), *twins):
         session.recorder.observe(described)
     placements = _placements(model, twins, setup)

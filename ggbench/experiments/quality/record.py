@@ -125,9 +125,7 @@ class ChunkScores(msgspec.Struct, frozen=True):
     Comparisons with a base are empty without one.
     """
 
-    first_chunk: int
     n_chunks: int
-    seconds: float
     nll: bytes
     base_nll: bytes = b""
     kld: bytes = b""

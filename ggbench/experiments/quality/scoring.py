@@ -78,7 +78,7 @@ def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion
         for request in scoring.requests(first):
             asked = replace(request, rows=rows.of(request, first))
             parts.append(only(Scored, *(yield from session.ask(asked))))
-        scores = _chunk_scores(parts, first, n_now, time.monotonic() - began)
+        scores = _chunk_scores(parts, n_now)
         session.recorder.observe(scores)
         session.recorder.keep_readings()
         yield PointMeasured("", scores)
@@ -88,14 +88,14 @@ def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion
     return Completed()
 
 
-def _chunk_scores(parts: Sequence[Scored], first_chunk: int, n_chunks: int, seconds: float) -> ChunkScores:
+def _chunk_scores(parts: Sequence[Scored], n_chunks: int) -> ChunkScores:
     def joined(name: str) -> bytes:
         """Return the values of all parts, chunk by chunk."""
         columns = [np.asarray(getattr(part, name), np.float32).reshape(n_chunks, -1) for part in parts]
         return np.hstack(columns).tobytes()
 
     values = {name: joined(name) for name in ("nll", "base_nll", "kld", "p_diff")}
-    return ChunkScores(first_chunk, n_chunks, seconds, **values, n_same_top=sum(part.n_same_top for part in parts))
+    return ChunkScores(n_chunks, **values, n_same_top=sum(part.n_same_top for part in parts))
 
 
 def _scored_text(settings: QualitySettings, tokenized: Tokenized) -> ScoredText:
