@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -172,15 +172,20 @@ def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
         title=f"{models_title([row.subject for row in rows])}, by machine",
         width=width,
     )
-    known = [row.expected for row in rows if row.expected is not None]
-    below = [
-        f"expected: {'; '.join(dict.fromkeys(each.basis for each in known))}" if known else "",
-        rows_behind_text(name for each in known for name in each.rows),
-        _split_legend(plans),
-        *training_legend(rows, list(map(longest_text, rows))),
-    ]
     verdicts = Text("\n".join(sanitize(choice.verdict) for choice in choices), style="bold")
-    return Group(Padding(verdicts, (0, 0, 1, 0)), table, *(Text(text, style="dim") for text in below if text))
+    return Group(Padding(verdicts, (0, 0, 1, 0)), table, *(Text(text, style="dim") for text in _legend(plans, rows)))
+
+
+def _legend(plans: Sequence[EnginePlan], rows: Sequence[PlanRow]) -> Iterator[str]:
+    known = [row.expected for row in rows if row.expected is not None]
+    if known:
+        yield f"expected: {'; '.join(dict.fromkeys(each.basis for each in known))}"
+    if behind := rows_behind_text(name for each in known for name in each.rows):
+        yield behind
+    if any(map(_placed, rows)):
+        texts = [text for text in dict.fromkeys(map(_main_memory, plans)) if text is not None]
+        yield "; ".join(["options: what stays in main memory", *(f"main memory: {text}" for text in texts)])
+    yield from training_legend(rows, list(map(longest_text, rows)))
 
 
 def _cells(rows: Sequence[PlanRow], where: Sequence[str]) -> list[Cells]:
@@ -199,14 +204,6 @@ def _cells(rows: Sequence[PlanRow], where: Sequence[str]) -> list[Cells]:
         notes(map(_note, rows)),
     ]
     return [each for each in cells if not each.is_empty or each.is_note]
-
-
-def _split_legend(plans: Sequence[EnginePlan]) -> str:
-    """Return what the options mean, and the main memory that the speeds are for; empty without any."""
-    if not any(_placed(row) for plan in plans for row in plan.rows):
-        return ""
-    texts = [text for text in dict.fromkeys(map(_main_memory, plans)) if text is not None]
-    return "; ".join(["options: what stays in main memory", *(f"main memory: {text}" for text in texts)])
 
 
 def _speed_text(expected: PlannedForecast | None, row: PlanRow) -> str:

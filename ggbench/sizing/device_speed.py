@@ -19,7 +19,9 @@ from ggbench.sizing.placement import Placement, place_bandwidths
 from ggbench.sizing.plan_record import Budget, DeviceMemory
 from ggbench.sizing.theory.offload import HOST
 from ggbench.sizing.theory.weights import file_weights
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.device_speed import (
+    Cost,
     DeviceKind,
     DeviceRead,
     ModelKind,
@@ -94,11 +96,9 @@ def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> S
     None for a plan without a GPU, if a bandwidth is unknown, or the bytes read.
     """
     devices, bandwidths = budget.devices, place_bandwidths(budget)
-    if not devices:
-        return None
     # Rows with a quantized cache are too few to say what its kernels gain.
     plain = msgspec.structs.replace(setup, type_k="f16", type_v="f16")
-    placement = Placement(file, plain, on_gpu=True, devices=devices, host=budget.host)
+    placement = Placement(file, plain, on_gpu=budget.on_gpu, devices=devices, host=budget.host)
     try:
         read = {n: placement.read_bytes(n) for n in placement.speed_positions}
     except Unsupported:
@@ -107,24 +107,14 @@ def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> S
     on_devices = sorted(places & set(range(len(devices))))
     if not on_devices or not places <= set(bandwidths):
         return None
-    model, kinds = model_kind(file), {place: device_kind(devices[place]) for place in on_devices}
-    weights = {place: each.read_bytes() for place, each in placement.weights_read.items()}
-
-    def step_ms(by_place: Mapping[int, float]) -> Expected:
-        reads = []
-        for place, kind in kinds.items():
-            weight_bytes, n_layers = weights.get(place, 0.0), placement.layers[:-1].count(place)
-            rate, kv_bytes = bandwidths[place].bytes_per_s, by_place[place] - weight_bytes
-            reads.append(DeviceRead(kind, rate, weight_bytes, kv_bytes, n_layers))
-        costs = decode_costs(
-            reads,
-            model,
-            host_ms=by_place[HOST] / bandwidths[HOST].bytes_per_s * 1e3 if HOST in by_place else 0.0,
-            n_crossed=placement.n_crossed,
-            has_flash_attn=setup.flash_attn != "off",
-        )
-        return fitted_speeds().decode.predict(costs)
-
+    kinds = {place: device_kind(devices[place]) for place in on_devices}
+    step = _Step(
+        placement=placement,
+        kinds=kinds,
+        bandwidths=bandwidths,
+        model=model_kind(file),
+        has_flash_attn=setup.flash_attn != "off",
+    )
     rows = dict(map(_rows_of, kinds.values()))
     if HOST in places:
         name = _EXPERTS if placement.n_crossed else _LAYERS
@@ -133,10 +123,40 @@ def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> S
     return SpeedEstimate(
         "published",
         f"others' llama-bench of {in_words(counts)}",
-        tuple((n, step_ms(by_place)) for n, by_place in read.items()),
-        _prefills(placement, file, setup, devices, model) if len(on_devices) == 1 else (),
+        tuple((n, fitted_speeds().decode.predict(step.costs(by_place))) for n, by_place in read.items()),
+        _prefills(placement, file, setup, devices, step.model) if len(on_devices) == 1 else (),
         rows=tuple(rows.values()),
     )
+
+
+class _Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What decoding a token takes, whatever the position."""
+
+    placement: Placement
+    kinds: Mapping[int, DeviceKind]
+    bandwidths: Mapping[int, Bandwidth]
+    model: ModelKind
+    has_flash_attn: bool
+
+    def costs(self, read_bytes: Mapping[int, float]) -> list[Cost]:
+        """Return the costs of a step that reads so many bytes from each memory."""
+        reads, host_ms = [], 0.0
+        for place, n_bytes in read_bytes.items():
+            rate = self.bandwidths[place].bytes_per_s
+            if place == HOST:
+                host_ms = n_bytes / rate * 1e3
+                continue
+            weights = self.placement.weights_read.get(place)
+            weight_bytes = 0.0 if weights is None else weights.read_bytes()
+            n_layers = self.placement.layers[:-1].count(place)
+            reads.append(DeviceRead(self.kinds[place], rate, weight_bytes, n_bytes - weight_bytes, n_layers))
+        return decode_costs(
+            reads,
+            self.model,
+            host_ms=host_ms,
+            n_crossed=self.placement.n_crossed,
+            has_flash_attn=self.has_flash_attn,
+        )
 
 
 def device_kind(device: DeviceMemory) -> DeviceKind:

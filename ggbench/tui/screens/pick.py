@@ -5,7 +5,7 @@ The Library makes the pick and renews it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -228,28 +228,31 @@ class PickScreen(Screen[None]):
         self._pick = pick
         if not self._is_composed:
             return
-        budget = self._asked.budget
+        budget, beyond = self._asked.budget, beyond_training(pick)
         where = sanitize(short_device(budget.device))
         if host := host_text(budget):
             where += f" + {host.replace('GiB', 'GiB of main memory')}"
         self.query_one("#title", Static).update(f"{self._asked.title} for {needs_in_brief(pick.needs)} on {where}")
-        beyond, is_short = beyond_training(pick), pick.recommended is not None
-        rest = [
-            (_MISSES[each.missed[0].need] if each.missed else label if is_short else "", each)
-            for label, each in pick.unlisted
-            if not (is_short and (label or each.missed)) or each.candidate.name == self._cursor
-        ]
-        self._rows = [*(("beyond training", each) if beyond else (label, each) for label, each in pick.listed), *rest]
+        listed = [("beyond training", each) if beyond else (label, each) for label, each in pick.listed]
+        self._rows = [*listed, *self._unlisted(pick)]
         self._status.show()
         self.query_one("#headline", Static).update(beyond or headline(pick))
-        why, enough = (
-            [] if beyond else [*reason(pick)],
-            [change for change in pick.changes if change.fits][:_MAX_CHANGES],
-        )
-        if pick.nearest_miss is not None and enough:
-            nearest = candidate_name(pick.nearest_miss.candidate)
-            why.append(f"{nearest} would fit with {' or '.join(map(change_text, enough))}.")
-        self.query_one("#why", Static).update(sanitize(" ".join(why)))
+        self.query_one("#why", Static).update("" if beyond else sanitize(_why(pick)))
+        self._fill_table()
+        self._show_commands()
+
+    def _unlisted(self, pick: Pick) -> Iterator[tuple[str, Checked]]:
+        """Yield the other candidates with what they miss; with a pick, only those as good and that at the cursor."""
+        for label, each in pick.unlisted:
+            is_worse = pick.recommended is not None and (label or each.missed)
+            if is_worse and each.candidate.name != self._cursor:
+                continue
+            if each.missed:
+                yield _MISSES[each.missed[0].need], each
+            else:
+                yield label if pick.recommended is not None else "", each
+
+    def _fill_table(self) -> None:
         table, columns = self._table, [COLUMNS[key] for key in _COLUMNS]
         table.clear(columns=True)
         table.add_columns("", *(Text(column.header, justify=side_of(column)) for column in columns))
@@ -259,4 +262,12 @@ class PickScreen(Screen[None]):
             table.add_row(Text(label, "dim" if checked.meets is False else ""), *cells)
             if checked.candidate.name == self._cursor:
                 table.move_cursor(row=table.row_count - 1, animate=False)
-        self._show_commands()
+
+
+def _why(pick: Pick) -> str:
+    """Return the reasons, and the first changes with which the nearest miss would fit."""
+    why = list(reason(pick))
+    enough = [change_text(change) for change in pick.changes if change.fits][:_MAX_CHANGES]
+    if pick.nearest_miss is not None and enough:
+        why.append(f"{candidate_name(pick.nearest_miss.candidate)} would fit with {' or '.join(enough)}.")
+    return " ".join(why)
