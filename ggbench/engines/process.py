@@ -68,6 +68,7 @@ class WorkerProcess:
         self._program = program
         self._is_held = False
         self._timeout_s = timeout_s
+        self._heard_at = 0.0
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._warnings: deque[str] = deque(maxlen=_TAIL_LINES)
         events, child_events = os.pipe()
@@ -110,52 +111,62 @@ class WorkerProcess:
         self._tail.clear()
         self._warnings.clear()
         try:
-            line = protocol.encode(request)
+            self._stdin.write(protocol.encode(request))
+            self._stdin.flush()
         except UnicodeEncodeError:
             yield Failed(self._stage, "the file's name is not UTF-8; rename it, or give a link to it")
             return
-        try:
-            self._stdin.write(line)
-            self._stdin.flush()
         except (BrokenPipeError, ValueError):
             yield self._crashed()
             return
-        heard_at = time.monotonic()
-        while True:
-            if self._cancel.is_set():
-                self.close()
-                yield Cancelled()
-                return
-            self._send_hold()
-            try:
-                lines = self._receive()
-                if lines is None:
-                    yield self._crashed()
-                    return
-                messages = [protocol.decode_message(line) for line in lines]
-            except (msgspec.DecodeError, UnicodeDecodeError, _LineTooLong):
-                self.close()
-                yield Crashed("the worker wrote something that is not a message", log_tail=tuple(self._tail))
-                return
-            if messages or self._is_held:
-                heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > self._timeout_s:
-                self.close()
-                yield TimedOut(self._timeout_s)
-                return
+        self._heard_at = time.monotonic()
+        ending: Ending | None = None
+        while ending is None:
+            messages, ending = self._next()
             for message in messages:
-                match message:
-                    case protocol.Done():
-                        yield Completed()
-                        return
-                    case protocol.Refused(stage, out_of_memory, text, missing):
-                        yield OutOfMemory(stage, text, missing_bytes=missing) if out_of_memory else Failed(stage, text)
-                        return
-                    case protocol.Log(level, text):
-                        self._tail.append(text)
-                        if level >= protocol.LOG_WARN:
-                            self._warnings.append(text)
+                ending = self._take(message)
+                if ending is not None:
+                    break
                 yield message
+        yield ending
+
+    def _next(self) -> tuple[list[protocol.Message], Ending | None]:
+        """Return the messages that arrive within a moment, or why there will be none."""
+        if self._cancel.is_set():
+            return self._stopped(Cancelled())
+        self._send_hold()
+        try:
+            lines = self._receive()
+            messages = [protocol.decode_message(line) for line in lines or ()]
+        except (msgspec.DecodeError, UnicodeDecodeError, _LineTooLong):
+            what = "the worker wrote something that is not a message"
+            return self._stopped(Crashed(what, log_tail=tuple(self._tail)))
+        if lines is None:
+            return [], self._crashed()
+        if messages or self._is_held:
+            self._heard_at = time.monotonic()
+        elif time.monotonic() - self._heard_at > self._timeout_s:
+            return self._stopped(TimedOut(self._timeout_s))
+        return messages, None
+
+    def _stopped(self, ending: Ending) -> tuple[list[protocol.Message], Ending]:
+        self.close()
+        return [], ending
+
+    def _take(self, message: protocol.Message) -> Ending | None:
+        """Keep a line of the log; return the ending that a message means, None for any other."""
+        match message:
+            case protocol.Done():
+                return Completed()
+            case protocol.Refused(stage, True, text, missing):
+                return OutOfMemory(stage, text, missing_bytes=missing)
+            case protocol.Refused(stage, _, text):
+                return Failed(stage, text)
+            case protocol.Log(level, text):
+                self._tail.append(text)
+                if level >= protocol.LOG_WARN:
+                    self._warnings.append(text)
+        return None
 
     def close(self) -> None:
         """Kill the child and wait for it; may be called twice."""
@@ -212,10 +223,9 @@ class WorkerProcess:
                 self._keep_output(lines)
             self.close()
         blame = out_of_memory_line(self._warnings)
-        if not blame and ended_by_itself and self._process.returncode == -signal.SIGKILL:
-            n_kills = count_oom_kills()
-            if n_kills is not None and self._n_oom_kills is not None and n_kills > self._n_oom_kills:
-                blame = "the kernel killed the worker because memory ran out"
+        was_killed = ended_by_itself and self._process.returncode == -signal.SIGKILL
+        if not blame and was_killed and count_oom_kills() != self._n_oom_kills:
+            blame = "the kernel killed the worker because memory ran out"
         if blame:
             return OutOfMemory(self._stage, blame, alive=False)
         return Crashed.exited(self._program, self._process.returncode, crash_cause(self._tail), tuple(self._tail))
