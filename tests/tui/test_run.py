@@ -215,7 +215,7 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.run_queue.add(searches([target], LlamaConfig(n_ctx=4096)))
         await reach(host, pilot, lambda queue: not queue.is_busy)
-        assert "n_ctx 2,048, proven by a decode" in lines_of(host)[0]
+        assert "n_ctx 2,048 works: decoded at its end" in lines_of(host)[0]
         drawn = host.screen.query_one(BracketPlot).render().plain
         assert "2,048 works, 2,304 does not" in drawn
         assert host.screen.query_one(BracketPlot).display

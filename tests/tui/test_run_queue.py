@@ -135,7 +135,7 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
     *_, asked_last, found_text = bracket_lines(live.answers, live.question, 60)
     assert asked_last.startswith("context     4,096 – cancelled")
     assert found_text == "none known to work"
-    assert queue_lines([item], {}, paused=False)[0].endswith("  skipped, no working n_ctx found yet")
+    assert queue_lines([item], {}, paused=False)[0].endswith("  skipped, stopped before the end")
 
 
 def test_a_waiting_job_is_taken_out_and_the_others_run(target: Target, tmp_path: Path) -> None:
