@@ -16,7 +16,7 @@ from ggbench.decisions.pick.record import placement_options
 from ggbench.engines.endings import Outcome
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show import FITS_NOT, UNKNOWN
-from ggbench.show.changes import change_options
+from ggbench.show.changes import remedy_text
 from ggbench.show.document import Document, Shape, field, many
 from ggbench.show.names import models_title, short_device
 from ggbench.show.plan import MEMORY, PLAN_ROW, WHOLE_TRAINING, fit_text, longest_text, training_legend
@@ -111,7 +111,7 @@ def _placed(row: PlanRow) -> str:
 
 def _lack(name: str, row: PlanRow) -> str:
     if row.left_bytes is not None and row.left_bytes < 0:
-        fits = f" ({remedy})" if (remedy := _remedy(row)) else ""
+        fits = f" ({remedy})" if (remedy := remedy_text(row)) else ""
         return f"{name} lacks {format_bytes(-row.left_bytes)}{' of main memory' * row.lacks_main_memory}{fits}"
     return f"{name} is unknown" if row.fits is None else f"{name} is too small"
 
@@ -212,10 +212,4 @@ def _speed_text(expected: PlannedForecast | None, row: PlanRow) -> str:
 
 def _note(row: PlanRow) -> str:
     """Return why a quant has no plan, or the cheapest change with which it fits."""
-    return _remedy(row) if row.outcome is Outcome.COMPLETED else sanitize(row.reason)
-
-
-def _remedy(row: PlanRow) -> str:
-    """Return `fits with -ctk q8_0 -ctv q8_0`, the cheapest change with which it does; empty if none is enough."""
-    change = next((each for each in row.changes if each.fits and change_options(each)), None)
-    return f"fits with {change_options(change)}" if change is not None else ""
+    return remedy_text(row) if row.outcome is Outcome.COMPLETED else sanitize(row.reason)

@@ -57,8 +57,7 @@ def plan_model(
         # the largest file of another quant that fits if its context is as large as theirs
         most_bytes = max(((row.file_bytes or 0) + min(row.left_bytes or 0, 0) for row in rows), default=0)
         found = plan(smaller(most_bytes), request, allocator)
-        others = [row for row in found if row.fits or row.fits_with]
-        alternative = next((row for row in others if row.fits), others[0] if others else None)
+        alternative = next((row for row in found if row.fits), None)
     rows = with_other_quants(rows, [] if alternative is None else [alternative])
     return ModelPlan(tuple(rows), alternative, _sources(rows, budget, allocator))
 

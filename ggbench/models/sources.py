@@ -85,10 +85,6 @@ class FoundVariant(msgspec.Struct, frozen=True):
         """QUANT argument that selects only this variant of the repo."""
         return selector_in(self.listing.variants, self.variant)
 
-    def sizes(self) -> dict[str, int]:
-        """Return the size of each complete variant of the repo, by quant."""
-        return {other.quant: other.file_bytes for other in self.listing.variants if other.quant and not other.missing}
-
     def require_all_shards(self) -> None:
         """Raise BadFile, naming the first missing shard, if the variant is incomplete."""
         self.variant.require_all_shards(self.repo)
@@ -311,10 +307,6 @@ class CatalogTwin(msgspec.Struct, frozen=True):
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         return cached_twin(self.model.id, self.model.hyper, self.quant, paths.twins_dir(), on_progress=on_progress)
 
-    def sizes(self) -> dict[str, int]:
-        planned = plan_twin(self.model.hyper, usual_quants(self.model), name=self.model.id)
-        return {quant: file.weight_bytes or file.file_bytes for quant, file in planned.items()}
-
 
 class PublishedTwin(msgspec.Struct, frozen=True):
     """A twin of a Hub file, made from its real header."""
@@ -328,9 +320,6 @@ class PublishedTwin(msgspec.Struct, frozen=True):
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         name = f"{self.found.repo}-{self.found.variant.name}"
         return write_cached(self.header(), name, paths.twins_dir(), on_progress)
-
-    def sizes(self) -> dict[str, int]:
-        return self.found.sizes()
 
 
 FileSource = FoundVariant | CatalogTwin | PublishedTwin

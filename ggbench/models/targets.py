@@ -91,10 +91,6 @@ class EngineModel(Protocol):
         """Return the model that would be loaded. Raises GgbenchError."""
         ...
 
-    def sizes(self) -> dict[str, int]:
-        """Return the weight bytes for each possible QUANT."""
-        ...
-
     def setup(self, given: EngineConfig) -> EngineConfig:
         """Return the config to load it with, given the user's. Raises Unsupported."""
         ...
@@ -417,12 +413,11 @@ def single(targets: Sequence[Target]) -> Target:
 
 def _candidates(targets: Sequence[Target], *, by_file: bool) -> Iterator[str]:
     """Yield the QUANT argument of each target, or `by_file` its file's name if the quant says no more, and its size."""
-    sizes = targets[0].source.sizes() if targets[0].source is not None else {}
     for each in targets:
         name = each.selector or each.quant
         if by_file and each.path is not None and name == each.quant:
             name = sanitize(model_name(each.path.name))
-        yield f"{name} ({format_bytes(each.file_bytes or sizes.get(each.quant))})"
+        yield f"{name} ({format_bytes(each.file_bytes)})" if each.file_bytes else name
 
 
 def materialize(target: Target, on_progress: OnProgress | None = None) -> ModelFile:

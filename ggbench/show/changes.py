@@ -10,7 +10,7 @@ from rich.text import Text
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.document import Shape, field, of
 from ggbench.show.tables import fitted_table, left, right
-from ggbench.sizing.plan_record import Change, ChangeKind
+from ggbench.sizing.plan_record import Change, ChangeKind, PlanRow
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number
 
@@ -74,6 +74,12 @@ _FLAGS: Mapping[ChangeKind, str] = {"n_cpu_moe": "-ncmoe", "n_ctx": "-c", "n_gpu
 def change_text(change: Change) -> str:
     """Return a change in a few words: its options, or `q4_0 as planned`."""
     return change_options(change) or f"{sanitize(change.quant)} as planned"
+
+
+def remedy_text(row: PlanRow) -> str:
+    """Return `fits with -ctk q8_0 -ctv q8_0`, the cheapest change of the setup with which it does; else nothing."""
+    options = next((change_options(each) for each in row.changes if each.fits and each.setup is not None), "")
+    return f"fits with {options}" if options else ""
 
 
 def left_text(left_bytes: int | None) -> str:

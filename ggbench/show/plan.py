@@ -234,7 +234,7 @@ PLAN_ROW = Shape(
     field("changes", many(CHANGE), "What would help if it does not fit, the best first."),
     field("devices", many(DEVICE), "By device, if the plan is for a GPU; main memory is the last."),
     field("stacks", many(_STACK), "Contents of each memory; main memory is the last."),
-    of(PlanRow, "fits_with file? exceeds_training reason?"),
+    of(PlanRow, "file? exceeds_training reason?"),
 )
 PLAN = Document(
     "plan",

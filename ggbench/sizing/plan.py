@@ -208,7 +208,6 @@ def _with_memory(
         fits=left >= 0,
         planned_n_ctx=longest or None,
         reached_ceiling=longest >= ceiling,
-        theory_n_ctx=placement.theory_n_ctx(budget.usable_bytes - placement.weight_bytes),
         devices=placement.planned(context),
         stacks=memory_stacks(placement, context, budget),
         limit=limit,

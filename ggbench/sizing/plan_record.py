@@ -280,8 +280,6 @@ class PlanRow(msgspec.Struct, frozen=True):
     """The longest context within the budget; None if not even 256 tokens fit."""
     reached_ceiling: bool = False
     """Whether contexts longer than `planned_n_ctx` were not tried."""
-    theory_n_ctx: int | None = None
-    """The longest context by the theory, which ignores compute buffers."""
     limit: DecodeLimit | None = None
     decode: tuple[PlannedSpeed, ...] = ()
     """Speeds at a few fixed positions, the same in every plan."""
@@ -320,12 +318,6 @@ class PlanRow(msgspec.Struct, frozen=True):
         return Subject(
             model=self.model, quant=self.quant, source=self.provenance, file=self.file, n_params=self.n_params
         )
-
-    @property
-    def fits_with(self) -> KvCacheTypes | None:
-        """The other cache that would fit at `n_ctx`; None if there is none."""
-        setup = next((change.setup for change in self.changes if change.kind == "KV q8_0" and change.fits), None)
-        return None if setup is None else KvCacheTypes(setup.type_k, setup.type_v, setup.flash_attn)
 
     @property
     def trained_n_ctx(self) -> int | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -17,12 +16,8 @@ from msgspec.structs import replace
 from ggbench.engines.contract import Engine
 from ggbench.engines.endings import EngineEnded
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import GgbenchError
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.gpus import list_gpus
-from ggbench.models.local_files import local_variants
-from ggbench.models.targets import Target
 from ggbench.sizing.budget import devices_with_servers
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
@@ -179,40 +174,6 @@ def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:
         return len(_COSTS) if is_drastic else _COSTS.index(change.kind)
 
     return tuple(sorted(changes, key=lambda each: (not each.fits, 0 if each.fits else -each.left_bytes, cost(each))))
-
-
-def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0) -> str:
-    """Return advice: the largest smaller quant whose weights fit into `room_bytes`, or that there is none.
-
-    `in_budget` is the share of the target's weights in the memory that is too small; other quants are assumed alike.
-    """
-    sizes = {quant: round(n_bytes * in_budget) for quant, n_bytes in _sizes(target).items()}
-    most_bytes = min(room_bytes, sizes.get(target.quant, room_bytes + 1) - 1)
-    fitting = {quant: n_bytes for quant, n_bytes in sizes.items() if n_bytes <= most_bytes and quant != target.quant}
-    about = "about " if in_budget < 1 else ""
-    if fitting:
-        quant = max(fitting, key=lambda each: fitting[each])
-        return f"{quant} would fit: its weights take {about}{format_bytes(fitting[quant])} there"
-    smallest = min(sizes, key=lambda each: sizes[each], default=target.quant)
-    if smallest == target.quant:
-        return "there is no smaller quant here; use a smaller model, or allow more memory"
-    return f"not even {smallest} would fit, with {about}{format_bytes(sizes[smallest])}; use a smaller model"
-
-
-def _sizes(target: Target) -> dict[str, int]:
-    """Return the weight bytes of every available quant in the source or, without one, in the folder."""
-    source = target.own or target.source
-    if source is not None:
-        return source.sizes()
-    if target.path is None:
-        return {}
-    try:
-        variants = local_variants(Path(target.path).parent)
-    except GgbenchError:
-        return {}
-    name, whole = name_without_quant(target.path.name).lower(), [each for each in variants if not each.missing]
-    alike = [each for each in whole if name_without_quant(each.paths[0].name).lower() == name]
-    return {each.quant: each.file_bytes for each in alike if each.quant}
 
 
 Placed = Mapping[str, Any]

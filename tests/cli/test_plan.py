@@ -127,7 +127,6 @@ def test_what_would_fit_is_named_and_does(ggbench: Run) -> None:
     assert "q4_0 as planned " in ran.out
     document = ggbench(*asked, "q8_0", "--json").json
     [row] = document["rows"]
-    assert row["fits_with"] == {"type_k": "q8_0", "type_v": "q8_0", "flash_attn": "auto"}
     assert document["alternative"]["quant"] == "q4_0"
     assert f"-c {row['planned_n_ctx']} " in ran.out
     for change in row["changes"][::2]:

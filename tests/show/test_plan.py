@@ -53,7 +53,6 @@ FITS = PlanRow(
     left_bytes=2_511_000_000,
     fits=True,
     planned_n_ctx=12_800,
-    theory_n_ctx=13_500,
     limit=DecodeLimit(686.6, 12.25, 360e9, "192 bit x 15 Gbps / 8"),
     decode=(
         PlannedSpeed(1024, 13.74, 72.8, True),

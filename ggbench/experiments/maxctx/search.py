@@ -43,7 +43,6 @@ from ggbench.show.names import quant_name
 from ggbench.sizing.longest_context import Bracket
 from ggbench.sizing.projectors import Projector, read_projector
 from ggbench.sizing.search_budget import taken_bytes
-from ggbench.sizing.what_helps import smaller_quant_advice
 from ggbench.units import KV_CELLS, format_bytes, format_count
 
 
@@ -267,8 +266,7 @@ class _Search:
         ) from ended
 
     def _does_not_fit(self, weight_bytes: int) -> DoesNotFit:
-        seen, file = self._seen, self._session.file
-        budget = seen.budget
+        seen, budget = self._seen, self._seen.budget
         process_bytes = 0 if budget.on_gpu else budget.planned.process_bytes
         missing = weight_bytes + seen.least_bytes + process_bytes - budget.held_bytes
         what = f"{self._name} does not fit into {format_bytes(budget.held_bytes)} of {budget.place}: "
@@ -277,9 +275,7 @@ class _Search:
             what += f" and {format_bytes(seen.least_bytes)} for {self._step} tokens"
         if missing > 0:
             what += f"; {format_bytes(missing)} missing"
-        in_budget = weight_bytes / (file.weight_bytes or weight_bytes) if file else 1.0
-        room_bytes = budget.planned.usable_bytes - seen.least_bytes
-        advice = smaller_quant_advice(self._session.target, room_bytes, in_budget)
+        advice = "try a smaller quant; ggbench plan shows what fits"
         if budget.on_gpu and not seen.is_by_theory:
             advice += "; -ngl N puts only N layers on the GPU"
         return DoesNotFit(what, advice)

@@ -80,10 +80,6 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
     def header(self) -> ModelFile:
         return self.found.checkpoint.model_file(self.method)
 
-    def sizes(self) -> dict[str, int]:
-        checkpoint = self.found.checkpoint
-        return {method.name: checkpoint.model_file(method).weight_bytes or 0 for method in checkpoint.methods()}
-
     def setup(self, given: EngineConfig) -> TransformersConfig:
         """Return the given setup, or the defaults if it is another engine's, with its method. Raises Unsupported."""
         setup = given if isinstance(given, TransformersConfig) else TransformersConfig()

@@ -117,7 +117,6 @@ def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: Plan
         planned_n_ctx=longest or None,
         reached_ceiling=longest >= ceiling,
         stacks=(stack_of(budget, weight_bytes, kv_bytes),),
-        theory_n_ctx=longest or None,
         limit=limit,
         decode=decode[:-1],
         at_n_ctx=decode[-1] if decode else None,

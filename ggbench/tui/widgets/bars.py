@@ -21,8 +21,9 @@ from textual.widgets import Input, OptionList, Static
 from ggbench.errors import GgbenchError
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.machine.records import MachineReading
+from ggbench.show.changes import remedy_text
 from ggbench.show.names import short_device
-from ggbench.show.plan import PART_LABELS, fit_text, longest_text
+from ggbench.show.plan import PART_LABELS, fit_text
 from ggbench.sizing.budget import host_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
 from ggbench.text import sanitize, shorten
@@ -283,24 +284,14 @@ class MemoryBar(Widget):
         if row.n_ctx is None or row.weight_bytes is None:
             return Text(sanitize(row.reason) or "its size is unknown", overflow="fold")
         parts = memory_parts(row)
-        plan = f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}{_remedy(row)}"
-        for note in notes:
+        plan = f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}"
+        for note in filter(None, (remedy_text(row), *notes)):
             plan += f"; {note}" if len(plan) + len(note) + 2 <= width else ""
         title = Text(plan, no_wrap=True, overflow="ellipsis")
         bar = Text(no_wrap=True)
         for part, cells in zip(parts, stack_widths(parts, width), strict=True):
             bar.append(part.glyph * cells, style=part.colour)
         return Group(title, bar, _legend(parts, width))
-
-
-def _remedy(row: PlanRow) -> str:
-    """Return a smaller KV cache or n_ctx that would make it fit; empty if it fits."""
-    if row.fits is not False:
-        return ""
-    cache = f"KV {row.fits_with.type_k}" if row.fits_with else ""
-    n_ctx = f"n_ctx {longest_text(row)}" if row.planned_n_ctx else ""
-    remedies = " or ".join(filter(None, (cache, n_ctx)))
-    return f"; fits with {remedies}" if remedies else ""
 
 
 def _legend(parts: list[BarPart], width: int) -> Text:

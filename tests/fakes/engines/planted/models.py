@@ -29,9 +29,6 @@ class PlantedModel(msgspec.Struct, frozen=True):
     def header(self) -> ModelFile:
         return build_model(_SHAPE, self.name)
 
-    def sizes(self) -> dict[str, int]:
-        return {self.quant: self.header().weight_bytes or 0}
-
     def setup(self, given: EngineConfig) -> EngineConfig:
         kind = config_type("planted")
         return replace(given if isinstance(given, kind) else kind(), quant=self.quant)  # type: ignore[type-var]
