@@ -291,7 +291,7 @@ def test_a_quant_of_a_folder_is_the_one_of_its_whole_name(quant: str, file: str,
 @pytest.mark.usefixtures("folder", "tiny")
 @pytest.mark.parametrize(("model", "other"), [("models", "q4_0"), ("models/m-q8_0.gguf", ""), ("twin:tiny", "q4_k_m")])
 def test_what_a_model_lacks_is_answered_with_what_it_has(model: str, other: str, make_file: MakeFile) -> None:
-    """With sizes; a command for one quant asks for it likewise, and writes no twin before."""
+    """A command for one quant asks for it likewise, and writes no twin before."""
     for name, n_mib in (("m-q8_0.gguf", 3), ("m-q4_0.gguf", 2)):
         make_file(f"models/{name}", n_mib << 20)
     if not model.startswith("twin:"):
@@ -301,7 +301,7 @@ def test_what_a_model_lacks_is_answered_with_what_it_has(model: str, other: str,
     if not model.endswith(".gguf"):
         with pytest.raises(UsageError) as several:
             resolve_one(parse_model(model))
-        assert all(f"{quant} (" in several.value.hint for quant in ("q8_0", other))
+        assert "q8_0" in several.value.hint and other in several.value.hint
     assert not paths.twins_dir().exists()
 
 
