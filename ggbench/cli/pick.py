@@ -71,7 +71,7 @@ _need_options = as_record(
 
 
 _NUMBERED = "\n".join(f"{number}. {rule}" for number, rule in enumerate(RULES, 1))
-_HELP = f"""Recommend one of QUANTS of MODEL, a KV cache and a placement, say why, and print the commands that run it.
+_HELP = f"""Recommend one of QUANTS of MODEL, a KV cache and a placement, say why, and print the command that runs it.
 
 MODEL is as for plan. Without QUANTS, those of the repo or folder are tried; of a catalog id the usual ones, with q4_k_s
 and iq4_xs if its repo is known to have them: name them, or the repo, to try them anyway. Several ids of the catalog are
@@ -90,8 +90,7 @@ changes that would make it qualify, and exits with 3.
 
 With -np N, N users share the machine: --need-ctx is of each, memory of all, and speeds are what each gets. Otherwise
 the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches beyond the plan.
-Ollama cannot place experts or single tensors in main memory, mix K and V types, or load a separate projector file; a
-note then replaces the Modelfile.
+--json also has llama-cli's command, and a Modelfile for Ollama where that has settings for everything planned.
 """
 
 
@@ -332,16 +331,12 @@ def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryA
 
 
 def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool) -> None:
-    from ggbench.decisions.pick.drafts import possible_draft
     from ggbench.decisions.pick.show import PICK, commands_of
 
     recommended = pick.recommended
-    commands = None if recommended is None else commands_of(recommended.candidate, request.budget, pick.larger_batch)
+    commands = None if recommended is None else commands_of(recommended.candidate, request.budget)
     if output.as_json:
-        drafting = possible_draft(pick, request.budget)
-        output.document(
-            PICK, pick, commands=commands, possible_draft=drafting, machine=request.budget, config=request.setup
-        )
+        output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
         return
     from ggbench.decisions.pick.report import pick_report
 

@@ -6,7 +6,8 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -197,78 +198,133 @@ def _typical_loss(quant: str, n_params: int | None, architecture: str) -> Loss |
     """
     name = fold_quant(quant)
     if is_original(name, architecture):
-        source = (
-            "16 bits are the base of comparison" if name in UNQUANTIZED else f"{architecture} is published in {name}"
-        )
+        published = f"{architecture} is published in {name}"
+        source = "16 bits are the base of comparison" if name in UNQUANTIZED else published
         return Loss(_NOTHING, "unquantized", source)
-    rows = _rows().get(name, ())
-    if name.startswith(MIXTURE):
-        exact = {row.model for row in rows}
-        plain = _rows().get(plain_quant(name), ())
-        rows += tuple(row for row in plain if row.model not in exact)
-    scored = [(row, row.kld.value) for row in rows if row.kld and row.kld.value is not None and not is_base(row)]
-    scored.sort(key=lambda each: size_octaves(each[0].size, n_params))
-    octaves = {row.model: size_octaves(row.size, n_params) for row in rows}
-    kin = {model for model, far in octaves.items() if far <= _NEAR_OCTAVES and _is_kin(model, architecture)}
-    usable = [(row, kld) for row, kld in scored if _is_comparable(row, is_kin=row.model in kin)]
-    by_perplexity = [(row, ratio[0]) for row in rows if (ratio := ln_ppl_ratio(row)) is not None]
-    klds, ratios, how = _by_model(usable), _by_model(by_perplexity), ""
-    if kin.isdisjoint(klds):
-        for candidates, words in ((scored, _OVER_ANOTHER), (by_perplexity, ", by perplexity")):
-            telling = [(row, loss) for row, loss in candidates if row.base and row.model in kin]
-            if telling and statistics.median(_by_model(telling).values()) >= _TELLING_NATS:
-                usable, how = telling, words
-                break
-        else:
-            if scaled := _scaled(name, n_params, architecture):
-                is_other = any(not _is_comparable(row, is_kin=True) for row, _ in scaled)
-                usable, how = scaled, f"{_OVER_ANOTHER if is_other else ''}, scaled"
+    rows = _rows_of(name)
+    kin = _relatives(rows, n_params, architecture)
+    scored = _scored_rows(rows, n_params)
+    comparable = _as_the_limits(scored, kin)
+    near, known = _near_ratios(rows, n_params), _by_model(comparable)
+    usable, how = comparable, ""
+    if kin.isdisjoint(known):
+        found = _of_relatives(rows, scored, kin) or _scaled_of_relatives(name, n_params, architecture)
+        usable, how = found or (comparable, "")
     losses = _by_model(usable)
     if not losses:
         return None
-    nearest = [model for model in losses if model in kin or how] or list(losses)
-    by_distance = sorted(ratios, key=lambda model: (octaves[model], model))
+    nearest = [model for model in losses if how or model in kin] or list(losses)
+    nats = [*losses.values(), *known.values(), *near.values(), *_as_small(rows, usable, nearest, n_params)]
+    value = Expected(statistics.median(losses[model] for model in nearest), max(0.0, min(nats)), max(nats))
+    n_others = len((known.keys() | near.keys()) - set(nearest))
+    source = _source([row for row, _ in usable if row.model in nearest], nearest, how, n_others)
+    return Loss(value, "published typical", source, _published(scored), tuple(nearest))
+
+
+def _source(rows: Iterable[PublishedRow], nearest: Sequence[str], how: str, n_others: int) -> str:
+    quants = dict.fromkeys(row.quant or "" for row in rows)
+    others = f"; range with {counted(n_others, 'other model')}" if n_others else ""
+    return f"{' and '.join(quants)} of {in_words(nearest)}{how}{others}"
+
+
+_Losses: TypeAlias = list[tuple[PublishedRow, float]]
+
+
+def _rows_of(name: str) -> tuple[PublishedRow, ...]:
+    """Return the rows of a quant; a mixture's are those of its plain type in models where nobody scored it."""
+    rows = _rows().get(name, ())
+    if not name.startswith(MIXTURE):
+        return rows
+    exact = {row.model for row in rows}
+    return (*rows, *(row for row in _rows().get(plain_quant(name), ()) if row.model not in exact))
+
+
+def _scored_rows(rows: Iterable[PublishedRow], n_params: int | None) -> _Losses:
+    """Return the divergences, the nearest size's first."""
+    found = [(row, row.kld.value) for row in rows if row.kld and row.kld.value is not None and not is_base(row)]
+    return sorted(found, key=lambda each: size_octaves(each[0].size, n_params))
+
+
+def _perplexity_losses(rows: Iterable[PublishedRow]) -> _Losses:
+    pairs = ((row, ln_ppl_ratio(row)) for row in rows)
+    return [(row, ratio[0]) for row, ratio in pairs if ratio is not None]
+
+
+def _is_near(row: PublishedRow, n_params: int | None) -> bool:
+    return size_octaves(row.size, n_params) <= _NEAR_OCTAVES
+
+
+def _relatives(rows: Iterable[PublishedRow], n_params: int | None, architecture: str) -> set[str]:
+    return {row.model for row in rows if _is_near(row, n_params) and _is_kin(row.model, architecture)}
+
+
+def _as_the_limits(scored: _Losses, kin: Collection[str]) -> _Losses:
+    """Return the scores that are comparable with the limits in `pick.needs`."""
+    return [(row, kld) for row, kld in scored if _is_comparable(row, is_kin=row.model in kin)]
+
+
+def _of_relatives(rows: Iterable[PublishedRow], scored: _Losses, kin: Collection[str]) -> tuple[_Losses, str] | None:
+    """Return the relatives' losses over another text, else by perplexity, and which; None if they are too small."""
+    for losses, how in ((scored, _OVER_ANOTHER), (_perplexity_losses(rows), ", by perplexity")):
+        telling = [(row, loss) for row, loss in losses if row.base and row.model in kin]
+        if telling and statistics.median(_by_model(telling).values()) >= _TELLING_NATS:
+            return telling, how
+    return None
+
+
+def _scaled_of_relatives(name: str, n_params: int | None, architecture: str) -> tuple[_Losses, str] | None:
+    scaled = _scaled(name, n_params, architecture)
+    if not scaled:
+        return None
+    is_as_scored = all(_is_comparable(row, is_kin=True) for row, _ in scaled)
+    return scaled, ", scaled" if is_as_scored else f"{_OVER_ANOTHER}, scaled"
+
+
+def _near_ratios(rows: Sequence[PublishedRow], n_params: int | None) -> dict[str, float]:
+    """Return ln(PPL / PPL of the base) of the models that are near in size, but of at least three."""
+    ratios, octaves = _by_model(_perplexity_losses(rows)), {row.model: size_octaves(row.size, n_params) for row in rows}
     n_near = max(_FEWEST_NEAR, sum(octaves[model] <= _NEAR_OCTAVES for model in ratios))
-    near = by_distance[:n_near]
-    known = [*losses.values(), *klds.values(), *(ratios[model] for model in near)]
+    return {model: ratios[model] for model in sorted(ratios, key=lambda model: (octaves[model], model))[:n_near]}
+
+
+def _as_small(
+    rows: Iterable[PublishedRow], usable: _Losses, nearest: Collection[str], n_params: int | None
+) -> list[float]:
+    """Return what a model below 2B may lose, if none below 2B is among the nearest."""
     small = {row.model for row in rows if float(row.size.partition("B")[0]) < _SMALL_BILLIONS}
-    if n_params and n_params < _SMALL_BILLIONS * 1e9 and small.isdisjoint(nearest):
-        known += [_SMALL_FACTOR * loss for row, loss in usable if row.model not in small]
-    quants = dict.fromkeys(row.quant or "" for row, _ in usable if row.model in nearest)
-    others = [model for model in {**klds, **dict.fromkeys(near)} if model not in nearest]
-    source = f"{' and '.join(quants)} of {in_words(nearest)}{how}"
-    if others:
-        source += f"; range with {counted(len(others), 'other model')}"
-    return Loss(
-        Expected(statistics.median(losses[model] for model in nearest), max(0.0, min(known)), max(known)),
-        "published typical",
-        source,
-        tuple(
-            PublishedLoss(f"{row.model}, imatrix {row.imatrix}", kld, row.kld.error or 0.0)
-            for row, kld in scored
-            if row.kld
-        ),
-        tuple(nearest),
+    if not n_params or n_params >= _SMALL_BILLIONS * 1e9 or not small.isdisjoint(nearest):
+        return []
+    return [_SMALL_FACTOR * loss for row, loss in usable if row.model not in small]
+
+
+def _published(scored: _Losses) -> tuple[PublishedLoss, ...]:
+    return tuple(
+        PublishedLoss(f"{row.model}, imatrix {row.imatrix}", kld, (row.kld and row.kld.error) or 0.0)
+        for row, kld in scored
     )
 
 
-def _scaled(name: str, n_params: int | None, architecture: str) -> list[tuple[PublishedRow, float]]:
+def _scaled(name: str, n_params: int | None, architecture: str) -> _Losses:
     """Return the scores of relatives in their nearest quant, scaled by the ratio of both in other models."""
-    found = []
+    found: _Losses = []
     for model, rows in _comparable(is_kin=True).items():
-        if size_octaves(rows[0][0].size, n_params) > _NEAR_OCTAVES or not _is_kin(model, architecture):
-            continue
-        others = [losses for other, losses in _reference().items() if other != model]
-        steps: dict[str, float] = {}
-        for quant in {row.quant or "" for row, _ in rows}:
-            own, to = plain_quant(quant), plain_quant(name)
-            ratios = [losses[to] / losses[own] for losses in others if losses.get(own) and losses.get(to)]
-            if ratios and abs(math.log(ratio := statistics.median(ratios))) <= math.log(_LARGEST_STEP):
-                steps[quant] = ratio
-        if steps:
-            nearest = min(steps, key=lambda quant: (abs(math.log(steps[quant])), quant))
-            found += [(row, kld * steps[nearest]) for row, kld in rows if row.quant == nearest]
+        if _is_near(rows[0][0], n_params) and _is_kin(model, architecture):
+            steps = _steps(model, {row.quant or "" for row, _ in rows}, plain_quant(name))
+            nearest = min(steps, key=lambda quant: (abs(math.log(steps[quant])), quant), default=None)
+            found += [(row, kld * steps[nearest]) for row, kld in rows if nearest is not None and row.quant == nearest]
     return found
+
+
+def _steps(model: str, quants: Iterable[str], to: str) -> dict[str, float]:
+    """Return how many times as much a quant loses as each of others in the other models, if not too many times."""
+    others = [losses for other, losses in _reference().items() if other != model]
+    steps = {}
+    for quant in quants:
+        own = plain_quant(quant)
+        ratios = [losses[to] / losses[own] for losses in others if losses.get(own) and losses.get(to)]
+        if ratios and abs(math.log(statistics.median(ratios))) <= math.log(_LARGEST_STEP):
+            steps[quant] = statistics.median(ratios)
+    return steps
 
 
 @functools.cache

@@ -58,8 +58,6 @@ class CatalogModel(msgspec.Struct, frozen=True):
     """Whether config.json ties the output to the embedding; None: same as the GGUF."""
     file_bytes: dict[_Quant, _Bytes] = {}
     """Sizes of published files, by quant, whose mixture of types is the publisher's own."""
-    scores: dict[Annotated[str, Meta(pattern=_LINE)], float] = {}
-    """What the publisher's model card states, by benchmark; nobody checked it here."""
     mmproj_bytes: _Bytes | None = None
     """Size of the published 16-bit projector for images, possibly rounded; None if unpublished."""
 

@@ -63,8 +63,8 @@ def test_the_reason_names_what_decided() -> None:
     found = _candidates()
     needs = {
         "It loses little (0.0310 ±0.0006 nats), and it answers at 30.0 tok/s, "
-        "faster than reading speed (5.29 tok/s). "
-        "q6_k has 70 % of the speed and loses 0.00510 ±0.00010 nats; "
+        "faster than the 5.29 tok/s that are comfortable. "
+        "q6_k answers at 21.0 ±1.1 tok/s and loses 0.00510 ±0.00010 nats; "
         "q2_k loses what people notice (~0.22 nats).": Needs(),
         "q8_0 would come first, but misses a context of 8,192 tokens by 1.40 GiB (4,096 fit).": Needs(
             given_prefer="quality"
@@ -76,7 +76,6 @@ def test_the_reason_names_what_decided() -> None:
         assert text in " ".join(reason(recommend(found, need)))
     close = " ".join(reason(recommend(found, Needs(given_tok_s=29.0, max_loss=0.05))))
     assert "The interval of its speed includes the limit." in close
-    assert "answers at 30.0 tok/s, faster than the 29.0 tok/s that are needed" in close
     between = " ".join(
         reason(
             recommend(
@@ -165,15 +164,6 @@ def test_the_largest_comfortable_model_is_said_to_be_that() -> None:
     assert said not in reason(recommend([large], Needs()))
 
 
-def test_what_would_help_is_said_where_speed_alone_is_missed() -> None:
-    bounded = candidate("q2_k", tok_s=turn_of(60.0, basis="bound"), gib=3)
-    assert reason(recommend([bounded], Needs(given_tok_s=90.0)))[1:] == (
-        "No setting helps: use a smaller model, a shorter context, or 1.50 times the bandwidth.",
-    )
-    (_, advice) = reason(recommend([candidate("q2_k", tok_s=30.0, gib=3)], Needs(given_tok_s=90.0)))
-    assert "`ggbench tune` may find" in advice
-
-
 def test_what_is_a_little_better_but_for_its_interval_is_not_denied() -> None:
     found = [
         candidate("q6_k", loss=measured_loss(0.0100, 0.05), tok_s=15.0),
@@ -202,7 +192,6 @@ def test_what_may_meet_a_need_is_not_said_to_and_a_turn_by_a_bound_takes_that_lo
     found = candidate(cache="q8_0", cache_loss=None, tok_s=bound)
     pick = recommend([found], Needs(given_tok_s=40.0, max_loss=0.05))
     text = " ".join(reason(pick))
-    assert "Not known: what a q8_0 cache loses; the speed." in text
     assert "Whether it meets 40.0 tok/s and a loss of 0.050 nats is not known." in text
     assert turn_text(found) == "≥ 5.00"
     assert "a turn in ≥ 5.00 s; it may meet the needs." in headline(pick)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
+from ggbench.decisions.pick.run_commands import RunCommands, modelfile_lines, run_commands, server_lines
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
@@ -98,14 +98,6 @@ def test_all_layers_are_stated_for_a_gpu_and_all_shards_for_ollama() -> None:
     assert "-ngl 4" in commands(setup=replace(DEFAULT, n_gpu_layers=4), on_gpu=True).llama_server
 
 
-def test_a_context_beyond_training_is_not_one_users() -> None:
-    """llama-server caps a slot at the training context, whatever -c says."""
-    assert any(
-        "limits a request to the training context of 4,096 tokens" in note for note in commands(n_ctx_train=4096).notes
-    )
-    assert not any("training" in note for note in commands(n_ctx_train=8192).notes)
-
-
 @pytest.mark.parametrize("name", ["my model.gguf", "it's.gguf", "$(id).gguf", '"q".gguf', "-x.gguf", "é模.gguf"])
 def test_hostile_names_are_one_word_of_a_shell_and_one_line_of_a_modelfile(name: str) -> None:
     path = Path("/models") / name
@@ -119,7 +111,7 @@ def test_control_characters_are_escaped_for_the_shell() -> None:
     assert made.llama_server.startswith(r"llama-server -m $'/models/a\x1b[2J\'\x0a.gguf' -c")
     assert made.modelfile == ""
     assert made.ollama == ()
-    assert "Ollama has no setting for a file name with control characters." in made.notes
+    assert made.not_in_ollama == ("a file name with control characters",)
 
 
 def test_a_catalog_model_is_run_from_its_repo() -> None:
@@ -165,7 +157,7 @@ def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment()
 def test_what_ollama_cannot_do_is_said(setup: LlamaConfig, more: dict[str, Any], obstacle: str) -> None:
     made = commands(setup=setup, **more)
     assert (made.modelfile, made.ollama) == ("", ())
-    assert f"Ollama has no setting for {obstacle}." in made.notes
+    assert made.not_in_ollama == (obstacle,)
 
 
 def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
@@ -175,16 +167,8 @@ def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
     lines = [line for line in modelfile_lines(made) if not line.startswith("ollama ")]
     subprocess.run(["sh", "-c", "\n".join(lines)], cwd=tmp_path, check=True)
     assert (tmp_path / "Modelfile").read_text() == made.modelfile
-    assert commands_lines(made)[:2] == [made.llama_server, made.llama_cli]
+    assert server_lines(made) == [made.llama_server]
     assert modelfile_lines(commands(setup=replace(DEFAULT, n_cpu_moe=1))) == []
-
-
-def test_a_larger_physical_batch_is_a_second_command() -> None:
-    setup = replace(DEFAULT, n_cpu_moe=12)
-    made = commands(setup=setup, larger=replace(setup, n_ubatch=2048))
-    assert made.faster_prompts == made.llama_server.replace(" -ncmoe 12", " -ub 2048 -ncmoe 12")
-    lines = commands_lines(made)
-    assert lines[0] == made.llama_server and lines[1].startswith("# ") and lines[2] == made.faster_prompts
 
 
 def test_what_nobody_checked_is_said_once() -> None:

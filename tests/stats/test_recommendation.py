@@ -455,8 +455,7 @@ def test_fewer_bytes_of_cache_make_no_bound_faster(prefer: Preference) -> None:
     assert _chosen(pick) is (coarse if prefer == "speed" else fine)
     faster = [each.checked.candidate for each in pick.alternatives if each.label == "faster"]
     assert faster == ([] if prefer == "speed" else [coarse])
-    ratio = 36 / 40 if prefer == "speed" else 40 / 36
-    assert pick.reasons[0].ratio == pytest.approx(ratio, rel=1e-3) and not dominates(fine_q8_0, coarse)
+    assert not dominates(fine_q8_0, coarse)
     iq = bounded("iq4_xs", "f16", 14, 0.035)
     pick = recommend([iq, coarse], Needs(given_prefer=prefer))
     assert _chosen(pick) is coarse and not pick.alternatives

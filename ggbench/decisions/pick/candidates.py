@@ -21,8 +21,6 @@ from ggbench.decisions.known_losses import (
 )
 from ggbench.decisions.known_speeds import KnownSpeeds, with_estimates
 from ggbench.decisions.pick.checks import check
-from ggbench.decisions.pick.instead import what_instead
-from ggbench.decisions.pick.larger_batch import larger_batch
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import recommend
@@ -303,30 +301,10 @@ def decide(
     sized = (_with_longest(each, models, request, allocator) for _, each in best.listed)
     best = best.with_sized({each.candidate.name: each for each in sized})
     best = replace(best, main_memory=request.budget.host)
-    return _with_advice(best, models, request, allocator, finder.speeds)
-
-
-def _with_advice(
-    best: Pick, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, speeds: KnownSpeeds
-) -> Pick:
-    """Return the pick with a larger batch for it, or else what would make the nearest miss fit; and what would be
-    comfortable instead.
-    """
-    needs = request.needs
-    if best.recommended is not None:
-        own = best.recommended.candidate
-        variant = variant_of(own, models)
-        asked = PlanRequest(request.budget, own.setup, request.options)
-        best = replace(best, larger_batch=larger_batch(own, variant, needs, asked, allocator, speeds))
-        is_wanting = best.comfortable is False
-    elif best.nearest_miss is not None:
-        own = best.nearest_miss.candidate
-        variant = variant_of(own, models)
-        best = replace(best, changes=_what_would_help(own, variant, request, allocator))
-        is_wanting = not any(change.fits for change in best.changes)
-    else:
+    if best.nearest_miss is None:
         return best
-    return replace(best, instead=what_instead(own, variant.file, needs, request.budget)) if is_wanting else best
+    own = best.nearest_miss.candidate
+    return replace(best, changes=_what_would_help(own, variant_of(own, models), request, allocator))
 
 
 def _cache_of(candidate: Candidate) -> tuple[str, ...]:

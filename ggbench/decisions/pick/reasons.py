@@ -17,10 +17,10 @@ def reasons_of(chosen: Checked, checked: Sequence[Checked], needs: Needs) -> Ite
     coarser = [each for each in best if _size(each) < size and loss_order(each.candidate) > loss]
     if finer:
         other = max(finer, key=lambda each: loss_order(each.candidate))
-        yield Reason(_against(chosen, other, needs), other, "larger", _ratio(other, chosen))
+        yield Reason(_against(chosen, other, needs), other, "larger")
     if coarser:
         other = min(coarser, key=lambda each: loss_order(each.candidate))
-        yield Reason(_against(chosen, other, needs), other, "smaller", _ratio(other, chosen))
+        yield Reason(_against(chosen, other, needs), other, "smaller")
 
 
 def _best_of_others(own: Candidate, checked: Sequence[Checked], needs: Needs) -> list[Checked]:
@@ -35,13 +35,6 @@ def _best_of_others(own: Candidate, checked: Sequence[Checked], needs: Needs) ->
 
 def _size(checked: Checked) -> int:
     return checked.candidate.row.weight_bytes or 0
-
-
-def _ratio(one: Checked, other: Checked) -> float | None:
-    """Return the ratio of both speeds; None if one is unknown, or one a bound and the other not."""
-    mine, theirs = pace(one.candidate), pace(other.candidate)
-    is_alike = is_unsure(one.candidate) == is_unsure(other.candidate)
-    return mine / theirs if is_alike and mine and theirs else None
 
 
 def _rank(each: Checked, needs: Needs, asked: Concessions) -> tuple[object, ...]:

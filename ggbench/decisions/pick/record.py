@@ -245,8 +245,6 @@ class Reason(msgspec.Struct, frozen=True):
     """The best way to run the other quant."""
     size: Literal["larger", "smaller"] = "larger"
     """Whether its file is."""
-    ratio: float | None = None
-    """Its speed over the pick's; None if either is unknown."""
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -254,35 +252,6 @@ class Alternative(msgspec.Struct, frozen=True):
 
     label: Label
     checked: Checked
-
-
-class Instead(msgspec.Struct, frozen=True):
-    """Something else that would answer comfortably, by the estimate of its speed or, without one, may by its bound."""
-
-    kind: Literal["smaller model", "mixture of experts", "GPU"]
-    name: str
-    """An id of the catalog, or a GPU's name."""
-    quant: str
-    tok_s: float
-    is_bound: bool
-
-
-class LargerBatch(msgspec.Struct, frozen=True):
-    """A physical batch that reads prompts faster with experts in main memory: each batch copies those it uses."""
-
-    n_ubatch: int
-    n_batch: int
-    n_prompt: int
-    """Tokens of the prompt that the times are of."""
-    prompt_s: float
-    usual_s: float
-    """The same with the candidate's own physical batch."""
-    more_bytes: int
-    """GPU memory that it takes beyond the candidate's; negative if more experts move to main memory than it needs."""
-    n_cpu_moe: int = 0
-    """Layers with experts in main memory, at least as many as the candidate's."""
-    tok_s: float = 0.0
-    """Speed of the answer."""
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -306,12 +275,8 @@ class Pick(msgspec.Struct, frozen=True):
     """Whether the recommendation's speed is comfortable; None if unknown."""
     reasons: tuple[Reason, ...] = ()
     """Why not the quant that loses just less, and the one that loses just more."""
-    instead: tuple[Instead, ...] = ()
-    """What would be comfortable, if no candidate is."""
     main_memory: DeviceMemory | None = None
     """Main memory beside the GPUs that it is planned for; None without GPUs."""
-    larger_batch: LargerBatch | None = None
-    """For a recommendation with experts in main memory; None if none fits or is faster."""
     changes: tuple[Change, ...] = ()
     """Changes that would make the nearest miss fit, best first; empty if it fits."""
 

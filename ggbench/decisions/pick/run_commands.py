@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,16 +20,12 @@ from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.engines.llama.flags import ALL_LAYERS, draft_flags, load_flags, server_flags
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
-from ggbench.units import format_bytes, format_count
+from ggbench.units import format_bytes
 
 _DEFAULT = LlamaConfig()
 _OLLAMA_KV_TYPES = ("f16", "q8_0", "q4_0")
 _OLLAMA_FLASH_ATTN = {"on": "1", "off": "0"}
 _PLACEHOLDER = Path("MODEL.gguf")
-_CACHE_NOTE = (
-    f"--cache-ram [MiB] keeps llama-server's prompt cache, by default up to {format_bytes(CACHE_RAM_BYTES)}, within the"
-    " main memory planned for."
-)
 
 
 def run_commands(
@@ -36,36 +33,26 @@ def run_commands(
     setup: LlamaConfig,
     *,
     on_gpu: bool,
-    n_ctx_train: int | None = None,
     projector: Projector | None = None,
     draft: FileToRun | None = None,
-    larger: LlamaConfig | None = None,
     cache_ram_mib: int | None = None,
 ) -> RunCommands:
     """Return the commands that load a file as `setup` does.
 
     If `on_gpu` (planned for a GPU), they ask for all layers explicitly. The llama-cli command gets the context of one
-    slot; Ollama drafts with nothing. `larger` is the setup with a larger physical batch.
-    `cache_ram_mib` limits llama-server's prompt cache; None leaves its default.
+    slot; Ollama drafts with nothing. `cache_ram_mib` limits llama-server's prompt cache; None leaves its default.
     """
     model = _model_words(file, projector)
     drafting = [] if draft is None else _draft_words(draft)
     alone = setup if setup.n_ctx is None else replace(setup, n_ctx=setup.n_ctx // setup.n_seq_max, n_seq_max=1)
+    cache = [] if cache_ram_mib is None else ["--cache-ram", str(cache_ram_mib)]
     obstacles = _ollama_obstacles(file, setup, projector, drafts=bool(drafting) or setup.mtp)
-    cache, notes = list[str](), _notes(file, setup, n_ctx_train, obstacles, on_gpu=on_gpu)
-    if cache_ram_mib is not None:
-        cache = ["--cache-ram", str(cache_ram_mib)]
-        notes.append(_CACHE_NOTE)
-
-    def server(setup: LlamaConfig) -> str:
-        return _line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting), *cache])
-
     commands = RunCommands(
-        llama_server=server(setup),
+        llama_server=_line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting), *cache]),
         llama_cli=_line(["llama-cli", *model, *load_flags(alone, on_gpu=on_gpu), *draft_flags(alone, drafting)]),
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
-        notes=tuple(notes),
-        faster_prompts="" if larger is None else server(larger),
+        notes=tuple(_notes(file, on_gpu=on_gpu)),
+        not_in_ollama=tuple(obstacles),
     )
     if obstacles:
         return commands
@@ -74,13 +61,9 @@ def run_commands(
     return replace(commands, modelfile=_modelfile(file, alone, on_gpu=on_gpu), ollama=ollama)
 
 
-def commands_lines(commands: RunCommands) -> list[str]:
-    """Return the lines to run: the download, llama-server, llama-cli, then those for Ollama."""
-    servers = [commands.llama_server]
-    if commands.faster_prompts:
-        servers += ['# or, to read prompts faster (see "prompts" above):', commands.faster_prompts]
-    lines = [line for line in (commands.pull, *servers, commands.llama_cli) if line]
-    return [*lines, *(["", *modelfile_lines(commands)] if commands.modelfile else [])]
+def server_lines(commands: RunCommands) -> list[str]:
+    """Return the lines to run: the download and llama-server."""
+    return [commands.pull, commands.llama_server] if commands.pull else [commands.llama_server]
 
 
 def modelfile_lines(commands: RunCommands) -> list[str]:
@@ -132,12 +115,10 @@ def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool) -> str:
     sources = [str(path.absolute()) for path in file.paths]
     if not sources:
         sources = [f"hf.co/{file.repo}:{file.quant}" if file.repo else f"./{_PLACEHOLDER}"]
-    n_gpu = ALL_LAYERS if on_gpu else None
-    if setup.n_gpu_layers >= 0:
-        n_gpu = setup.n_gpu_layers
+    n_gpu_layers = ALL_LAYERS if on_gpu else None
     parameters = {
         "num_ctx": setup.n_ctx,
-        "num_gpu": n_gpu,
+        "num_gpu": n_gpu_layers if setup.n_gpu_layers < 0 else setup.n_gpu_layers,
         "main_gpu": setup.main_gpu,
         "num_batch": None if setup.n_ubatch == _DEFAULT.n_ubatch else setup.n_ubatch,
         "num_thread": setup.threads,
@@ -175,31 +156,17 @@ def _ollama_name(file: FileToRun) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", f"{name}{quant}".lower()).strip("-._") or "model"
 
 
-def _notes(
-    file: FileToRun, setup: LlamaConfig, n_ctx_train: int | None, obstacles: list[str], *, on_gpu: bool
-) -> list[str]:
-    notes = []
+def _notes(file: FileToRun, *, on_gpu: bool) -> Iterator[str]:
     if not file.paths and not file.repo:
         unknown = f"ggbench's catalog names no repo for {file.model}"
         if file.lacking_repo:
             unknown = f"{file.quant} is not known to be published in {file.lacking_repo}"
-        notes.append(f"{unknown}: replace {_PLACEHOLDER} with the path of yours.")
+        yield f"{unknown}: replace {_PLACEHOLDER} with the path of yours."
     if file.repo and not file.is_known:
-        notes.append(f"Not checked: whether {file.repo} has {file.quant}; ggbench pull asks the Hub.")
-    n_ctx_slot = None if setup.n_ctx is None else setup.n_ctx // setup.n_seq_max
-    if n_ctx_slot and n_ctx_train and n_ctx_slot > n_ctx_train:
-        notes.append(
-            f"llama-server limits a request to the training context of {format_count(n_ctx_train)} tokens; "
-            "the rest of the memory stays unused."
-        )
+        yield f"Not checked: whether {file.repo} has {file.quant}; ggbench pull asks the Hub."
     if not on_gpu:
-        notes.append(
-            f"llama-server also keeps up to {format_bytes(CACHE_RAM_BYTES)} of earlier prompts in main memory; "
-            "-cram 0 turns that off."
-        )
-    if obstacles:
-        notes.append(f"Ollama has no setting for {', '.join(obstacles)}.")
-    return notes
+        cache = format_bytes(CACHE_RAM_BYTES)
+        yield f"llama-server also keeps up to {cache} of earlier prompts in main memory; -cram 0 turns that off."
 
 
 def _line(words: list[str]) -> str:
@@ -230,6 +197,6 @@ class RunCommands(msgspec.Struct, frozen=True):
     """Commands that expect `modelfile` in the file Modelfile; the first may be a comment on the server's environment.
     """
     notes: tuple[str, ...] = ()
-    """Settings that the commands cannot express, one sentence each."""
-    faster_prompts: str = ""
-    """llama-server with a larger physical batch, for experts in main memory; empty if none fits or none is faster."""
+    """What to know before they are run, one sentence each."""
+    not_in_ollama: tuple[str, ...] = ()
+    """Settings for which Ollama has none; there is then no Modelfile."""

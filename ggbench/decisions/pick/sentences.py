@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from ggbench.decisions.pick.needs import LITTLE_BYTES, READING_TOK_S, UNNOTICED_LOSS, Needs
+from ggbench.decisions.pick.needs import LITTLE_BYTES, UNNOTICED_LOSS, Needs
 from ggbench.decisions.pick.order import is_unsure
 from ggbench.decisions.pick.record import BestIn, Candidate, Checked, NeedCheck, Pick, Reason
 from ggbench.decisions.pick.wording import cache_text, candidate_name, loss_text, tok_s_text, turn_text, wanted_text
 from ggbench.engines.endings import Outcome
-from ggbench.models.catalog import CatalogModel, load_catalog
 from ggbench.show import UNKNOWN
 from ggbench.show.names import model_name
 from ggbench.show.text import slots_text
@@ -58,18 +57,16 @@ def _nothing(pick: Pick) -> str:
 
 def reason(pick: Pick) -> tuple[str, ...]:
     if pick.recommended is None:
-        return (*_why_nothing(pick), *_instead(pick))
+        return tuple(_why_nothing(pick))
     own = pick.recommended.candidate
     return (
         *_why_this(pick, pick.recommended),
-        *_why_not_others(pick, own),
+        *_why_not_others(pick),
         *_in_main_memory(own),
         *_little_left(own),
-        *_what_is_open(pick, pick.recommended),
+        *_what_is_open(pick.recommended),
         *_beyond_training(own, pick.needs),
         *_across_models(pick, own),
-        *_projector(pick, own),
-        *_instead(pick),
     )
 
 
@@ -95,18 +92,16 @@ def _best_text(pick: Pick, own: Candidate) -> str:
     return f"{best}, by the bytes it reads alone" if "fast" in best and is_unsure(own) else best
 
 
-def _why_not_others(pick: Pick, own: Candidate) -> Iterator[str]:
+def _why_not_others(pick: Pick) -> Iterator[str]:
     first = pick.without_needs
     named = first.candidate.name if first is not None and first.missed else None
-    against = [_why_not(each, own, pick) for each in pick.reasons if each.other.candidate.name != named]
+    against = [_why_not(each, pick) for each in pick.reasons if each.other.candidate.name != named]
     if against:
         yield f"{'; '.join(against)}."
 
 
-def _what_is_open(pick: Pick, chosen: Checked) -> Iterator[str]:
-    """Yield the figures that are not known, and the needs that it may miss."""
-    if figures := _not_known(chosen.candidate):
-        yield f"Not known: {'; '.join(figures)}."
+def _what_is_open(chosen: Checked) -> Iterator[str]:
+    """Yield the needs that it may miss."""
     if chosen.unknown:
         yield f"Whether it meets {in_words(list(map(wanted_text, chosen.unknown)))} is not known."
     if close := [each.need for each in chosen.checks if each.is_close]:
@@ -114,32 +109,12 @@ def _what_is_open(pick: Pick, chosen: Checked) -> Iterator[str]:
 
 
 def _across_models(pick: Pick, own: Candidate) -> Iterator[str]:
-    """Yield why it is the pick and not another model, and the scores on the model cards of both."""
+    """Yield why it is the pick and not another model."""
     if pick.n_models == 1:
         return
     if pick.needs.prefer == "balanced" and pick.best_in in ("parameters", "faster of dense and mixture"):
         yield f"It {_best_text(pick, own)}."
     yield "Quality is not comparable across models, so the better answers may come from another."
-    catalog = load_catalog()
-    shown = (own, *(each.checked.candidate for each in pick.alternatives))
-    models = {each.row.model: catalog.named(each.row.model) for each in shown}
-    scored = [model for model in models.values() if model is not None and model.scores]
-    if len(scored) > 1 and (said := _shared_scores(scored)):
-        yield f"Model cards (publishers' own scores, not verified): {'; '.join(said)}."
-
-
-def _shared_scores(models: Sequence[CatalogModel]) -> list[str]:
-    """Return each score that all of these models have: `mmlu-pro 82.5 (a), 80.1 (b)`."""
-    shared = [name for name in models[0].scores if all(name in model.scores for model in models)]
-    return [f"{name} {', '.join(f'{model.scores[name]:g} ({model.id})' for model in models)}" for name in shared]
-
-
-def _projector(pick: Pick, own: Candidate) -> Iterator[str]:
-    """Yield how to add the model's projector, unless it is planned."""
-    model = load_catalog().named(own.row.model)
-    has_projector = any(part.part == "projector" for stack in own.row.stacks for part in stack.parts)
-    if model is not None and model.mmproj_bytes and not has_projector:
-        yield f"For images, add the projector ({format_bytes(model.mmproj_bytes)}): --mmproj auto."
 
 
 def _in_a_sentence(pick: Pick, own: Candidate) -> str:
@@ -149,21 +124,14 @@ def _in_a_sentence(pick: Pick, own: Candidate) -> str:
         return f"{lost}; how fast it answers is not known."
     whom = "" if needs.n_slots == 1 else f" each of {needs.n_slots} users"
     at = f"it answers{whom} at {'up to ' if speed.is_bound else ''}{format_number(speed.tok_s.value)} tok/s"
-    if not speed.is_steady:
-        at += f" ({speed.source})"
     floor = needs.workload.comfort_tok_s
-    limit = f"the {format_number(floor)} tok/s that are comfortable"
-    if floor == READING_TOK_S:
-        limit = f"reading speed ({format_number(floor)} tok/s)"
     if speed.tok_s.value < floor:
-        return f"{lost}; {at}, slower than {limit}."
+        return f"{lost}; {at}, slower than the {format_number(floor)} tok/s that are comfortable."
     if pick.comfortable is False:
         return f"{lost}; {at}, but a turn takes longer than {format_number(needs.workload.comfort_turn_s)} s."
     if speed.is_bound:
         return f"{lost}; {at}, a limit and not measured."
-    if needs.tok_s is not None:
-        limit = f"the {format_number(needs.tok_s)} tok/s that are needed"
-    return f"{lost}, and {at}, faster than {limit}."
+    return f"{lost}, and {at}, faster than the {format_number(floor)} tok/s that are comfortable."
 
 
 def _lost_text(own: Candidate, needs: Needs) -> str:
@@ -176,9 +144,9 @@ def _lost_text(own: Candidate, needs: Needs) -> str:
     return f"{lost} ({loss_text(own)} nats)"
 
 
-def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
+def _why_not(reason: Reason, pick: Pick) -> str:
     other = reason.other.candidate
-    name, share = _named(pick, other), _share_text(reason, own)
+    name = _named(pick, other)
     match reason.kind:
         case "misses":
             return f"{name} {_misses(reason.other)}"
@@ -187,28 +155,19 @@ def _why_not(reason: Reason, own: Candidate, pick: Pick) -> str:
         case "slow":
             return f"{name} is slow: {tok_s_text(other)} tok/s"
         case "split":
-            needed = f"{name} needs {format_bytes(other.host_bytes)} of main memory"
-            return f"{needed} and has {share}" if share else needed
+            return f"{name} needs {format_bytes(other.host_bytes)} of main memory"
         case "cache":
             return f"{name} needs a quantized cache, whose loss depends on the model"
         case "unknown speed":
             return f"how fast {name} answers is not known"
         case "slower" | "hardly faster" | "ranks lower":
             lost = "" if other.least_loss is None else f" and loses {loss_text(other)} nats"
-            return f"{name} {_its_speed(other, share, pick.needs)}{lost}"
+            return f"{name} {_its_speed(other, pick.needs)}{lost}"
 
 
-def _share_text(reason: Reason, own: Candidate) -> str:
-    if reason.ratio is None:
-        return ""
-    return f"{format_number(100 * reason.ratio, 2)} % of the speed" + (" by its bytes" if is_unsure(own) else "")
-
-
-def _its_speed(other: Candidate, share: str, needs: Needs) -> str:
+def _its_speed(other: Candidate, needs: Needs) -> str:
     if needs.workload.n_depth is None and other.offered_n_ctx:  # each speed is at an end of its own
         return f"holds {format_count(other.offered_n_ctx)} tokens"
-    if share:
-        return f"has {share}"
     return f"answers at {tok_s_text(other)} tok/s" if other.speed else "has an unknown speed"
 
 
@@ -234,28 +193,6 @@ def _little_left(candidate: Candidate) -> Iterator[str]:
         yield f"{only}, and {what} may take more: a larger --reserve{more} leaves room."
 
 
-_INSTEADS = {
-    "smaller model": "a smaller model, {0.name} {0.quant}",
-    "mixture of experts": "a mixture of experts, {0.name} {0.quant}",
-    "GPU": "{0.quant} on an {0.name}",
-}
-
-
-def _instead(pick: Pick) -> list[str]:
-    """Return what would be comfortable; nothing if the pick is."""
-    if pick.recommended is not None and pick.comfortable is not False:
-        return []
-    floor = format_number(max(pick.needs.workload.comfort_tok_s, pick.needs.tok_s or 0.0))
-    found = []
-    for each in pick.instead:
-        about = "up to " if each.is_bound else "~"
-        found.append(f"{_INSTEADS[each.kind].format(each)} ({about}{format_number(each.tok_s)} tok/s)")
-    if not found:
-        return []
-    nothing = f"No quant of this model with little loss answers at {floor} tok/s here. " if pick.recommended else ""
-    return [f"{nothing}What may: {'; '.join(found)}."]
-
-
 def _named(pick: Pick, candidate: Candidate) -> str:
     return candidate_name(candidate, with_model=pick.n_models > 1)
 
@@ -268,16 +205,9 @@ def _why_nothing(pick: Pick) -> Iterator[str]:
         yield f"llama.cpp could not size any: {sanitize(nearest.candidate.row.reason)}."
     else:
         yield f"The nearest, {_named(pick, nearest.candidate)}, {_misses(nearest)}."
-        miss = nearest.missed[0]
         if pick.alternatives:
             other = pick.alternatives[0].checked.candidate
             yield f"{_named(pick, other)} may be fast enough: its speed ({tok_s_text(other)}) is not measured."
-        elif pick.misses_speed_alone and not pick.instead:
-            if miss.is_bound and miss.value:
-                ratio = format_number(miss.wanted / miss.value)
-                yield f"No setting helps: use a smaller model, a shorter context, or {ratio} times the bandwidth."
-            else:
-                yield "A smaller model or a shorter context is faster, and `ggbench tune` may find faster settings."
         yield from _beyond_training(nearest.candidate, pick.needs)
 
 
@@ -287,17 +217,6 @@ def _beyond_training(candidate: Candidate, needs: Needs) -> list[str]:
         return []
     most = f"contexts of up to {format_count(trained)} tokens, fewer than {format_count(needed)}"
     return [f"The model was trained with {most}; llama-server gives a slot no more."]
-
-
-def _not_known(candidate: Candidate) -> list[str]:
-    figures = []
-    if candidate.joint_loss is None and candidate.cache_loss is None:
-        figures.append(f"what a {' and '.join(dict.fromkeys(candidate.cache))} cache loses")
-    if candidate.joint_loss is None and candidate.weights_loss is None:
-        figures.append("what the weights lose")
-    if is_unsure(candidate):
-        figures.append("the speed")
-    return figures
 
 
 def _misses(checked: Checked) -> str:
@@ -310,8 +229,7 @@ def _misses(checked: Checked) -> str:
 
 def _miss_text(check: NeedCheck) -> str:
     """Return a missed need and by how much: `a context of 16,384 tokens by 1.1 GiB (13,824 fit)`."""
-    wanted, close = wanted_text(check), ", within its interval" if check.is_close else ""
-    value = check.value or 0.0
+    wanted, value = wanted_text(check), check.value or 0.0
     match check.need:
         case "memory":
             if check.refusal:
@@ -320,6 +238,6 @@ def _miss_text(check: NeedCheck) -> str:
             return f"{wanted} by {format_bytes(check.missing_bytes)} ({fits})"
         case "speed":
             had = f"{'at most ' if check.is_bound else ''}{format_number(value)}"
-            return f"{wanted} by {format_number(check.wanted - value, 2)} ({had}{close})"
+            return f"{wanted} by {format_number(check.wanted - value, 2)} ({had})"
         case "loss":
-            return f"{wanted} by {format_number(value - check.wanted, 2)} ({format_number(value, 2)}{close})"
+            return f"{wanted} by {format_number(value - check.wanted, 2)} ({format_number(value, 2)})"

@@ -6,15 +6,12 @@ import operator
 
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.drafts import PossibleDraft
 from ggbench.decisions.pick.needs import RULES, ChatTurn, Needs, workload_text
 from ggbench.decisions.pick.order import is_comfortable
 from ggbench.decisions.pick.record import (
     Alternative,
     Candidate,
     Checked,
-    Instead,
-    LargerBatch,
     Loss,
     NeedCheck,
     Pick,
@@ -37,8 +34,8 @@ _LEAST_CACHE_MIB = 256
 """A smaller prompt cache is turned off."""
 
 
-def commands_of(candidate: Candidate, budget: Budget, larger: LargerBatch | None = None) -> RunCommands | None:
-    """Return the commands that run a candidate as planned, and with a larger batch; None without a file.
+def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
+    """Return the commands that run a candidate as planned; None without a file.
 
     Where the CPU computes, they name the threads that speeds are measured with here: the programs' own defaults may
     count cores that a container or `taskset` withholds.
@@ -48,36 +45,25 @@ def commands_of(candidate: Candidate, budget: Budget, larger: LargerBatch | None
     setup = replace(candidate.setup, n_ctx=candidate.n_ctx, type_k=candidate.cache[0], type_v=candidate.cache[1])
     if budget.is_here and (not budget.on_gpu or candidate.is_split):
         setup = setup.with_threads(default_threads())
-    more_bytes = 0
-    if larger is not None and candidate.setup.n_cpu_moe:
-        # experts alone move: at most their part of what lies there already
-        more_bytes = round((candidate.host_bytes or 0) * (larger.n_cpu_moe / candidate.setup.n_cpu_moe - 1))
     return run_commands(
         candidate.to_run,
         setup,
-        cache_ram_mib=_cache_ram_mib(candidate, budget, more_bytes),
         on_gpu=budget.on_gpu,
-        n_ctx_train=candidate.row.n_ctx_train,
         projector=budget.projector,
         draft=budget.draft,
-        larger=None
-        if larger is None
-        else replace(setup, n_batch=larger.n_batch, n_ubatch=larger.n_ubatch, n_cpu_moe=larger.n_cpu_moe),
+        cache_ram_mib=_cache_ram_mib(candidate, budget),
     )
 
 
-def _cache_ram_mib(candidate: Candidate, budget: Budget, more_bytes: int) -> int | None:
-    """Return the main memory [MiB] that a prompt cache may take beside a GPU; None for llama-server's default.
-
-    `more_bytes` is main memory taken beyond the candidate's.
-    """
-    host = next((each for each in candidate.row.devices if each.device == HOST_DEVICE), None)
+def _cache_ram_mib(candidate: Candidate, budget: Budget) -> int | None:
+    """Return the main memory [MiB] that a prompt cache may take beside a GPU; None for llama-server's default."""
     if budget.cache_ram_bytes is not None:
         return budget.cache_ram_bytes // MIB
+    host = next((each for each in candidate.row.devices if each.device == HOST_DEVICE), None)
     is_known = budget.on_gpu and (candidate.is_split or budget.host is not None)
-    if not is_known or host is None or host.left_bytes is None or host.left_bytes - more_bytes >= CACHE_RAM_BYTES:
+    if not is_known or host is None or host.left_bytes is None or host.left_bytes >= CACHE_RAM_BYTES:
         return None
-    left_mib = (host.left_bytes - more_bytes) // MIB
+    left_mib = host.left_bytes // MIB
     return left_mib if left_mib >= _LEAST_CACHE_MIB else 0
 
 
@@ -149,11 +135,10 @@ _CHECKED = Shape(
         lambda checked: {check.need: check for check in checked.checks},
     ),
 )
-_INSTEAD = Shape("Instead", "", of(Instead, "kind name quant tok_s is_bound"))
 _REASON = Shape(
     "Reason",
     "Why not another quant.",
-    of(Reason, "kind size ratio"),
+    of(Reason, "kind size"),
     field("quant", str, get=lambda each: each.other.candidate.quant),
     field("other", str, "The best way to run it.", lambda each: candidate_name(each.other.candidate)),
 )
@@ -164,7 +149,6 @@ _REASONED = Shape(
     field("comfortable", bool | None, "Whether its speed is comfortable for the workload; null if unknown."),
     field("reason", str),
     field("reasons", many(_REASON), "Why not the quant that loses just less, and the one that loses just more."),
-    field("instead", many(_INSTEAD), "What would be comfortable, if this is not."),
 )
 
 
@@ -176,7 +160,6 @@ def _reasoned(pick: Pick, checked: Checked | None) -> dict[str, object] | None:
         comfortable=is_comfortable(checked.candidate, pick.needs),
         reason=" ".join(reason(pick)),
         reasons=pick.reasons,
-        instead=pick.instead,
     )
 
 
@@ -197,8 +180,6 @@ PICK = Document(
     field("front", many(_CANDIDATE), "Candidates that no other dominates."),
     field("candidates", many(_CHECKED), get=lambda pick: pick.checked),
     field("commands", RunCommands | None),
-    field("possible_draft", PossibleDraft | None, "What could draft for the pick, by a bound; it is not part of it."),
-    field("larger_batch", LargerBatch | None, "For a pick with experts in main memory: reads prompts faster."),
     of(Pick, "changes"),
     field(
         "nearest_miss",

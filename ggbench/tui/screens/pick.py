@@ -19,7 +19,7 @@ from textual.widgets import DataTable, Static
 
 from ggbench.decisions.pick.needs import needs_in_brief
 from ggbench.decisions.pick.record import Candidate, Checked, Need, Pick
-from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines
+from ggbench.decisions.pick.run_commands import modelfile_lines, server_lines
 from ggbench.decisions.pick.sentences import headline, reason
 from ggbench.decisions.pick.show import commands_of
 from ggbench.decisions.pick.wording import candidate_name
@@ -71,7 +71,8 @@ class CommandsDialog(Dialog[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog") as sheet:
             sheet.border_title, sheet.border_subtitle = self._about, "esc closes"
-            lines = [*commands_lines(self._commands), *(["", *self._commands.notes] if self._commands.notes else [])]
+            found = self._commands
+            lines = [*server_lines(found), found.llama_cli, "", *modelfile_lines(found), "", *found.notes]
             yield Static(Text("\n".join(map(sanitize, lines))))
 
 
@@ -146,7 +147,7 @@ class PickScreen(Screen[None]):
             what, shown = "the Modelfile and its commands", "press enter and select the text"
             self._status.copy_commands(*modelfile_lines(commands), what=what, shown=shown)
         elif commands is not None:
-            self._status.show(*(note for note in commands.notes if note.startswith("Ollama")))
+            self._status.show(f"Ollama has no setting for {', '.join(commands.not_in_ollama)}.")
 
     @on(DataTable.RowSelected)
     def action_show_all(self) -> None:
