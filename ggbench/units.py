@@ -140,12 +140,6 @@ def format_bytes(n_bytes: float | None) -> str:
     return f"{format_number(size, 3 if abs(size) < 100 else 4)} {unit}"
 
 
-def format_gb(n_bytes: int | None, *, binary: bool = False) -> str:
-    """Return bytes in GB, 10^9, or with `binary` in GiB, 2^30, without the unit."""
-    unit_bytes = GIB if binary else 1e9
-    return "—" if n_bytes is None else f"{n_bytes / unit_bytes:.2f}"
-
-
 def format_number(value: float | None, digits: int = 3) -> str:
     """Return at least `digits` significant digits, and all digits before the point; an em dash if unknown."""
     if value is None:

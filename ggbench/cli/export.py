@@ -21,7 +21,6 @@ _FORMATS = (
     "llama-bench-json",
     "llama-bench-jsonl",
     "llama-bench-csv",
-    "llama-bench-sql",
     "llama-bench-md",
     "csv",
     "json",
@@ -43,7 +42,7 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 @option("--model", "Export every run of this MODEL, as it was typed.")
 @option(
     "--format form",
-    "llama-bench-json, llama-bench-jsonl, llama-bench-csv, llama-bench-sql or llama-bench-md: rows of llama-bench;"
+    "llama-bench-json, llama-bench-jsonl, llama-bench-csv or llama-bench-md: rows of llama-bench;"
     " csv: every sample; json: whole runs for `ggbench import`. Default: llama-bench's format of the ending of FILE,"
     " else llama-bench-json.",
     click.Choice(_FORMATS),

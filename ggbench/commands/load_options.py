@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -106,22 +104,6 @@ def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
             "-ctv --type-v", "Data types of the V cache: one, or one per K type.", metavar="TYPE,...", default=default
         ),
     )
-
-
-def check_main_gpu(setup: LlamaConfig) -> None:
-    """Raise UsageError for a `--main-gpu` that CUDA does not have; other backends check their own."""
-    if setup.main_gpu is None or not setup.n_gpu_layers or not _is_built_for_cuda():
-        return
-    from ggbench.machine.gpus import cuda_devices, list_gpus
-
-    n_gpus = len(cuda_devices(list_gpus()))
-    if 0 < n_gpus <= setup.main_gpu:
-        raise UsageError(f"this machine has no GPU {setup.main_gpu}", f"--main-gpu is at most {n_gpus - 1}")
-
-
-def _is_built_for_cuda() -> bool:
-    package = importlib.util.find_spec("llama_cpp")
-    return bool(package and package.origin and any((Path(package.origin).parent / "lib").glob("libggml-cuda*")))
 
 
 class IgnoredGpuOptions:

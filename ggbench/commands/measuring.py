@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.commands.downloads import allow_downloads, show_left_out
-from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu
+from ggbench.commands.load_options import IgnoredGpuOptions
 from ggbench.commands.measure_options import given_setup
 from ggbench.commands.options import MeasureRequest
 from ggbench.commands.output import DOWNLOAD_INTERRUPTED, Output, interruptible
@@ -108,13 +108,12 @@ def exit_code_of(finished: Finished) -> ExitCode:
 def make_jobs(experiment: Experiment, settings: Settings, asked: MeasureRequest, *, every: bool = False) -> list[Job]:
     """Return the job of the target that MODEL and QUANT select, or with `every` all of them; asks about downloads.
 
-    Raises UsageError for settings that do not fit the setup, a missing GPU, or several targets without `every`, and
+    Raises UsageError for settings that do not fit the setup, or several targets without `every`, and
     like `resolve` and `allow_downloads`.
     """
     given = given_setup(experiment, asked)
     if not asked.model.is_server:
         experiment.check(given, settings)
-        check_main_gpu(asked.setup)
         asked.setup.check_program()
     with interruptible(asked.output):
         hub, server = asked.hub.access(), asked.server

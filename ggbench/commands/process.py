@@ -1,7 +1,7 @@
 """A command's process: signals and standard streams.
 
 Ctrl-C, SIGTERM and SIGHUP stop a measurement at its next step and keep the results; the same command continues an
-interrupted download. Streams may be closed, or have an encoding that lacks characters, such as ASCII.
+interrupted download. Streams may be closed, or have an encoding that lacks characters, such as Latin-1.
 """
 
 from __future__ import annotations

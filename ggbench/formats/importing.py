@@ -17,7 +17,6 @@ from ggbench.formats.llama_bench import (
     as_csv,
     as_json,
     as_jsonl,
-    as_sql,
     is_csv,
     is_objects,
     read_csv,
@@ -37,7 +36,6 @@ LLAMA_BENCH: dict[str, Callable[[Sequence[BenchRow]], str]] = {
     "llama-bench-json": as_json,
     "llama-bench-jsonl": as_jsonl,
     "llama-bench-csv": as_csv,
-    "llama-bench-sql": as_sql,
     "llama-bench-md": as_markdown,
 }
 SAMPLES = "csv"

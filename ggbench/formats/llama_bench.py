@@ -1,6 +1,6 @@
-"""llama-bench's rows, read strictly and written completely: JSON, JSON lines, CSV and SQL (write only). JSON has every
-repetition, CSV and SQL have all fields but no repetitions. Source: `test::get_fields` and
-`test::get_field_type` of llama.cpp's tools/llama-bench/llama-bench.cpp.
+"""llama-bench's rows, read strictly and written completely: JSON, JSON lines and CSV. JSON has every
+repetition, CSV has all fields but no repetitions. Source: `test::get_fields` and `test::get_field_type` of llama.cpp's
+tools/llama-bench/llama-bench.cpp.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class BenchRow(msgspec.Struct, frozen=True):
 
 
 def cell_text(value: Cell) -> str:
-    """Return a value in llama-bench's CSV and SQL notation: switches as 0 and 1, fractions with six digits."""
+    """Return a value in llama-bench's CSV notation: switches as 0 and 1, fractions with six digits."""
     if isinstance(value, bool):
         return str(int(value))
     return f"{value:.6f}" if isinstance(value, float) else str(value)
@@ -254,9 +254,6 @@ def _document(row: BenchRow) -> dict[str, object]:
     return document
 
 
-_TYPES = {str: "TEXT", bool: "INTEGER", int: "INTEGER", float: "REAL"}
-
-
 def as_csv(rows: Sequence[BenchRow]) -> str:
     """Return a header and a line for each row, with every value quoted, as in llama-bench."""
     buffer = io.StringIO()
@@ -267,16 +264,6 @@ def as_csv(rows: Sequence[BenchRow]) -> str:
             without_formula(value) if isinstance(value, str) else cell_text(value) for value in row.whole.values()
         )
     return buffer.getvalue()
-
-
-def as_sql(rows: Sequence[BenchRow]) -> str:
-    """Return the table and a statement for each row; quotes in texts are doubled, unlike in llama-bench."""
-    columns = ",\n".join(f"  {name} {_TYPES[type(default)]}" for name, default in FIELDS.items())
-    statements = [f"CREATE TABLE IF NOT EXISTS llama_bench (\n{columns}\n);\n\n"]
-    for row in rows:
-        values = ", ".join("'" + sanitize(cell_text(value)).replace("'", "''") + "'" for value in row.whole.values())
-        statements.append(f"INSERT INTO llama_bench ({', '.join(FIELDS)}) VALUES ({values});\n")
-    return "".join(statements)
 
 
 def is_csv(text: str) -> bool:

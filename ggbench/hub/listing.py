@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,7 +102,7 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
     by_path = {entry.path: entry for entry in entries if _CHECKPOINT_FILE.fullmatch(entry.path)}
     if "config.json" not in by_path:
         raise UsageError(
-            f"{sanitize(info.id)} has no config.json; it contains {_kinds(Counter(_kind(e.path) for e in entries))}",
+            f"{sanitize(info.id)} has no config.json, hence no checkpoint of Transformers",
             "its GGUF files are named without transformers:",
         )
     if "model.safetensors" in by_path:
@@ -139,9 +138,7 @@ def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> Repo
 
 
 def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSummary, ...]:
-    """Search for repos with GGUF files by name, most downloaded first. Raises NetworkError, UsageError for no limit."""
-    if limit < 1:
-        raise UsageError(f"--limit is {limit}", "use at least 1")
+    """Search for repos with GGUF files by name, most downloaded first. Raises NetworkError."""
     doing = f"searching for {shorten(text, 60)}"
     if access.offline:
         raise NetworkError(
@@ -195,17 +192,14 @@ def _tree(url: str, repo: str, doing: str) -> Iterator[_Entry]:
 def _listing(info: _Info, revision: str, entries: Iterable[_Entry]) -> RepoListing:
     models: list[RepoFile] = []
     sidecars: list[RepoFile] = []
-    others: Counter[str] = Counter()
-    for entry in {entry.path: entry for entry in entries}.values():
-        if not entry.path.lower().endswith(".gguf"):
-            others[_kind(entry.path)] += 1
-            continue
-        _check_path(entry.path, info.id)
-        (sidecars if is_sidecar(entry.path) else models).append(_repo_file(entry))
+    by_path = {entry.path: entry for entry in entries}
+    gguf = {path: entry for path, entry in by_path.items() if path.lower().endswith(".gguf")}
+    for path, entry in gguf.items():
+        _check_path(path, info.id)
+        (sidecars if is_sidecar(path) else models).append(_repo_file(entry))
     if not models:
-        sidecar = f"{shorten(sidecars[0].path, 60)}, which is not a model by itself" if sidecars else ""
         raise UsageError(
-            f"{sanitize(info.id)} has no GGUF model; it contains {_kinds(others, sidecar)}",
+            f"{sanitize(info.id)} has no GGUF model",
             f"search for one with `ggbench models --search {sanitize(info.id).split('/')[1]}`",
         )
     return RepoListing(
@@ -214,7 +208,7 @@ def _listing(info: _Info, revision: str, entries: Iterable[_Entry]) -> RepoListi
         commit=info.sha,
         variants=group_variants(models),
         sidecars=tuple(sorted(sidecars, key=lambda file: file.path)),
-        n_other_files=others.total(),
+        n_other_files=len(by_path) - len(gguf),
         listed_at=_now(),
     )
 
@@ -238,16 +232,6 @@ def _check_path(path: str, repo: str) -> None:
             f"{sanitize(repo)} lists a file {shorten(path, 80)!r}, which points outside its folder",
             "do not use this repo",
         )
-
-
-def _kinds(kinds: Counter[str], first: str = "") -> str:
-    return ", ".join(filter(None, (first, *(f"{count} {kind}" for kind, count in kinds.most_common(4))))) or "nothing"
-
-
-def _kind(path: str) -> str:
-    name = path.rsplit("/", 1)[-1]
-    stem, dot, suffix = name.rpartition(".")
-    return shorten(f".{suffix}", 20) if dot and stem else shorten(name, 20)
 
 
 def _cache_path(access: HubAccess, repo: str, revision: str) -> Path:

@@ -10,13 +10,10 @@ from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, OutOfMemory
 from ggbench.engines.events import MemoryKind
 from ggbench.engines.llama.config import LoadModel
-from ggbench.machine.records import Gpu
-from ggbench.units import GIB
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, obey
 
 IGNORED = "llama.cpp can use no GPU here, so "
-CARDS = tuple(Gpu(index, "NVIDIA H200", None, None, 140 * GIB, 100 * GIB, 6144, 3201, "580.1") for index in (0, 1))
 MEASURING = (["decode", "-n", "20"], ["prefill", "--lengths", "1"], ["bench", "-n", "20"])
 
 
@@ -75,18 +72,6 @@ def test_one_notice_however_many_are_measured(
     assert len(machine.workers) == 3
     assert ran.err.count(IGNORED) == 1
     assert IGNORED not in ggbench("bench", tmp_path, "-n", "20", "-ngl", "9", "--quiet").err
-
-
-@pytest.mark.parametrize("words", [*MEASURING, ["maxctx"]])
-def test_a_gpu_that_is_not_there_is_a_usage_error(
-    ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
-) -> None:
-    """It is refused before anything is loaded; llama.cpp would fail while loading the model."""
-    monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: CARDS)
-    monkeypatch.setattr("ggbench.commands.load_options._is_built_for_cuda", lambda: True)
-    ran = ggbench(*words, tiny_twin, "-mg", "3")
-    assert ran.code == 2
-    assert ran.err.splitlines() == ["Error: this machine has no GPU 3", "Hint: --main-gpu is at most 1"]
 
 
 @pytest.mark.llama

@@ -1,7 +1,6 @@
 import csv
 import io
 import json
-import sqlite3
 
 import pytest
 from msgspec.structs import replace
@@ -64,23 +63,6 @@ def test_csv_comes_back_line_by_line(store: Store, read: ReadRuns) -> None:
     assert sorted(written.splitlines()) == sorted((PEERS / "llama-bench.csv").read_text().splitlines())
 
 
-def test_sql_makes_llama_benchs_table_with_the_same_cells(store: Store, read: ReadRuns) -> None:
-    kept = keep(store, read("llama-bench.csv"))
-    written = LLAMA_BENCH["llama-bench-sql"]([row for each in kept for row in exported(store, each.run_id).rows])
-
-    connection = sqlite3.connect(":memory:")
-    connection.row_factory = sqlite3.Row
-    connection.executescript(written)
-    stored = [dict(row) for row in connection.execute("SELECT test_time, n_prompt, n_gen, n_depth FROM llama_bench")]
-    connection.close()
-    original = list(csv.DictReader(io.StringIO((PEERS / "llama-bench.csv").read_text())))
-    names = stored[0].keys()
-    assert written.partition("INSERT")[0] == (PEERS / "llama-bench.sql").read_text().partition("INSERT")[0]
-    assert sorted(tuple(map(str, row.values())) for row in stored) == sorted(
-        tuple(row[name] for name in names) for row in original
-    )
-
-
 def test_a_decode_is_one_row_for_all_its_steps_and_one_for_each_window(store: Store) -> None:
     run_id = put_decode(store)
 
@@ -118,14 +100,9 @@ def test_hostile_names_harm_no_format(store: Store, read: ReadRuns) -> None:
     found = [row for each in kept for row in exported(store, each.run_id).rows]
 
     written = list(csv.DictReader(io.StringIO(LLAMA_BENCH["llama-bench-csv"](found))))
-    connection = sqlite3.connect(":memory:")
-    connection.executescript(LLAMA_BENCH["llama-bench-sql"](found))
-    stored = connection.execute("SELECT DISTINCT model_filename, count(*) FROM llama_bench").fetchall()
-    connection.close()
     table = LLAMA_BENCH["llama-bench-md"](found)
 
     assert {row["model_filename"] for row in written} == {f"'{name}"}
-    assert stored == [(name, 6)]
     assert "<script>" not in table.replace("\\<script\\>", "")
     assert all(line.replace("\\|", "").count("|") == 8 for line in table.splitlines()[:8])
 

@@ -98,22 +98,11 @@ def test_revisions_are_pinned(access: HubAccess, hub: TestHub) -> None:
         list_repo(access, REPO, "nope")
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({"a.safetensors": b"1", "b.safetensors": b"2", "config.json": b"{}"}, "2 .safetensors, 1 .json"),
-        ({"mmproj-f16.gguf": b"1", ".gitattributes": b""}, "mmproj-f16.gguf, which is not a model"),
-        ({}, "it contains nothing"),
-        ({"a.\x1b[31m": b"1"}, "1 .[31m"),
-    ],
-)
-def test_a_repo_without_a_model_lists_its_contents(
-    access: HubAccess, hub: TestHub, files: dict[str, bytes], expected: str
-) -> None:
+@pytest.mark.parametrize("files", [{"a.safetensors": b"1", "config.json": b"{}"}, {"mmproj-f16.gguf": b"1"}, {}])
+def test_a_repo_without_a_model_is_refused(access: HubAccess, hub: TestHub, files: dict[str, bytes]) -> None:
     hub.add_repo(REPO, files)
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(UsageError, match="has no GGUF model") as raised:
         list_repo(access, REPO)
-    assert expected in raised.value.message
     assert "--search" in raised.value.hint
     assert cached_listing(access, REPO) is None
 
@@ -216,8 +205,6 @@ def test_a_search_finds_repos_with_gguf(access: HubAccess, hub: TestHub) -> None
     assert (found[0].last_modified or "").startswith("2026-01-02")
     assert len(search_repos(access, "qwen", limit=1)) == 1
     assert search_repos(access, "nothing & like=this") == ()
-    with pytest.raises(UsageError):
-        search_repos(access, "qwen", limit=0)
     with pytest.raises(NetworkError, match="needs the network"):
         search_repos(offline(access), "qwen")
 

@@ -146,7 +146,7 @@ def test_a_download_that_stopped_is_taken_up_again(hub: TestHub, access: HubAcce
 
 def test_a_repo_of_gguf_files_is_no_checkpoint(hub: TestHub, access: HubAccess) -> None:
     hub.add_repo("org/GGUF", {"a-q8_0.gguf": b"GGUF", "README.md": b""})
-    with pytest.raises(UsageError, match=r"org/GGUF has no config.json; it contains 1 \.gguf, 1 \.md") as caught:
+    with pytest.raises(UsageError, match=r"org/GGUF has no config.json") as caught:
         resolve(parse_model("transformers:org/GGUF"), hub=access)
     assert caught.value.hint == "its GGUF files are named without transformers:"
 

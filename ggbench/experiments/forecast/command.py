@@ -42,7 +42,6 @@ def command(asked: MeasureRequest, no_measure: bool) -> None:
 
     Not supported: models with coupled layers (Gemma 3n), and layers on several GPUs.
     """
-    from ggbench.commands.load_options import check_main_gpu
     from ggbench.commands.measuring import measure
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.forecast.measure import EXPERIMENT
@@ -50,7 +49,6 @@ def command(asked: MeasureRequest, no_measure: bool) -> None:
     from ggbench.models.targets import resolve
     from ggbench.runs.experiment import Job
 
-    check_main_gpu(asked.setup)
     asked.setup.check_program()
     targets = resolve(asked.model.require_gguf().as_twin(), hub=asked.hub.access())
     if no_measure:

@@ -57,7 +57,6 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     and the server rejects all its drafts, so only break-even is measured, for one k.
     """
     from ggbench.commands.budget_options import check_draft
-    from ggbench.commands.load_options import check_main_gpu
     from ggbench.commands.measure_options import given_setup
     from ggbench.commands.measuring import measure
     from ggbench.commands.output import interruptible
@@ -70,7 +69,6 @@ def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> No
     check_draft(settings.draft, asked.setup)
     given, hub = given_setup(EXPERIMENT, asked), asked.hub.access()
     EXPERIMENT.check(given, settings)
-    check_main_gpu(asked.setup)
     asked.setup.check_program()
     with interruptible(asked.output):
         jobs = EXPERIMENT.jobs(settings, asked.model, [find_file_or_twin(asked.model, hub)], given, hub)

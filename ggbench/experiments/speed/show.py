@@ -15,7 +15,7 @@ from ggbench.models.published import load_published
 from ggbench.models.published.selection import NearRow, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import ESSENTIAL
+from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.against import FigureColumn, against_table, device_of, own_speed, printed
 from ggbench.show.columns import reader
 from ggbench.show.document import Shape, field, many, of
@@ -28,7 +28,7 @@ from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import MEASURED_FILE, ORIGIN, RunDocuments, memory, run_documents, subject
 from ggbench.show.tables import AsWide, Cells, fitted_table, names, notes, right, spaced, twin_caption
 from ggbench.text import sanitize
-from ggbench.units import format_count, format_gb, format_length, format_number
+from ggbench.units import GIB, format_count, format_length, format_number
 
 _NEAREST = 3
 _DEFINITIONS = (
@@ -139,7 +139,7 @@ class SpeedPresenter(Presenter):
 
 
 def _gib(n_bytes: int | None) -> str:
-    return format_gb(n_bytes, binary=True)
+    return UNKNOWN if n_bytes is None else f"{n_bytes / GIB:.2f}"
 
 
 def _completed(result: object) -> list[SpeedCase]:
