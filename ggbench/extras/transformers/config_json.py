@@ -34,6 +34,7 @@ _DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "half": "f16"
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 """A size; the maximum is above any vocabulary."""
 _LayerCount = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+_LayerIndex = Annotated[int, msgspec.Meta(ge=0, le=1024)]
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -253,17 +254,17 @@ def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
         return [None] * n_layer
     n_kept = config.count("sliding_window", family.window)
     kinds = config.read("layer_types", list[str], None)
+    if kinds is not None and len(kinds) != n_layer:
+        raise BadFile(f"{config.name}: layer_types has {len(kinds)} entries for {n_layer} layers", DAMAGED_HINT)
     if kinds is not None:
-        if len(kinds) != n_layer:
-            raise BadFile(f"{config.name}: layer_types has {len(kinds)} entries for {n_layer} layers", DAMAGED_HINT)
-        return [n_kept if kind == "sliding_attention" else None for kind in kinds]
-    if family.period is not None:
+        slides = [kind == "sliding_attention" for kind in kinds]
+    elif family.period is not None:
         period = config.count("sliding_window_pattern", family.period)
-        return [n_kept if (layer + 1) % period else None for layer in range(n_layer)]
-    default = 28 if is_qwen else 0
-    is_every = config.values.get("max_window_layers", default) == 0
-    first = 0 if is_every else config.count("max_window_layers", default)
-    return [n_kept if layer >= first else None for layer in range(n_layer)]
+        slides = [bool((layer + 1) % period) for layer in range(n_layer)]
+    else:
+        first = config.read("max_window_layers", _LayerIndex, 28) if is_qwen else 0
+        slides = [layer >= first for layer in range(n_layer)]
+    return [n_kept if is_sliding else None for is_sliding in slides]
 
 
 def _parameters(config: Config, family: _Family, shape: ModelShape, is_tied: bool) -> Iterator[Parameter]:

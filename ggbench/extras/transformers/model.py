@@ -331,8 +331,6 @@ def _quantization(config: Any, setup: TransformersConfig) -> dict[str, Any]:  # 
     }
 
 
-_WANTED = re.compile(r"tried to allocate (?P<count>[\d.]+) ?(?P<unit>bytes|[KMG]iB)", re.I)
-_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _CPU_ALLOCATOR = re.compile(r"can't allocate memory|not enough memory|cannot allocate memory", re.I)
 """Messages of c10's `alloc_cpu.cpp`; torch has no class for them."""
 _UNCLEAR = re.compile(r"could not create a (?:primitive|memory)|issues during automatic conversion of the weights")
@@ -357,12 +355,6 @@ def is_memory_error(error: BaseException, *, is_limited: bool) -> bool:
         or bool(_CPU_ALLOCATOR.search(text))
         or (is_limited and bool(_UNCLEAR.search(text)))
     )
-
-
-def wanted_bytes(error: BaseException) -> int | None:
-    """Return the size of the failed allocation; None if the exception does not say."""
-    match = _WANTED.search(str(error))
-    return None if match is None else round(float(match["count"]) * _UNITS[match["unit"]])
 
 
 def one_line(error: BaseException) -> str:

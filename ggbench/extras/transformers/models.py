@@ -113,24 +113,18 @@ def parse(scheme: str, rest: str) -> ModelRef:
     if not rest.strip():
         hint = "write transformers:org/name, or transformers:FOLDER with a config.json"
         raise UsageError("transformers: names no checkpoint", hint)
-    if path_exists(rest):
-        return _ref("folder", str(expand_path(rest)), f"transformers:{rest}")
-    address = parse_address(rest)
-    head, colon, quant = rest.rpartition(":")
-    if colon and not address and "/" not in quant and (path_exists(head) or looks_like_path(head)):
-        return _ref("folder", str(expand_path(head)), f"transformers:{head}", split_quant(f"transformers:{quant}")[1])
-    name, named_quant = split_quant(address or rest)
+    name, quant = rest, None
+    if not path_exists(rest):
+        name, quant = split_quant(parse_address(rest) or rest)
+    if path_exists(name) or looks_like_path(name):
+        return _ref("folder", str(expand_path(name)), f"transformers:{name}", quant)
     hub_name = HUB_NAME.fullmatch(name)
-    if hub_name and not looks_like_path(name):
-        repo, revision = hub_name["repo"], hub_name["revision"] or MAIN
-        label = f"transformers:{repo}" if revision == MAIN else f"transformers:{repo}@{revision}"
-        return replace(_ref("hub", repo, label, named_quant), revision=revision)
-    if "/" not in rest and not looks_like_path(rest):
-        raise UsageError(
-            f"transformers:{sanitize(rest)} is neither a folder nor org/name",
-            f"of a catalog model: transformers-twin:{sanitize(name)}",
-        )
-    return _ref("folder", str(expand_path(rest)), f"transformers:{rest}")
+    if hub_name is None:
+        what = f"transformers:{sanitize(rest)} is neither a folder nor org/name"
+        raise UsageError(what, f"of a catalog model: transformers-twin:{sanitize(name)}")
+    revision = hub_name["revision"] or MAIN
+    label = f"transformers:{name}" if hub_name["revision"] else f"transformers:{hub_name['repo']}"
+    return replace(_ref("hub", hub_name["repo"], label, quant), revision=revision)
 
 
 def _ref(form: str, name: str, label: str, quant: str | None = None) -> ModelRef:

@@ -21,8 +21,8 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.errors import BadFile, UnknownName, Unsupported
-from ggbench.extras.transformers.config_json import DAMAGED_HINT, Config, Parameter
+from ggbench.errors import UnknownName, Unsupported
+from ggbench.extras.transformers.config_json import Config, Parameter
 from ggbench.text import shorten
 
 GROUP = 128
@@ -140,6 +140,7 @@ def method_by_name(name: str) -> Method:
 
 
 _GROUP_SIZE = Annotated[int, msgspec.Meta(ge=-1, le=1 << 20)]
+_BITS = {"gptq": (4, 8), "awq": (4,)}
 
 
 def stored_method(config: Config) -> Method:
@@ -150,27 +151,30 @@ def stored_method(config: Config) -> Method:
     stated = config.quantization
     if stated is None:
         return METHODS[config.dtype or "bf16"]
-    kind = stated.read("quant_method", str, "").lower()
-    if not kind and (stated.flag("load_in_4bit", False) or stated.flag("load_in_8bit", False)):
-        kind = "bitsandbytes"  # Transformers added quant_method later
-    what = shorten(kind, 30) or "an unnamed method"
+    kind, found = stated.read("quant_method", str, "an unnamed method").lower(), None
     if kind == "bitsandbytes":
-        if not stated.flag("load_in_4bit", False):
-            return METHODS["int8"]
-        quant_type = stated.read("bnb_4bit_quant_type", str, "fp4").lower()
-        if quant_type == "nf4":
-            return METHODS["nf4-dq" if stated.flag("bnb_4bit_use_double_quant", False) else "nf4"]
-        what = f"bitsandbytes' {shorten(quant_type, 20)}"
-    elif kind in ("gptq", "awq"):
-        bits = stated.count("bits" if "bits" in stated.values else "w_bit", 4)
-        key = "group_size" if "group_size" in stated.values else "q_group_size"
-        group = stated.read(key, _GROUP_SIZE, GROUP)
-        if 0 <= group < 8:
-            raise BadFile(f"{config.name}: {key} of its config.json is {group}", DAMAGED_HINT)
-        version = stated.read("version" if kind == "awq" else "checkpoint_format", str, "gemm").lower()
-        if bits in ((4, 8) if kind == "gptq" else (4,)) and version in ("gemm", "gptq", "gptq_v2"):
-            size = None if group == -1 else group
-            convert = partial(gptq, bits=bits, group=size) if kind == "gptq" else partial(awq, group=size)
-            return replace(METHODS[f"{kind}-int4"], name=f"{kind}-int{bits}", convert=convert)
-        what = f"{kind} of {bits} bits as {shorten(version, 20)}"
-    raise Unsupported(f"{config.name} is stored by {what}, which is not supported", f"known are {', '.join(METHODS)}")
+        found = _of_bitsandbytes(stated)
+    elif kind in _BITS:
+        found = _packed(stated, kind)
+    if found is None:
+        what = f"{config.name} is stored by {shorten(kind, 30)} in a way that is not supported"
+        raise Unsupported(what, f"known are {', '.join(METHODS)}")
+    return found
+
+
+def _of_bitsandbytes(stated: Config) -> Method | None:
+    if not stated.flag("load_in_4bit", False):
+        return METHODS["int8"]
+    if stated.read("bnb_4bit_quant_type", str, "fp4").lower() != "nf4":
+        return None
+    return METHODS["nf4-dq" if stated.flag("bnb_4bit_use_double_quant", False) else "nf4"]
+
+
+def _packed(stated: Config, kind: str) -> Method | None:
+    bits, group = stated.count("bits", 4), stated.read("group_size", _GROUP_SIZE, GROUP)
+    layout = stated.read("version" if kind == "awq" else "checkpoint_format", str, "gemm").lower()
+    if bits not in _BITS[kind] or -1 < group < 8 or layout not in ("gemm", "gptq", "gptq_v2"):
+        return None
+    size = None if group == -1 else group
+    convert = partial(gptq, bits=bits, group=size) if kind == "gptq" else partial(awq, group=size)
+    return replace(METHODS[f"{kind}-int4"], name=f"{kind}-int{bits}", convert=convert)

@@ -21,7 +21,6 @@ from ggbench.extras.transformers.model import (
     TransformersRefused,
     is_memory_error,
     one_line,
-    wanted_bytes,
 )
 from ggbench.extras.transformers.workloads import carry_out
 
@@ -51,9 +50,9 @@ class TransformersWorker:
             self._pipe.send(protocol.Refused(stage, out_of_memory=is_memory, message=str(refusal)))
         except Exception as error:
             is_memory = is_memory_error(error, is_limited=self._model.is_limited)
-            message, missing = one_line(error), self._missing_bytes(error) if is_memory else None
+            message = one_line(error)
             error.__traceback__ = None  # its frames hold tensors
-            self._pipe.send(protocol.Refused(request.stage, is_memory, message, missing))
+            self._pipe.send(protocol.Refused(request.stage, is_memory, message))
             self._recover()  # last, as GPU calls no longer work after some errors
         else:
             self._pipe.send(protocol.Done())
@@ -72,10 +71,6 @@ class TransformersWorker:
             case Workload():
                 carry_out(model, request, self._pipe.send_event)
                 send(model.allocated)
-
-    def _missing_bytes(self, error: Exception) -> int | None:
-        wanted, left = wanted_bytes(error), self._model.left_bytes
-        return None if wanted is None or left is None or wanted <= left else wanted - left
 
     def _recover(self) -> None:
         """Free the memory of a failed request, so that the next one starts from the same state."""

@@ -166,9 +166,9 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     [
         ({"architectures": ["MambaForCausalLM"]}, "architecture MambaForCausalLM is not supported"),
         ({"quantization_config": {"quant_method": "compressed-tensors"}}, "is stored by compressed-tensors"),
-        ({"quantization_config": {"quant_method": "awq", "version": "gemv"}}, "is stored by awq of 4 bits as gemv"),
-        ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "is stored by gptq of 3 bits"),
-        ({"quantization_config": {"load_in_4bit": True}}, "is stored by bitsandbytes' fp4"),
+        ({"quantization_config": {"quant_method": "awq", "version": "gemv"}}, "is stored by awq"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, "is stored by gptq"),
+        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, "is stored by bitsandbytes"),
         ({"quantization_config": {}}, "is stored by an unnamed method"),
     ],
 )
