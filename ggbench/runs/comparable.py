@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.build import gpu_backends
 from ggbench.errors import StoreError
-from ggbench.machine.condition import gpus_of
+from ggbench.machine.environment import gpus_of
 from ggbench.machine.host import default_threads, describe_cpu
 from ggbench.machine.records import Environment
 from ggbench.runs.experiment import experiment_of

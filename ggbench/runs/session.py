@@ -36,7 +36,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.bandwidth import cached_bandwidth
-from ggbench.machine.condition import environment
+from ggbench.machine.environment import environment
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth
 from ggbench.machine.host import default_threads
 from ggbench.machine.readings import MachineReader

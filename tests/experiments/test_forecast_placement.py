@@ -17,8 +17,8 @@ from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import cached_twin
-from ggbench.machine import condition
-from ggbench.machine.condition import environment
+from ggbench.machine import environment as environments
+from ggbench.machine.environment import environment
 from ggbench.machine.host import Cpu
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_one
@@ -79,7 +79,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
     monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
     monkeypatch.setattr(layer_twins, "describe_cpu", lambda: Cpu("test", 1, 1, None))
-    for module in (twin_timer, condition):
+    for module in (twin_timer, environments):
         monkeypatch.setattr(module, "list_gpus", lambda: (GPU,))
     return cached_twin("many", replace(TINY, n_layer=16), "q8_0", tmp_path)
 

@@ -18,8 +18,8 @@ from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.condition import environment as environment_of
 from ggbench.machine.description import Device, Machine, MainMemory
+from ggbench.machine.environment import environment as environment_of
 from ggbench.machine.host import describe_cpu
 from ggbench.machine.records import Environment, Imported
 from ggbench.models.subject import Subject

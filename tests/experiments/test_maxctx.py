@@ -19,7 +19,7 @@ from ggbench.experiments.maxctx.record import BracketEnds, MaxctxSettings, Probe
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
-from ggbench.machine.condition import environment
+from ggbench.machine.environment import environment
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_one
 from ggbench.paths import twins_dir

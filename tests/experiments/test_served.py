@@ -15,7 +15,7 @@ from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
-from ggbench.machine.condition import environment
+from ggbench.machine.environment import environment
 from ggbench.models.served_models import ServedModel
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job

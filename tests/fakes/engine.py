@@ -39,7 +39,7 @@ from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.extras.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.extras.transformers.engine import TransformersEngine
-from ggbench.machine.condition import environment
+from ggbench.machine.environment import environment
 from ggbench.machine.records import Gpu
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store

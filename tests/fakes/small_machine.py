@@ -12,7 +12,7 @@ from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
-from ggbench.machine.condition import environment
+from ggbench.machine.environment import environment
 from ggbench.machine.records import Gpu
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job

@@ -18,7 +18,7 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.gguf_file.twin import cached_twin
-from ggbench.machine.condition import environment
+from ggbench.machine.environment import environment
 from ggbench.machine.gpus import visible_gpus
 from ggbench.machine.host import default_threads
 from ggbench.machine.readings import MachineReader

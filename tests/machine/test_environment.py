@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ggbench.machine import readings
-from ggbench.machine.condition import describe_os, environment
+from ggbench.machine.environment import describe_os, environment
 from ggbench.machine.host import describe_cpu
 
 
@@ -33,7 +33,7 @@ def test_the_system_is_named_by_distribution_and_kernel(monkeypatch: pytest.Monk
 
 def test_importing_the_machine_loads_nothing_heavy() -> None:
     script = (
-        "import sys, ggbench.machine.condition, ggbench.machine.bandwidth;"
+        "import sys, ggbench.machine.environment, ggbench.machine.bandwidth;"
         "print(*{'numpy', 'psutil', 'pynvml'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

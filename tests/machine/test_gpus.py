@@ -1,9 +1,11 @@
 """GPUs as real cards reported themselves to nvidia-smi, replayed through pynvml."""
 
+from pathlib import Path
+
 import pynvml
 import pytest
 
-from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, list_gpus, visible_gpus
+from ggbench.machine.gpus import driver_problem, find_cuda_gpu, gpu_bandwidth, list_gpus, visible_gpus
 from ggbench.machine.records import Gpu
 from tests.fakes.nvml import FakeNvml, install, replay
 
@@ -137,3 +139,24 @@ def test_a_name_that_cannot_be_decoded_loses_only_the_name(monkeypatch: pytest.M
     install(monkeypatch, nvml)
     (gpu,) = list_gpus()
     assert (gpu.name, gpu.uuid) == ("NVIDIA GPU", "GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2")
+
+
+@pytest.mark.parametrize(
+    ("nvml", "device_class", "problem"),
+    [
+        pytest.param(None, "0x030200\n", "NVML Shared Library Not Found", id="no driver"),
+        pytest.param(FakeNvml([], init_status=pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH), "0x030200\n",
+                     "RM has detected an NVML/RM version mismatch.", id="driver updated while it ran"),
+        pytest.param(None, "0x040300\n", "", id="the card's sound device alone"),
+    ],
+)  # fmt: skip
+def test_a_card_without_a_working_driver_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvml: FakeNvml | None, device_class: str, problem: str
+) -> None:
+    install(monkeypatch, nvml)
+    device = tmp_path / "bus/pci/devices/0000:01:00.0"
+    assert driver_problem(tmp_path) == ""
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x10de\n")
+    (device / "class").write_text(device_class)
+    assert driver_problem(tmp_path) == problem

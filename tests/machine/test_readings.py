@@ -6,6 +6,7 @@ import psutil
 import pynvml
 import pytest
 
+from ggbench.machine import readings
 from ggbench.machine.readings import MachineReader, list_gpu_processes, name_processes
 from ggbench.machine.records import GpuProcess, GpuReading
 from tests.fakes.nvml import FakeNvml, install, reason_bits, replay
@@ -154,3 +155,11 @@ def test_processes_are_named_by_size_and_without_what_steers(monkeypatch: pytest
     nvml.process_names[100477] = b"\xf8\x95\xa0\x81\x8e"
     assert read(monkeypatch, nvml)[0].processes == (GpuProcess(100477, None, 22430 << 20),)
     assert list_gpu_processes([]) == ()
+
+
+def test_the_load_is_that_of_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPUs were busy for 5 of 8 s: 1 with this process, 2 with a child of it that ended, 2 with others."""
+    busy_and_total_s, own_s = iter([(100.0, 1000.0), (105.0, 1008.0)]), iter([(3.0, 1.0, 0, 0), (3.5, 1.5, 1.5, 0.5)])
+    monkeypatch.setattr(readings, "cpu_seconds", lambda: next(busy_and_total_s))
+    monkeypatch.setattr("os.times", lambda: next(own_s))
+    assert readings.OthersWatch().share(0) == 2 / 8

@@ -1,13 +1,15 @@
 """`ggbench doctor`: each planted fault is found by its code, with what to do."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.doctor.checkup import Checkup, unused_instructions
+from ggbench.decisions.doctor.checkup import Checkup, describe_folder, unused_instructions
 from ggbench.decisions.doctor.findings import CHECKS, findings
 from ggbench.decisions.doctor.show import DOCTOR, checkup_text
 from ggbench.engines.llama.build import LlamaBuild, LlamaDevice
@@ -107,3 +109,23 @@ def test_what_is_as_it_should_be_is_no_finding(checkup: Checkup) -> None:
 
 def test_there_are_at_most_ten_checks() -> None:
     assert len(CHECKS) <= 10
+
+
+def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(1 << 20))
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    place, missing = (describe_folder("results", "XDG_DATA_HOME", tmp_path / each) for each in ("", "a/b/c"))
+    assert place.used_bytes is not None
+    assert 1 << 20 <= place.used_bytes < (1 << 20) + (1 << 16)
+    assert (missing.used_bytes, missing.is_writable) == (0, True)
+    assert missing.free_bytes is not None
+    assert abs(missing.free_bytes - psutil.disk_usage(str(tmp_path)).free) < 1 << 30
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_folder_below_a_file_cannot_be_written(tmp_path: Path, is_link: bool) -> None:
+    blocking = tmp_path / "blocking"
+    blocking.symlink_to(tmp_path / "missing") if is_link else blocking.touch()
+    assert not describe_folder("results", "XDG_DATA_HOME", blocking / "ggbench").is_writable

@@ -18,7 +18,7 @@ from ggbench.errors import BadFile, GgbenchError
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
-from ggbench.machine.condition import environment
+from ggbench.machine.environment import environment
 from ggbench.models.reference import ModelRef
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, resolve_headers

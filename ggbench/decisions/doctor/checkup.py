@@ -18,7 +18,7 @@ from ggbench.engines.llama.build import LlamaBuild, describe_llama_build
 from ggbench.errors import UsageError
 from ggbench.hub.access import HubAccess, hub_cache_folder
 from ggbench.machine.bandwidth import known_bandwidth
-from ggbench.machine.condition import describe_os
+from ggbench.machine.environment import describe_os
 from ggbench.machine.gpus import driver_problem, open_nvml
 from ggbench.machine.host import PROC, SYSFS, default_threads, describe_cpu, describe_ram, memory_limits, read_text
 from ggbench.machine.readings import OthersWatch, read_gpus
