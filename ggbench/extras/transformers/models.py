@@ -28,13 +28,11 @@ from ggbench.extras.transformers.config_json import (
     write_config,
 )
 from ggbench.extras.transformers.storage import METHODS, Method
-from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import FileProgress, download, needed_bytes, summed
-from ggbench.hub.headers import RangeSource
 from ggbench.hub.listing import list_checkpoint
-from ggbench.hub.repo_records import RepoFile, RepoListing, cached_paths, recorded_commit, repo_folder, snapshots
+from ggbench.hub.repo_records import RepoListing, recorded_commit, repo_folder, snapshots
 from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.models.reference import HUB_NAME, MAIN, ModelRef, looks_like_path, parse_address, split_quant
 from ggbench.models.sources import OnProgress
@@ -95,8 +93,8 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
         read = read_checkpoint(folder)
         if not read.file_bytes and (self.found.origin != "twin" or any(folder.glob("*.bin"))):
             raise BadFile(
-                f"{checkpoint.name} has no weights in safetensors",
-                "use a checkpoint with safetensors, or write one with Transformers' save_pretrained",
+                f"{checkpoint.name} has no weights in safetensors here",
+                "omit --offline, or use a checkpoint with safetensors, as Transformers' save_pretrained writes",
             )
         return read.model_file(self.method)
 
@@ -173,24 +171,24 @@ def planned_methods(found: FoundCheckpoint) -> tuple[Method, ...]:
 
 def _of_hub(ref: ModelRef, access: HubAccess) -> FoundCheckpoint:
     local = _in_cache(ref, access)
-    if local is not None and local.file_bytes and (folder := local.folder):
-        return FoundCheckpoint(local, "hub", lambda _: folder)
+    cached: FoundCheckpoint | None = None
+    if local is not None and (folder := local.folder) is not None:
+        cached = FoundCheckpoint(local, "hub", lambda _: folder)
+        if local.file_bytes:
+            return cached
     try:
         listing = list_checkpoint(access, ref.name, ref.revision)
     except NetworkError:
-        if local is None:
+        if cached is None:
             raise
-
-        def refuse(_: OnProgress | None) -> Path:
-            access.require_network(f"downloading {sanitize(ref.name)}")
-            raise BadFile(
-                f"the safetensors of {sanitize(ref.name)} are not on this disk", "download the checkpoint again"
-            )
-
-        return FoundCheckpoint(local, "hub", refuse)
+        return cached
     variant = listing.variants[0]
-    data, moved = _config_bytes(access, listing, next(file for file in variant.files if file.path == CONFIG))
-    config = parse_config(data, sanitize(listing.repo))
+    about = replace(variant, files=tuple(file for file in variant.files if file.path == CONFIG))
+    if about.file_bytes > LARGEST_JSON_BYTES:
+        size = format_bytes(LARGEST_JSON_BYTES)
+        raise BadFile(f"config.json of {sanitize(listing.repo)} is larger than {size}", DAMAGED_HINT)
+    moved = needed_bytes(access, listing, about)
+    data = read_json(download(access, listing, about)[0], sanitize(listing.repo))
     weights = sum(file.n_bytes for file in variant.files if file.path.endswith(".safetensors"))
 
     def obtain(on_progress: OnProgress | None) -> Path:
@@ -201,7 +199,7 @@ def _of_hub(ref: ModelRef, access: HubAccess) -> FoundCheckpoint:
         return download(access, listing, variant, on_progress=on_files)[0].parent
 
     return FoundCheckpoint(
-        checkpoint=Checkpoint(config, data, file_bytes=weights),
+        checkpoint=Checkpoint(parse_config(data, sanitize(listing.repo)), data, file_bytes=weights),
         origin="hub",
         obtain=obtain,
         download_bytes=needed_bytes(access, listing, variant),
@@ -222,21 +220,3 @@ def _in_cache(ref: ModelRef, access: HubAccess) -> Checkpoint | None:
                 return None
             return replace(found, config=replace(found.config, name=sanitize(ref.name)))
     return None
-
-
-def _config_bytes(access: HubAccess, listing: RepoListing, file: RepoFile) -> tuple[bytes, int]:
-    """Return config.json of a repo, cached under its hash, and the bytes received for it."""
-    if file.n_bytes > LARGEST_JSON_BYTES:
-        size = format_bytes(LARGEST_JSON_BYTES)
-        raise BadFile(f"config.json of {sanitize(listing.repo)} is larger than {size}", DAMAGED_HINT)
-    here = cached_paths(access, listing, replace(listing.variants[0], files=(file,)))
-    if here is not None:
-        return read_json(here[0], sanitize(listing.repo)), 0
-    path = access.headers_dir / f"{file.etag}.config"
-    data = get_cached(path)
-    if data is not None:
-        return data, 0
-    source = RangeSource(access, listing.repo, listing.commit, file)
-    data = b"".join(iter(lambda: source.read(file.n_bytes), b""))
-    put_cached(path, data)
-    return data, source.moved_bytes
