@@ -269,13 +269,6 @@ def format_rough_seconds(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if seconds < 7200 else f"{round(seconds / 3600)} h"
 
 
-def format_duration_range(least_s: float, most_s: float) -> str:
-    """Return `2:10–2:40`, `2:10` if both are the same, or `at least 2:10` if the most is infinite."""
-    if not math.isfinite(most_s):
-        return f"at least {format_duration(least_s)}"
-    return "–".join(dict.fromkeys((format_duration(least_s), format_duration(most_s))))
-
-
 def format_duration(seconds: float | None) -> str:
     """Return `0:42`, `12:05`, `1:02:30`, `<0:01`; an em dash if unknown."""
     if seconds is None or not math.isfinite(seconds):

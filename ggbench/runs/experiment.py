@@ -98,8 +98,6 @@ class Experiment(abc.ABC):
     """Whether a model on the Hub is downloaded first; False if its header is enough."""
     keeps_n_ctx: ClassVar[bool] = False
     """Whether it measures in one context, of the planned n_ctx if that is enough."""
-    asked_config: ClassVar[tuple[str, ...]] = ()
-    """Fields of `LlamaConfig` that a dialog asks for besides the options of `request_type`."""
     caution: ClassVar[str] = ""
     """What a user should know before it starts, in a sentence; empty if nothing."""
     timeout_s: ClassVar[float | None] = None

@@ -39,19 +39,9 @@ class Settings:
         return None
 
     @property
-    def n_longest(self) -> int:
-        """Maximum number of tokens of one sequence; 0 if not known in advance."""
-        return (self.n_ctx_needed or 0) // getattr(self, "n_seqs", 1)
-
-    @property
     def decodes(self) -> tuple[tuple[int, int], ...]:
         """The tokens in the cache before each decode, and the tokens that it times; empty if not known in advance."""
         return ()
-
-    @property
-    def within_s(self) -> float | None:
-        """Seconds for measuring; None if unlimited."""
-        return None
 
 
 class Result:

@@ -33,14 +33,6 @@ class DecodeLimit(msgspec.Struct, frozen=True):
     bandwidth_bytes_per_s: float
     bandwidth_source: str
 
-    def at_least_shares(self, *, on_gpu: bool) -> tuple[float | None, float]:
-        """Return W and B at the least shares of the bandwidth that reading cache and weights usually reaches.
-
-        Measured on Xeons: 4 to 17 % with flash attention, and 27 to 42 %.
-        """
-        of_cache = 0.25 if on_gpu else 0.04
-        return self.w_tokens_per_ms and self.w_tokens_per_ms * of_cache, self.b_ms / 0.25
-
 
 class LineFit(msgspec.Struct, frozen=True):
     """latency(n) = (n - 1) / W + B, fitted; n is the position, counting the token being decoded."""

@@ -270,38 +270,28 @@ class GgbenchApp(App[None]):
         return not (is_typing and action in ("leave", "show_help", "switch_mode"))
 
     async def on_event(self, event: events.Event) -> None:
-        """Hand over a key only after all that the one before it did: of keys typed in a burst, each belongs to what is
-        shown by then.
+        """Hand over a key once the one before it was handled: of keys typed in a burst, each belongs to what is shown
+        by then.
         """
         if not isinstance(event, events.Key) or event.is_forwarded:
             await super().on_event(event)
-        elif event.key == "escape" and getattr(self.screen, "is_waiting", False):
-            self._typed.clear()
-            await super().on_event(event)
-        else:
-            self._typed.append(event)
-            is_overdue = event.time > self._typed[0].time + _HANDLED_WITHIN_S
-            if self._handed_over is None or event.time > self._handed_over.time + _HANDLED_WITHIN_S:
-                await self._hand_over(is_overdue=is_overdue)
-
-    async def _hand_over(self, *, is_overdue: bool = False) -> None:
-        """Hand over the next key, unless the screen is not ready for it: it then posts a `KeyHandled` once it is."""
-        is_opening = isinstance(self.screen, Dialog) and not self.screen.has_opened
-        is_waiting = getattr(self.screen, "is_waiting", False)
-        if not self._typed or ((is_opening or is_waiting) and not is_overdue):
-            self._handed_over = None
             return
-        self._handed_over, target = self._typed.popleft(), self.focused or self.screen
-        await super().on_event(self._handed_over)
-        target.post_message(KeyHandled(self._handed_over, has_acted=False))
+        self._typed.append(event)
+        if self._handed_over is None or event.time > self._handed_over.time + _HANDLED_WITHIN_S:
+            await self._hand_over()
 
     @on(KeyHandled)
     async def _hand_over_next(self, message: KeyHandled) -> None:
-        """A key's action is run here, behind which a second message follows those that the action posted."""
-        if message.key is not self._handed_over:
-            return
-        if message.has_acted or not (self.focused or self.screen).post_message(KeyHandled(message.key)):
+        if message.key is self._handed_over:
             await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        is_opening = isinstance(self.screen, Dialog) and not self.screen.has_opened
+        self._handed_over = None if is_opening or not self._typed else self._typed.popleft()
+        if self._handed_over is not None:
+            target = self.focused or self.screen
+            await super().on_event(self._handed_over)
+            target.post_message(KeyHandled(self._handed_over))
 
     async def action_quit(self) -> None:
         self.action_leave()

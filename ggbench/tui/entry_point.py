@@ -36,7 +36,7 @@ def command(model: str | None, offline: bool, api_key_env: str) -> None:
     The Library lists the models on this disk, those of the catalog by family, and results of a Hub search. The quants
     of the selected model are listed as `pick` would choose them for your needs, which stand on top (e changes them,
     left/right the context): whether each fits, its speed, longest context, loss of quality, and its download. P shows
-    the whole decision, g plans for another card. Space marks; b asks what to measure, and says how long it will take;
+    the whole decision, g plans for another card. Space marks; b asks what to measure;
     p downloads. o changes load settings such as memory limit, KV types and -ngl; O resets them.
 
     Runs queue up and continue while you use other screens; p pauses one. Each column of a plot draws the minimum and

@@ -16,7 +16,7 @@ from textual.worker import Worker, get_current_worker
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.hub.access import HubAccess
-from ggbench.machine.readings import MachineReader, OthersWatch
+from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import MachineReading
 from ggbench.models.added_places import added_models
 from ggbench.models.catalog import Catalog, load_catalog
@@ -90,8 +90,6 @@ class Services(msgspec.Struct, frozen=True):
     """Yield this machine's memory budget for a model loaded with this setup, with the known bandwidth, and again if
     measuring it, which takes a second or two, gave another value."""
     read_machine: Callable[[], MachineReading] = lambda: _machine_reader().read()
-    others_share: Callable[[], float | None] = lambda: OthersWatch().share()
-    """Watch for a moment which share of all CPUs other programs use, 0 to 1; None if unknown."""
 
     def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
         """Return the targets that MODEL and QUANTS select, using this Hub access and key."""

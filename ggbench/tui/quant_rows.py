@@ -92,13 +92,6 @@ class QuantRow(msgspec.Struct, frozen=True):
         """Return whether the name, in any case, is its QUANT argument, its quant or its file's name."""
         return name.casefold() in (self.name.casefold(), self.plan.quant, PurePath(self.plan.file).name.casefold())
 
-    def needed_bytes(self, n_ctx: int) -> int | None:
-        """Return the memory needed at this n_ctx: the plan's, with the cache scaled linearly."""
-        plan = self.plan
-        if plan.needed_bytes is None or plan.n_ctx is None or plan.kv_bytes_per_token is None:
-            return None
-        return plan.needed_bytes + (n_ctx - plan.n_ctx) * plan.kv_bytes_per_token
-
 
 class QuantColumn(TableColumn[QuantRow], frozen=True):
     """A column of a fixed width, so that nothing moves while rows arrive."""

@@ -99,7 +99,6 @@ def services(planner: FakePlanner, jobs: FakeServices) -> Services:
         open_store=jobs.open_store, run_context=jobs.run_context, load_catalog=lambda: CATALOG,
         local_models=lambda: (), make_planner=lambda _services: cast("Planner", planner),
         machine_budgets=lambda _setup: [BUDGET], read_machine=jobs.read_machine,
-        others_share=lambda: 0.01,
         hub=msgspec.structs.replace(HubAccess.from_environment(), offline=True),
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ from ggbench.tui.host import ModelsChanged, RunStored
 from ggbench.tui.measuring import RunRequest
 from ggbench.tui.screens.library import LibraryScreen
 from tests.fakes.candidates import candidate
-from tests.fakes.driving import ask, check_snapshot, press, settle, words_of
+from tests.fakes.driving import check_snapshot, press, settle, words_of
 from tests.fakes.library import FakePlanner, local
 from tests.fakes.watched import WAIT_S
 from tests.tui.conftest import Drive
@@ -157,9 +157,7 @@ def test_a_decision_asked_for_too_early_opens_when_it_is_made_unless_for_another
     drive(app, steps)
 
 
-def test_a_context_beyond_training_is_capped_in_the_commands_and_the_dialog(
-    app: App, drive: Drive, planner: FakePlanner
-) -> None:
+def test_a_context_beyond_training_is_capped_in_the_commands(app: App, drive: Drive, planner: FakePlanner) -> None:
     own = planner.rows_of["small-0.6b"][0]
     row = replace(own.row, n_ctx_train=2048, setup=own.setup)
     planner.rows_of["small-0.6b"] = [replace(own, row=row, n_ctx=row.used_of(own.n_ctx))]
@@ -171,15 +169,6 @@ def test_a_context_beyond_training_is_capped_in_the_commands_and_the_dialog(
         words = await press(app, pilot, "escape")
         assert "q8_0 at n_ctx 8,192: " in words
         assert "✗ ctx" in words and "★" not in words
-        assert "Capped" not in await press(app, pilot, "b")
-        words = " ".join((await press(app, pilot, "ctrl+r")).replace("│", " ").split())
-        assert "--n-gen 2,023" in words
-        assert "Capped at the training context of 2,048." in words
-        words = " ".join((await press(app, pilot, "down", *"4k")).replace("│", " ").split())
-        assert "! The model was trained for 2,048 tokens." in words
-        await press(app, pilot, "escape")
-        words = " ".join((await ask(app, pilot, "speed")).replace("│", " ").split())
-        assert "! The model was trained for 2,048 tokens." in words
 
     drive(app, steps)
 

@@ -74,11 +74,6 @@ def test_marked_quants_are_scored_beside_the_largest(
         await press(app, pilot, *["down"] * 4, *"none", "enter")
         assert (asked[1].target.quant, asked[1].base) == ("q8_0", None)
         assert asked[1].settings == settings
-        await press(app, pilot, "1")
-        await ask(app, pilot, "quality")
-        shown = await press(app, pilot, *["down"] * 4, *["delete"] * 4, *"q4_0", "enter")
-        assert len(asked) == 2
-        assert "The base q4_0 may lose up to" in " ".join(shown.split())
 
     drive(library, steps, (100, 30))
 

@@ -391,7 +391,8 @@ def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
         assert "Deleted run 2 (twin:qwen1.5-0.5b f16)" in message(app)
         assert "● 1 marked" in await press(app, pilot, "u", "g", "j", "j", "j")  # the restored run
         assert "Comparing runs 1, 2" in await burst(app, pilot, "space", "c")
-        assert "Save run 4" in await burst(app, pilot, "escape", "g", "enter", "w")
+        await burst(app, pilot, "escape", "g", "enter")
+        assert "Save run 4" in await press(app, pilot, "w")
         assert isinstance(app.screen_stack[-2], MeasuredScreen)
 
     look(steps)

@@ -36,7 +36,6 @@ class MaxctxExperiment(Experiment):
     needs = (ProveContext,)
     observed = (Probe, SearchPlan)
     measures_speed: ClassVar[bool] = False
-    asked_config = ("memory_limit_bytes",)
     caution: ClassVar[str] = (
         "Without a memory limit it uses nearly all free memory: other programs may become slow or be killed."
     )

@@ -48,7 +48,6 @@ class QualityExperiment(Experiment):
     observed = (ScoredText, ScoredBase, ChunkScores)
     needs_trained: ClassVar[str] = "untrained weights have no quality"
     measures_speed: ClassVar[bool] = False
-    asked_config = ("type_k", "type_v")
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises Unsupported for a twin, BadFile or UsageError for an unusable text or logits file."""

@@ -72,10 +72,6 @@ class SpeedSettings(Settings, msgspec.Struct, frozen=True):
             )
 
     @property
-    def n_longest(self) -> int:
-        return max(self.inputs) + self.n_gen
-
-    @property
     def cases(self) -> tuple[Case, ...]:
         """The distinct cases; fewer tokens first, which usually take less memory and time."""
         pairs = {Case(n_seqs, n_input, self.n_gen) for n_input in self.inputs for n_seqs in self.batches}

@@ -47,13 +47,11 @@ Answer = TypeVar("Answer")
 
 
 class KeyHandled(Message):
-    """Follows a key to the app, by way of the widgets that its messages go to; without one, a dialog begins to take
-    keys.
-    """
+    """Follows a key to the app, by way of the widgets that it bubbles through; without one, a dialog has opened."""
 
-    def __init__(self, key: Key | None = None, *, has_acted: bool = True) -> None:
+    def __init__(self, key: Key | None) -> None:
         super().__init__()
-        self.key, self.has_acted = key, has_acted
+        self.key = key
 
 
 class Dialog(ModalScreen[Answer]):
@@ -62,17 +60,20 @@ class Dialog(ModalScreen[Answer]):
     AUTO_FOCUS = "*"
     CSS_PATH = "dialogs.tcss"
 
-    def __init__(self, *, classes: str | None = None) -> None:
-        super().__init__(classes=classes)
+    def __init__(self) -> None:
+        super().__init__()
         self.has_opened = False
         """Whether the first widget has the focus."""
-        self.is_waiting = False
-        """Whether the answer is being checked: keys then wait for the end, except escape."""
+
+    def on_screen_resume(self) -> None:
+        self.call_later(self._open)
+
+    def _open(self) -> None:
+        self.has_opened = True
+        self.post_message(KeyHandled(None))
 
     def on_mount(self) -> None:
         self.mount(KeysFooter())  # over that of the screen below, whose keys do nothing here
-        self.has_opened = True
-        self.post_message(KeyHandled())
 
     def on_click(self, event: Click) -> None:
         """Close a dialog without buttons by a click beside it."""

@@ -25,8 +25,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.events import Click, DescendantFocus
 from textual.message import Message
 from textual.reactive import reactive
-from textual.widgets import Button, Input, Label, Static
-from textual.widgets.button import ButtonVariant
+from textual.widgets import Input, Label, Static
 
 from ggbench.decisions.pick.needs import NOTICED_LOSS, WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
@@ -80,8 +79,6 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
     default: Record
     check: Callable[[Record], None] = lambda _record: None
     """Raise UsageError if values conflict."""
-    marks_changes: bool = False
-    """Whether to mark lines that differ from the default."""
 
 
 def option_fields(record: type, names: Sequence[str] | None = None) -> tuple[FormField, ...]:
@@ -160,7 +157,7 @@ _OPTIONS = (
 def options_form() -> Form[LlamaConfig]:
     """Return the form of the options; made on first use, as reading the docstrings of its fields takes a while."""
     fields = option_fields(LlamaConfig, _OPTIONS)
-    return Form("Options of plans and runs", "", fields, LlamaConfig(), LlamaConfig.check, marks_changes=True)
+    return Form("Options of plans and runs", "", fields, LlamaConfig(), LlamaConfig.check)
 
 
 def _check_needs(needs: Needs) -> None:
@@ -244,14 +241,6 @@ class ChoiceField(Static, can_focus=True):
         self.value = self._choices[(self._choices.index(self.value) + steps) % len(self._choices)]
 
 
-class _TextField(Input):
-    """Shows in the footer what enter does, unlike Textual's own."""
-
-    def __init__(self, text: str, field: FormField, verb: str) -> None:
-        super().__init__(text, placeholder=field.placeholder, id=field.name, compact=True)
-        self._bindings.key_to_bindings["enter"] = [Binding("enter", "submit", verb)]
-
-
 class FormDialog(Dialog[Answer]):
     """Lines of fields with an explanation below; enter answers, or shows the first invalid field."""
 
@@ -264,40 +253,21 @@ class FormDialog(Dialog[Answer]):
         Binding("up", "move(-1)", show=False),
     ]
     fields: Sequence[FormField] = ()
-    verb: ClassVar[str] = "Apply"
-    """What enter does."""
     note = ""
     """Shown below the fields if the focused one has no text of its own."""
-    _invalid: FormField | None = None
-    """The field that `given` could not parse."""
-    _error = ""
-    """Shown until a field changes or another takes the focus."""
 
     @abstractmethod
     def answer(self, given: dict[str, Any]) -> Answer:
         """Return the answer from the values of the fields that were filled in. Raises UsageError."""
 
-    def line(self, field: FormField, text: str, label: str = "") -> Horizontal:
+    def line(self, field: FormField, text: str) -> Horizontal:
         editor: ChoiceField | Input
         if field.choices:
             editor = ChoiceField(tuple(field.choices), text, id=field.name)
         else:
-            editor = _TextField(text, field, self.verb)
-        name = Label(label or field.label, classes="label", markup=False)
-        unset = Static(field.unset, classes="unset", markup=False)
-        return Horizontal(name, editor, unset, id=f"line_{field.name}", classes="" if field.choices else "-text")
-
-    def buttons(self) -> Horizontal:
-        """Return the keys that end the dialog, for the mouse."""
-        made = []
-        for binding in Binding.make_bindings(FormDialog.BINDINGS):
-            if binding.show:
-                is_verb = binding.action == "apply"
-                text = f"{self.verb if is_verb else binding.description} ({self.app.get_key_display(binding)})"
-                variant: ButtonVariant = "primary" if is_verb else "default"
-                made.append(Button(text, variant, action=f"screen.{binding.action}", compact=True))
-                made[-1].can_focus = False
-        return Horizontal(*made, classes="buttons")
+            editor = Input(text, placeholder=field.placeholder, id=field.name, compact=True)
+        name = Label(field.label, classes="label", markup=False)
+        return Horizontal(name, editor, Static(field.unset, classes="unset", markup=False), id=f"line_{field.name}")
 
     def editor(self, field: FormField) -> Input | ChoiceField:
         found = self.query_one(f"#{field.name}")
@@ -305,23 +275,26 @@ class FormDialog(Dialog[Answer]):
         return found
 
     def given(self) -> dict[str, Any]:
-        """Return the values of the fields that are not empty. Raises UsageError."""
+        """Return the values of the fields that are not empty; go to one that cannot be parsed, and raise UsageError."""
         values: dict[str, Any] = {}
-        self._invalid = None
         for field in self.fields:
             if text := self.editor(field).value.strip():
                 try:
                     values[field.name] = field.value_of(text, None)
                 except UsageError as error:
-                    self._invalid = field
+                    self.set_focus(self.editor(field))
                     raise UsageError(f"{field.label}: {error.message}", error.hint) from None
         return values
 
-    def say(self, text: str, *, error: bool = False) -> None:
-        about = self.query_one("#about", Static)
-        about.set_class(error, "-error")
-        about.display = bool(text) or self.has_class("-panel")  # whose height stays
-        about.update(text)
+    def explanation(self) -> ComposeResult:
+        """Yield what the focused field means, and what was wrong with the last answer."""
+        yield Static(self.note, id="about", markup=False)
+        yield Static(id="message", markup=False)
+
+    def say(self, text: str) -> None:
+        message = self.query_one("#message", Static)
+        message.display = bool(text)
+        message.update(text)
 
     def action_move(self, steps: int) -> None:
         """Go to another field immediately, unlike Textual's own action, as letters typed right after belong to it."""
@@ -341,59 +314,36 @@ class FormDialog(Dialog[Answer]):
         self.dismiss(answer)
 
     def refuse(self, error: GgbenchError) -> None:
-        """Show why the answer is refused, and go to the field that the error is about."""
-        self._error = sanitize("; ".join(filter(None, (f"✗ {error.message}", error.hint))))
-        self.say(self._error, error=True)
-        self._invalid = self._invalid or self._named_in(self._error)
-        if self._invalid is not None:
-            self.query_one(f"#line_{self._invalid.name}").add_class("-refused")
-            self.set_focus(self.editor(self._invalid))
+        """Show why the answer is refused."""
+        self.say(sanitize("; ".join(filter(None, (f"✗ {error.message}", error.hint)))))
 
-    def _named_in(self, error: str) -> FormField | None:
-        """Return the field whose label or text the error has."""
-        for field in self.fields:
-            texts = [field.label] if field.choices else [field.label, self.editor(field).value.strip()]
-            if any(text and re.search(rf"(?<![\w-]){re.escape(text)}(?![\w-])", error) for text in texts):
-                return field
-        return None
-
+    @on(Input.Changed)
+    @on(ChoiceField.Changed)
     def forget_error(self) -> None:
-        self._error, self._invalid = "", None
-        self.query(".-refused").remove_class("-refused")
+        self.say("")
 
     @on(DescendantFocus)
     def explain(self) -> None:
-        """Explain the focused field, or keep the error of its text; a text may be as long as its line."""
-        for line in self.query(".-text"):
-            line.set_class(self.focused is not None and self.focused.parent is line, "-typed")
-        if self._error and self._invalid is not None and self.focused is self.editor(self._invalid):
-            return
-        self.forget_error()
+        """Explain the focused field."""
         about = (each.about for each in self.fields if self.focused is not None and each.name == self.focused.id)
-        self.say(next(about, "") or self.note)
+        self.query_one("#about", Static).update(next(about, "") or self.note)
 
 
 class SettingsDialog(FormDialog[Record | None]):
     """Returns the filled-in record, or None if closed."""
 
-    def __init__(self, form: Form[Record], record: Record, of: str = "") -> None:
-        """`record` fills the fields; `of` is the subject, for the title."""
-        super().__init__(classes="-panel" if form.marks_changes else None)
-        self.form, self._record, self._of = form, record, of
+    def __init__(self, form: Form[Record], record: Record) -> None:
+        """`record` fills the fields."""
+        super().__init__()
+        self.form, self._record = form, record
         self.fields, self.note = form.fields, form.about
 
     def compose(self) -> ComposeResult:
         form = self.form
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
-            sheet.border_title = f"{form.title} of {sanitize(self._of)}" if self._of else form.title
-            for field in form.fields:
-                label = f"  {field.label}" if form.marks_changes else field.label
-                yield self.line(field, field.text_of(self._record, form.default), label)
-            yield Static(form.about, id="about", markup=False)
-            yield self.buttons()
-
-    def on_mount(self) -> None:
-        self._mark()
+            sheet.border_title, sheet.border_subtitle = form.title, "⏎ applies, esc closes"
+            yield from (self.line(field, field.text_of(self._record, form.default)) for field in form.fields)
+            yield from self.explanation()
 
     def answer(self, given: dict[str, Any]) -> Record:
         defaults = {field.name: getattr(self.form.default, field.name) for field in self.fields}
@@ -404,17 +354,3 @@ class SettingsDialog(FormDialog[Record | None]):
     def action_reset(self) -> None:
         for field in self.fields:
             self.editor(field).value = field.text_of(self.form.default, self.form.default)
-
-    @on(Input.Changed)
-    @on(ChoiceField.Changed)
-    def _mark(self) -> None:
-        """Mark fields that differ from the default, and clear any error."""
-        for field in self.fields if self.form.marks_changes else ():
-            text = self.editor(field).value.strip()
-            is_changed = text not in ("", field.text_of(self.form.default, self.form.default))
-            line = self.query_one(f"#line_{field.name}")
-            line.set_class(is_changed, "-changed")
-            line.query_one(".label", Label).update(f"{'●' if is_changed else ' '} {field.label}")
-        if self._error:
-            self.forget_error()
-            self.explain()

@@ -28,7 +28,7 @@ from ggbench.show.presenter import presenter_of
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words, sanitize, shorten_middle
 from ggbench.tui.host import TaskScreen
-from ggbench.tui.screens.dialogs import ConfirmScreen, KeyHandled, ReportForm, SaveChoice
+from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.units import format_duration
@@ -120,8 +120,6 @@ class MeasuredScreen(RunsScreen):
         """
         super().__init__()
         self.runs, self._repeats, self._losses, self._measure_again = runs, repeats, losses, measure_again
-        self.is_waiting = True
-        """Whether keys wait until it is shown."""
         self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
         columns: dict[str, list[SavedRun]] = {}
         for run in runs:
@@ -161,8 +159,6 @@ class MeasuredScreen(RunsScreen):
     def on_mount(self) -> None:
         for plot in self.query(CurvesPlot):
             plot.show(self._figures)
-        self.is_waiting = False
-        self.post_message(KeyHandled())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "copy_command":

@@ -25,7 +25,7 @@ from ggbench.show.listed_runs import ListedRun, SavedRun
 from ggbench.show.names import quant_name
 from ggbench.text import sanitize
 from ggbench.tui.host import RunsOpened, RunStored, host_of
-from ggbench.tui.screens.dialogs import ConfirmScreen, KeyHandled
+from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.measured import MeasuredScreen, RunsScreen, known_losses
 from ggbench.tui.stored_runs import MOST_LISTED, describe_runs, may_draw, read_runs
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage
@@ -76,8 +76,6 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         self._n_stored = 0
         """Number of runs in the store, of which the oldest may not be listed."""
         self._has_read = False
-        self.is_waiting = True
-        """Whether keys wait until the list is read for the first time, or runs are opened."""
         self._search: Timer | None = None
         self._searched = ""
         """The words last looked for among older runs."""
@@ -111,7 +109,6 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     def action_leave(self) -> None:
         field = self.query_one("#filter", Input)
         self.drop("open")
-        self._take_keys()
         if not field.value and not field.has_focus:
             self._table.unmark()
         field.value = ""
@@ -244,7 +241,6 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show the error, in place of the list if it could not be read."""
-        self._take_keys()
         if task == "list":
             self._show()
         elif isinstance(error, StoreError | UnknownName):
@@ -268,7 +264,7 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
         def show(read: tuple[Sequence[ListedRun], int, Sequence[str]]) -> None:
             self._runs, self._n_stored, notices = read
             self._searched = words
-            is_first, self._has_read = not self._has_read, True
+            self._has_read = True
             for item in host_of(self).run_queue.items if self._repeated else ():
                 if item.run_id is not None and item.id in self._repeated:
                     self._repeated.remove(item.id)
@@ -279,8 +275,6 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
             if self._restored is not None:
                 self._table.go_to_run(self._restored)
                 self._restored = None
-            if is_first:
-                self._take_keys()
 
         self.perform("list", read, show)
 
@@ -308,16 +302,10 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
                 yield measured, repeats, known_losses(store, measured)
 
         def show(read: tuple[list[SavedRun], Repeats, str]) -> None:
-            self._take_keys()
             if self.is_current:
                 self.app.push_screen(MeasuredScreen(*read, self.measure_again))
 
-        self.is_waiting = True
         self.perform("open", read, show)
-
-    def _take_keys(self) -> None:
-        self.is_waiting = False
-        self.post_message(KeyHandled())
 
     def measure_again(self, runs: Sequence[Run], n_times: int, kept: Sequence[int]) -> None:
         """Queue the jobs of runs, in turns, and mark only the runs that they become and those that are kept."""

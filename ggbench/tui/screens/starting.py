@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, NetworkError, StoreError, UsageError
-from ggbench.show.names import quant_names, short_device
-from ggbench.text import sanitize
+from ggbench.show.names import quant_names
 from ggbench.tui.host import host_of
 from ggbench.tui.library import Selection
 from ggbench.tui.measuring import RunRequest
@@ -24,13 +23,12 @@ from ggbench.tui.model_list import Section
 from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.planning import PlanScreen
-from ggbench.units import counted, format_bytes, format_number
+from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.record import Candidate
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
-    from ggbench.tui.measuring import Choices, PastRuns
     from ggbench.tui.screens.measure import MeasureDialog
 
 
@@ -53,34 +51,13 @@ class StartScreen(PlanScreen):
             self.ask_to_measure(selection, rows, self.library.planned_setup(selection), self._what())
 
     def ask_to_measure(self, selection: Selection, rows: Sequence[QuantRow], setup: LlamaConfig, title: str) -> None:
-        """Ask what to measure of these quants, with what it takes; `rows` are those with a plan."""
-        from ggbench.tui.measuring import Choices, Chosen, past_runs
+        """Ask what to measure of these quants; `rows` are those with a plan."""
+        from ggbench.tui.measuring import Choices, Chosen
         from ggbench.tui.screens.measure import MeasureDialog
 
-        services, planned_for = host_of(self).services, ""
-        if not self.card.is_here and self.budget is not None:
-            planned_for = sanitize(short_device(self.budget.device))
-        chosen = Chosen(title, selection, rows, setup, None if planned_for else self.budget, planned_for)
+        chosen = Chosen(title, selection, rows, setup, self.card.is_here)
         dialog = MeasureDialog(chosen, Choices.load(), lambda request: self.find_targets(request, selection))
-
-        def close(answer: tuple[RunRequest, Choices] | None) -> None:
-            if answer is None:
-                self.drop("start")
-            else:
-                answer[1].save()
-
-        def read() -> Iterator[PastRuns]:
-            with contextlib.suppress(StoreError), services.open_store() as store:
-                yield past_runs(store, chosen)
-
-        def watch() -> Iterator[float | None]:
-            yield services.others_share()
-
-        self.app.push_screen(dialog, close)
-        if chosen.n_runs == 1:
-            self.perform("past", read, lambda past: dialog.show_past(past) if dialog.is_current else None)
-        if not (self.is_planning or host_of(self).run_queue.is_busy):  # these use the CPU themselves
-            self.perform("others", watch, lambda share: dialog.show_others(share) if dialog.is_current else None)
+        self.app.push_screen(dialog, lambda request: self.drop("start") if request is None else None)
 
     @property
     def _measure_dialog(self) -> MeasureDialog | None:
@@ -177,51 +154,19 @@ class StartScreen(PlanScreen):
                 targets += [target for target in needed if target not in targets]
             yield targets, jobs, elsewhere
 
-        self.perform("start", find, lambda found: self._ask_to_download(request, *found))
+        self.perform("start", find, lambda found: self._ask_to_start(request, *found))
 
     def _what(self) -> str:
         names = [name for _, quants in self.selection for name in quants]
         return names[0] if len(names) == 1 else f"{len(names)} quants"
 
-    def _ask_to_download(
+    def _ask_to_start(
         self, request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job], elsewhere: str
     ) -> None:
         """`targets` are all with needed files, including the bases; `elsewhere` describes another ggbench's run."""
         download_bytes = sum(target.download_bytes for target in targets)
-        size, agreed_bytes = format_bytes(download_bytes), 0 if request is None else request.download_bytes
         names = ", ".join(dict.fromkeys(quant_names([target.subject for target in targets if target.download_bytes])))
-
-        def ask_to_join(confirmed: bool | None) -> None:
-            doubts = [*([elsewhere] if elsewhere else []), *_coarse_bases(jobs)]
-            if doubts and download_bytes > agreed_bytes:
-                doubts.append(f"{size} will be downloaded first: {names}")
-            if confirmed and doubts:
-                question = f"{' '.join(f'{each[0].upper()}{each[1:]}.' for each in doubts)} Start anyway?"
-                self.app.push_screen(ConfirmScreen(question, "Start", is_harmless=True), start)
-            else:
-                start(confirmed)
-
-        def start(confirmed: bool | None) -> None:
-            if not confirmed:
-                return
-            self.library.all_marks.clear()
-            self.show_rows()
-            if request is None:
-                host_of(self).pull_queue.add(targets)
-                self.show_notice(f"downloading {size}; press 4 for progress")
-                return
-            if request.notice:
-                self.notify(request.notice, markup=False)
-            if download_bytes > agreed_bytes:
-                self.notify(f"downloading {size} first: {names}", markup=False)
-            queue = host_of(self).run_queue
-            n_before = sum(not item.state.is_over for item in queue.items)
-            queue.add(jobs)
-            if n_before:
-                self.show_notice(f"queued after {counted(n_before, 'run')}; press 2 for the queue")
-            else:
-                self.app.switch_mode("run")
-
+        size = format_bytes(download_bytes)
         if not targets and request is None:
             hint = "twins are written when they are measured; the other files are already on this disk"
             self.fail("start", UsageError("nothing to download", hint))
@@ -232,23 +177,30 @@ class StartScreen(PlanScreen):
             return
         if (dialog := self._measure_dialog) is not None:
             dialog.start()
-        if download_bytes <= agreed_bytes + CONFIRM_ABOVE_BYTES:
-            ask_to_join(confirmed=True)
+        doubts = [f"{elsewhere[0].upper()}{elsewhere[1:]}."] if elsewhere else []
+        if download_bytes > CONFIRM_ABOVE_BYTES:
+            doubts.append(f"{size} will be downloaded into Hugging Face's cache: {names}.")
+
+        def start(confirmed: bool | None) -> None:
+            if confirmed:
+                self._start(request, targets, jobs)
+
+        if doubts:
+            self.app.push_screen(ConfirmScreen(f"{' '.join(doubts)} Start?", "Start", is_harmless=True), start)
         else:
-            question = f"Download {size} into Hugging Face's cache: {names}?"
-            self.app.push_screen(ConfirmScreen(question, "Download", is_harmless=True), ask_to_join)
+            start(confirmed=True)
 
-
-def _coarse_bases(jobs: Sequence[Job]) -> Iterator[str]:
-    """Yield what quality says little against: bases that may lose themselves what people can tell."""
-    from ggbench.decisions.known_losses import typical_loss
-    from ggbench.decisions.pick.needs import UNNOTICED_LOSS
-
-    bases = {job.base.target.quant: job.base.target.subject for job in jobs if job.base is not None}
-    for quant, of in bases.items():
-        loss = typical_loss(quant, of.n_params, of.architecture or "")
-        if loss is not None and loss.nats.high > UNNOTICED_LOSS:
-            yield (
-                f"the base {quant} may lose up to {format_number(loss.nats.high, 2)} nats itself: divergence from it is"
-                " not that from 16 bits, and counts in a pick only if it is over twice as large"
-            )
+    def _start(self, request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job]) -> None:
+        self.library.all_marks.clear()
+        self.show_rows()
+        if request is None:
+            host_of(self).pull_queue.add(targets)
+            self.show_notice("downloading; press 4 for progress")
+            return
+        queue = host_of(self).run_queue
+        was_busy = queue.is_busy
+        queue.add(jobs)
+        if was_busy:
+            self.show_notice("queued; press 2 for the queue")
+        else:
+            self.app.switch_mode("run")
