@@ -101,6 +101,7 @@ def normalised(svg: str) -> str:
 
 
 def check_snapshot(app: App[Any], name: str) -> None:
+    app.screen.refresh()  # a dialog that `words_of` drew has nothing behind it
     path, shown = SNAPSHOTS / f"{name}.svg", normalised(app.export_screenshot(title=app.title))
     if os.environ.get("GGBENCH_UPDATE_GOLDEN") == "1":
         path.parent.mkdir(parents=True, exist_ok=True)
