@@ -208,8 +208,9 @@ def _typical_loss(quant: str, n_params: int | None, architecture: str) -> Loss |
     near, known = _near_ratios(rows, n_params), _by_model(comparable)
     usable, how = comparable, ""
     if kin.isdisjoint(known):
-        found = _of_relatives(rows, scored, kin) or _scaled_of_relatives(name, n_params, architecture)
-        usable, how = found or (comparable, "")
+        usable, how = (
+            _of_relatives(rows, scored, kin) or _scaled_of_relatives(name, n_params, architecture) or (usable, "")
+        )
     losses = _by_model(usable)
     if not losses:
         return None

@@ -178,21 +178,27 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
     spreads = spreads or RunSpreads()
     summaries = [column[0] for column in columns]
     kinds = [run.head.kind for summary in summaries for run in summary.runs]
-    lines = [_compared(metric, columns, spreads) for metric in metrics_of(kinds, summaries)]
-    depths = [{depth_key(each.n_depth) for each in summary.depths} for summary in summaries]
+    lines = tuple(_compared(metric, columns, spreads) for metric in metrics_of(kinds, summaries))
     files = {*quant_names([summary.subject for summary in summaries])}
-    unsteady = [next((one for one in column if one.unsteady), column[0]) for column in columns]
     return Comparison(
         names=column_names(summaries),
         run_ids=tuple(summary.run.run_id for summary in summaries),
         n_runs=tuple(map(len, columns)),
-        lines=tuple(lines),
+        lines=lines,
         depths=tuple(_compared(metric, columns, spreads) for metric in depth_metrics(summaries)),
         differences=differences_of(summaries),
-        warnings=(*caveats(unsteady), *_left_out(lines)),
-        asked_depths=frozenset(set.intersection(*depths)),
+        warnings=(*caveats(list(map(_least_steady, columns))), *_left_out(lines)),
+        asked_depths=frozenset(set.intersection(*map(_asked_depths, summaries))),
         file=files.pop() if len(files) == 1 else "",
     )
+
+
+def _least_steady(column: Column) -> QuantSummary:
+    return next((each for each in column if each.unsteady), column[0])
+
+
+def _asked_depths(summary: QuantSummary) -> set[str]:
+    return {depth_key(each.n_depth) for each in summary.depths}
 
 
 Pairs: TypeAlias = Mapping[tuple[int, int], Versus]
@@ -200,15 +206,8 @@ Pairs: TypeAlias = Mapping[tuple[int, int], Versus]
 
 
 def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) -> ComparedLine:
-    found = estimates(metric, columns, spreads)
-    if vary(metric.basis, [column[0] for column in columns]):
-        found = [replace(each, ci95=None, left_out=metric.other_basis if each.is_known else "") for each in found]
-    everyone = range(len(columns))
-    pairs: dict[tuple[int, int], Versus] = {}
-    for one, other in itertools.permutations(everyone, 2):
-        apart = versus(metric, columns, found, one, other)
-        if apart is not None:
-            pairs[one, other] = apart
+    found = _comparable(metric, columns, estimates(metric, columns, spreads))
+    everyone, pairs = range(len(columns)), _pairs(metric, columns, found)
     beaten = {pair for pair, apart in pairs.items() if apart.is_better(more_is_better=metric.more_is_better)}
     losers = {other for _, other in beaten}
     winners = {one for one, _ in beaten} - losers
@@ -223,25 +222,48 @@ def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
         better=tuple(one in winners for one in everyone),
         more_is_better=metric.more_is_better,
         concern=metric.concern,
-        reasons=_reasons(metric, found, pairs, losers) if sum(each.is_known for each in found) > 1 else (),
+        reasons=_reasons(metric, found, pairs, losers),
         versus=tuple(pairs.get((index, 0)) for index in everyone),
     )
 
 
+def _comparable(metric: Metric, columns: Sequence[Column], found: Sequence[Estimated]) -> Sequence[Estimated]:
+    """Return the estimates, none compared if they are of different things."""
+    if not vary(metric.basis, [column[0] for column in columns]):
+        return found
+    return [replace(each, ci95=None, left_out=metric.other_basis if each.is_known else "") for each in found]
+
+
+def _pairs(metric: Metric, columns: Sequence[Column], found: Sequence[Estimated]) -> Pairs:
+    pairs: dict[tuple[int, int], Versus] = {}
+    for one, other in itertools.permutations(range(len(columns)), 2):
+        apart = versus(metric, columns, found, one, other)
+        if apart is not None:
+            pairs[one, other] = apart
+    return pairs
+
+
 def _reasons(metric: Metric, found: Sequence[Estimated], pairs: Pairs, losers: set[int]) -> tuple[Reason, ...]:
-    """Return which run is better or which are tied, then why others are not compared."""
+    """Return which run is better or which are tied, then why others are not compared; nothing of a single value."""
+    if sum(each.is_known for each in found) < 2:
+        return ()
     compared = sorted({run for pair in pairs for run in pair})
     best = [index for index in compared if index not in losers]
+    behind = [index for index in compared if index in losers]
     reasons: list[Reason] = []
     if len(best) > 1:
-        reasons.append(_tied(metric, best, [index for index in compared if index in losers], pairs, len(found)))
+        reasons.append(_tied(metric, best, behind, pairs, len(found)))
     elif best:
-        reasons.append(_better(metric, best[0], [index for index in compared if index in losers], found, pairs))
+        reasons.append(_better(metric, best[0], behind, found, pairs))
+    return (*reasons, *_not_compared(found))
+
+
+def _not_compared(found: Sequence[Estimated]) -> list[NotCompared]:
     left_out: dict[str, list[int]] = {}
     for index, each in enumerate(found):
         if each.left_out:
             left_out.setdefault(each.left_out, []).append(index)
-    return (*reasons, *(NotCompared(why, tuple(runs)) for why, runs in left_out.items()))
+    return [NotCompared(why, tuple(runs)) for why, runs in left_out.items()]
 
 
 def _better(metric: Metric, best: int, others: Sequence[int], found: Sequence[Estimated], pairs: Pairs) -> Better:

@@ -81,32 +81,35 @@ def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
 
 
 def _timed(runs: Sequence[Estimated], spread: LoadSpread) -> Estimated:
-    """Return the mean of runs; noise within runs and spread between them add in squares.
-
-    If some run has no interval, the differences of four or more give one. If some has only a bound, the first is shown.
-    """
+    """Return the mean of runs, with the interval of `_mean_ends`; without a positive value of each, the first run."""
     runs = [each for each in runs if each.is_known] or runs[:1]
     first, count = runs[0], len(runs)
     values = [each.value for each in runs if each.value is not None and each.value > 0]
-    intervals = [each.ci95 for each in runs if each.ci95 is not None]
-    left_out = next((each.left_out for each in runs if each.left_out), "")
+    left_out = next(filter(None, [each.left_out for each in runs]), "")
     if len(values) < count:
-        text = first.text if count == 1 else f"{first.text} (1 of {count})"
-        return Estimated(text, None, None, left_out)
-    mean = statistics.geometric_mean(values)
-    if len(intervals) == count:
-        pairs = list(zip(values, intervals, strict=True))
+        return Estimated(first.text if count == 1 else f"{first.text} (1 of {count})", None, None, left_out)
+    mean, ends = statistics.geometric_mean(values), _mean_ends(values, [each.ci95 for each in runs], spread)
+    if ends is None:
+        return Estimated(first.text if count == 1 else format_number(mean, 4), mean, None, left_out)
+    return Estimated(first.text if count == 1 else format_interval(mean, *ends), mean, ends, "")
+
+
+def _mean_ends(values: Sequence[float], intervals: Sequence[Interval | None], spread: LoadSpread) -> Interval | None:
+    """Return the interval of the mean: noise within runs and spread between them add in squares.
+
+    If some run has no interval, the differences of four or more give one; else None.
+    """
+    count, mean = len(values), statistics.geometric_mean(values)
+    pairs = [(value, ends) for value, ends in zip(values, intervals, strict=True) if ends is not None]
+    if len(pairs) == count:
         below = math.hypot(*(log_ratio(value, low) for value, (low, _) in pairs)) / count
         above = math.hypot(*(log_ratio(high, value) for value, (_, high) in pairs)) / count
         within = mean * math.exp(-below), mean * math.exp(above) if math.isfinite(above) else math.inf
-        ends = spread.widened(mean, within, count)
-    elif count >= FEWEST_TURNS:
-        of_all = geometric_mean(values)
-        ends = of_all.low, of_all.high
-    else:
-        text = first.text if count == 1 else format_number(mean, 4)
-        return Estimated(text, mean, None, left_out)
-    return Estimated(first.text if count == 1 else format_interval(mean, *ends), mean, ends, "")
+        return spread.widened(mean, within, count)
+    if count < FEWEST_TURNS:
+        return None
+    of_all = geometric_mean(values)
+    return of_all.low, of_all.high
 
 
 class Versus(msgspec.Struct, frozen=True):
@@ -145,23 +148,32 @@ def versus(
     mine, its = found[one], found[other]
     if mine.value is None or its.value is None or mine.ci95 is None or its.ci95 is None:
         return None
-    difference = mine.value - its.value
     if metric.is_exact:
-        ratio = mine.value / its.value if its.value > 0 else None
-        return Versus(ratio, None if ratio is None else (ratio, ratio), difference, (difference, difference))
-    if mine.value <= 0 or its.value <= 0:
-        return Versus(None, None, difference, difference_interval(mine.value, mine.ci95, its.value, its.ci95))
+        return _exact_versus(mine.value, its.value)
+    if min(mine.value, its.value) <= 0:
+        return Versus(
+            None, None, mine.value - its.value, difference_interval(mine.value, mine.ci95, its.value, its.ci95)
+        )
     disturbed = _disturbed(columns[one], columns[other]) if metric.is_timed else ""
     in_turns = ratio_in_turns(metric, columns, one, other)
-    if in_turns is None:
-        paired = None if metric.paired is None else metric.paired(columns[one][0], columns[other][0])
-        ratio = mine.value / its.value
-        low, high = paired or ratio_interval(mine.value, mine.ci95, its.value, its.ci95)
-    else:
-        ratio, low, high = in_turns.value, in_turns.low, in_turns.high
-        disturbed = disturbed if low <= 1 <= high else ""
-    ends = its.value * (low - 1), its.value * (high - 1) if math.isfinite(high) else math.inf
-    return Versus(ratio, (low, high), its.value * (ratio - 1), ends, disturbed)
+    if in_turns is not None:
+        is_decided = not in_turns.low <= 1 <= in_turns.high
+        return _versus(in_turns.value, (in_turns.low, in_turns.high), its.value, "" if is_decided else disturbed)
+    paired = None if metric.paired is None else metric.paired(columns[one][0], columns[other][0])
+    ends = paired or ratio_interval(mine.value, mine.ci95, its.value, its.ci95)
+    return _versus(mine.value / its.value, ends, its.value, disturbed)
+
+
+def _versus(ratio: float, ends: Interval, of: float, disturbed: str) -> Versus:
+    low, high = ends
+    apart = of * (low - 1), of * (high - 1) if math.isfinite(high) else math.inf
+    return Versus(ratio, ends, of * (ratio - 1), apart, disturbed)
+
+
+def _exact_versus(mine: float, its: float) -> Versus:
+    difference = mine - its
+    ratio = mine / its if its > 0 else None
+    return Versus(ratio, None if ratio is None else (ratio, ratio), difference, (difference, difference))
 
 
 def _disturbed(*columns: Column) -> str:
