@@ -298,7 +298,8 @@ class Placement:
         entries = (metadata.get(key) for key in (Keys.Tokenizer.LIST, Keys.Tokenizer.MERGES))
         vocabulary = _VOCABULARY_ENTRY_BYTES * sum(n for n in entries if isinstance(n, int))
         n_cells = min(context.n_ctx, context.cache_bytes // _SMALLEST_CELL_BYTES)  # a recurrent state has no cells
-        return vocabulary + context_overhead(self._file, n_cells) + decode_overhead(n_cells)
+        context_bytes = _CONTEXT_BYTES + _TENSOR_BYTES * max(_FEWEST_TENSORS, len(self._file.tensors))
+        return vocabulary + context_bytes + _DECODE_BYTES + (_MADE_CELL_BYTES + _USED_CELL_BYTES) * n_cells
 
     def theory_bytes(self, context: DryContext) -> int | None:
         """Return the whole cache by the theory's formula, with llama.cpp's number of cells for windowed layers."""
@@ -494,14 +495,3 @@ _DECODE_BYTES, _USED_CELL_BYTES = 5 * MIB, 100
 
 _SMALLEST_CELL_BYTES = 64
 """K and V of one layer."""
-
-
-def context_overhead(file: ModelFile | None, n_cells: int) -> int:
-    """Return the bytes that creating a context takes outside its buffers."""
-    n_tensors = 0 if file is None else len(file.tensors)
-    return _CONTEXT_BYTES + _TENSOR_BYTES * max(_FEWEST_TENSORS, n_tensors) + _MADE_CELL_BYTES * n_cells
-
-
-def decode_overhead(n_cells: int) -> int:
-    """Return the extra bytes that decoding takes with this many cells in use."""
-    return _DECODE_BYTES + _USED_CELL_BYTES * n_cells

@@ -6,9 +6,10 @@ nothing are left out.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement, speed_bounds
 from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlanRow
-from ggbench.sizing.search_budget import SearchBudget, search_budget
+from ggbench.sizing.search_budget import search_budget
 from ggbench.units import KV_CELLS, format_bytes
 
 _COSTS: tuple[ChangeKind, ...] = get_args(ChangeKind)
@@ -176,10 +177,6 @@ def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:
     return tuple(sorted(changes, key=lambda each: (not each.fits, 0 if each.fits else -each.left_bytes, cost(each))))
 
 
-Placed = Mapping[str, Any]
-"""Fields of a setup that place tensors, with their values."""
-
-
 class SetupSize(msgspec.Struct, frozen=True):
     """The size of a setup before it is loaded."""
 
@@ -189,91 +186,59 @@ class SetupSize(msgspec.Struct, frozen=True):
     """Memory that it needs; None if llama.cpp does not size it."""
 
 
-class SetupSizes:
-    """Sizes setups of one file in the memory that was free at the start, with a dry worker for each call.
+class SetupSizes(msgspec.Struct, frozen=True):
+    """Sizes setups of one file in the memory that is free.
 
     Linux overcommits, so a real context would not fail even if it does not fit.
     """
 
-    def __init__(self, launch: Callable[[], Engine], file: ModelFile, setup: LlamaConfig) -> None:
-        """`setup` must have n_ctx and threads."""
-        self._launch, self._file, self._setup = launch, file, setup
-        self._devices = devices_with_servers(setup)
-        self._budget: SearchBudget | None = None
+    sizes: _Sizes | None = None
+    """None if llama.cpp does not load the model dry, as the real load will report why."""
+    place: str = ""
+    """The memory that is free."""
+    n_devices: int = 0
+    """Number of devices with layers, over all machines; 0 for main memory alone, or if unknown."""
 
-    @property
-    def n_devices(self) -> int:
-        """Number of devices with layers, over all machines; 0 for main memory alone, or if unknown."""
-        if self._budget is None or not self._budget.on_gpu:
-            return 0
-        return len(self._devices) or len(list_gpus())
-
-    def of(self, setups: Sequence[LlamaConfig]) -> list[SetupSize]:
-        """Return the size of each setup; empty if llama.cpp does not load the model dry, as the real load will report
-        why.
-
-        Raises DoesNotFit if no memory is free at all.
-        """
-        with self._dry() as dry:
-            if self._budget is None:
-                return [SetupSize() for _ in setups]
-            return [self._size(dry, each) for each in setups]
-
-    def placements(self) -> tuple[Placed, ...]:
-        """Return setups that keep just enough of the model out of GPU memory for the context to fit, best first.
-
-        They move experts of the first layers, or whole layers like llama.cpp's own `--fit`. Empty if everything
-        fits, no GPU is used, or nothing is enough.
-        """
-        with self._dry() as dry:
-            if self._budget is None or not self._budget.on_gpu or not self._size(dry, self._setup).obstacle:
-                return ()
-            found = (self._least(dry, each) for each in self._ways())
-            return tuple(each for each in found if each is not None)
-
-    def _ways(self) -> Iterator[list[Placed]]:
-        """Yield ever smaller loads of each kind."""
-        n_layer, setup = self._file.n_layer, self._setup
-        if self._file.n_expert:
-            yield [{"n_cpu_moe": n} for n in range(setup.n_cpu_moe + 1, n_layer + 1)]
-        most = n_layer + 1 if setup.n_gpu_layers < 0 else min(n_layer + 1, setup.n_gpu_layers)
-        yield [{"n_gpu_layers": n} for n in range(most - 1, -1, -1)]
-
-    def _least(self, dry: DryAllocator, ways: Sequence[Placed]) -> Placed | None:
-        """Return the first load that fits, trying ever smaller ones."""
-
-        def fits(way: Placed) -> bool:
-            return not self._size(dry, replace(self._setup, **way)).obstacle
-
-        index = bisect_left(ways, True, key=fits)
-        return ways[index] if index < len(ways) else None
-
-    def _size(self, dry: DryAllocator, setup: LlamaConfig) -> SetupSize:
-        budget = self._budget
-        assert budget is not None and setup.n_ctx is not None
-        placement = Placement(self._file, setup, on_gpu=budget.on_gpu)
+    def of(self, setup: LlamaConfig) -> SetupSize:
+        if self.sizes is None:
+            return SetupSize()
+        assert setup.n_ctx is not None
         try:
-            found = dry.context(setup.n_ctx, setup)
+            context = self.sizes.allocator.context(setup.n_ctx, setup)
         except EngineEnded as end:
             return SetupSize(f"llama.cpp refuses it: {end.ending.reason}")
-        # A real allocation on a GPU needs no reserve for the driver.
-        usable = budget.held_bytes if budget.on_gpu else budget.planned.usable_bytes
-        if placement.weight_bytes is None or (needed := placement.needed_bytes(found, usable)) <= usable:
-            return SetupSize(context=found)
-        text = f"needs {format_bytes(needed)} of {budget.place}, but {format_bytes(usable)} are free for it"
-        return SetupSize(text, found)
+        placement = self.sizes.placement(setup)
+        if placement.weight_bytes is None or (left := self.sizes.left_bytes(placement, context)) >= 0:
+            return SetupSize(context=context)
+        usable = self.sizes.budget.usable_bytes
+        needed, free = format_bytes(usable - left), f"{format_bytes(usable)} are free for it"
+        return SetupSize(f"needs {needed} of {self.place}, but {free}", context)
 
-    def _dry(self) -> DryAllocator:
-        """Return an allocator with the header loaded; set the budget if llama.cpp loads it."""
-        gpus = list_gpus()  # read before the dry worker uses some of their memory
-        dry = DryAllocator(self._launch(), self._setup, self._devices)
+    def placements(self) -> tuple[LlamaConfig, ...]:
+        """Return the setups that keep just enough of the model out of GPU memory for the context to fit, best first."""
+        if self.sizes is None:
+            return ()
+        found = [setup for _, setup in _of_placement(self.sizes)]
+        return tuple(setup for setup in found if not self.of(setup).obstacle)
+
+
+@contextlib.contextmanager
+def setup_sizes(launch: Callable[[], Engine], file: ModelFile, setup: LlamaConfig) -> Iterator[SetupSizes]:
+    """Yield the sizes of setups like this one, which has n_ctx and threads, by a dry worker.
+
+    Raises DoesNotFit if no memory is free at all.
+    """
+    devices, gpus = devices_with_servers(setup), list_gpus()  # read before the dry worker uses some of their memory
+    with DryAllocator(launch(), setup, devices) as dry:
         try:
-            dry.load(self._file, self._file.paths[0])
-            if self._budget is None:
-                self._budget = search_budget(dry, dry.context(KV_CELLS), gpus, self._setup, None, self._devices)
+            dry.load(file, file.paths[0])
+            least = dry.context(KV_CELLS)
         except EngineEnded:
-            pass  # the real load will report why
-        except BaseException:
-            dry.__exit__()
-            raise
-        return dry
+            yield SetupSizes()
+            return
+        found = search_budget(dry, least, gpus, setup, None, devices)
+        budget, n_devices = found.planned, 0
+        if found.on_gpu:  # a real allocation there needs no reserve for the driver
+            budget = replace(budget, reserve_bytes=budget.memory_bytes - found.held_bytes)
+            n_devices = len(devices) or len(gpus)
+        yield SetupSizes(_Sizes(file, setup, budget, dry), found.place, n_devices)

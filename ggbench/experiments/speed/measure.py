@@ -99,14 +99,14 @@ def _obstacles(session: Session, cases: tuple[Case, ...]) -> Mapping[Case, str]:
 
     Linux overcommits, so a context in main memory would not fail to be created. Raises DoesNotFit if no memory is free.
     """
-    from ggbench.sizing.what_helps import SetupSizes
+    from ggbench.sizing.what_helps import setup_sizes
 
     setup, file = session.setup, session.file
     if file is None or setup.unsupported(EstimateMemory):
         return {}
-    sizes = SetupSizes(lambda: session.context.launch(setup, session.cancel), file, LlamaConfig.of(setup))
-    contexts = [LlamaConfig.of(_with_context(setup, case)) for case in cases]
-    return dict(zip(cases, (size.obstacle for size in sizes.of(contexts)), strict=True))
+    contexts = {case: LlamaConfig.of(_with_context(setup, case)) for case in cases}
+    with setup_sizes(lambda: session.context.launch(setup, session.cancel), file, LlamaConfig.of(setup)) as sizes:
+        return {case: sizes.of(context).obstacle for case, context in contexts.items()}
 
 
 def _with_context(setup: EngineConfig, case: Case) -> EngineConfig:

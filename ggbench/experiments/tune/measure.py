@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Generator, Iterator, Sequence
 from operator import truediv
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ggbench.models.targets import Target
     from ggbench.runs.session import Session
     from ggbench.runs.store.database import Store
-    from ggbench.sizing.what_helps import Placed
 
 
 class TuneExperiment(Experiment):
@@ -118,28 +117,27 @@ def _first_round(index: int, candidate: TuneCandidate, timings: Sequence[TuneTim
 
 def candidates_of(session: Session, file: ModelFile) -> list[TuneCandidate]:
     """Return the defaults and the settings to try, with why those that do not fit are not. Raises DoesNotFit."""
-    from ggbench.sizing.what_helps import SetupSizes
+    from ggbench.sizing.what_helps import setup_sizes
 
     settings = session.settings(TuneSettings)
     given = LlamaConfig.of(session.setup).holding(settings.n_ctx_needed)
-    sizes = SetupSizes(lambda: session.context.launch(given, session.cancel), file, given)
-    (size,) = sizes.of([given])
-    placements = sizes.placements() if size.obstacle else ()
-    if size.obstacle and not placements:
-        raise DoesNotFit(size.obstacle, "lower --depth, or use another quant; ggbench plan shows what fits")
-    defaults = replace(given, **placements[0]) if placements else given
-    flash_attn = "on" if size.context and size.context.flash_attn is False else "off"
-    tried = [{"flash_attn": flash_attn}, *placements[1:], *_others(defaults, settings, sizes.n_devices)]
-    setups = list(dict.fromkeys(replace(defaults, **each) for each in tried))
-    found = [TuneCandidate(defaults, "defaults")]
-    for setup, size in zip(setups, sizes.of(setups), strict=True):
-        changes = TuneCandidate(setup).changes(defaults)
-        flags = load_flags(msgspec.convert(changes, LlamaConfig), on_gpu=False)
-        found += [TuneCandidate(setup, " ".join(flags), size.obstacle)] if changes else []
-    return found
+    with setup_sizes(lambda: session.context.launch(given, session.cancel), file, given) as sizes:
+        size = sizes.of(given)
+        placements = sizes.placements() if size.obstacle else ()
+        if size.obstacle and not placements:
+            raise DoesNotFit(size.obstacle, "lower --depth, or use another quant; ggbench plan shows what fits")
+        defaults = placements[0] if placements else given
+        flash_attn = "on" if size.context and size.context.flash_attn is False else "off"
+        others = (replace(defaults, **each) for each in _others(defaults, settings, sizes.n_devices))
+        found = [TuneCandidate(defaults, "defaults")]
+        for setup in dict.fromkeys((replace(defaults, flash_attn=flash_attn), *placements[1:], *others)):
+            changes = TuneCandidate(setup).changes(defaults)
+            flags = load_flags(msgspec.convert(changes, LlamaConfig), on_gpu=False)
+            found += [TuneCandidate(setup, " ".join(flags), sizes.of(setup).obstacle)] if changes else []
+        return found
 
 
-def _others(defaults: LlamaConfig, settings: TuneSettings, n_gpus: int) -> Iterator[Placed]:
+def _others(defaults: LlamaConfig, settings: TuneSettings, n_gpus: int) -> Iterator[dict[str, Any]]:
     """Yield changes of threads, n_ubatch, KV types and split mode; RPC servers cannot split rows."""
     if not n_gpus or defaults.places_tensors:
         n_cores = describe_cpu().n_cores
