@@ -156,7 +156,7 @@ def planned_speed_text(expected: PlannedForecast | None) -> str:
     if expected is None:
         return UNKNOWN
     text = expected_text(Expected(expected.tok_s, *expected.tok_s_ci95))
-    if expected.is_from_others:
+    if expected.speed_basis == "published":
         low, high = map(format_number, expected.tok_s_ci95)
         text = f"~ {format_number(expected.tok_s)} ({low}–{high})"
     return text if expected.is_steady else f"{UNSTEADY} {text}"

@@ -205,11 +205,6 @@ class PlannedForecast(msgspec.Struct, frozen=True):
     rows: tuple[str, ...] = ()
     """Names of the published rows that it leans on, for `ggbench published --behind`."""
 
-    @property
-    def is_from_others(self) -> bool:
-        """Whether nothing of it was measured on this machine."""
-        return self.speed_basis == "published"
-
 
 class KvCacheTypes(msgspec.Struct, frozen=True):
     """The options that determine the size of a KV cache at a given n_ctx, by llama.cpp's names."""

@@ -114,10 +114,10 @@ def pace(candidate: Candidate) -> float:
     speed = candidate.speed
     if speed is None or not speed.is_bound:
         return 0.0 if speed is None else speed.tok_s.value
-    return float(f"{bound_with_f16_cache(candidate, speed.tok_s.value):.4g}")  # those of one quant are equal
+    return float(f"{_bound_with_f16_cache(candidate, speed.tok_s.value):.4g}")  # those of one quant are equal
 
 
-def bound_with_f16_cache(candidate: Candidate, tok_s: float) -> float:
+def _bound_with_f16_cache(candidate: Candidate, tok_s: float) -> float:
     """Return a bound on the candidate's speed as it is with an f16 cache in the same places."""
     limit = candidate.row.limit
     if limit is None or not tok_s or not candidate.is_cache_quantized:
