@@ -10,7 +10,6 @@ from ggbench.engines.events import Allocated, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.logs import parse_allocations
-from ggbench.engines.process import WorkerProcess
 from ggbench.gguf_file.header import read_model_file
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.units import MIB
@@ -73,13 +72,11 @@ def test_two_devices_share_a_cache() -> None:
 @pytest.mark.parametrize("dry", [True, False], ids=["dry", "real"])
 @pytest.mark.parametrize("types", [("f16", "f16"), ("q8_0", "q4_0")], ids=lambda types: "/".join(types))
 def test_the_cache_of_a_real_context_is_the_theorys_to_the_byte(
-    tiny_twin: Path, types: tuple[str, str], dry: bool
+    llama: LlamaEngine, tiny_twin: Path, types: tuple[str, str], dry: bool
 ) -> None:
-    engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
     setup = LlamaConfig(n_ctx=1280, type_k=types[0], type_v=types[1], n_gpu_layers=0, threads=1)
     source = Source(tiny_twin)
-    *events, ending = engine.run(EstimateMemory(source, setup)) if dry else engine.open(source, setup)
-    engine.close()
+    *events, ending = llama.run(EstimateMemory(source, setup)) if dry else llama.open(source, setup)
     assert ending == Completed()
     allocated = [event for event in events if isinstance(event, Allocated)][-1]
     file = read_model_file(tiny_twin)

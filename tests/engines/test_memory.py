@@ -9,7 +9,6 @@ from ggbench.engines.contract import Source
 from ggbench.engines.events import Allocated, DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.process import WorkerProcess
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB
@@ -39,15 +38,13 @@ def test_nothing_reported_is_unknown() -> None:
 @pytest.mark.llama
 @pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "read"])
 @pytest.mark.parametrize("quant", ["q4_k_m", "q8_0", "q4_0"])
-def test_the_weights_of_a_real_load_are_its_tensors(quant: str, mmap: bool, tmp_path: Path) -> None:
+def test_the_weights_of_a_real_load_are_its_tensors(llama: LlamaEngine, quant: str, mmap: bool, tmp_path: Path) -> None:
     from ggbench.models.catalog import load_catalog
 
     hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_vocab=8192)
     twin = cached_twin("small", hyper, quant, tmp_path, n_layer=2)
-    engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
     setup = LlamaConfig(n_gpu_layers=0, mmap=mmap, threads=1)
-    allocated = [event for event in engine.open(Source(twin), setup) if isinstance(event, Allocated)][-1]
-    engine.close()
+    allocated = [event for event in llama.open(Source(twin), setup) if isinstance(event, Allocated)][-1]
     memory = Memory(buffers=allocated.buffers, tensor_bytes=allocated.tensor_bytes)
     assert memory.weight_bytes == read_model_file(twin).weight_bytes
     assert memory.unread_bytes == 0 or mmap

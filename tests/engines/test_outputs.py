@@ -24,7 +24,6 @@ from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.model import LlamaModel
 from ggbench.engines.llama.workloads import carry_out
-from ggbench.engines.process import WorkerProcess
 from ggbench.units import MIB
 from tests.engines.test_batched_decode import _KEPT
 
@@ -60,19 +59,17 @@ def test_a_batch_has_no_more_outputs_than_its_workload_states(
     assert max(counted) == workload.n_outputs
 
 
-def test_room_for_fewer_outputs_is_a_smaller_compute_buffer(tmp_path: Path) -> None:
+def test_room_for_fewer_outputs_is_a_smaller_compute_buffer(llama: LlamaEngine, tmp_path: Path) -> None:
     from ggbench.gguf_file.twin import cached_twin
     from ggbench.models.catalog import load_catalog
 
     hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_vocab=32768)
     twin = cached_twin("wide", hyper, "q8_0", tmp_path, n_layer=1)
-    engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
     compute_bytes = {}
     for n_outputs in (None, 512):
         setup = replace(SETUP, n_batch=2048, n_ubatch=512, n_outputs_max=n_outputs)
-        *events, ending = engine.open(Source(twin), setup)
+        *events, ending = llama.open(Source(twin), setup)
         assert ending == Completed()
         compute_bytes[n_outputs] = [each for each in events if isinstance(each, Allocated)][-1].total("compute_bytes")
-    engine.close()
     assert compute_bytes[512] - (compute_bytes[None] or 0) > 32768 * 4 * 400
     assert compute_bytes[None] < 32 * MIB
