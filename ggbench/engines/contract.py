@@ -435,8 +435,6 @@ class Speculate(Workload, frozen=True, tag="speculate"):
     n_single: int
     """Single tokens timed in a pass, after an untimed one."""
     n_passes: int = 1
-    repeats_token: bool = False
-    """Whether to time also the verification of one token k + 1 times, which needs about the same experts each time."""
 
     @property
     def n_outputs(self) -> int:

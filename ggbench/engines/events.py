@@ -150,10 +150,6 @@ class Continued(msgspec.Struct, frozen=True, tag="continued"):
     """Time of all tokens but the first."""
     n_drafted: int = 0
     n_accepted: int = 0
-    n_steps: int | None = None
-    """Steps that verified a draft; None if the server does not count them."""
-    accepted_at: tuple[int, ...] = ()
-    """Accepted drafts by their position in the step; empty if the server does not count them."""
 
 
 class Proving(msgspec.Struct, frozen=True, tag="proving"):
@@ -189,8 +185,6 @@ class SpeculativeStep(msgspec.Struct, frozen=True):
     """Reading the same batch with the draft."""
     step_ns: int
     """The whole step, without choosing the model's own tokens."""
-    repeated_ns: int | None = None
-    """Verifying one token k + 1 times, after the step; None if not timed."""
 
 
 class Speculated(msgspec.Struct, frozen=True, tag="speculated"):

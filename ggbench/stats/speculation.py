@@ -12,13 +12,8 @@ import statistics
 from collections.abc import Sequence
 
 import msgspec
-from msgspec.structs import replace
 
 from ggbench.stats.intervals import Expected, geometric_mean
-
-LENS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
-"""Mean tokens of a step for which speed-ups are given, as far as a step of k + 1 tokens reaches."""
-
 
 TYPICAL_ACCEPTANCE = 0.77
 """The acceptance for which k is chosen if none is measured: the median of those that give the published mean lengths of
@@ -39,9 +34,6 @@ class StepParts(msgspec.Struct, frozen=True):
     """The rest of a step, e.g. removing the rejected tokens from both caches."""
     sampler_ms: float
     """Choosing one token from the model's logits, with a draft or without; no part of `step_ms`."""
-    repeated_ms: float | None = None
-    """Verifying one token k + 1 times, which needs hardly more experts than one token; None for a dense model, and with
-    a trained router."""
 
 
 class StepTimes(msgspec.Struct, frozen=True):
@@ -71,11 +63,6 @@ class StepTimes(msgspec.Struct, frozen=True):
         sampler_ms = mean_len * self.parts.sampler_ms if self.parts else 0.0
         return (mean_len * self.t1_ms + sampler_ms) / (break_even_len * self.t1_ms + sampler_ms)
 
-    @property
-    def lens(self) -> tuple[float, ...]:
-        """The `LENS` of at most k + 1 tokens, and k + 1."""
-        return (*(each for each in LENS if each < self.k + 1), float(self.k + 1))
-
 
 class MeasuredStep(msgspec.Struct, frozen=True):
     """The times of a step over several rounds."""
@@ -88,17 +75,6 @@ class MeasuredStep(msgspec.Struct, frozen=True):
         """Return the speed with steps of `mean_len` tokens over that without a draft."""
         found = self.break_even
         return Expected(*(self.times.speedup(mean_len, each) for each in (found.value, found.high, found.low)))
-
-    @property
-    def least_break_even_len(self) -> float | None:
-        """Break-even if all verified tokens needed the same experts, the least that a trained router can need; None for
-        a dense model, and with a trained router.
-        """
-        parts = self.times.parts
-        if parts is None or parts.repeated_ms is None:
-            return None
-        saved_ms = max(0.0, parts.verify_ms - parts.repeated_ms)
-        return self.break_even.value * (1 - saved_ms / self.times.step_ms)
 
     @property
     def best_speedup(self) -> Expected:
@@ -115,9 +91,9 @@ def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> Meas
     t1_ms, step_ms = (statistics.median(getattr(each, name) for each in rounds) for name in ("t1_ms", "step_ms"))
     times = StepTimes(rounds[0].k, t1_ms, step_ms)
     if parts := [each.parts for each in rounds if each.parts]:
-        values = {name: [getattr(each, name) for each in parts] for name in StepParts.__struct_fields__}
-        middle = {name: None if None in found else statistics.median(found) for name, found in values.items()}
-        times = StepTimes.of_parts(times.k, t1_ms, replace(parts[0], **middle))
+        names = StepParts.__struct_fields__
+        middle = StepParts(*(statistics.median(getattr(each, name) for each in parts) for name in names))
+        times = StepTimes.of_parts(times.k, t1_ms, middle)
     return MeasuredStep(times, geometric_mean([each.break_even_len for each in rounds], model_error))
 
 

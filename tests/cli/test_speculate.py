@@ -23,7 +23,6 @@ def test_a_measured_pair_in_json_and_as_text(ggbench: Run, tiny_twin: Path) -> N
     assert low <= case["break_even_len"] <= high
     step_ms = case["verify_ms"] + 3 * case["draft_ms"] + case["reread_ms"] + case["host_ms"]
     assert case["break_even_len"] == pytest.approx(step_ms / case["t1_ms"])
-    assert list(case["speedup_by_len"]) == ["1", "1.5", "2", "3", "4"]
     assert found["draft"]["file"] == str(tiny_twin) and found["verdict"].startswith("slower below")
     text = ggbench("results", "show", found["run_id"], "--plot")
     assert "break-even" in text.out and "mean tokens per step" in text.out

@@ -88,15 +88,6 @@ def test_a_draft_changes_how_fast_a_text_comes_but_not_the_text(tiny_twin: Path,
     assert min(own.plain_ns, own.drafted_ns) > 0
 
 
-def test_equal_tokens_are_verified_beside_different_ones(moe_twin: Path) -> None:
-    with WorkerProcess(timeout_s=60) as process:
-        load(process, moe_twin)
-        *items, last = process.call(Speculate(0, (1, 8), 1, repeats_token=True))
-    assert last == Completed()
-    (found,) = (item for item in items if isinstance(item, Speculated))
-    assert all(step.repeated_ns and step.repeated_ns > 0 for step in found.steps)
-
-
 def test_mtp_layers_draft_for_the_model_that_was_loaded_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the one before are freed with it, after their context."""
     alive, contexts = set[object](), dict[object, object]()

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
@@ -22,7 +21,6 @@ from ggbench.experiments.speculate.record import (
     N_DRAFTED,
     SpeculateResult,
     SpeculateSettings,
-    SpeculationCase,
     SpeculationRound,
 )
 from ggbench.experiments.speculate.show import PRESENTER
@@ -43,7 +41,6 @@ from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished, PointMeasured
 from ggbench.runs.run import Run
 from ggbench.runs.session import Session
-from ggbench.show.figures import PlottedRun
 from ggbench.sizing import layer_sample
 from ggbench.sizing.layer_sample import StepCost, step_cost
 from ggbench.stats.intervals import Expected
@@ -115,7 +112,7 @@ def test_files_that_are_here_are_measured_themselves(target: Target, tiny_twin: 
     assert (parts.draft_ms, parts.reread_ms, parts.host_ms) == pytest.approx((0.3, 0.3, 0.1))
     length = (single_ms + 0.3 + 4 * 0.3 + 0.1) / single_ms
     assert found.cases[1].step.break_even.value == pytest.approx(length, rel=1e-5)
-    assert found.cases[1].speedup_by_len["3"] == pytest.approx(3 / length, rel=1e-5)
+    assert found.cases[1].step.speedup(3).value == pytest.approx(3 / length, rel=1e-5)
     assert found.memory is not None and found.memory.draft_weight_bytes == read_model_file(tiny_twin).weight_bytes
     assert "--spec-draft-n-max 3" in server_line(run, found) and f"-md {tiny_twin}" in server_line(run, found)
 
@@ -174,7 +171,7 @@ def test_where_it_hurts_is_said_first(target: Target, tiny_twin: Path) -> None:
     run, _, _ = _run(target, target, _Costly(BASE_NS + _layers_ns(tiny_twin)))
     found = _result(run)
     assert verdict(found).startswith("slower even if every drafted token is accepted (0.7")
-    assert PRESENTER.short_answer(run).startswith("at most 0.7")
+    assert PRESENTER.short_answer(run).startswith("break-even ")
     assert server_line(run, found) == ""
     gains, _, _ = _run(target, target, _Costly())
     assert verdict(_result(gains)).startswith("slower below 1.")
@@ -201,24 +198,11 @@ def test_steps_that_may_be_anything_decide_nothing(target: Target) -> None:
     assert is_undecided(cases[0].step.best_speedup, cases[0].k)
 
 
-def test_with_a_random_router_only_the_least_break_even_is_sure(target: Target) -> None:
-    """Verifying takes a tenth with the experts of one token."""
-    run, *_ = _run(target, target, _Costly(0.9 * BASE_NS))
-    found = _result(run)
-
-    def routed(case: SpeculationCase) -> SpeculationCase:
-        times, parts = case.step.times, case.step.times.parts
-        assert parts is not None
-        times = replace(times, parts=replace(parts, repeated_ms=parts.verify_ms / 10))
-        return replace(case, step=replace(case.step, times=times))
-
-    assert verdict(found).startswith("slower even if every drafted token is accepted")
-    cases = tuple(map(routed, found.cases))
-    routed_result = replace(found, cases=cases, pair=replace(found.pair, has_random_router=True))
-    said = verdict(routed_result)
-    assert re.fullmatch(r"break-even \d\.\d–\d\.\d", PRESENTER.short_answer(replace(run, result=routed_result)))
-    assert re.match(r"slower below \d\.\d+, probably below \d\.\d+ tokens per step", said), said
-    assert "even if every" not in said and "at most" not in said
+def test_with_a_random_router_the_break_even_is_probable(target: Target) -> None:
+    found = _result(_run(target, target, _Costly())[0])
+    said = verdict(replace(found, pair=replace(found.pair, has_random_router=True)))
+    assert re.match(r"probably slower below \d\.\d+ ", said) and "router is random" in said, said
+    assert "at most" not in said
 
 
 def test_rounds_in_which_the_smaller_twin_took_as_long_are_dropped() -> None:
@@ -231,19 +215,11 @@ def test_rounds_in_which_the_smaller_twin_took_as_long_are_dropped() -> None:
     assert not [*measured_steps(rounds[2:], layers)], "one round is left"
 
 
-def _published(run: Run, spec_type: str) -> bool:
-    found = _result(run)
-    console = Console(width=80, file=io.StringIO())
-    console.print(PRESENTER.details(replace(run, result=replace(found, pair=replace(found.pair, spec_type=spec_type)))))
-    assert isinstance(console.file, io.StringIO)
-    return "others' lengths" in console.file.getvalue()
-
-
 def test_the_page_is_readable_at_80_columns(target: Target) -> None:
     run, _, _ = _run(target, target, _Costly(), SpeculateSettings())
     drafted = TextDrafted(192, 80_000_000, 100_000_000, [3, 0, 2, 1] * 48, 2)
     answers = [each for name in TEXTS for n in range(3) for each in answers_of(name, n, 3, drafted)]
-    run = replace(run, result=replace(_result(run), texts=tuple(answered_texts(answers, _result(run).at(0)))))
+    run = replace(run, result=replace(_result(run), texts=tuple(answered_texts(answers))))
     console = Console(width=80, file=io.StringIO())
     console.print(PRESENTER.details(run))
     assert isinstance(console.file, io.StringIO)
@@ -251,8 +227,6 @@ def test_the_page_is_readable_at_80_columns(target: Target) -> None:
     assert max(map(len, lines)) <= 80 and len(lines) <= 56 and not any("…" in line for line in lines)
     rows = [line.split()[:2] for line in lines if line[:5].strip().isdigit()]
     assert rows == [["0", str(k)] for k in N_DRAFTED]
-    assert sum("others' lengths" in line for line in lines) == 1
-    assert _published(run, "draft-eagle3") and not _published(run, "draft-dspark")
 
 
 def test_reading_new_files_for_the_first_time_is_no_disturbance(target: Target) -> None:
@@ -315,26 +289,13 @@ def test_depths_beyond_the_training_context_are_left_out(target: Target) -> None
 
 def test_a_text_says_what_was_accepted_and_what_that_gained(target: Target) -> None:
     """Steps of 3, 0, 2 and 1 accepted tokens: 10 tokens in 4 steps; 100 ms against 80 ms for 8 without a draft."""
-    cases = _result(_run(target, target, _Costly())[0]).at(0)
     drafted = TextDrafted(8, 80_000_000, 100_000_000, [3, 0, 2, 1], 2)
     places = [*(("prose", number) for number in range(3)), ("code", 0)]
-    (found,) = answered_texts([each for place in places for each in answers_of(*place, 3, drafted)], cases)
+    (found,) = answered_texts([each for place in places for each in answers_of(*place, 3, drafted)])
     assert (found.name, found.n_tokens, found.mean_len, found.accepted_share) == ("prose", 9, 2.5, 0.5)
-    assert found.acceptance == pytest.approx((3 / 4, 2 / 3, 1 / 2))
     assert (found.plain_tok_s, found.drafted_tok_s, found.gain.value) == pytest.approx((100, 100, 1))
     assert found.difference == "from token 4 of 9 on", "the first comes with the prompt"
-    assert found.expected_gain == pytest.approx(cases[1].step.speedup(2.5).value)
     result = replace(_result(_run(target, target, _Costly())[0]), texts=(replace(found, gain=Expected(0.5, 0.4, 0.6)),))
     assert verdict(result).startswith("slower on prose (0.50 ±0.10 times); slower below 1.")
     run, _, _ = _run(target, target, _Costly())
     assert server_line(run, _result(run)) and server_line(run, result) == "", "measured to be slower"
-
-
-def test_a_run_in_progress_shows_the_latest_break_even(target: Target) -> None:
-    rig, _ = fake_rig(None, {number: _Costly().worker() for number in range(9)})
-    job = Job(EXPERIMENT, target, LlamaConfig(), SETTINGS, draft=target)
-    said = [each.observation for each in run_job(rig, job) if isinstance(each, PointMeasured)]
-    run = PlottedRun("", np.zeros(0, np.int64), np.zeros(0, np.int64), observations=said)
-    assert PRESENTER.live_lines(run)[:2] == ("round 5, depth 64", "break-even")
-    assert [line.split()[:2] for line in PRESENTER.live_lines(run)[2:]] == [["k", "1"], ["k", "3"]]
-    assert PRESENTER.live_lines(replace(run, observations=())) == ()

@@ -20,7 +20,7 @@ from tests.fakes.endpoint_voices import AnyLength, Body
 VERSION = "version: 0.5.0-dev (build 1, commit 0c1e570)\nbuilt with GNU 12.2.0 for Linux x86_64"
 DEVICES = "Available devices:\n  Vulkan0: llvmpipe (LLVM 15.0.6, 256 bits) (2048 MiB, 2048 MiB free)"
 HELP = "-c, --ctx-size N\n--port PORT\n-lm,   --load-mode MODE\n-lv, --verbosity N\n   - 4: trace (more info)\n"
-DRAFTS = "--spec-type none,draft-simple,draft-mtp,ngram-simple\n--metrics     enable the metrics endpoint\n"
+DRAFTS = "--spec-type none,draft-simple,draft-mtp,ngram-simple\n"
 REJECTS = "--spec-synth-len L\n--spec-draft-p-min P\n"
 WITH_RPC = f"{DEVICES}\n  RPC0: 10.0.0.7:50052 (8192 MiB, 8192 MiB free)"
 _TEXTS = {
@@ -61,13 +61,6 @@ NO_DRAFTS = """\
 N_DRAFTED = 8
 N_REJECTED = 80
 """Drafted tokens of an answer of 20, in steps of 5 or as many as are left, if each is rejected."""
-METRICS = """\
-# TYPE llamacpp:spec_decode_num_drafts_total counter
-llamacpp:spec_decode_num_drafts_total {steps}
-llamacpp:spec_decode_num_draft_tokens_total {drafted}
-llamacpp:spec_decode_num_accepted_tokens_per_pos_total{{position="0"}} {steps}
-llamacpp:spec_decode_num_accepted_tokens_per_pos_total{{position="1"}} 0
-"""
 NO_LIBRARY = "llama-server: error while loading shared libraries: libllama.so.0: cannot open shared object file"
 
 
@@ -131,18 +124,12 @@ def main(way: str, *flags: str) -> None:
             _say(LOG)
             time.sleep(3600)
     key = os.environ["LLAMA_API_KEY"]
-    n_answers = 0
 
     def fault(handler: Handler, request: Request) -> bool:
-        nonlocal n_answers
-        n_answers += request.path == "/completion"
         if request.path == "/health":
             handler.document(200, b'{"status":"ok"}', (("Connection", "close"),))
         elif request.headers.get("Authorization") != f"Bearer {key}":
             handler.document(401, b'{"error":{"message":"Invalid API Key"}}')
-        elif request.path == "/metrics" and "--metrics" in flags:
-            steps = 2 * n_answers
-            handler.document(200, METRICS.format(steps=steps, drafted=N_DRAFTED * n_answers).encode())
         elif way == "no room" and request.path == "/completion":
             handler.document(500, b'{"error":{"message":"decode() failed: std::bad_alloc"}}')
         elif way in ("dies", "hangs") and request.path == "/completion":

@@ -128,10 +128,6 @@ class _Timer:
 
         self._single = batch(1, has_all_logits=True)
         self._verify = {k: batch(k + 1, has_all_logits=True) for k in request.n_drafted}
-        self._repeated = {}
-        if request.repeats_token:
-            tokens = [tokens[0]] * len(tokens)
-            self._repeated = {k: batch(k + 1, has_all_logits=True) for k in request.n_drafted}
         self._target_sampler = stack.enter_context(_sampler(_TARGET_TOP_K))
         if draft is not None:
             # its vocabulary may lack the last of the model's tokens
@@ -181,18 +177,7 @@ class _Timer:
         _forget(self._target, self._n_depth)
         ended = clock()
         _require(status)
-        repeated_ns = self._repeated_ns(k) if self._repeated else None
-        times = drafted_at - started, reread_at - verify_at, reread_end - reread_at, ended - started
-        return SpeculativeStep(k, *times, repeated_ns)
-
-    def _repeated_ns(self, k: int) -> int:
-        started = time.perf_counter_ns()
-        status = lib.llama_decode(self._target, self._repeated[k])
-        lib.llama_synchronize(self._target)
-        elapsed_ns = time.perf_counter_ns() - started
-        _require(status)
-        _forget(self._target, self._n_depth)
-        return elapsed_ns
+        return SpeculativeStep(k, drafted_at - started, reread_at - verify_at, reread_end - reread_at, ended - started)
 
 
 def _forget(context: Any, n_past: int) -> None:  # noqa: ANN401 - a ctypes pointer

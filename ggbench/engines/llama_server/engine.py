@@ -113,12 +113,9 @@ class LlamaServerEngine(EndpointEngine):
 
     def _start(self, build: Build, setup: LlamaServerConfig, path: Path, draft: Path | None) -> ServerProcess:
         """Raises GgbenchError for drafts that the build cannot make, and like `_with_tokens`."""
-        flags = []
         if setup.spec_type:
             build.check_drafts(setup.spec_type, rejects_all=setup.rejects_all)
-            flags.append("--metrics")
-        if build.can_trace:
-            flags += ["-lv", "4"]
+        flags = ["-lv", "4"] if build.can_trace else []
         self._n_ctx = setup.n_ctx or whole_steps(1) * setup.n_streams
         self._n_seq_max, limit_bytes = setup.n_seq_max, setup.memory_limit_bytes
         given = server_flags(
@@ -173,8 +170,8 @@ class LlamaServerEngine(EndpointEngine):
         assert process is not None and server is not None
         answered: Continued | Ending
         try:
-            with self._busy(), Client(process.address, timeout_s=self._timeout_s) as client:
-                answered = answer(client, server, self._model.name, workload, self._cancel)
+            with self._busy():
+                answered = answer(server, self._model.name, workload, self._cancel)
         except NetworkError as error:
             answered = Crashed(error.message)
         except GgbenchError as error:

@@ -9,11 +9,12 @@ yields one token, and its time over that of a token without drafts is the mean l
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggbench.engines.contract import PROMPT, Continue
-from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.contract import PROMPT, Continue, EngineConfig
+from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import DRAFT_TOKENS
@@ -26,6 +27,7 @@ from ggbench.runs.progress import PointMeasured
 from ggbench.runs.session import made_file, subject_of
 from ggbench.sizing.drafts import DRAFT_HEADS, check_drafts, check_pair
 from ggbench.sizing.layer_sample import made_seconds
+from ggbench.stats.turns import rotated
 from ggbench.units import format_number
 
 if TYPE_CHECKING:
@@ -58,39 +60,41 @@ def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
     Raises UsageError or BadFile without anything suitable to draft with, and Unsupported for n-grams of a twin, before
     anything is written, and DoesNotFit if the disk has no room for a twin.
     """
-    settings = session.settings(SpeculateSettings)
     target, draft = session.target.header(), None if session.draft is None else session.draft.header()
-    kind = spec_type_of(settings.spec_type, draft, has_own_layers=LlamaConfig.of(session.setup).mtp)
+    asked = session.settings(SpeculateSettings).spec_type
+    kind = spec_type_of(asked, draft, has_own_layers=LlamaConfig.of(session.setup).mtp)
     if kind == "draft-simple" and draft is not None:
         check_pair(target, draft)
     elif kind == "draft-mtp" and draft is None:
         check_drafts(None, target)
     is_of_twin = session.target.provenance == "twin"
     rejects_all = is_of_twin or (session.draft is not None and session.draft.provenance == "twin")
-    k = None if kind.startswith(_DRAFTLESS) else settings.n_served
-    if rejects_all and kind.startswith(_DRAFTLESS):
-        what = "n-grams draft what a text repeats, which a twin's random text does not"
-        raise Unsupported(what, "download the model first: ggbench pull")
-    if rejects_all:
-        k = k or DRAFT_TOKENS
+    k = _most_drafted(session, kind, rejects_all=rejects_all)
     yield announced(_cost(session, target, draft, k))
-    draft = None if session.draft is None else (yield from made_file(session.draft, session.cancel))
+    setup, path, subject = session.setup.holding(N_CTX_TEXTS), None, None
+    if session.draft is not None:
+        made = yield from made_file(session.draft, session.cancel)
+        path, subject = made.paths[0], subject_of(session.draft, made, setup)
     yield from session.prepare_file()
-    setup = session.setup.holding(N_CTX_TEXTS)
-    configs = setup.drafting(""), setup.drafting(kind, k, rejects_all=rejects_all)
-    drafts = None, draft.paths[0] if draft else None
-    subject = subject_of(session.draft, draft, setup) if session.draft else None
     has_random_router = is_of_twin and bool(target.n_expert)
     session.recorder.observe(DraftedPair(subject, (), has_random_router, spec_type=kind, rejects_all=rejects_all))
-    n_gen = 0
-    for number in range(_N_ROUNDS):
-        for is_drafted in (True, False) if number % 2 == 0 else (False, True):  # first what a server may refuse
-            ending = yield from session.open(configs[is_drafted], draft=drafts[is_drafted])
-            if isinstance(ending, Completed):
-                n_gen, ending = yield from _continue_all(session, number, k, n_gen, is_drafted=is_drafted)
-            if not isinstance(ending, Completed):
-                return ending
+    servers = (setup.drafting(""), None), (setup.drafting(kind, k, rejects_all=rejects_all), path)
+    try:
+        yield from _rounds(session, servers, k)
+    except EngineEnded as ended:
+        return ended.ending
     return Completed()
+
+
+def _most_drafted(session: Session, kind: str, *, rejects_all: bool) -> int | None:
+    """Return the tokens that a step drafts at most; None for the server's default, and for n-grams."""
+    if not kind.startswith(_DRAFTLESS):
+        k = session.settings(SpeculateSettings).n_served
+        return k or DRAFT_TOKENS if rejects_all else k
+    if rejects_all:
+        what = "n-grams draft what a text repeats, which a twin's random text does not"
+        raise Unsupported(what, "download the model first: ggbench pull")
+    return None
 
 
 def _cost(session: Session, target: ModelFile, draft: ModelFile | None, k: int | None) -> MeasuringCost:
@@ -106,26 +110,37 @@ def _fewest_tokens(k: int | None) -> int:
     return max(_FEWEST_TOKENS, _STEPS_PER_DRAFTED * (k or 0))
 
 
-def _continue_all(
-    session: Session, number: int, k: int | None, n_gen: int, *, is_drafted: bool
-) -> Generator[Progress, None, tuple[int, Ending]]:
-    """Return also the tokens of each text; `n_gen` is 0 as long as the first answer has not shown how many there is
-    time for.
-    """
-    events, ending = yield from session.ask(Continue(PROMPT, _N_WARMUP))
-    for event in events if not n_gen else ():
-        if isinstance(event, Continued):
-            token_s = event.decode_ns / 1e9 / max(1, event.n_tokens - 1)
-            n_gen = int(session.settings(SpeculateSettings).within_s / (2 * _N_ROUNDS * len(TEXTS) * token_s))
-            n_gen = min(_MOST_TOKENS, max(_fewest_tokens(k), n_gen))
-    for name, text in TEXTS.items():
-        if not isinstance(ending, Completed):
-            break
-        events, ending = yield from session.ask(Continue(text, n_gen))
-        for event in events:
-            if isinstance(event, Continued):
-                answered = AnsweredText(name, number, k, is_drafted, event)
+def _rounds(
+    session: Session, servers: Sequence[tuple[EngineConfig, Path | None]], k: int | None
+) -> Generator[Progress, None, None]:
+    """Continue every text without drafts and with, in each round; `servers` are those two. Raises EngineEnded."""
+    n_gen = 0
+    for number in range(_N_ROUNDS):
+        for is_drafted in rotated((True, False), number):  # first what a server may refuse
+            setup, draft = servers[is_drafted]
+            ending = yield from session.open(setup, draft=draft)
+            if not isinstance(ending, Completed):
+                raise EngineEnded(ending)
+            warm = yield from _continued(session, PROMPT, _N_WARMUP)
+            n_gen = n_gen or _tokens_of_text(session, warm, k)
+            for name, text in TEXTS.items():
+                found = yield from _continued(session, text, n_gen)
+                answered = AnsweredText(name, number, k, is_drafted, found)
                 session.recorder.observe(answered)
                 how = "with" if is_drafted else "without"
                 yield PointMeasured(f"{name} {how} drafts: {format_number(answered.tok_s)} tok/s", answered)
-    return n_gen, ending
+
+
+def _continued(session: Session, text: str, n_gen: int) -> Generator[Progress, None, Continued]:
+    """Raises EngineEnded."""
+    events, ending = yield from session.ask(Continue(text, n_gen))
+    if not isinstance(ending, Completed):
+        raise EngineEnded(ending)
+    return next(event for event in events if isinstance(event, Continued))
+
+
+def _tokens_of_text(session: Session, warm: Continued, k: int | None) -> int:
+    """Return the tokens of each text that there is time for, given the time of a first answer."""
+    token_s = warm.decode_ns / 1e9 / max(1, warm.n_tokens - 1)
+    n_gen = int(session.settings(SpeculateSettings).within_s / (2 * _N_ROUNDS * len(TEXTS) * token_s))
+    return min(_MOST_TOKENS, max(_fewest_tokens(k), n_gen))

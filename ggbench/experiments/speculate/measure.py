@@ -99,8 +99,7 @@ class SpeculateExperiment(Experiment):
         timed = measured_steps(recording.of(SpeculationRound), pair.layers)
         steps = answered_steps(answers) if pair.rejects_all else timed
         cases = tuple(SpeculationCase(n_depth, step) for n_depth, step in steps)
-        nearest = [each for each in cases if each.n_depth == cases[0].n_depth]
-        texts = () if pair.rejects_all else tuple(answered_texts(answers, nearest))
+        texts = () if pair.rejects_all else tuple(answered_texts(answers))
         return SpeculateResult(pair, cases, recording.last(PairMemory), texts)
 
 

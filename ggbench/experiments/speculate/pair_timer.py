@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from msgspec.structs import replace
 
 from ggbench.engines.contract import DraftText, Speculate
-from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.endings import Completed, EngineEnded
 from ggbench.engines.events import Speculated, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, Unsupported, UsageError
@@ -26,7 +26,7 @@ from ggbench.experiments.speculate.steps import measured_steps
 from ggbench.experiments.speculate.texts import TEXTS, answers_of, is_trained
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_folder
-from ggbench.gguf_file.twin_writer import group_twins
+from ggbench.gguf_file.twin_writer import TwinGroup, group_twins
 from ggbench.machine.gpus import list_gpus
 from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
@@ -77,19 +77,9 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
     subject = subject_of(session.draft, draft, setup.for_draft())
     session.recorder.observe(DraftedPair(subject, layers, has_random_router))
     setup = LlamaConfig.of(setup.holding(replace(settings, depths=depths).n_ctx_needed))
-    memory = pair_memory(session, target, draft, setup)
-    if memory is not None:
-        session.recorder.observe(memory)
-        if memory.lack and (not twins or twins[-1].file.file_bytes + draft.file_bytes > memory.usable_bytes):
-            hint = "use a smaller quant, a smaller draft or a smaller --n-depth"
-            raise DoesNotFit(f"{sanitize(target.name)} and its draft {memory.lack}", hint)
+    _size(session, twins[-1].file if twins else target, setup)
     group = group_twins([each.file for each in twins]) if twins else None
-    has_texts = is_trained(session.target) and is_trained(session.draft)
-    outside_bytes = (target.active_weight_bytes or 0) - (layers[-1].layer_bytes if layers else 0)
-    read_bytes = [outside_bytes + each.cost.layer_bytes for each in twins] or [outside_bytes]
-    kept_bytes = draft.file_bytes if session.draft.path is None else 0
-    kept_bytes += target.file_bytes if session.target.path is None and not twins else 0
-    yield announced(_cost(session, read_bytes, len(depths), group.file_bytes if group else 0, kept_bytes))
+    yield announced(_cost(session, twins, len(depths), group))
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         draft_path = (yield from made_file(session.draft, session.cancel)).paths[0]
@@ -100,11 +90,36 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
         workers = TwinWorkers(session, paths, draft_path)
         stack.callback(workers.close)
         ending = yield from workers.open(replace(setup, n_outputs_max=settings.most_drafted + 1))
-        if isinstance(ending, Completed):
-            ending = yield from _rounds(session, workers, len(paths), depths, started, repeats_token=has_random_router)
-        if isinstance(ending, Completed) and has_texts:
-            ending = yield from _texts(session)
-        return ending
+        if not isinstance(ending, Completed):
+            return ending
+        try:
+            yield from _rounds(session, workers, len(paths), depths, started)
+            if _has_texts(session):
+                yield from _texts(session)
+        except EngineEnded as ended:
+            return ended.ending
+    return Completed()
+
+
+def _has_texts(session: Session) -> bool:
+    """Return whether both models have trained weights here, so that what they generate says what is accepted."""
+    return session.draft is not None and is_trained(session.target) and is_trained(session.draft)
+
+
+def _size(session: Session, loaded: ModelFile, setup: LlamaConfig) -> None:
+    """Record what the pair takes. Raises DoesNotFit if the file that is loaded, maybe a twin's, and the draft do not
+    fit.
+    """
+    assert session.draft is not None
+    target, draft = session.target.header(), session.draft.header()
+    memory = pair_memory(session, target, draft, setup)
+    if memory is None:
+        return
+    session.recorder.observe(memory)
+    is_whole = loaded.n_layer == target.n_layer
+    if memory.lack and (is_whole or loaded.file_bytes + draft.file_bytes > memory.usable_bytes):
+        hint = "use a smaller quant, a smaller draft or a smaller --n-depth"
+        raise DoesNotFit(f"{sanitize(target.name)} and its draft {memory.lack}", hint)
 
 
 def _checked_depths(target: ModelFile, draft: ModelFile, settings: SpeculateSettings) -> tuple[int, ...]:
@@ -137,44 +152,43 @@ def _twins(target: Target, model: ModelFile, setup: LlamaConfig) -> tuple[LayerT
 
 
 def _rounds(
-    session: Session,
-    workers: TwinWorkers,
-    n_twins: int,
-    depths: Sequence[int],
-    started: float,
-    *,
-    repeats_token: bool,
-) -> Generator[Progress, None, Ending]:
-    """Time every depth in every round, after an untimed one, as long as the time since `started` allows."""
+    session: Session, workers: TwinWorkers, n_twins: int, depths: Sequence[int], started: float
+) -> Generator[Progress, None, None]:
+    """Time every depth in every round, after an untimed one, as long as the time since `started` allows.
+
+    Raises EngineEnded.
+    """
     settings = session.settings(SpeculateSettings)
-    round_began, n_passes = started, 1
-    for number in range(-1, MOST_ROUNDS):
+    yield Working("probe", text="warm-up")
+    warm = [each for twin in range(n_twins) for each in _passes(workers, settings, depths[0], twin, 1)]
+    session.recorder.skip_readings()  # loading reads files that were just written
+    pass_s = sum(sum(each.single_ns) + sum(step.step_ns for step in each.steps) for each in warm[-1:]) / 1e9
+    n_passes = min(_MOST_PASSES, max(1, round(_REQUEST_S / max(pass_s, 1e-9))))
+    began = started
+    for number in range(MOST_ROUNDS):
         now = time.monotonic()
-        if number >= FEWEST_ROUNDS and 2 * now - round_began - started > settings.within_s:
-            break
-        round_began = now
-        text = f"round {number + 1} of {MOST_ROUNDS}" if number >= 0 else "warm-up"
-        places = [(n_depth, twin) for n_depth in (depths if number >= 0 else depths[:1]) for twin in range(n_twins)]
-        if workers.shares_one:  # which loads a twin at each change: begin with the one that is open
-            places.sort(key=lambda place: place[1], reverse=number % 2 == 0)
-        passes: list[Speculated] = []
-        for n_depth, twin in places:
-            yield Working("probe", max(0, number), MOST_ROUNDS, text)
-            workload = Speculate(n_depth, settings.timed_k, _N_SINGLE, n_passes, repeats_token)
-            events, ending = workers.run(twin, workload)
-            if not isinstance(ending, Completed):
-                return ending
-            passes = [each for each in events if isinstance(each, Speculated)]
-            if number >= 0:
-                found = SpeculationRound(number, n_depth, _medians(passes), twin)
-                session.recorder.observe(found)
+        ends_at, began = 2 * now - began, now  # if it takes as long as the one before
+        if number >= FEWEST_ROUNDS and ends_at - started > settings.within_s:
+            return
+        twins = range(n_twins)
+        for twin in twins if number % 2 else reversed(twins):  # begin with the one that is open
+            for n_depth in depths:
+                yield Working("probe", number, MOST_ROUNDS, f"round {number + 1} of {MOST_ROUNDS}")
+                found = _medians(_passes(workers, settings, n_depth, twin, n_passes))
+                timed = SpeculationRound(number, n_depth, found, twin)
+                session.recorder.observe(timed)
                 session.recorder.keep_readings()
-                yield PointMeasured("", found)
-        if number < 0:
-            session.recorder.skip_readings()  # loading reads files that were just written
-            pass_s = sum(sum(each.single_ns) + sum(step.step_ns for step in each.steps) for each in passes) / 1e9
-            n_passes = min(_MOST_PASSES, max(1, round(_REQUEST_S / max(pass_s, 1e-9))))
-    return Completed()
+                yield PointMeasured("", timed)
+
+
+def _passes(
+    workers: TwinWorkers, settings: SpeculateSettings, n_depth: int, twin: int, n_passes: int
+) -> list[Speculated]:
+    """Raises EngineEnded."""
+    events, ending = workers.run(twin, Speculate(n_depth, settings.timed_k, _N_SINGLE, n_passes))
+    if not isinstance(ending, Completed):
+        raise EngineEnded(ending)
+    return [each for each in events if isinstance(each, Speculated)]
 
 
 def _medians(passes: Sequence[Speculated]) -> tuple[StepTimes, ...]:
@@ -189,15 +203,16 @@ def _medians(passes: Sequence[Speculated]) -> tuple[StepTimes, ...]:
         )
         k = steps[0].n_drafted
         host_ms = max(0.0, whole - draft - verify - reread)
-        repeated = [step.repeated_ns / 1e6 for step in steps if step.repeated_ns is not None]
-        repeated_ms = statistics.median(repeated) if repeated else None
-        parts = StepParts(verify, draft / k, reread, host_ms, sampler_ms, repeated_ms)
+        parts = StepParts(verify, draft / k, reread, host_ms, sampler_ms)
         found.append(StepTimes.of_parts(k, t1_ms, parts))
     return tuple(found)
 
 
-def _texts(session: Session) -> Generator[Progress, None, Ending]:
-    """Generate each text with the k that is fastest at a typical acceptance, alternating with none."""
+def _texts(session: Session) -> Generator[Progress, None, None]:
+    """Generate each text with the k that is fastest at a typical acceptance, alternating with none.
+
+    Raises EngineEnded.
+    """
     timed = session.recorder.recording.of(SpeculationRound)
     n_depth = min(each.n_depth for each in timed)
     steps = [step for depth, step in measured_steps(timed, ()) if depth == n_depth]
@@ -205,18 +220,17 @@ def _texts(session: Session) -> Generator[Progress, None, Ending]:
     n_gen = _n_gen(best.t1_ms / 1e3, session.settings(SpeculateSettings).within_s)
     if not n_gen:
         yield PointMeasured("no text is generated, as that would take longer than --within", best)
-        return Completed()
+        return
     for number in range(FEWEST_ROUNDS):
         for name, text in TEXTS.items():
             yield Working("decode", number, FEWEST_ROUNDS, f"{name}, round {number + 1} of {FEWEST_ROUNDS}")
             events, ending = yield from session.ask(DraftText(text, n_gen - 1, best.k, drafts_first=number % 2 == 1))
             if not isinstance(ending, Completed):
-                return ending
-            for event in events:
-                for found in answers_of(name, number, best.k, event) if isinstance(event, TextDrafted) else ():
-                    session.recorder.observe(found)
-                    yield PointMeasured("", found)
-    return Completed()
+                raise EngineEnded(ending)
+            drafted = next(event for event in events if isinstance(event, TextDrafted))
+            for found in answers_of(name, number, best.k, drafted):
+                session.recorder.observe(found)
+                yield PointMeasured("", found)
 
 
 def _n_gen(token_s: float, within_s: float) -> int:
@@ -225,20 +239,25 @@ def _n_gen(token_s: float, within_s: float) -> int:
     return min(n_gen, _MOST_GEN) if n_gen >= _FEWEST_GEN else 0
 
 
-def _cost(
-    session: Session, read_bytes: Sequence[float], n_depths: int, disk_bytes: int, kept_bytes: int
-) -> MeasuringCost:
-    """Return the cost of a measurement; `read_bytes` are those of a token of each file."""
+def _cost(session: Session, twins: Sequence[LayerTwin], n_depths: int, group: TwinGroup | None) -> MeasuringCost:
+    """Return the cost of a measurement of these twins in a group, or of the whole file without any."""
     assert session.draft is not None
     settings, rate = session.settings(SpeculateSettings), weights_bytes_per_s(session.context)
-    token_s, draft_s = sum(read_bytes) / rate, (session.draft.header().active_weight_bytes or 0) / rate
+    target, draft = session.target.header(), session.draft.header()
+    read_bytes: list[float] = [target.active_weight_bytes or 0]
+    if twins:
+        outside_bytes = read_bytes[0] - model_cost(target).layer_bytes
+        read_bytes = [outside_bytes + each.cost.layer_bytes for each in twins]
+    token_s, draft_s = sum(read_bytes) / rate, (draft.active_weight_bytes or 0) / rate
     verify = [1 + (k + 1) / _BATCH_TOKENS_PER_STEP for k in settings.timed_k]
     pass_s = token_s * (1 + _N_SINGLE + sum(verify)) + draft_s * (sum(settings.timed_k) + sum(verify))
     untimed_s = token_s * (max(verify) + _FILL_STEPS) + draft_s * (settings.most_drafted + max(verify))
     request_s = untimed_s + max(pass_s, min(_REQUEST_S, _MOST_PASSES * pass_s))
     fewest_s, most_s = (n * n_depths * request_s for n in (FEWEST_ROUNDS, MOST_ROUNDS))
     seconds = untimed_s + pass_s + max(fewest_s, min(most_s, settings.within_s))
-    if is_trained(session.target) and is_trained(session.draft):
+    if _has_texts(session):
         seconds += FEWEST_ROUNDS * len(TEXTS) * 2 * token_s * _n_gen(token_s, settings.within_s)
-    made_s = made_seconds(len(read_bytes), disk_bytes + kept_bytes)
-    return MeasuringCost(made_s + seconds, disk_bytes, kept_bytes)
+    kept_bytes = 0 if session.draft.path else draft.file_bytes
+    kept_bytes += 0 if session.target.path or twins else target.file_bytes
+    disk_bytes = 0 if group is None else group.file_bytes
+    return MeasuringCost(made_seconds(len(read_bytes), disk_bytes + kept_bytes) + seconds, disk_bytes, kept_bytes)

@@ -212,14 +212,8 @@ class DraftedText(msgspec.Struct, frozen=True):
     drafted_tok_s: float
     gain: Expected
     """The second over the first, with its 95 % interval."""
-    expected_gain: float | None
-    """The gain that follows from the timed steps and the mean length; None if none of this k was timed."""
     mean_len: float
     """Mean tokens of a step, the model's own included."""
-    acceptance: tuple[float, ...]
-    """For each drafted position, the share accepted of those whose predecessors were accepted; shorter if later ones
-    never were tried. A server's counts for the first position include all steps with a draft, for later ones also
-    drafts that were too short."""
     difference: str = ""
     """The first difference from the text without drafts, in words; empty if they are equal."""
     accepted_share: float | None = None
@@ -237,11 +231,6 @@ class SpeculationCase(msgspec.Struct, frozen=True):
         """Tokens drafted in a step."""
         return self.step.times.k
 
-    @property
-    def speedup_by_len(self) -> dict[str, float]:
-        """The speed over that without a draft, by mean tokens of a step."""
-        return {f"{each:g}": self.step.speedup(each).value for each in self.step.times.lens}
-
 
 class SpeculateResult(Result, msgspec.Struct, frozen=True):
     """Costs of speculative decoding at each depth, and what must be accepted for it to pay."""
@@ -255,11 +244,6 @@ class SpeculateResult(Result, msgspec.Struct, frozen=True):
     """None if it could not be sized."""
     texts: tuple[DraftedText, ...] = ()
     """Empty for a twin, which has no text to accept."""
-
-    @property
-    def is_routed_at_random(self) -> bool:
-        """Whether only whole steps of a twin with a random router were timed, so the sure break-even is not known."""
-        return self.pair.has_random_router and self.pair.rejects_all
 
     @property
     def depths(self) -> tuple[int, ...]:

@@ -25,26 +25,29 @@ def measured_steps(
     scripts/EVIDENCE.md are on the disk.
     """
     error = math.hypot(SERVER_ERROR, MODEL_ERROR if len(layers) > 1 else 0.0)
-    n_twins = max(1, len(layers) - 1)
-    timed = {(each.round, each.n_depth, each.twin, step.k): step for each in rounds for step in each.steps}
-    numbers = sorted({each.round for each in rounds})
-    for n_depth in sorted({each.n_depth for each in rounds}):
-        for k in sorted({step.k for each in rounds for step in each.steps}):
-            found = [[timed.get((number, n_depth, twin, k)) for twin in range(n_twins)] for number in numbers]
-            whole = [_whole([each for each in twins if each], layers) for twins in found if all(twins)]
-            if len(likely := [each for each in whole if each]) > 1:
-                yield n_depth, measured_step(likely, error)
+    places = sorted({(each.n_depth, step.k) for each in rounds for step in each.steps})
+    for n_depth, k in places:
+        of_rounds: dict[int, dict[int, StepTimes]] = {}
+        for each in rounds:
+            if each.n_depth == n_depth:
+                of_rounds.setdefault(each.round, {})[each.twin] = next(step for step in each.steps if step.k == k)
+        whole = [_whole([twins[twin] for twin in sorted(twins)], layers) for twins in of_rounds.values()]
+        likely = [each for each in whole if each is not None]
+        if len(likely) > 1:
+            yield n_depth, measured_step(likely, error)
 
 
 def _whole(twins: Sequence[StepTimes], layers: Sequence[StepCost]) -> StepTimes | None:
     """Return the times of the whole model: a layer costs what the larger twin's additional ones do.
 
-    None for a disturbed round, in which the smaller twin took as long. The draft, sampling and the rest do not depend
-    on the layers, and were timed with the largest twin.
+    None for a round that was cut short, or disturbed: the smaller twin took as long. The draft, sampling and the rest
+    do not depend on the layers, and were timed with the largest twin.
     """
     *_, last = twins
-    if len(twins) < 2:
+    if not layers:
         return last
+    if len(twins) < len(layers) - 1:
+        return None
     (fewer, more, all_of_them), first = layers, twins[0]
     ratio = (all_of_them.layer_bytes - more.layer_bytes) / (more.layer_bytes - fewer.layer_bytes)
     large, small = last.parts, first.parts
@@ -55,24 +58,26 @@ def _whole(twins: Sequence[StepTimes], layers: Sequence[StepCost]) -> StepTimes 
         return larger + ratio * (larger - smaller)
 
     parts = replace(large, verify_ms=whole(large.verify_ms, small.verify_ms))
-    if large.repeated_ms is not None and small.repeated_ms is not None:
-        parts = replace(parts, repeated_ms=whole(large.repeated_ms, small.repeated_ms))
     return StepTimes.of_parts(last.k, whole(last.t1_ms, first.t1_ms), parts)
 
 
 def answered_steps(answers: Sequence[AnsweredText]) -> Iterator[tuple[int, MeasuredStep]]:
     """Yield the steps of a server that rejected every draft, over at least two rounds with and without drafts."""
-    rounds = []
-    for number in sorted({each.round for each in answers}):
-        here = [each for each in answers if each.round == number]
-        plain_ms = [1e3 / each.tok_s for each in here if not each.is_drafted]
-        drafted = [each for each in here if each.is_drafted and each.answer.n_drafted]
-        if plain_ms and drafted:
-            t1_ms, k = statistics.median(plain_ms), max(_drafted_at_most(each) for each in drafted)
-            step_ms = statistics.median(_step_ms(each, k, t1_ms) for each in drafted)
-            rounds.append(StepTimes(k, t1_ms, step_ms))
+    numbers = sorted({each.round for each in answers})
+    found = [_answered_round([each for each in answers if each.round == number]) for number in numbers]
+    rounds = [each for each in found if each is not None]
     if len(rounds) > 1:
         yield 0, measured_step(rounds)
+
+
+def _answered_round(answers: Sequence[AnsweredText]) -> StepTimes | None:
+    """Return a step of one round; None if it has no answers with drafts, or none without."""
+    plain_ms = [1e3 / each.tok_s for each in answers if not each.is_drafted]
+    drafted = [each for each in answers if each.is_drafted and each.answer.n_drafted]
+    if not plain_ms or not drafted:
+        return None
+    t1_ms, k = statistics.median(plain_ms), max(_drafted_at_most(each) for each in drafted)
+    return StepTimes(k, t1_ms, statistics.median(_step_ms(each, k, t1_ms) for each in drafted))
 
 
 def _drafted_at_most(text: AnsweredText) -> int:
