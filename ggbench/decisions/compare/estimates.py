@@ -88,19 +88,19 @@ def _timed(runs: Sequence[Estimated], spread: LoadSpread) -> Estimated:
     left_out = next(filter(None, [each.left_out for each in runs]), "")
     if len(values) < count:
         return Estimated(first.text if count == 1 else f"{first.text} (1 of {count})", None, None, left_out)
-    mean, ends = statistics.geometric_mean(values), _mean_ends(values, [each.ci95 for each in runs], spread)
+    mean, ends = statistics.geometric_mean(values), _mean_ends(values, runs, spread)
     if ends is None:
         return Estimated(first.text if count == 1 else format_number(mean, 4), mean, None, left_out)
     return Estimated(first.text if count == 1 else format_interval(mean, *ends), mean, ends, "")
 
 
-def _mean_ends(values: Sequence[float], intervals: Sequence[Interval | None], spread: LoadSpread) -> Interval | None:
+def _mean_ends(values: Sequence[float], runs: Sequence[Estimated], spread: LoadSpread) -> Interval | None:
     """Return the interval of the mean: noise within runs and spread between them add in squares.
 
     If some run has no interval, the differences of four or more give one; else None.
     """
     count, mean = len(values), statistics.geometric_mean(values)
-    pairs = [(value, ends) for value, ends in zip(values, intervals, strict=True) if ends is not None]
+    pairs = [(value, each.ci95) for value, each in zip(values, runs, strict=True) if each.ci95 is not None]
     if len(pairs) == count:
         below = math.hypot(*(log_ratio(value, low) for value, (low, _) in pairs)) / count
         above = math.hypot(*(log_ratio(high, value) for value, (_, high) in pairs)) / count
