@@ -17,7 +17,7 @@ from ggbench.errors import StoreError
 from ggbench.machine.environment import gpus_of
 from ggbench.machine.host import default_threads, describe_cpu
 from ggbench.machine.records import Environment
-from ggbench.runs.experiment import experiment_of
+from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.facts import RunFacts
@@ -158,16 +158,21 @@ def _facts_of(stored: StoredRun) -> RunFacts:
         experiment = experiment_of(stored.kind)
     except StoreError:  # written by another ggbench
         return copied
-    is_own = run.is_complete and environment is not None and not run.is_imported
-    loss = experiment.loss_of(run)
-    speed = experiment.speed_of(run) if is_own else None
-    key = loss and (loss.cache, loss.base_header, loss.base_quant, loss.base_cache, loss.text)
-    return replace(
+    found = replace(
         copied,
-        machine=machine_key(environment) if is_own and environment is not None else None,
         setting=setting_of(run) if run.is_complete else None,
         header=stored.subject.header_sha256 or None,
         shape=stored.subject.shape_key or None,
-        has_rates=speed is not None and speed.rates is not None and speed.is_steady,
-        loss=repr(key) if key else None,
+        loss=_loss_key(experiment.loss_of(run)),
     )
+    if environment is None or not run.is_complete or run.is_imported:
+        return found
+    speed = experiment.speed_of(run)
+    has_rates = speed is not None and speed.rates is not None and speed.is_steady
+    return replace(found, machine=machine_key(environment), has_rates=has_rates)
+
+
+def _loss_key(loss: MeasuredLoss | None) -> str | None:
+    if loss is None:
+        return None
+    return repr((loss.cache, loss.base_header, loss.base_quant, loss.base_cache, loss.text))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from ggbench.machine.readings import processes_by_pid
@@ -41,27 +42,31 @@ def summarize_gpus(
     worker started.
     """
     wanted = frozenset(indices)
-    chosen = [(each.at_ns, _chosen(each, wanted)) for each in (readings if wanted else ())]
-    if not any(gpus for _, gpus in chosen):
+    every = list(filter(itemgetter(1), ((each.at_ns, _chosen(each, wanted)) for each in readings)))
+    if not every:
         return None
-    timed = [[(at, gpus) for at, gpus in chosen if begin <= at <= end and gpus] for begin, end in spans]
-    moments = [gpus for span in timed for _, gpus in span]
-    seen = [gpu for gpus in moments for gpu in gpus]
-    every = [gpus for _, gpus in chosen if gpus]
+    timed = [[(at, gpus) for at, gpus in every if begin <= at <= end] for begin, end in spans]
+    moments = [gpus for _, gpus in chain.from_iterable(timed)]
+    seen = list(chain.from_iterable(moments))
     clocks = _known(gpu.sm_clock_mhz for gpu in seen)
     powers = _known(_total([gpu.power_w for gpu in gpus]) for gpus in moments)
+    held = [gpus for _, gpus in every]
     return GpuUse(
         indices=tuple(sorted(wanted)),
         n_readings=len(moments),
         temperature_max_c=max(_known(gpu.temperature_c for gpu in seen), default=None),
         sm_clock_min_mhz=min(clocks, default=None),
-        sm_clock_median_mhz=statistics.median(clocks) if clocks else None,
-        power_mean_w=statistics.fmean(powers) if powers else None,
-        energy_per_token_mj=_energy_per_token_mj(timed, sum(end - begin for begin, end in spans), n_tokens),
+        sm_clock_median_mhz=_of_known(statistics.median, clocks),
+        power_mean_w=_of_known(statistics.fmean, powers),
+        energy_per_token_mj=_energy_per_token_mj(timed, spans, n_tokens),
         throttle=_throttle(moments),
-        worker_bytes=None if worker_pid is None else _worker_bytes(every, worker_pid),
-        other_processes=_others(every, worker_pid),
+        worker_bytes=_worker_bytes(held, worker_pid),
+        other_processes=_others(held, worker_pid),
     )
+
+
+def _of_known(reduce: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
+    return reduce(values) if values else None
 
 
 def throttled(use: GpuUse | None) -> str:
@@ -83,8 +88,10 @@ def _known(values: Iterable[_T | None]) -> list[_T]:
     return [value for value in values if value is not None]
 
 
-def _worker_bytes(moments: Sequence[tuple[GpuReading, ...]], pid: int) -> int | None:
+def _worker_bytes(moments: Sequence[tuple[GpuReading, ...]], pid: int | None) -> int | None:
     """Return the most memory of these GPUs that a process ever held."""
+    if pid is None:
+        return None
     held = _known((processes_by_pid(gpus) or {}).get(pid) for gpus in moments)
     return max(_known(each.used_bytes for each in held), default=None)
 
@@ -95,7 +102,7 @@ def _total(values: Sequence[float | None]) -> float | None:
 
 
 def _energy_per_token_mj(
-    timed: Sequence[Sequence[tuple[int, tuple[GpuReading, ...]]]], active_ns: int, n_tokens: int
+    timed: Sequence[Sequence[tuple[int, tuple[GpuReading, ...]]]], spans: Sequence[Span], n_tokens: int
 ) -> float | None:
     rise_mj, elapsed_ns = 0.0, 0
     for span in timed:
@@ -107,7 +114,7 @@ def _energy_per_token_mj(
             elapsed_ns += next_at - at
     if not rise_mj or not elapsed_ns or not n_tokens:
         return None
-    return rise_mj / elapsed_ns * active_ns / n_tokens
+    return rise_mj / elapsed_ns * sum(end - begin for begin, end in spans) / n_tokens
 
 
 def _throttle(moments: Sequence[tuple[GpuReading, ...]]) -> tuple[Throttling, ...] | None:
@@ -234,16 +241,20 @@ def device_spills(
     used = [[gpu for gpu in each.gpus if indices is None or gpu.index in indices] for each in readings]
     if not used:
         return ()
-    found = []
-    total_bytes = _total([gpu.total_bytes for gpu in used[-1]])
-    if indices and total_bytes and buffer_bytes > total_bytes:
-        beyond, held = format_bytes(buffer_bytes), format_bytes(total_bytes)
-        found.append(f"buffers of {beyond} on GPUs of {held}: the driver keeps the rest in main memory ({_AVOIDS})")
+    found = [_beyond(used[-1], buffer_bytes) if indices else ""]
     for first in used[0]:
         moved_bytes = _moved_bytes([gpu for gpus in used for gpu in gpus if gpu.index == first.index])
         if moved_bytes:
             found.append(f"{format_bytes(moved_bytes)} moved from a full {first.name} to main memory ({_AVOIDS})")
-    return tuple(found)
+    return tuple(filter(None, found))
+
+
+def _beyond(gpus: Sequence[GpuReading], buffer_bytes: int) -> str:
+    total_bytes = _total([gpu.total_bytes for gpu in gpus])
+    if not total_bytes or buffer_bytes <= total_bytes:
+        return ""
+    beyond, held = format_bytes(buffer_bytes), format_bytes(total_bytes)
+    return f"buffers of {beyond} on GPUs of {held}: the driver keeps the rest in main memory ({_AVOIDS})"
 
 
 _AVOIDS = "fewer layers on the GPU (-ngl), a smaller quant or --n-ctx avoids it"

@@ -256,58 +256,66 @@ class Session:
         ending: Ending | None = None
         for event in events:
             match event:
-                case Ready():
-                    if event.pid is not None:
-                        self.recorder.observe(WorkerStarted(event.pid))
-                    self.begin(self.context.describe_environment(event.versions))
-                case Opening(share):
-                    yield Working("load", share, 1.0)
-                case Allocated():
-                    self.allocated = event
-                case Loaded():
-                    self._is_loaded = True
-                    if event.description:
-                        self.recorder.observe(ModelDescribed(event.description))
-                case Opened():
-                    memory = event.memory(self.allocated or Allocated(()))
-                    self.recorder.observe(memory)
-                    self._observe_gpus(self.allocated or Allocated(()))
-                    yield ModelReady(memory, self.recorder.run_id, self._observe_limit())
-                case ReadingPrompts(share, n_prompt):
-                    text = f"reading prompts of {format_count(n_prompt)}" if n_prompt is not None else ""
-                    yield Working("prompt", share, 1.0, text)
-                case PromptRead():
-                    timing = PromptTiming(event.n_prompt, event.elapsed_ns, event.n_seqs, n_asked=event.n_asked)
-                    self.recorder.observe(timing)
-                    self.recorder.keep_readings()
-                    times = self.recorder.recording.prompt_ns.get(event.n_prompt, [event.elapsed_ns])
-                    median = f", the median of {len(times)}" if len(times) > 1 else ""
-                    elapsed_ms = statistics.median(times) / 1e6
-                    yield PointMeasured(f"prompt of {event.n_prompt}: {format_ms(elapsed_ms)} ms{median}", timing)
-                case Steps():
-                    name = _series_of(series, event.seq)
-                    self.recorder.add_steps(name, event)
-                    if n_total and not series.startswith(WARMUP) and not event.seq:  # of several, the first
-                        step_ns = tuple(event.step_ns)
-                        self._n_timed += len(step_ns)
-                        yield SamplesTimed(name, event.first_position, step_ns, self._n_timed, n_total, event.text)
-                case ServerAnswered(found):
-                    self.recorder.observe(found)
-                case TokensTogether(chunks, seq):
-                    self.recorder.observe(replace(chunks, series=_series_of(series, seq)))
-                case RequestEnded(request, seq):
-                    self.recorder.observe(replace(request, series=_series_of(series, seq)))
-                case Proving(_, share):
-                    yield Working("probe", share, 1.0)
                 case Ending():
                     ending = event
+                case Ready() | Opening() | Allocated() | Loaded() | Opened():
+                    yield from self._load(event)
+                case ReadingPrompts() | PromptRead():
+                    yield from self._read_prompts(event)
+                case Steps():
+                    yield from self._time_steps(event, series, n_total)
+                case ServerAnswered(found):
+                    self.recorder.observe(found)
+                case TokensTogether(found, seq) | RequestEnded(found, seq):
+                    self.recorder.observe(replace(found, series=_series_of(series, seq)))
+                case Proving(_, share):
+                    yield Working("probe", share, 1.0)
                 case _ if others is not None:
                     others.append(event)
-                case _:
-                    pass
         assert ending is not None
         self.begin(None)
         return ending
+
+    def _load(self, event: Ready | Opening | Allocated | Loaded | Opened) -> Iterator[Progress]:
+        match event:
+            case Ready():
+                if event.pid is not None:
+                    self.recorder.observe(WorkerStarted(event.pid))
+                self.begin(self.context.describe_environment(event.versions))
+            case Opening(share):
+                yield Working("load", share, 1.0)
+            case Allocated():
+                self.allocated = event
+            case Loaded():
+                self._is_loaded = True
+                if event.description:
+                    self.recorder.observe(ModelDescribed(event.description))
+            case Opened():
+                memory = event.memory(self.allocated or Allocated(()))
+                self.recorder.observe(memory)
+                self._observe_gpus(self.allocated or Allocated(()))
+                yield ModelReady(memory, self.recorder.run_id, self._observe_limit())
+
+    def _read_prompts(self, event: ReadingPrompts | PromptRead) -> Iterator[Progress]:
+        if isinstance(event, ReadingPrompts):
+            text = f"reading prompts of {format_count(event.n_prompt)}" if event.n_prompt is not None else ""
+            yield Working("prompt", event.share, 1.0, text)
+            return
+        timing = PromptTiming(event.n_prompt, event.elapsed_ns, event.n_seqs, n_asked=event.n_asked)
+        self.recorder.observe(timing)
+        self.recorder.keep_readings()
+        times = self.recorder.recording.prompt_ns.get(event.n_prompt, [event.elapsed_ns])
+        median = f", the median of {len(times)}" if len(times) > 1 else ""
+        elapsed_ms = statistics.median(times) / 1e6
+        yield PointMeasured(f"prompt of {event.n_prompt}: {format_ms(elapsed_ms)} ms{median}", timing)
+
+    def _time_steps(self, event: Steps, series: str, n_total: int) -> Iterator[Progress]:
+        name = _series_of(series, event.seq)
+        self.recorder.add_steps(name, event)
+        if n_total and not series.startswith(WARMUP) and not event.seq:  # of several, the first
+            step_ns = tuple(event.step_ns)
+            self._n_timed += len(step_ns)
+            yield SamplesTimed(name, event.first_position, step_ns, self._n_timed, n_total, event.text)
 
     def _observe_gpus(self, allocated: Allocated) -> None:
         """Record which GPUs have buffers, but only if NVML lists all of them."""
@@ -331,18 +339,23 @@ class Session:
         file, setup, allocated = self.file, self.setup, self.allocated or Allocated(())
         if file is None or setup.cache_types is None:
             return None
-        on_gpu = Memory(buffers=allocated.buffers).weights_on_gpu
-        if on_gpu and self.context.given_bandwidth is None:
-            placement = Placement(file, LlamaConfig.of(setup), on_gpu=True) if setup.tensor_overrides else None
-            if (placement is not None and placement.overridden_bytes) or not setup.kv_offload:
-                return None
-        bandwidth = self.context.bandwidth_of(allocated, self.environment)
+        is_mixed = self.context.given_bandwidth is None and self._is_beside_gpu(file, allocated)
+        bandwidth = None if is_mixed else self.context.bandwidth_of(allocated, self.environment)
         if bandwidth is None:
             return None
         try:
             return decode_limit(file, bandwidth, *setup.cache_types, n_seqs)
         except Unsupported:
             return None
+
+    def _is_beside_gpu(self, file: ModelFile, allocated: Allocated) -> bool:
+        """Return whether some weights or the cache are in main memory though weights are on a GPU."""
+        if not Memory(buffers=allocated.buffers).weights_on_gpu:
+            return False
+        if not self.setup.tensor_overrides:
+            return not self.setup.kv_offload
+        placement = Placement(file, LlamaConfig.of(self.setup), on_gpu=True)
+        return bool(placement.overridden_bytes) or not self.setup.kv_offload
 
 
 def _series_of(series: str, seq: int | None) -> str:
