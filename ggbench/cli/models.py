@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
 
 _LARGEST_CATALOG_BYTES = 4 << 20
-_MOST_SIDECARS = 8
-"""Files beside models that a listing names."""
 
 
 @click.command(
@@ -212,25 +210,16 @@ def _quoted(path: str) -> str:
 
 def _list_folder(folder: Path, output: Output) -> None:
     from ggbench.models.disk import models_in_place
-    from ggbench.models.local_files import variants_in
 
     found = models_in_place(folder)
-    beside = variants_in(folder, sidecars=True)[0] if folder.is_dir() else ()
-    sidecars = [file for each in beside for file in each.files]
     if output.as_json:
         from ggbench.show.model_documents import MODELS_IN_FOLDER
 
-        output.document(MODELS_IN_FOLDER, rows=found, sidecars=sidecars)
-        return
-    if found:
+        output.document(MODELS_IN_FOLDER, rows=found)
+    elif found:
         _show_models(found, output)
     else:
         output.notice("No GGUF model in this folder or below it")
-    if sidecars:
-        names = [f"{file.path} ({format_bytes(file.n_bytes)})" for file in sidecars[:_MOST_SIDECARS]]
-        others = len(sidecars) - len(names)
-        listed = ", ".join(names) + (f" and {others} more" if others else "")
-        output.notice(sanitize(f"Projectors, importance matrices and draft heads, for ggbench inspect: {listed}"))
 
 
 def _show_models(found: Sequence[LocalModel], output: Output) -> None:

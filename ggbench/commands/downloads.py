@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.commands.options import HubOptions, MeasureRequest
+from ggbench.commands.options import HubOptions
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.runs.progress import Pace
@@ -74,22 +74,6 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
 def _listed(quants: Sequence[str]) -> str:
     more = f" and {len(quants) - 4} more" if len(quants) > 4 else ""
     return f"{', '.join(quants[:4])}{more}"
-
-
-def show_left_out(asked: MeasureRequest, targets: Sequence[Target]) -> None:
-    """When offline, name the quants of the repo that are not among the targets because they are not on this disk."""
-    from ggbench.models.catalog import load_catalog
-    from ggbench.models.targets import find_published
-
-    access, ref = asked.hub.access(), asked.model
-    if not access.offline or ref.kind not in ("catalog", "hub") or ref.quants:
-        return
-    chosen = {target.selector for target in targets}
-    found = [each for each in find_published(ref, access, load_catalog()) if not each.variant.missing]
-    left_out = [each.selector for each in found if each.paths is None and each.selector not in chosen]
-    if left_out:
-        names = sanitize(", ".join(left_out))
-        asked.output.notice(f"{len(left_out)} of {len(found)} quants are not on this disk: {names}")
 
 
 def can_ask() -> bool:

@@ -15,7 +15,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.commands.downloads import allow_downloads, show_left_out
+from ggbench.commands.downloads import allow_downloads
 from ggbench.commands.load_options import IgnoredGpuOptions
 from ggbench.commands.measure_options import given_setup
 from ggbench.commands.options import MeasureRequest
@@ -124,8 +124,6 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: MeasureRequest,
             if every
             else (resolve_one(asked.model, hub=hub, server=server),)
         )
-    if every:
-        show_left_out(asked, targets)
     for target in targets:
         if target.own is not None:
             target.own.check_runs()

@@ -22,7 +22,7 @@ from ggbench.models.local_files import (
     local_variants,
     variants_in,
 )
-from ggbench.models.model_stores import LM_STUDIO, ModelStore, OllamaModel, find_model_stores, ollama_models
+from ggbench.models.model_stores import ModelStore, OllamaModel, find_model_stores, ollama_models
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
@@ -54,8 +54,6 @@ class LocalModel(msgspec.Struct, frozen=True):
     """Number of missing shards."""
     reason: str = ""
     """Why the model cannot be measured, in one printable line; empty if it can."""
-    pull: tuple[str, ...] = ()
-    """MODEL and QUANT with which `ggbench pull` downloads an incomplete file again; empty if its source is unknown."""
     place: Path | None = None
     """The folder or file added by the user in which it was found; None in a program's own store."""
 
@@ -181,7 +179,6 @@ class _Finder:
             is_twin=facts.is_twin,
             n_missing=variant.n_missing,
             reason=reason,
-            pull=_hub_source(store_name, name, variant, quant) if reason else (),
         )
 
     def _facts(
@@ -236,29 +233,6 @@ def _twin_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | N
     origin, _, model_id = (facts.twin_source or "").partition(":")
     is_cached = path.parent == paths.twins_dir() and path.stem == f"{model_id}-{quant}"
     return f"{_TWIN}{model_id}" if facts.is_twin and origin == "catalog" and is_cached else None
-
-
-def _hub_source(store_name: str, name: str, variant: LocalVariant, quant: str | None) -> tuple[str, ...]:
-    """Return the repo of a file in the folders of Hugging Face or LM Studio, or the model of the catalog whose files
-    are named so; and the quant. Empty if none is known.
-    """
-    from ggbench.models.catalog import load_catalog
-    from ggbench.models.sources import RepoRequest
-
-    if quant is None:
-        return ()
-    folders = variant.name.split("/")[:-1]
-    repo = "/".join(folders) if store_name == LM_STUDIO else name
-    if repo.count("/") == 1 and ":" not in repo:
-        return repo, quant
-    for model in load_catalog():
-        if (
-            model.repo
-            and model.file_pattern
-            and RepoRequest(model.repo, file_pattern=model.file_pattern).takes(variant)
-        ):
-            return model.id, quant
-    return ()
 
 
 def path_argument(path: Path) -> str:

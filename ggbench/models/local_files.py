@@ -79,10 +79,8 @@ def reject_checkpoint(place: Path) -> None:
         )
 
 
-def variants_in(
-    root: Path, max_depth: int = _MAX_DEPTH, *, sidecars: bool = False
-) -> tuple[tuple[LocalVariant, ...], bool]:
-    """Return the variants in and below `root`, or its sidecars, largest first, without hidden files and folders.
+def variants_in(root: Path, max_depth: int = _MAX_DEPTH) -> tuple[tuple[LocalVariant, ...], bool]:
+    """Return the variants in and below `root`, largest first, without sidecars, hidden files and folders.
 
     A folder may contain link cycles, a hundred thousand files or a whole home: depth and number of folders are limited,
     each folder is entered once, and unreadable subfolders are skipped. The second value is whether the folder limit was
@@ -97,7 +95,7 @@ def variants_in(
         for entry in _entries(folder, may_fail=depth > 0):
             with suppress(OSError):
                 if entry.is_file():
-                    if entry.name.lower().endswith(".gguf") and is_sidecar(entry.name) is sidecars:
+                    if entry.name.lower().endswith(".gguf") and not is_sidecar(entry.name):
                         found.append(_repo_file(entry.path[start:], Path(entry.path), entry.stat()))
                 elif entry.is_dir() and depth < max_depth and (identity := _identity(entry.stat())) not in entered:
                     if len(entered) < MAX_FOLDERS:

@@ -98,7 +98,7 @@ _LOCAL_MODEL = Shape(
     of(LocalModel, "quant words=arguments"),
     files_field(lambda model: model.paths),
     _provenance(lambda model: model.is_twin),
-    of(LocalModel, "file_bytes n_missing architecture n_ctx_train reason? pull"),
+    of(LocalModel, "file_bytes n_missing architecture n_ctx_train reason?"),
 )
 MODELS = Document(
     "models",
@@ -113,7 +113,6 @@ MODELS_IN_FOLDER = Document(
     "models --dir DIR",
     "The models in and below a folder.",
     field("rows", many(_LOCAL_MODEL)),
-    field("sidecars", many(_REPO_FILE), "GGUF files that are not models, such as projectors."),
 )
 VERIFIED = Document(
     "models.verify",

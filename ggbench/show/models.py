@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -100,8 +99,7 @@ def _model_text(model: LocalModel) -> str:
     typed = sanitize(shell_path(model.model)) if model.paths else ""
     has_name = typed and (not model.is_named_by_path or model.name in typed)
     shown = typed if has_name else f"{sanitize(model.name)}  {typed}".rstrip()
-    again = f"; get it by: {shlex.join(('ggbench', 'pull', *model.pull))}" if model.pull else ""
-    return f"{shown}  ({sanitize(model.reason + again)})" if model.reason else shown
+    return f"{shown}  ({sanitize(model.reason)})" if model.reason else shown
 
 
 def repo_report(

@@ -53,7 +53,7 @@ def test_json_has_the_files_beside_the_catalogs_rows(ggbench: Run, home: Path) -
     assert file == {
         "store": "Hugging Face", "name": "org/repo", "model": "org/repo", "quant": "q8_0",
         "words": ["org/repo", "q8_0"], "files": [str(link)], "provenance": "file", "file_bytes": len(gguf_bytes()),
-        "n_missing": 0, "architecture": "qwen2", "n_ctx_train": 32768, "reason": None, "pull": [],
+        "n_missing": 0, "architecture": "qwen2", "n_ctx_train": 32768, "reason": None,
     }  # fmt: skip
 
 
@@ -75,16 +75,11 @@ def test_names_that_would_steer_the_terminal_are_defused(ggbench: Run, lm_studio
     assert row["files"] == [str(path)]
 
 
-def test_a_projector_in_a_folder_is_named_though_it_is_no_model(ggbench: Run, tmp_path: Path) -> None:
-    projector = tmp_path / "below" / "mmproj-m-f16.gguf"
-    projector.parent.mkdir()
-    projector.write_bytes(gguf_bytes())
-    alone = ggbench("models", "--dir", tmp_path).err
-    assert "No GGUF model in this folder or below it\n" in alone and "below/mmproj-m-f16.gguf (" in alone
+def test_a_projector_in_a_folder_is_no_model(ggbench: Run, tmp_path: Path) -> None:
+    (tmp_path / "mmproj-m-f16.gguf").write_bytes(gguf_bytes())
+    assert "No GGUF model in this folder or below it\n" in ggbench("models", "--dir", tmp_path).err
     (tmp_path / "m-q8_0.gguf").write_bytes(gguf_bytes())
-    document = ggbench("models", "--dir", tmp_path, "--json").json
-    assert [each["name"] for each in document["rows"]] == ["m-q8_0"]
-    assert [each["path"] for each in document["sidecars"]] == ["below/mmproj-m-f16.gguf"]
+    assert [each["name"] for each in ggbench("models", "--dir", tmp_path, "--json").json["rows"]] == ["m-q8_0"]
 
 
 def test_a_blob_that_is_whole_is_verified(ggbench: Run, home: Path) -> None:
@@ -213,24 +208,12 @@ def test_a_folder_that_has_none_or_is_not_there(ggbench: Run, tmp_path: Path) ->
     assert ggbench("models", "--dir", tmp_path / "nowhere").code == 5
 
 
-def test_a_truncated_file_says_what_is_here_and_how_to_get_it(
-    ggbench: Run, tmp_path: Path, tiny_twin: Path, home: Path
-) -> None:
-    """Its metadata are whole, so that only the tensor table shows it; a program's own folder tells the repo."""
+def test_a_truncated_file_says_what_is_here(ggbench: Run, tmp_path: Path, tiny_twin: Path) -> None:
+    """Its metadata are whole, so that only the tensor table shows it."""
     whole = tiny_twin.read_bytes()
-    for name in ("qwen2.5-7b-instruct-q8_0.gguf", "mine-q8_0.gguf"):
-        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "mine-q8_0.gguf").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "whole-q8_0.gguf").write_bytes(whole)
     shown = ggbench("models", "--dir", tmp_path).out
     assert f"(truncated: {format_bytes(len(whole) // 2)} of {format_bytes(len(whole))} are here)" in shown
-    assert " are here; get it by: ggbench pull qwen2.5-7b q8_0)" in shown
-    found = {row["name"]: row for row in ggbench("models", "--dir", tmp_path, "--json").json["rows"]}
-    assert {name: row["pull"] for name, row in found.items()} == {
-        "qwen2.5-7b-instruct-q8_0": ["qwen2.5-7b", "q8_0"], "mine-q8_0": [], "whole-q8_0": [],
-    }  # fmt: skip
-    assert [name for name, row in found.items() if not row["reason"]] == ["whole-q8_0"]
-    lm_studio = home / ".lmstudio/models/org/tiny-GGUF/tiny-q8_0.gguf"
-    lm_studio.parent.mkdir(parents=True)
-    lm_studio.write_bytes(whole[:-1])
-    (row,) = ggbench("models", "tiny", "--json").json["files"]
-    assert (row["reason"][:10], row["pull"]) == ("truncated:", ["org/tiny-GGUF", "q8_0"])
+    rows = ggbench("models", "--dir", tmp_path, "--json").json["rows"]
+    assert [row["name"] for row in rows if not row["reason"]] == ["whole-q8_0"]
