@@ -104,11 +104,7 @@ class _Search:
         session.recorder.observe(replace(seen.plan, draft=_name_of(session.draft)))
         for probe in seen.probes:
             yield self._answered(probe)
-        if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
-            self._begin(seen.versions)
-            raise self._does_not_fit(seen.weight_bytes)
-        if not (seen.budget.on_gpu or address_space.CAN_LIMIT):
-            raise UsageError("maxctx in main memory works only on Linux", "use ggbench plan, which allocates nothing")
+        self._check_weights()
         file = yield from session.prepare_file()
         if seen.versions is not None:
             self._begin(seen.versions)
@@ -130,6 +126,15 @@ class _Search:
         if conclusion.outcome is Outcome.COMPLETED:
             self._require_any(file)
         return conclusion
+
+    def _check_weights(self) -> None:
+        """Raise DoesNotFit for weights beyond the memory, and UsageError for main memory that cannot be limited."""
+        seen = self._seen
+        if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
+            self._begin(seen.versions)
+            raise self._does_not_fit(seen.weight_bytes)
+        if not (seen.budget.on_gpu or address_space.CAN_LIMIT):
+            raise UsageError("maxctx in main memory works only on Linux", "use ggbench plan, which allocates nothing")
 
     def _require_any(self, file: ModelFile) -> None:
         """Raise DoesNotFit or EngineFailed if not even the smallest context works."""

@@ -132,7 +132,6 @@ class MaxctxPresenter(Presenter):
             right("works", (format_count(each.max_n_ctx) for each in found), "tokens"),
             right("fails", (format_count(each.first_fail_n_ctx) for each in found), "tokens"),
             left("proven", ("yes" if each.verified_by_decode else "no" for each in found)),
-            right("KV", (format_bytes(context_bytes(run)[0]) for run in runs), priority=2),
             notes(sanitize(each.strip("; ")) for each in said),
         ]
         is_failed = [not run.is_complete for run in runs]

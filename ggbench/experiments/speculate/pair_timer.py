@@ -6,6 +6,7 @@ import contextlib
 import statistics
 import time
 from collections.abc import Generator, Sequence
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -83,10 +84,7 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         draft_path = (yield from made_file(session.draft, session.cancel)).paths[0]
-        if group is None:
-            paths = [(yield from session.prepare_file()).paths[0]]
-        else:
-            paths = yield from write_twins(twins, group, stack.enter_context(twin_folder(forecasts_dir())))
+        paths = yield from _made(session, twins, group, stack)
         workers = TwinWorkers(session, paths, draft_path)
         stack.callback(workers.close)
         ending = yield from workers.open(replace(setup, n_outputs_max=settings.most_drafted + 1))
@@ -99,6 +97,15 @@ def time_pair(session: Session) -> Generator[Progress, None, Conclusion]:
         except EngineEnded as ended:
             return ended.ending
     return Completed()
+
+
+def _made(
+    session: Session, twins: Sequence[LayerTwin], group: TwinGroup | None, stack: contextlib.ExitStack
+) -> Generator[Progress, None, list[Path]]:
+    """Return the files to time, after making them: twins, which the stack removes, or the model's own."""
+    if group is None:
+        return [(yield from session.prepare_file()).paths[0]]
+    return (yield from write_twins(twins, group, stack.enter_context(twin_folder(forecasts_dir()))))
 
 
 def _has_texts(session: Session) -> bool:
@@ -257,7 +264,12 @@ def _cost(session: Session, twins: Sequence[LayerTwin], n_depths: int, group: Tw
     seconds = untimed_s + pass_s + max(fewest_s, min(most_s, settings.within_s))
     if _has_texts(session):
         seconds += FEWEST_ROUNDS * len(TEXTS) * 2 * token_s * _n_gen(token_s, settings.within_s)
-    kept_bytes = 0 if session.draft.path else draft.file_bytes
-    kept_bytes += 0 if session.target.path or twins else target.file_bytes
+    kept_bytes = _kept_bytes(session, twins)
     disk_bytes = 0 if group is None else group.file_bytes
     return MeasuringCost(made_seconds(len(read_bytes), disk_bytes + kept_bytes) + seconds, disk_bytes, kept_bytes)
+
+
+def _kept_bytes(session: Session, twins: Sequence[LayerTwin]) -> int:
+    """Return the bytes of the files to write that are kept: those that are not here, and not measured by twins."""
+    whole = [session.draft] if twins else [session.draft, session.target]
+    return sum(each.header().file_bytes for each in whole if each is not None and each.path is None)

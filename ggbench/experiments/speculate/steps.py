@@ -25,12 +25,11 @@ def measured_steps(
     scripts/EVIDENCE.md are on the disk.
     """
     error = math.hypot(SERVER_ERROR, MODEL_ERROR if len(layers) > 1 else 0.0)
-    places = sorted({(each.n_depth, step.k) for each in rounds for step in each.steps})
-    for n_depth, k in places:
-        of_rounds: dict[int, dict[int, StepTimes]] = {}
-        for each in rounds:
-            if each.n_depth == n_depth:
-                of_rounds.setdefault(each.round, {})[each.twin] = next(step for step in each.steps if step.k == k)
+    timed: dict[tuple[int, int], dict[int, dict[int, StepTimes]]] = {}
+    for each in rounds:
+        for step in each.steps:
+            timed.setdefault((each.n_depth, step.k), {}).setdefault(each.round, {})[each.twin] = step
+    for (n_depth, _), of_rounds in sorted(timed.items(), key=lambda item: item[0]):
         whole = [_whole([twins[twin] for twin in sorted(twins)], layers) for twins in of_rounds.values()]
         likely = [each for each in whole if each is not None]
         if len(likely) > 1:
