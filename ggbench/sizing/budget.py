@@ -242,8 +242,7 @@ def machine_budget(
 
 def _devices_of(setup: EngineConfig) -> Sequence[DeviceMemory]:
     """Return the devices that a setup puts layers on; none without offloaded layers. Raises as `machine_budget`."""
-    servers = setup.rpc_servers if isinstance(setup, LlamaConfig) else ()
-    devices = devices_here(servers) if setup.n_gpu_layers else ()
+    devices = devices_here(setup.rpc_servers) if setup.n_gpu_layers else ()
     if not devices or setup.main_gpu is None:
         return devices
     if setup.main_gpu >= len(devices):

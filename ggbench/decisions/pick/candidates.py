@@ -260,7 +260,7 @@ class _Finder:
                 continue
             if not isinstance(found, LargestContext) or found.max_n_ctx is None or run.run_id is None:
                 continue
-            is_limited_alike = getattr(ran, "memory_limit_bytes", None) == setup.memory_limit_bytes
+            is_limited_alike = ran.memory_limit_bytes == setup.memory_limit_bytes
             is_limited_alike &= (ran.n_seq_max, ran.n_streams) == (setup.n_seq_max, setup.n_streams)
             if is_limited_alike and _SAME_MEMORY * usable <= (found.budget_bytes or 0) <= usable:
                 return run.run_id, found.max_n_ctx
