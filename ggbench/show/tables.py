@@ -10,7 +10,6 @@ import msgspec
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -98,12 +97,8 @@ def facts_table(title: str, facts: Facts) -> Table:
 
 
 def spaced(parts: Sequence[RenderableType]) -> Group:
-    # Padding would cut lines that must stay whole
-    padded = (
-        Group(part, Text()) if isinstance(part, Text) and part.no_wrap else Padding(part, (0, 0, 1, 0))
-        for part in parts[:-1]
-    )
-    return Group(*padded, *parts[-1:])
+    """Return the parts with a blank line after each but the last."""
+    return Group(*(shown for part in parts[:-1] for shown in (part, Text())), *parts[-1:])
 
 
 class Cells(msgspec.Struct, frozen=True):

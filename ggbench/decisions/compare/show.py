@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +20,7 @@ from ggbench.show.document import Document, Shape, field, many, of, sometimes
 from ggbench.show.metric import is_extrapolated
 from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import ENDS, NUMBER, QUANT
-from ggbench.show.tables import GAP, add_column, new_table
+from ggbench.show.tables import GAP, add_column, new_table, spaced
 from ggbench.stats.intervals import Interval
 
 _BETTER = "★"
@@ -36,18 +36,18 @@ class ComparisonReport:
         self._comparison, self._has_answer = comparison, has_answer
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        comparison = self._comparison
-        for index, name in enumerate(comparison.names):
-            yield Text(f"{letter(index)} ", style="bold") + Text(name)
-        yield Text()
-        yield from _notes(comparison)
-        yield Text()
-        yield from _metrics(_shown(comparison.lines), options.max_width)
-        yield from _depths(_shown(comparison.depths), options.max_width)
-        yield from (Text(line) for line in _against_the_first(comparison))
+        comparison, width = self._comparison, options.max_width
+        names = (Text(f"{letter(index)} ", style="bold") + Text(name) for index, name in enumerate(comparison.names))
+        parts: list[RenderableType] = [
+            Group(*names),
+            Group(*_notes(comparison)),
+            *_metrics(_shown(comparison.lines), width),
+            *_depths(_shown(comparison.depths), width),
+            *map(Text, _against_the_first(comparison)),
+        ]
         if self._has_answer:
-            yield Text("\nResult", "bold")
-            yield from map(_indented, comparison.sentences)
+            parts.append(Group(Text("Result", "bold"), *map(_indented, comparison.sentences)))
+        yield spaced(parts)
 
 
 def _shown(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
@@ -55,7 +55,7 @@ def _shown(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
     return tuple(line for line in lines if {*line.texts} != {UNKNOWN})
 
 
-def _metrics(lines: Sequence[ComparedLine], width: int) -> Iterator[Table | Text]:
+def _metrics(lines: Sequence[ComparedLine], width: int) -> Iterator[Table]:
     """Yield the metrics, a column for each run, as several tables if one is too wide."""
     headers = [Text(f"{line.header} {line.unit}".rstrip(), "dim") for line in lines]
     widths = [_width(texts) for texts in zip(*(line.texts for line in lines), strict=True)]
@@ -66,10 +66,10 @@ def _metrics(lines: Sequence[ComparedLine], width: int) -> Iterator[Table | Text
             add_column(table, letter(index), "right")
         for line, header in zip(lines, headers, strict=True):
             table.add_row(header, *(_cell(line, index) for index in part))
-        yield from (table, Text())
+        yield table
 
 
-def _depths(lines: Sequence[ComparedLine], width: int) -> Iterator[Table | Text]:
+def _depths(lines: Sequence[ComparedLine], width: int) -> Iterator[Table]:
     """Yield speed by depth, a row for each run, as several tables if one is too wide."""
     for part in _parts([_width(line.texts) for line in lines], width - GAP - 1):
         shown = [lines[number] for number in part]
@@ -79,9 +79,9 @@ def _depths(lines: Sequence[ComparedLine], width: int) -> Iterator[Table | Text]
             add_column(table, line.header, "right")
         for index in range(len(shown[0].texts)):
             table.add_row(Text(letter(index)), *(_cell(line, index) for line in shown))
+        if any(text.startswith("~") for line in shown for text in line.texts):
+            table.lines_below = (Text("~ not measured at this depth: from the run's fitted line", "dim"),)
         yield table
-    if any(text.startswith("~") for line in lines for text in line.texts):
-        yield Text("~ not measured at this depth: from the run's fitted line", "dim")
 
 
 def _parts(widths: Sequence[int], room: int) -> Iterator[range]:
