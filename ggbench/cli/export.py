@@ -115,13 +115,9 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, 
             "export decode, prefill or speed runs, or use --format json",
         )
     output.notice(*(f"run {each.run_id} ({each.kind}) contains no llama-bench test" for each in empty))
-    unknown: dict[tuple[str, ...], list[str]] = {}
-    for each in exported:
-        if each.unknown:
-            unknown.setdefault(each.unknown, []).append(str(each.run_id))
-    for names, numbers in unknown.items():
-        what = f"run{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
-        output.notice(f"unknown for {what}, written as llama-bench's default: {', '.join(names)}")
+    unknown = dict.fromkeys(name for each in exported for name in each.unknown)
+    if unknown:
+        output.notice(f"unknown of some rows, written as llama-bench's default: {', '.join(unknown)}")
     return LLAMA_BENCH[form](rows)
 
 

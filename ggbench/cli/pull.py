@@ -91,15 +91,8 @@ def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
     from ggbench.models.targets import find_published
 
     label = ref.label
-    if ref.engine:
-        raise UsageError(f"pull downloads GGUF files, not {label}", "the command that measures it downloads it")
-    if ref.kind in ("path", "server"):
-        raise UsageError(f"pull downloads only from the Hub, but {label} is a {ref.kind}", "name a repo: hf:org/name")
     if ref.kind not in ("hub", "catalog"):
-        raise UsageError(
-            f"pull downloads published files, but {label} is a twin",
-            f"omit {label.partition(':')[0]}:; a twin is written when it is measured",
-        )
+        raise UsageError(f"pull downloads GGUF files of the Hub, not {label}", "name a repo: hf:org/name")
     found = find_published(ref, access, load_catalog(), refresh=True)
     if len(found) > 1 and not ref.quants:
         raise UsageError(

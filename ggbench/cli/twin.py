@@ -9,8 +9,6 @@ import click
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import option, output_options
 from ggbench.commands.output import Output
-from ggbench.errors import UsageError
-from ggbench.text import sanitize
 
 
 @click.command(
@@ -47,12 +45,6 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     from ggbench.units import format_bytes, format_number
 
     model_id = model.removeprefix("twin:")
-    if "/" in model_id:
-        raise UsageError(
-            f"{sanitize(model)} is not in the catalog, and twin needs a catalog id",
-            "ggbench models lists the ids; to measure a twin of a published file: "
-            f"ggbench decode twin:{sanitize(model_id.removeprefix('hf:'))}",
-        )
     known = load_catalog().model(model_id)
     twins = []
     for quant in dict.fromkeys(map(known_spelling, quants or ARTICLE_QUANTS)):

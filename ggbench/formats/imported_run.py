@@ -94,12 +94,8 @@ def read_source(path: Path) -> SourceFile:
     try:
         if path == STDIN:
             name, content = "standard input", sys.stdin.buffer.read(MOST_BYTES + 1)
-        elif path.is_dir():
-            raise BadFile(f"{shown} is a folder", "name the files in it")
-        elif not path.exists():
-            raise BadFile(f"no such file: {shown}", "check the path")
         elif not path.is_file():
-            raise BadFile(f"{shown} is not a regular file", "copy its content into a file")
+            raise BadFile(f"{shown} is not a file", "check the path")
         else:
             with path.open("rb") as file:
                 content = file.read(MOST_BYTES + 1)

@@ -248,18 +248,16 @@ def _check_chunks(chunks: Sequence[SampleChunk], where: str) -> None:
     seen = set()
     for chunk in chunks:
         place, times = (chunk.series, chunk.first_position), (*chunk.step_ns, *chunk.sampler_ns, chunk.at_ns)
-        if not 0 < len(chunk.series) <= _LONGEST_NAME or not 0 < chunk.first_position <= _LARGEST_NS:
-            problem = " have an invalid series or position"
-        elif place in seen:
-            problem = " are duplicates"
-        elif chunk.sampler_ns and len(chunk.sampler_ns) != len(chunk.step_ns):
-            problem = f": {len(chunk.step_ns)} steps but {len(chunk.sampler_ns)} sampler timings"
-        elif any(not 0 <= each <= _LARGEST_NS for each in times):
-            problem = " have an invalid time"
-        else:
-            seen.add(place)
-            continue
-        raise BadFile(f"{where}: the samples of {chunk.series!r} at {chunk.first_position}{problem}", _HINT)
+        is_valid = (
+            0 < len(chunk.series) <= _LONGEST_NAME
+            and 0 < chunk.first_position <= _LARGEST_NS
+            and place not in seen
+            and len(chunk.sampler_ns) in (0, len(chunk.step_ns))
+            and all(0 <= each <= _LARGEST_NS for each in times)
+        )
+        if not is_valid:
+            raise BadFile(f"{where}: the samples of {chunk.series!r} at {chunk.first_position} are invalid", _HINT)
+        seen.add(place)
 
 
 def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON

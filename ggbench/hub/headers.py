@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
+from ggbench.errors import BadFile, GgbenchError, NetworkError
 from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.header import assemble, shard_count
 from ggbench.gguf_file.model_file import ModelFile
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 MAX_PARALLEL = 4
 """Variants read in parallel."""
-_MAX_CONSECUTIVE_FAILURES = 4
-"""Consecutive files that may fail before the remaining ones are skipped."""
 
 
 class HeaderRead(msgspec.Struct, frozen=True):
@@ -81,7 +79,6 @@ class _Reader:
         self.stop = Stop()
         self._access = access
         self._listing = listing
-        self._n_failures = 0
 
     def try_read(self, variant: RepoVariant) -> HeaderRead:
         fetched: list[RangeSource] = []
@@ -118,20 +115,14 @@ class _Reader:
         return self._fetch(file, path, fetched)
 
     def _fetch(self, file: RepoFile, path: Path, fetched: list[RangeSource]) -> Header:
-        if self._n_failures >= _MAX_CONSECUTIVE_FAILURES:
-            raise NetworkError(f"{sanitize(file.path)} was skipped after other files failed", "try again later")
         source = RangeSource(self._access, self._listing.repo, self._listing.commit, file, self.stop)
         fetched.append(source)
         try:
             header = read_header(source, file.n_bytes, file.path)
-        except (NetworkError, UsageError):
-            self._n_failures += 1
-            raise
         except BadFile as error:
             if not isinstance(error, NotReadable):
                 put_cached(path, source.held)
             raise
-        self._n_failures = 0
         put_cached(path, header.raw)
         return header
 

@@ -80,7 +80,7 @@ def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_pa
             "omit it",
         ),
         (["plan", "transformers:./nowhere"], 5, "nowhere has no config.json", "folder of a checkpoint"),
-        (["pull", "transformers:org/name"], 2, "pull downloads GGUF files", "downloads it"),
+        (["pull", "transformers:org/name"], 2, "pull downloads GGUF files", "hf:org/name"),
         (["plan", "transformers:nowhere"], 2, "neither a folder nor org/name", "transformers-twin:nowhere"),
         (["plan", "transformers:org/name", "--offline"], 4, "offline mode is on", "without --offline"),
         (["pick", "transformers-twin:qwen1.5-0.5b"], 2, "this command needs a GGUF file", "transformers:"),

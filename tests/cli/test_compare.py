@@ -282,7 +282,7 @@ def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run, store_file: P
         (("1", "--fail-if-slower", "5%", "--against", "published"), 2, "needs at least two runs", "ggbench results"),
         ((), 2, "comparing needs at least two runs", "ggbench results"),
         (("1", "2", "--fail-if-undecided"), 2, "--fail-if-undecided needs a limit", "--fail-if-slower 5%"),
-        (("1", "gone.json"), 5, "no such file: gone.json", "check the path"),
+        (("1", "gone.json"), 5, "gone.json is not a file", "check the path"),
         (("1", "--against", "1"), 2, "run 1 is given 2 times", "give each run once"),
     ],
 )

@@ -140,7 +140,7 @@ def test_an_api_key_is_sent_and_appears_nowhere(ggbench: Run, serve: Serve, monk
         (("pick",), "this command needs a model file"),
         (("forecast",), "this command needs a model file"),
         (("limits",), "this command needs a model file"),
-        (("pull", "q4_0"), "pull downloads only from the Hub, but "),
+        (("pull", "q4_0"), "pull downloads GGUF files of the Hub, not "),
     ],
 )
 def test_what_a_server_cannot_is_refused_in_one_line(ggbench: Run, words: tuple[str, ...], message: str) -> None:

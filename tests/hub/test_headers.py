@@ -18,9 +18,7 @@ from ggbench.hub.listing import list_repo
 from ggbench.hub.repo_records import RepoListing
 from tests.fakes.hub import (
     Corrupt,
-    Gated,
     Hang,
-    Says,
     TestHub,
     WrongLength,
 )
@@ -166,15 +164,6 @@ def test_a_header_not_readable_by_range_is_not_cached(
             read_variant_header(access, listing, listing.variants[0])
     with pytest.raises(NetworkError, match="needs the network"):
         read_variant_header(offline(access), listing, listing.variants[0])
-
-
-@pytest.mark.parametrize("fault", [Gated(), Says(b"", 404, headers={"X-Error-Code": "RepoNotFound"})])
-def test_repeated_failures_skip_the_rest(access: HubAccess, hub: TestHub, fault: Gated | Says) -> None:
-    listing = list_files(access, hub, {f"m-{n}.gguf": model() + bytes(n) for n in range(40)})
-    hub.fail("*", fault, times=None)
-    reads = read_headers(access, listing, listing.variants)
-    assert all(read.file is None and read.reason for read in reads)
-    assert len(hub.requests) < 12
 
 
 def test_offline_returns_cached_headers(access: HubAccess, hub: TestHub) -> None:
