@@ -12,14 +12,12 @@ from operator import truediv
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, EngineConfig, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.events import Event, PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.flags import load_flags
 from ggbench.errors import DoesNotFit
 from ggbench.experiments.tune.record import BASELINE, MOST_GEN, TuneCandidate, TuneResult, TuneSettings, TuneTiming
 from ggbench.machine.host import describe_cpu, logical_cpus
@@ -129,12 +127,8 @@ def candidates_of(session: Session, file: ModelFile) -> list[TuneCandidate]:
         defaults = placements[0] if placements else given
         flash_attn = "on" if size.context and size.context.flash_attn is False else "off"
         others = (replace(defaults, **each) for each in _others(defaults, settings, sizes.n_devices))
-        found = [TuneCandidate(defaults, "defaults")]
-        for setup in dict.fromkeys((replace(defaults, flash_attn=flash_attn), *placements[1:], *others)):
-            changes = TuneCandidate(setup).changes(defaults)
-            flags = load_flags(msgspec.convert(changes, LlamaConfig), on_gpu=False)
-            found += [TuneCandidate(setup, " ".join(flags), sizes.of(setup).obstacle)] if changes else []
-        return found
+        tried = dict.fromkeys((defaults, replace(defaults, flash_attn=flash_attn), *placements[1:], *others))
+        return [TuneCandidate(each, "" if each == defaults else sizes.of(each).obstacle) for each in tried]
 
 
 def _others(defaults: LlamaConfig, settings: TuneSettings, n_gpus: int) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ import msgspec
 
 from ggbench import fields
 from ggbench.engines.llama.config import KV_TYPE_LIST, LlamaConfig
+from ggbench.engines.llama.flags import load_flags
 from ggbench.errors import UsageError
 from ggbench.fields import Option
 from ggbench.runs.run import Result, Run, Settings
@@ -89,8 +90,6 @@ class TuneCandidate(msgspec.Struct, frozen=True):
 
     setup: LlamaConfig
     """With the n_ctx of the measurements."""
-    options: str = ""
-    """Its change to the defaults as llama-server's options: `-fa off`; `defaults` for the defaults."""
     reason: str = ""
     """Why it was not measured, or failed, in one line; empty otherwise."""
     speed: float | None = None
@@ -127,12 +126,17 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
             return {}
         return self.candidates[self.finalist].changes(self.candidates[BASELINE].setup)
 
+    def options(self, index: int) -> str:
+        """Return a candidate's change to the defaults as llama-server's options: `-fa off`; `defaults` for none."""
+        changes = self.candidates[index].changes(self.candidates[BASELINE].setup)
+        return " ".join(load_flags(msgspec.convert(changes, LlamaConfig), on_gpu=False)) or "defaults"
+
     @property
     def answer(self) -> str:
         """`-fa off is 2.83 ±0.04 times as fast as the defaults`, or that no gain was found."""
         if self.finalist is None or self.ratio is None:
             return "no gain found: no other settings were faster"
-        options = self.candidates[self.finalist].options
+        options = self.options(self.finalist)
         gain = f"is {ratio_text(self.ratio)} times as fast as the defaults"
         return f"{options} {gain}" if self.has_gain else f"no gain found: the best, {options}, {gain}"
 

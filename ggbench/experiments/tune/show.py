@@ -36,14 +36,18 @@ def tuned_command(run: Run) -> str | None:
     return sanitize(shlex.join(["llama-server", "-m", run.subject.file or run.subject.model, *flags]))
 
 
-_CANDIDATE = Shape("Candidate", "Settings to try.", of(TuneCandidate, "options reason? speed times_ms"))
+def _candidates(found: TuneResult) -> list[dict[str, object]]:
+    return [_CANDIDATE.value(each, options=found.options(index)) for index, each in enumerate(found.candidates)]
+
+
+_CANDIDATE = Shape("Candidate", "Settings to try.", field("options", str), of(TuneCandidate, "reason? speed times_ms"))
 _TUNE = Shape(
     "Tune",
     "A search for the settings that beat the defaults.",
     MEASURED_FILE,
     of(TuneSettings, "for=objective depths within_s kv_types n_prompt timed", lambda run: run.head.settings),
     of(TuneResult, "best=changes has_gain finalist", result_of),
-    field("candidates", many(_CANDIDATE), get=lambda run: result_of(run).candidates),
+    field("candidates", many(_CANDIDATE), get=lambda run: _candidates(result_of(run))),
     expected("ratio", "Speed of the finalist / the defaults'.", lambda run: result_of(run).ratio, "ci95"),
     field("llama_server", str | None, "The command with the settings found; null without a gain.", tuned_command),
     ORIGIN,
@@ -80,7 +84,7 @@ def _candidates_table(found: TuneResult, timed: Sequence[str]) -> RenderableType
     rows, times = found.candidates, [dict(zip(timed, each.times_ms, strict=False)) for each in found.candidates]
     anew = [ratio_text(found.ratio) if index == found.finalist else "" for index in range(len(rows))]
     cells = [
-        names("options", [each.options for each in rows]),
+        names("options", [found.options(index) for index in range(len(rows))]),
         *(right(name, [format_number(each.get(name)) for each in times], "ms", 2) for name in timed),
         right("first round", [format_number(each.speed) for each in rows], "times", stays=True),
         right("second round", anew, "times", stays=True),
