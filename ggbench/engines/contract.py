@@ -199,11 +199,6 @@ class EngineConfig:
         """
         return self
 
-    @property
-    def load_part(self) -> Self:
-        """The setup with the context's fields at their defaults, equal for setups that load the model the same way."""
-        return self
-
     @classmethod
     def of(cls, config: EngineConfig) -> Self:
         """Return the config, checked to be this engine's. Raises Unsupported for another engine's."""

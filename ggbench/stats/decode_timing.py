@@ -176,8 +176,6 @@ class ServerFound(msgspec.Struct, frozen=True):
     kind: str
     """Name of the program, `llama-server`; `OpenAI-compatible` if not recognized."""
     version: str = ""
-    n_ctx: int | None = None
-    """Maximum tokens of a request."""
     n_slots: int | None = None
     """Maximum number of concurrent requests; None if unknown or unlimited."""
 

@@ -419,6 +419,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     @property
     def load_part(self) -> Self:
+        """The setup with the context's fields at their defaults, equal for setups that load the model the same way."""
         return replace(type(self)(), **{name: getattr(self, name) for name in _OF_THE_LOAD})
 
     @property

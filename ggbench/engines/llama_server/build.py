@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ggbench.errors import EngineFailed, GgbenchError, UsageError
+from ggbench.errors import EngineFailed, UsageError
 from ggbench.text import in_words, shorten
 from ggbench.units import MIB
 
@@ -26,7 +26,7 @@ _HAS_TRACE = re.compile(r"^\s*- 4: trace", re.MULTILINE)
 _SPEC_TYPES = re.compile(r"^--spec-type +(\S+)", re.MULTILINE)
 _LISTED_DEVICES = "Available devices:"
 _LISTED_DEVICE = re.compile(r"^ +(?P<name>\w+): .+ \(\d+ MiB, (?P<free>\d+) MiB free\)$", re.MULTILINE)
-_REFUSED_OPTION = re.compile(r'invalid argument: (?P<unknown>\S+)|error while handling argument "(?P<wrong>[^"]+)": .+')
+_REFUSED_OPTION = re.compile(r'invalid argument: \S+|error while handling argument "[^"]+": .+')
 """llama.cpp's words for an option that it does not know, and for a value that it does not take."""
 
 
@@ -96,18 +96,15 @@ def _found(pattern: re.Pattern[str], text: str) -> str:
     return shorten(match[match.lastindex or 0], 100) if match else ""
 
 
-def refused_option(log: str, words: Sequence[str], build: Build) -> GgbenchError | None:
+def refused_option(log: str, words: Sequence[str], build: Build) -> UsageError | None:
     """Return why a build that was started with these words of the user's refused an option; None if it did not."""
     said = _REFUSED_OPTION.search(log)
     if said is None:
         return None
-    (program, *own), option = words, said["unknown"] or said["wrong"]
-    what = f"{NAME} {build.version}".rstrip()
-    if option in (word.replace("_", "-") if word.startswith("--") else word for word in own):  # as llama.cpp reads it
-        hint = f"--engine gives it {shlex.join(own)}; its options: {shlex.quote(program)} --help"
-        return UsageError(f"{what} refuses an option: {said[0]}", hint)
-    hint = "update it, or omit the option that needs this"
-    return EngineFailed(f"{what} refuses an option that ggbench gives it: {said[0]}", hint)
+    program, *own = words
+    given = f"--engine gives it {shlex.join(own)}; " if own else "update it, or omit the option that needs this; "
+    hint = f"{given}its options: {shlex.quote(program)} --help"
+    return UsageError(f"{NAME} {build.version}".rstrip() + f" refuses an option: {said[0]}", hint)
 
 
 def check_words(words: Sequence[str]) -> None:

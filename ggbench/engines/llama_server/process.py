@@ -279,12 +279,13 @@ class ServerProcess:
         with stdout:
             for raw in iter(lambda: stdout.readline(_MAX_LINE_BYTES), b""):
                 self._read_at = time.monotonic()
-                self._take(raw.decode(errors="replace").rstrip())
+                line = raw.decode(errors="replace").rstrip()
+                if self.pid is None and line.isdecimal():
+                    self.pid = int(line)
+                else:
+                    self._take(line)
 
     def _take(self, line: str) -> None:
-        if self.pid is None and line.isdecimal():
-            self.pid = int(line)
-            return
         if prefix := _PREFIX.match(line):
             line = line[prefix.end() :]
             if prefix["level"] == "E":

@@ -137,8 +137,7 @@ class EndpointEngine:
         if found is None:
             raise UnknownName("model of this server", model or "", [each.name for each in info.models])
         self._model = found
-        facts = ServerFound(info.title, info.version or "", found.n_ctx, info.n_parallel)
-        return server, ServerAnswered(facts)
+        return server, ServerAnswered(ServerFound(info.title, info.version or "", info.n_parallel))
 
     def _load(self, server: Server) -> Generator[Event, None, Ending]:
         """Make the server load its model by an unrecorded request for one token."""

@@ -253,17 +253,15 @@ def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
     if window is None or not config.flag("use_sliding_window", not is_qwen):
         return [None] * n_layer
     n_kept = config.count("sliding_window", family.window)
-    kinds = config.read("layer_types", list[str], None)
-    if kinds is not None and len(kinds) != n_layer:
-        raise BadFile(f"{config.name}: layer_types has {len(kinds)} entries for {n_layer} layers", DAMAGED_HINT)
-    if kinds is not None:
-        slides = [kind == "sliding_attention" for kind in kinds]
-    elif family.period is not None:
+    slides = [kind == "sliding_attention" for kind in config.read("layer_types", list[str], ())]
+    if not slides and family.period is not None:
         period = config.count("sliding_window_pattern", family.period)
         slides = [bool((layer + 1) % period) for layer in range(n_layer)]
-    else:
+    elif not slides:
         first = config.read("max_window_layers", _LayerIndex, 28) if is_qwen else 0
         slides = [layer >= first for layer in range(n_layer)]
+    if len(slides) != n_layer:
+        raise BadFile(f"{config.name}: layer_types has {len(slides)} entries for {n_layer} layers", DAMAGED_HINT)
     return [n_kept if is_sliding else None for is_sliding in slides]
 
 

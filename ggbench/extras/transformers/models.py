@@ -104,10 +104,7 @@ def parse(scheme: str, rest: str) -> ModelRef:
     `transformers-twin:` (an id of the catalog). Raises UsageError.
     """
     if scheme == "transformers-twin":
-        name, quant = split_quant(rest)
-        if not name or "/" in name:
-            raise UsageError(f"{f'{scheme}:{rest}'!r} is not {scheme}:<id>", "list the ids with: ggbench models")
-        return _ref("id", name.lower(), f"{scheme}:{name}", quant)
+        return _parse_twin(rest)
     if not rest.strip():
         hint = "write transformers:org/name, or transformers:FOLDER with a config.json"
         raise UsageError("transformers: names no checkpoint", hint)
@@ -123,6 +120,14 @@ def parse(scheme: str, rest: str) -> ModelRef:
     revision = hub_name["revision"] or MAIN
     label = f"transformers:{name}" if hub_name["revision"] else f"transformers:{hub_name['repo']}"
     return replace(_ref("hub", hub_name["repo"], label, quant), revision=revision)
+
+
+def _parse_twin(rest: str) -> ModelRef:
+    name, quant = split_quant(rest)
+    if not name or "/" in name:
+        what = f"{f'transformers-twin:{rest}'!r} is not transformers-twin:<id>"
+        raise UsageError(what, "list the ids with: ggbench models")
+    return _ref("id", name.lower(), f"transformers-twin:{name}", quant)
 
 
 def _ref(form: str, name: str, label: str, quant: str | None = None) -> ModelRef:

@@ -208,7 +208,7 @@ def test_an_older_build_gets_the_flags_that_it_has() -> None:
     [
         ("no model", Crashed, "llama-server ended with exit status 1: error loading model: llama_model"),
         ("no memory", OutOfMemory, "failed to allocate CPU buffer of size 47185920000"),
-        ("unknown flag", Failed, "refuses an option that ggbench gives it: invalid argument: -lm"),
+        ("unknown flag", Failed, "refuses an option: invalid argument: -lm"),
         ("aborts", Crashed, "llama-server was killed by SIGABRT: free(): invalid pointer"),
         ("another cpu", Crashed, "llama-server was killed by SIGILL: this build uses instructions that this CPU"),
         ("no library", Failed, "libllama.so.0: cannot open shared object file"),
