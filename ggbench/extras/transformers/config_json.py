@@ -176,13 +176,17 @@ class _Family(NamedTuple):
     window: int | None = None
     period: int | None = None
     """Period of layers of which the last has no window; None if all layers have one, or none does."""
+    first_window: int = 0
+    """Default of `max_window_layers`; above 0, windows are used only with `use_sliding_window`."""
 
 
 _FAMILIES: Mapping[str, _Family] = {
     "LlamaForCausalLM": _Family("llama", mlp_bias=True),
     "MistralForCausalLM": _Family("llama", n_head_kv=8, qkv_bias=False, window=4096),
-    "Qwen2ForCausalLM": _Family("qwen2", n_head_kv=32, reads_head_dim=False, qkv_bias=True, window=4096),
-    "Qwen3ForCausalLM": _Family("qwen3", n_head_kv=32, head_dim=128, qk_norm=True, window=4096),
+    "Qwen2ForCausalLM": _Family(
+        "qwen2", n_head_kv=32, reads_head_dim=False, qkv_bias=True, window=4096, first_window=28
+    ),
+    "Qwen3ForCausalLM": _Family("qwen3", n_head_kv=32, head_dim=128, qk_norm=True, window=4096, first_window=28),
     "GemmaForCausalLM": _Family("gemma", n_head_kv=16, head_dim=256, tied=True),
     "Gemma2ForCausalLM": _Family(
         "gemma2", n_head_kv=4, head_dim=256, tied=True, four_norms=True, window=4096, period=2
@@ -248,21 +252,25 @@ def read_layout(config: Config) -> Layout:
 
 def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
     """Return the number of positions that the cache keeps for each layer, None for all."""
-    is_qwen = family.architecture in ("qwen2", "qwen3")
     window = config.values.get("sliding_window", family.window)
-    if window is None or not config.flag("use_sliding_window", not is_qwen):
+    if window is None or not config.flag("use_sliding_window", not family.first_window):
         return [None] * n_layer
     n_kept = config.count("sliding_window", family.window)
-    slides = [kind == "sliding_attention" for kind in config.read("layer_types", list[str], ())]
-    if not slides and family.period is not None:
-        period = config.count("sliding_window_pattern", family.period)
-        slides = [bool((layer + 1) % period) for layer in range(n_layer)]
-    elif not slides:
-        first = config.read("max_window_layers", _LayerIndex, 28) if is_qwen else 0
-        slides = [layer >= first for layer in range(n_layer)]
+    slides = _sliding(config, family, n_layer)
     if len(slides) != n_layer:
         raise BadFile(f"{config.name}: layer_types has {len(slides)} entries for {n_layer} layers", DAMAGED_HINT)
     return [n_kept if is_sliding else None for is_sliding in slides]
+
+
+def _sliding(config: Config, family: _Family, n_layer: int) -> list[bool]:
+    """Return whether each layer has a window, in a model with some."""
+    if kinds := config.read("layer_types", list[str], None):
+        return [kind == "sliding_attention" for kind in kinds]
+    if family.period is not None:
+        period = config.count("sliding_window_pattern", family.period)
+        return [bool((layer + 1) % period) for layer in range(n_layer)]
+    first = config.read("max_window_layers", _LayerIndex, family.first_window)
+    return [layer >= first for layer in range(n_layer)]
 
 
 def _parameters(config: Config, family: _Family, shape: ModelShape, is_tied: bool) -> Iterator[Parameter]:
