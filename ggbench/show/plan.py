@@ -145,7 +145,7 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Set[str]) -> list[Ce
         cell("memory", lambda row: format_bytes(row.needed_bytes), there),
         left("fits", map(fit_text, rows), there, stays=True),
         cell("max n_ctx", longest_text, "tokens"),
-        cell("tok/s", lambda row: format_number(row.at_n_ctx.tok_s) if row.at_n_ctx else UNKNOWN, filled),
+        cell("tok/s", lambda row: format_number(row.at_n_ctx.tok_s) if row.at_n_ctx else UNKNOWN, filled, 2),
         cell("expected", lambda row: planned_speed_text(row.expected), f"tok/s {filled}"),
         cell(users_text(rows), together_text, "each / all", 1),
         cell("W", _w_text, "tokens/ms", 3),
