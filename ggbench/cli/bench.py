@@ -14,12 +14,11 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_decodes
 from ggbench.commands.measure_options import measuring_options, tuned_option
 from ggbench.commands.options import MeasureRequest, against_option, option, settings_options
-from ggbench.errors import GgbenchError, UsageError
+from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.glossary import DECODE
 
 if TYPE_CHECKING:
-    from ggbench.gguf_file.model_file import ModelFile
     from ggbench.runs.experiment import Job
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import RunContext
@@ -88,9 +87,7 @@ def command(
         asked = replace(asked, timeout_s=asked.timeout_s or SEARCH_TIMEOUT_S)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
     measured = measure(jobs, asked, run=lambda context, jobs: run_bench(context, jobs, maxctx=maxctx))
-    summaries = list(measured.summaries)
-    if not settings.depths and settings.n_seqs == 1:
-        summaries = _with_expected_speeds(summaries, jobs, asked)
+    summaries = measured.summaries
     if output.as_json:
         _print_document(summaries, asked, settings.n_gen, against)
     elif summaries and measured.error is None:
@@ -145,28 +142,3 @@ def run_bench(context: RunContext, decodes: Sequence[Job], *, maxctx: bool = Fal
             search = Job(experiment, decode.target, decode.setup.as_asked(), experiment.settings_type())
             with contextlib.closing(run_job(context, search)) as progress:
                 yield from (record for record in progress if not isinstance(record, Started))
-
-
-def _with_expected_speeds(
-    summaries: Sequence[QuantSummary], jobs: Sequence[Job], asked: MeasureRequest
-) -> list[QuantSummary]:
-    """Add the known speed of the file, halfway through the decode, to summaries without a measured one."""
-    from ggbench.decisions.known_speeds import KnownSpeeds, expected_at
-    from ggbench.sizing.budget import machine_budget
-
-    files: list[ModelFile | None] = [None] * len(summaries)
-    for index, (each, job) in enumerate(zip(summaries, jobs, strict=False)):
-        if each.latency is None and job.target.own is None:
-            with contextlib.suppress(GgbenchError):
-                files[index] = job.target.header()
-    if not any(files):
-        return list(summaries)
-    budget = machine_budget(asked.setup, bandwidth=asked.bandwidth, measures=False)
-    found = []
-    with KnownSpeeds.here(budget) as known:
-        for each, file in zip(summaries, files, strict=True):
-            n_prompt, n_gen = each.asked("n_prompt"), each.asked("n_gen")
-            middle = n_prompt + (n_gen + 1) // 2 if n_prompt is not None and n_gen else None
-            expected = expected_at(known.of(file, asked.setup), middle)
-            found.append(replace(each, expected=expected))
-    return found

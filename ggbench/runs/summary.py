@@ -13,7 +13,6 @@ from ggbench.engines.events import Memory
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.runs.run import DecodeTiming, LargestContext, PromptTimings, Result, Run
-from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed, ServingFigures
 
 _R = TypeVar("_R", bound=Result)
@@ -24,8 +23,6 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     runs: tuple[Run, ...]
     """At least one; the first gives subject, setup, memory, outcome and environment."""
-    expected: PlannedForecast | None = None
-    """Expected speed of a quant that should have been decoded but was not; None otherwise, or if unknown."""
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> QuantSummary:

@@ -18,7 +18,6 @@ from ggbench.show.text import (
     b_text,
     estimate_text,
     on_off,
-    planned_speed_text,
     tok_s_text,
     w_text,
 )
@@ -245,11 +244,6 @@ _OWN = (
         "decode.tok_s_together", format_number, 1,
     ),
     Column(
-        "expected_tok_s", "expected", "tok/s",
-        "Expected speed of a quant that was not decoded, from forecasts and other runs.",
-        reader("expected.tok_s"), lambda summary: planned_speed_text(summary.expected), priority=1,
-    ),
-    Column(
         "depth_tok_s", "speed at depth", "tok/s", "Speed at the -d depths.",
         lambda s: depths_text(s) or None, lambda s: depths_text(s) or UNKNOWN, right_aligned=False, priority=1,
     ),
@@ -316,12 +310,10 @@ ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
 
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
-    """Return `BENCH`, plus the largest context, the expected speed and what several users get if any row has them."""
+    """Return `BENCH`, plus the largest context and what several users get if any row has them."""
     rows, keys = list(summaries), list(BENCH)
     if any(row.decode is not None and row.decode.n_seqs > 1 for row in rows):
         keys[keys.index("tok_s") : keys.index("tok_s") + 1] = ["n_seqs", "tok_s", "tok_s_together"]
-    if any(row.expected for row in rows):
-        keys.insert(keys.index("tok_s") + 1, "expected_tok_s")
     if any(row.depths for row in rows):
         keys.insert(keys.index("tok_s") + 1, "depth_tok_s")
     if any(row.max_n_ctx is not None or row.max_n_ctx_reason for row in rows):

@@ -140,7 +140,7 @@ QUANT = Shape(
     field("n_seqs", int | None, "Users that decoded at once; the speed above is what each got.", _of_decode("n_seqs")),
     field("tok_s_together", NUMBER, "Tokens/s of several users together.", _of_decode("tok_s_together")),
     field("requests", RequestRates | None, "A server's answers to several users.", _of_decode("requests")),
-    of(QuantSummary, "expected limit"),
+    of(QuantSummary, "limit"),
     field(
         "w_ratio",
         NUMBER,

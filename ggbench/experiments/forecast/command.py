@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_cases
 from ggbench.commands.measure_options import measuring_options
-from ggbench.commands.options import MeasureRequest, no_measure_option
-
-if TYPE_CHECKING:
-    from ggbench.models.targets import Target
+from ggbench.commands.options import MeasureRequest
 
 
 @click.command(
@@ -22,12 +16,10 @@ if TYPE_CHECKING:
     ggbench forecast qwen1.5-7b q4_k_m q8_0
     ggbench forecast org/name-GGUF q4_k_m -ctk q8_0 -ctv q8_0
     ggbench forecast qwen2.5-72b q4_k_m -ngl 40
-    ggbench forecast qwen2.5-7b --no-measure
     """,
 )
-@no_measure_option
 @measuring_options(many=True, load=load_options_of_cases)
-def command(asked: MeasureRequest, no_measure: bool) -> None:
+def command(asked: MeasureRequest) -> None:
     """Forecast the speed of QUANTS of MODEL on this machine; only headers are downloaded.
 
     Twins of a few layers are written, timed alternately and removed: two layer counts give the cost of a layer, 4,096
@@ -36,9 +28,8 @@ def command(asked: MeasureRequest, no_measure: bool) -> None:
     --n-cpu-moe or -ot ...=CPU, twins are timed in each memory and weighted by the layers placed there. Intervals cover
     the spread of five rounds plus 8 % for unmodelled effects.
 
-    --no-measure shows only known speeds, preferring in this order: runs of this file with the same setup, a forecast,
-    an estimate from two or more other models, others' llama-bench on such GPUs, the bandwidth limit. plan, pick and the
-    TUI show the same.
+    plan, pick and the TUI show what is known without measuring, preferring in this order: runs of this file with the
+    same setup, a forecast, an estimate from two or more other models, others' llama-bench on such GPUs.
 
     Not supported: models with coupled layers (Gemma 3n), and layers on several GPUs.
     """
@@ -51,27 +42,6 @@ def command(asked: MeasureRequest, no_measure: bool) -> None:
 
     asked.setup.check_program()
     targets = resolve(asked.model.require_gguf().as_twin(), hub=asked.hub.access())
-    if no_measure:
-        _show_known(targets, asked)
-        return
     measured = measure([Job(EXPERIMENT, each, asked.setup, ForecastSettings()) for each in targets], asked)
     show_measured(measured)
     measured.leave()
-
-
-def _show_known(targets: Sequence[Target], asked: MeasureRequest) -> None:
-    from ggbench.commands.run_output import run_document, show_runs
-    from ggbench.experiments.forecast.known_forecasts import known_forecasts
-    from ggbench.experiments.forecast.measure import EXPERIMENT
-    from ggbench.runs.store.database import Store
-    from ggbench.show.names import quant_name
-    from ggbench.sizing.budget import machine_budget
-
-    budget = machine_budget(asked.setup, bandwidth=asked.bandwidth, measures=False)
-    with Store.open() as store:
-        runs = known_forecasts(store, targets, asked.setup, budget)
-    documents = [run_document(run) for run in runs]
-    show_runs(EXPERIMENT.kind, runs, asked.output, documents, model=asked.model.text, is_sweep=len(runs) > 1)
-    for run in runs:
-        if run.reason:
-            asked.output.notice(f"{quant_name(run.subject)}: {run.reason}")
