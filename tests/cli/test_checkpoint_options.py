@@ -8,7 +8,7 @@ import pytest
 
 from ggbench.errors import ExitCode
 from tests.cli.conftest import Run
-from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
+from tests.fakes.checkpoints import QWEN2_TINY
 
 
 @pytest.fixture
@@ -54,19 +54,6 @@ def test_options_that_do_not_go_with_a_checkpoint_are_named(
     assert line in ran.err
 
 
-def test_options_of_a_checkpoint_do_not_go_with_a_gguf(ggbench: Run, tmp_path: Path) -> None:
-    ran = ggbench("decode", "twin:qwen1.5-0.5b", "q4_0", "--cache", "static", "--trust-remote-code")
-    assert ran.code == ExitCode.USAGE
-    assert "--cache, --trust-remote-code are only for a checkpoint, but twin:qwen1.5-0.5b is not one" in ran.err
-
-
-@pytest.mark.parametrize("command", ["quality", "tune"])
-def test_what_needs_a_gguf_says_so(ggbench: Run, folder: Path, command: str) -> None:
-    ran = ggbench(command, f"transformers:{folder}", "bf16")
-    assert ran.code == ExitCode.USAGE
-    assert "Transformers cannot" in ran.err and "give a GGUF" in ran.err
-
-
 def test_missing_packages_are_named_before_anything_is_loaded(
     ggbench: Run, folder: Path, packages: dict[str, str]
 ) -> None:
@@ -87,10 +74,3 @@ def test_code_of_a_checkpoint_is_refused_by_name(ggbench: Run, tmp_path: Path) -
     assert ran.code == ExitCode.BAD_FILE
     assert "modeling_own.py" in ran.err
     assert "--trust-remote-code" in ran.err
-
-
-def test_a_checkpoint_of_another_method_is_refused(ggbench: Run, tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "gptq", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
-    ran = ggbench("decode", f"transformers:{folder}", "bf16", "-n", "500")
-    assert ran.code == ExitCode.USAGE
-    assert "is stored as gptq-int4, but bf16 was requested" in ran.err

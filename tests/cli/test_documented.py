@@ -10,10 +10,7 @@ import pytest
 from ggbench.cli.help import EXIT_CODES, TOPICS
 from ggbench.cli.main import COMMANDS, cli
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.decisions.pick.needs import RULES
 from ggbench.errors import ExitCode
-from ggbench.experiments.quality.record import N_CTX
-from ggbench.sizing.plan import DEFAULT_N_CTX
 from tests.cli.conftest import Run, parse_words
 
 _WIDTH = 80
@@ -56,35 +53,9 @@ def test_help_fits_80_columns(ggbench: Run, monkeypatch: pytest.MonkeyPatch, nam
         assert [line for line in lines if len(line) > _WIDTH] == []
 
 
-@pytest.mark.parametrize(
-    ("words", "default"),
-    [
-        ("plan", f"Default: {DEFAULT_N_CTX}, or the training context"),
-        ("quality", f"Default: {N_CTX}."),
-        ("maxctx", "Default: the training context"),
-        ("decode", "Default: just enough for the run"),
-        ("speed", None),
-        ("forecast", None),
-    ],
-)
-def test_help_of_n_ctx_says_what_this_command_takes(ggbench: Run, words: str, default: str | None) -> None:
-    text = " ".join(ggbench(*words.split(), "--help").out.split())
-    assert ("-c, --n-ctx" in text) == (default is not None)
-    assert default is None or default in text.partition("-c, --n-ctx")[2][:160]
-
-
-def test_help_of_pick_numbers_its_rules(ggbench: Run) -> None:
-    lines = ggbench("pick", "--help").out.splitlines()
-    assert [line[2:4] for line in lines if line[2:3].isdigit() and line[3:5] == ". "] == [
-        f"{number}." for number in range(1, len(RULES) + 1)
-    ]
-
-
 @pytest.mark.parametrize("topic", TOPICS)
-@pytest.mark.parametrize("width", [50, 80])
-def test_topics_are_wrapped_to_the_terminal(
-    ggbench: Run, monkeypatch: pytest.MonkeyPatch, topic: str, width: int
-) -> None:
+def test_topics_are_wrapped_to_the_terminal(ggbench: Run, monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    width = 50
     monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((width, 24)))
     ran = ggbench("help", topic)
     assert ran.code == 0

@@ -30,20 +30,11 @@ def test_a_run_by_the_users_server_is_stored_with_its_build_and_can_be_repeated(
     assert run.result.latency.tok_s == pytest.approx(100)  # type: ignore[union-attr]
 
 
-def test_prefill_takes_its_clock_too(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
-    engine = f"llama-server={install(tmp_path)}"
-    ran = ggbench("prefill", tiny_twin, "--lengths", "25,100", "-t", "1", "--engine", engine, "--json")
-    assert ran.code == 0, ran.err
-    assert [(each["n_prompt"], each["prefill_ms"]) for each in ran.json["prefills"]] == [(25, 25.0), (100, 100.0)]
-
-
 @pytest.mark.parametrize(
     ("way", "code", "reason"),
     [
-        ("no model", 6, "error loading model"),
         ("no library", 6, "does not start"),
         ("no memory", 3, "out of memory"),
-        ("aborts", 6, "SIGABRT"),
         ("dies", 6, "SIGSEGV"),
     ],
 )
@@ -56,31 +47,14 @@ def test_a_failure_is_one_line_and_an_exit_code(
     assert ran.code == code and len(lines) == 1 and reason in lines[0], ran.err
 
 
-@pytest.mark.parametrize(
-    ("way", "own", "reason"),
-    [
-        ("unknown flag", "--fast", "invalid argument: --fast"),
-        ("bad value", "--top_k x", 'error while handling argument "--top-k": stoi'),
-    ],
-)
 def test_an_option_that_the_server_refuses_is_named_with_what_was_given(
-    way: str, own: str, reason: str, tiny_twin: Path, tmp_path: Path, ggbench: Run
+    tiny_twin: Path, tmp_path: Path, ggbench: Run
 ) -> None:
-    program = install(tmp_path, way)
-    ran = ggbench("decode", tiny_twin, "-n", "300", "-t", "1", "--engine", f"llama-server={program} {own}")
+    program = install(tmp_path, "unknown flag")
+    ran = ggbench("decode", tiny_twin, "-n", "300", "-t", "1", "--engine", f"llama-server={program} --fast")
     assert ran.code == 2, ran.err
-    assert f"Error: llama-server 0.5.0-dev (build 1, commit 0c1e570) refuses an option: {reason}\n" in ran.err
-    assert f"Hint: --engine gives it {own}; its options: {program} --help\n" in ran.err
-
-
-def test_a_missing_program_is_a_usage_error(tiny_twin: Path, ggbench: Run) -> None:
-    ran = ggbench("decode", tiny_twin, "--engine", "llama-server=/no/such")
-    assert ran.code == 2 and "there is no file /no/such" in ran.err
-
-
-def test_a_server_that_runs_already_takes_no_engine(tmp_path: Path, ggbench: Run) -> None:
-    ran = ggbench("decode", "http://127.0.0.1:1", "--engine", f"llama-server={install(tmp_path)}")
-    assert ran.code == 2 and "--engine is for a model that ggbench loads itself" in ran.err
+    assert "refuses an option: invalid argument: --fast\n" in ran.err
+    assert f"Hint: --engine gives it --fast; its options: {program} --help\n" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -113,13 +87,6 @@ def test_the_largest_context_that_the_users_server_starts_with_is_found_and_prov
     assert (found["max_n_ctx"], found["first_fail_n_ctx"], found["verified_by_decode"]) == (256, 512, True)
     tried = [(probe["n_ctx"], probe["kind"], probe["outcome"]) for probe in found["probes"]]
     assert (512, "alloc", "out_of_memory") in tried and tried[-1] == (256, "decode", "completed")
-
-
-def test_a_projector_of_another_model_is_refused_before_the_server_starts(
-    tiny_twin: Path, tmp_path: Path, projector: Path, ggbench: Run
-) -> None:
-    ran = ggbench("maxctx", tiny_twin, "--mmproj", projector, "--engine", f"llama-server={install(tmp_path)}")
-    assert ran.code == 5 and "is not a projector of tiny" in ran.err, ran.err
 
 
 @pytest.mark.slow
@@ -180,8 +147,6 @@ def _two(program: Path, *steps_ns: int) -> list[str]:
     ("steps_ns", "percent", "code", "line"),
     [
         ((5_000_000, 10_000_000), "5%", 1, "slower than --fail-if-slower 5.0 %: speed of "),
-        ((10_000_000, 5_000_000), "5%", 0, "within --fail-if-slower 5.0 %: speed of "),
-        ((10_000_000, 10_100_000), "3%", 0, "undecided by --fail-if-slower 3.0 %: speed of "),
         ((10_000_000, 10_100_000), "3% --fail-if-undecided", 1, "undecided by --fail-if-slower 3.0 %: speed of "),
     ],
 )
@@ -224,11 +189,7 @@ def test_a_limit_needs_two_engines_that_ran(tiny_twin: Path, tmp_path: Path, ggb
 
 def test_each_depth_has_its_ratio_and_its_limit(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:
     engines = _two(install(tmp_path), 5_000_000, 10_000_000)
-    asked = ("bench", tiny_twin, "-d", "0,256", "-n", "128", "-r", "4", "-t", "1", *engines)
-    ran = ggbench(*asked)
-    assert ran.code == 0, ran.err
-    assert "Speed at n_depth 0 and speed at n_depth 256: " in ran.out
-    assert "step-ns 10000000, 2.00 times." in " ".join(ran.out.split())
+    asked = ("bench", tiny_twin, "-d", "0,256", "-n", "128", "-r", "2", "-t", "1", *engines)
     ran = ggbench(*asked, "--fail-if-slower", "5%", "--json")
     assert ran.code == 1, ran.err
     assert [check["metric"] for check in ran.json["checks"]] == ["tok_s_d0", "tok_s_d256"]
@@ -254,6 +215,8 @@ def test_several_engines_are_for_bench_and_prefill(tiny_twin: Path, tmp_path: Pa
     engines = ["--engine", "llama", "--engine", f"llama-server={install(tmp_path)}"]
     assert "bench and prefill alone" in ggbench("decode", tiny_twin, *engines).err
     assert "exclude --maxctx" in ggbench("bench", tiny_twin, "--maxctx", *engines).err
+    assert "there is no file /no/such" in ggbench("decode", tiny_twin, "--engine", "llama-server=/no/such").err
+    assert "that ggbench loads itself" in ggbench("decode", "http://127.0.0.1:1", *engines[2:]).err
 
 
 def test_settings_of_the_own_engine_are_engines_too(tiny_twin: Path, ggbench: Run) -> None:

@@ -5,19 +5,15 @@ import os
 import re
 import shutil
 import signal
-import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
 from ggbench.commands import downloads
 from ggbench.gguf_file.header import encode_header, read_model_file
-from ggbench.gguf_file.twin import plan_twin
 from ggbench.hub import download
 from ggbench.hub.download import FileProgress
-from ggbench.models.catalog import load_catalog
 from ggbench.paths import hub_listings_dir, twins_dir, user_models_file
 from tests.cli.conftest import FakeMachine, Run
 from tests.conftest import TINY
@@ -25,46 +21,6 @@ from tests.fakes.hub import Hang, TestHub
 from tests.fakes.projector import a_projector
 
 CARD = ("--vram", "4GiB", "--bandwidth", "100GB/s")
-LARGE_CARD = ("--vram", "8GiB", "--bandwidth", "100GB/s")
-QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
-
-
-@pytest.mark.llama
-def test_a_plan_of_eight_variants_moves_under_a_hundredth_and_then_nothing(
-    ggbench: Run, hub: TestHub, tmp_path: Path
-) -> None:
-    model = load_catalog().model("qwen1.5-1.8b")
-    vocabulary = {
-        "tokenizer.ggml.tokens": [f"token{number:06}" for number in range(model.hyper.n_vocab)],
-        "tokenizer.ggml.merges": [f"tok{number:06} en" for number in range(151_387)],
-    }
-    planned = plan_twin(model.hyper, QUANTS, name=model.id)
-    metadata = planned["q8_0"].metadata | vocabulary
-    pairs = encode_header(metadata, ()).data[24:].rstrip(b"\0")  # once: a vocabulary takes long to encode
-    files: dict[str, Path | bytes] = {}
-    header_bytes = total_bytes = 0
-    for quant, file in planned.items():
-        table = encode_header({}, file.tensors)
-        header = struct.pack("<4sIQQ", b"GGUF", 3, len(file.tensors), len(metadata)) + pairs + table.data[24:]
-        path = tmp_path / f"qwen-{quant}.gguf"
-        path.write_bytes(header)
-        os.truncate(path, len(header) + 32 + table.file_bytes - len(table.data))
-        files[path.name] = path
-        header_bytes, total_bytes = header_bytes + len(header), total_bytes + path.stat().st_size
-    stated = {name: f"{index:064x}" for index, name in enumerate(files)}  # nobody downloads them
-    hub.add_repo("org/qwen-GGUF", files, sha256=stated)
-    online = ggbench("plan", "org/qwen-GGUF", *LARGE_CARD)
-    assert online.code == 0
-    assert 8 * (5 << 20) < header_bytes <= hub.sent_bytes() < min(1.1 * header_bytes, total_bytes / 100)
-    assert "headers: " in online.err
-    asked = len(hub.requests)
-    offline = ggbench("plan", "org/qwen-GGUF", *LARGE_CARD, "--offline")
-    assert (offline.code, offline.out) == (0, online.out)
-    assert "headers: read from this disk" in offline.err
-    assert max(map(len, (online.err + offline.err).splitlines())) <= 80
-    assert len(hub.requests) == asked
-    rows = [line.split() for line in online.out.splitlines()]
-    assert [words[0] for words in rows if words and words[0] in QUANTS] == list(QUANTS)
 
 
 def published(twin: Path, n_shards: int) -> dict[str, bytes]:
@@ -246,7 +202,6 @@ def test_what_does_not_fit_is_not_downloaded(ggbench: Run, hub: TestHub, repo: s
     assert ran.code == 3
     assert "does not fit" in ran.err
     assert hub.sent_bytes() <= tiny_twin.stat().st_size
-    assert ggbench("decode", repo, "q8_0", "--no-download").code == 2
 
 
 @pytest.mark.llama
@@ -352,7 +307,7 @@ def test_in_a_terminal_it_is_asked(
 
 
 @pytest.mark.llama
-@pytest.mark.parametrize("command", ["bench", "decode", "prefill", "maxctx"])
+@pytest.mark.parametrize("command", ["decode", "maxctx"])
 def test_an_interrupted_download_is_no_measurement(
     ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -374,14 +329,6 @@ def test_an_interrupted_download_is_no_measurement(
     assert (ran.code, ran.out) == (130, "")
     assert ran.err.endswith("interrupted; the downloaded part is kept, and the same command continues from there\n")
     assert len(machine.workers) == (command == "maxctx")  # its dry run, for which the header is enough
-
-    def list_repo(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("ggbench.hub.listing.list_repo", list_repo)
-    ran = ggbench(command, repo, "q8_0")
-    assert (ran.code, ran.out) == (130, "")
-    assert "the downloaded part is kept" in ran.err
 
 
 def test_options_that_forbid_a_download(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:

@@ -9,22 +9,20 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import ProveContext, Request
-from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
-from ggbench.engines.events import ContextProven, Proving
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Ending, Failed
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
-from tests.fakes.engine import Answer, obey
+from tests.fakes.small_machine import SmallMachine
 
 
-@pytest.mark.parametrize("command", ["decode", "prefill", "maxctx"])
 def test_a_machine_that_changed_is_warned_of(
-    ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, command: str
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change = "the machine was suspended for 1:02"
     monkeypatch.setattr("ggbench.runs.recording.machine_changes", lambda *_: (change,))
-    ran = ggbench(command, tiny_twin, "--memory-limit", "4GiB")
+    ran = ggbench("decode", tiny_twin, "--memory-limit", "4GiB")
     shown = ggbench("results", "show", 1, "--json")
     assert ran.code == 0, ran.err
     assert f"{change} while it was measured" in ran.err
@@ -43,16 +41,6 @@ def test_a_run_of_another_ggbench_is_warned_of_in_one_line(
     assert ran.code == 0
     (line,) = (line for line in ran.err.splitlines() if "another ggbench" in line)
     assert "(process 4242) is measuring run 1, decode of" in line
-
-
-def test_decode_json(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    ran = ggbench("decode", tiny_twin, "q8_0", "-n", "300", "--json", "--quiet")
-    assert ran.code == 0
-    assert ran.err == ""
-    document = ran.json
-    assert document["schema"] == "ggbench.decode/1"
-    assert document["outcome"] == "completed"
-    assert document["fit"]["n_samples"] == 300
 
 
 def test_speed_at_depths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
@@ -90,21 +78,16 @@ PLACEMENT = LlamaConfig(
 )  # fmt: skip
 SHORT = [
     "-sm", "row", "-cmoe", "-ncmoe", "3", "-ot", r"\.ffn_(up|down)_exps=CPU,attn=CUDA0", "-ot", "output=CPU", "-tb",
-    "6",
+    "6", "--no-mmap", "--mlock", "-nkvo", "--swa-full",
 ]  # fmt: skip
-SHORT += ["--no-mmap", "--mlock", "-nkvo", "--swa-full"]
-LONG = ["--split-mode", "row", "--cpu-moe", "--n-cpu-moe", "3", "--threads-batch", "6", "--no-mmap", "--mlock"]
-LONG += ["--override-tensor", r"\.ffn_(up|down)_exps=CPU,attn=CUDA0,output=CPU", "--no-kv-offload", "--swa-full"]
 
 
-@pytest.mark.parametrize("options", [SHORT, LONG])
-@pytest.mark.parametrize("words", [["decode", "-n", "20"], ["prefill", "--lengths", "1"], ["bench", "-n", "20"]])
 def test_options_of_placement_are_passed_on_stored_and_reproduced(
-    ggbench: Run, machine: FakeMachine, moe_twin: Path, words: list[str], options: list[str]
+    ggbench: Run, machine: FakeMachine, moe_twin: Path
 ) -> None:
-    ran = ggbench(*words, moe_twin, *options, "--json")
+    ran = ggbench("decode", "-n", "20", moe_twin, *SHORT, "--json")
     assert ran.code == 0, ran.err
-    row = ran.json["rows"][0] if words[0] == "bench" else ran.json
+    row = ran.json
     load, context, *_ = machine.workers[0].requests
     assert isinstance(load, LoadModel)
     assert load.setup == replace(PLACEMENT, kv_offload=True, swa_full=False, threads_batch=None)
@@ -121,46 +104,16 @@ def test_options_of_placement_are_passed_on_stored_and_reproduced(
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (["-ot", "blk"], "'blk' is not a tensor override"), (["-ot", "=CPU"], "'=CPU' is not a tensor override"),
-        (["-ot", "blk="], "'blk=' is not a tensor override"), (["-ot", "a=CPU,"], "'' is not a tensor override"),
-        (["-ot", "blk(=CPU"], "'blk(' is not a regular expression"),
-        (["-ncmoe", "-1"], "-1 is not in the range x>=0"), (["-tb", "0"], "0 is not in the range"),
-        (["-sm", "diagonal"], "'diagonal' is not one of"),
+        (["-ot", "blk"], "'blk' is not a tensor override"), (["-ot", "a=CPU,"], "'' is not a tensor override"),
+        (["-ot", "blk(=CPU"], "'blk(' is not a regular expression"), (["-ncmoe", "-1"], "-1 is not in the range x>=0"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("command", ["decode", "plan"])
-def test_bad_placement_is_a_usage_error(
-    ggbench: Run, tiny_twin: Path, command: str, options: list[str], what: str
-) -> None:
-    ran = ggbench(command, tiny_twin, *options)
+def test_bad_placement_is_a_usage_error(ggbench: Run, tiny_twin: Path, options: list[str], what: str) -> None:
+    ran = ggbench("decode", tiny_twin, *options)
     assert ran.code == 2
     error, hint = ran.err.splitlines()
     assert what in error
     assert hint.startswith("Hint: ")
-
-
-def edged() -> Answer:
-    is_dry = False
-
-    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
-        nonlocal is_dry
-        if isinstance(request, LoadModel):
-            is_dry = request.dry
-        match request:
-            case MakeContext(setup) if (setup.n_ctx or 0) > 2048 and not is_dry:
-                yield OutOfMemory("context", "failed to allocate")
-            case ProveContext():
-                yield Proving("batch", 0.5)
-                yield ContextProven(full=True)
-                yield Completed()
-            case MakeContext(setup):
-                n_ctx = setup.n_ctx or 0
-                yield protocol.Log(2, f"llama_kv_cache: size = {n_ctx * 2048 / (1 << 20):.2f} MiB ( {n_ctx} cells")
-                yield from obey(request)
-            case _:
-                yield from obey(request)
-
-    return answer
 
 
 @pytest.mark.parametrize("view", ["quiet", "lines", "bar"])
@@ -170,7 +123,7 @@ def test_bench_with_the_largest_context(
     monkeypatch.setattr("sys.stderr.isatty", lambda: view == "bar")
     monkeypatch.setenv("COLUMNS", "400")  # a bar has one line, which begins with the path
     words = ["bench", tiny_twin, "-n", "300", "--maxctx", "--memory-limit", "100MiB"]
-    machine.answers = dict.fromkeys(range(3), edged())
+    machine.answers = dict.fromkeys(range(3), SmallMachine(2048, edge=2048).answer)
     ran = ggbench(*words, "--json", *(["--quiet"] if view == "quiet" else []))
     assert ran.code == 0, ran.err
     (row,) = ran.json["rows"]
@@ -179,9 +132,6 @@ def test_bench_with_the_largest_context(
     decode, search = reversed(ggbench("results", "--json").json["rows"])
     assert (decode["run_id"], decode["max_n_ctx"], decode["n_gen"]) == (row["run_id"], None, 300)
     assert (search["max_n_ctx"], search["max_n_ctx_verified"]) == (2048, True)
-    if view == "quiet":
-        assert "max n_ctx" in ggbench(*words).out
-        assert "max n_ctx" not in ggbench("bench", tiny_twin, "-n", "300").out
 
 
 def test_text_from_a_file_does_not_steer_the_terminal(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

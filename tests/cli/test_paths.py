@@ -38,7 +38,7 @@ def test_a_user_without_a_home_is_told_what_to_set(
     assert list(no_home.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [["models"], ["plan", "qwen1.5-0.5b"], ["results"], ["limits", "qwen1.5-0.5b"]])
+@pytest.mark.parametrize("command", [["models"], ["plan", "qwen1.5-0.5b", "q4_0"], ["results"]])
 def test_commands_need_no_home_where_the_folders_are_named(
     command: list[str], no_home: Path, ggbench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

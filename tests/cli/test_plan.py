@@ -1,15 +1,11 @@
 """`ggbench plan` with the real llama.cpp: what is printed, the exit codes, and nothing left behind."""
 
-import re
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from ggbench import paths
-from ggbench.models.catalog import load_catalog
-from ggbench.models.sources import planned_files
-from ggbench.units import format_bytes
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.llama
@@ -39,27 +35,22 @@ def test_machines_side_by_side(ggbench: Run, tiny_twin: Path) -> None:
 
 
 def test_each_machine_keeps_as_few_experts_in_main_memory_as_it_needs(ggbench: Run) -> None:
-    """A plan of each alone confirms it; a number that the user gives is that of all."""
-    words, cards = ("plan", "qwen3-30b-a3b", "q4_k_m", "-c", "16k"), ("rtx-3060", "rtx-4060-ti-16gb")
+    """A plan of one alone confirms it."""
+    words, cards = ("plan", "qwen3-30b-a3b", "q4_k_m", "-c", "16k"), ("rtx-4060-ti-16gb", "rtx-3060")
     compared = ggbench(*words, "--gpu", cards[0], "--or", cards[1], "--json").json
     rows = [row for each in compared["machines"] for row in each["rows"]]
     numbers = [int(row["command"].partition("--n-cpu-moe ")[2].split()[0]) for row in rows]
-    assert numbers[0] > numbers[1] > 0 and all(row["fits"] and row["expected"] for row in rows)
-    for card, row, number in zip(cards, rows, numbers, strict=True):
-        [alone] = ggbench(*words, "--gpu", card, "-ncmoe", number, "--json").json["rows"]
-        assert (alone["left_bytes"], alone["planned_n_ctx"]) == (row["left_bytes"], row["planned_n_ctx"])
-        assert ggbench(*words, "--gpu", card, "-ncmoe", number - 1).code == 3
+    assert numbers[1] > numbers[0] > 0 and all(row["fits"] and row["expected"] for row in rows)
+    [alone] = ggbench(*words, "--gpu", cards[1], "-ncmoe", numbers[1], "--json").json["rows"]
+    assert (alone["left_bytes"], alone["planned_n_ctx"]) == (rows[1]["left_bytes"], rows[1]["planned_n_ctx"])
+    assert ggbench(*words, "--gpu", cards[1], "-ncmoe", numbers[1] - 1).code == 3
     [choice] = compared["choices"]
     assert choice["lead_ci95"][0] < choice["lead"] < choice["lead_ci95"][1] and choice["longest"] is None
-    given = ggbench(*words, "--gpu", cards[0], "--or", cards[1], "-ncmoe", "30")
-    assert given.code == 0 and "main memory: 32.0 GiB" in " ".join(given.out.split())
 
 
 def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
-    assert ggbench("plan", "qwen1.5-110b", "q2_k", *CARD).code == 3
     assert ggbench("plan", "qwen1.5-0.5b", "q2_k", "f32", "--vram", "3GiB").code == 0
     assert ggbench("plan", "qwen1.5-0.5b", "q9_k", *CARD).code == 2
-    assert ggbench("plan", "qwen1.5-0.5b", "--gpu", "voodoo-2").code == 2
     assert ggbench("plan", "qwen1.5-0.5b", "--n-ctx", "100000000", *CARD).code == 2
     assert ggbench("plan", "qwen1.5-0.5b", *CARD, "--tensor-split", "1,1").code == 2
     for name in ("a-q8_0.gguf", "b-q4_0.gguf"):
@@ -129,14 +120,13 @@ def test_what_would_fit_is_named_and_does(ggbench: Run) -> None:
     [row] = document["rows"]
     assert document["alternative"]["quant"] == "q4_0"
     assert f"-c {row['planned_n_ctx']} " in ran.out
-    for change in row["changes"][::2]:
+    for change in row["changes"][:3:2]:
         words = (change["options"] or "").split()
         again = ggbench(*asked, change["quant"] or "q8_0", *words, "--json")
         assert (change["fits"], again.code) in ((True, 0), (False, 3)), change
         [planned] = again.json["rows"]
         assert (planned["needed_bytes"], planned["left_bytes"]) == (change["needed_bytes"], change["left_bytes"])
         assert planned["planned_n_ctx"] == change["planned_n_ctx"], change
-    assert ggbench(*asked[:-1], str(row["planned_n_ctx"] + 256), "q8_0").code == 3
 
 
 def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twin: Path) -> None:
@@ -147,10 +137,9 @@ def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twi
     assert beside["rows"][0]["left_bytes"] == plain["rows"][0]["left_bytes"] - (4 << 20)
     assert beside["rows"][0]["needed_bytes"] == plain["rows"][0]["needed_bytes"]
     assert f"--mmproj {projector}" in beside["rows"][0]["command"]
-    assert "4.00 MiB (--mmproj, without its compute buffer)" in ggbench(*asked[:-1], "--mmproj", projector).out
     of_another = ggbench("plan", tiny_twin, *CARD, "--mmproj", projector)
     assert (of_another.code, "is not a projector of tiny" in of_another.err) == (5, True)
-    picked = ggbench("pick", "qwen1.5-0.5b", *CARD, "--mmproj", projector, "--json").json
+    picked = ggbench("pick", "qwen1.5-0.5b", "q4_0", *CARD, "--mmproj", projector, "--json").json
     assert f"--mmproj {projector} " in picked["commands"]["llama_server"]
     refused = ggbench(*asked, "--mmproj", tiny_twin)
     assert (refused.code, refused.out) == (5, "")
@@ -167,7 +156,6 @@ def test_a_model_over_two_cards_by_device(ggbench: Run) -> None:
     assert first["name"] == second["name"] == "NVIDIA GeForce RTX 3090"
     assert first["weight_bytes"] + second["weight_bytes"] == row["device_weight_bytes"]
     assert row["left_bytes"] == min(first["left_bytes"], second["left_bytes"]) > 0
-    assert ggbench(*asked, "--gpu", "rtx-3090").code == 3
     assert ggbench(*asked, "--gpu", "rtx-3090x2", "-ts", "1,1,1").code == 2
 
 
@@ -181,15 +169,12 @@ def test_experts_in_main_memory_have_memory_and_speed_of_both(ggbench: Run) -> N
     assert row["at_n_ctx"]["tok_s"] > slower["at_n_ctx"]["tok_s"] > row["at_n_ctx"]["tok_s"] / 2
     too_small = ggbench(*asked, "--ram", "8GiB@50GB/s")
     assert (too_small.code, too_small.json["rows"][0]["devices"][1]["left_bytes"] < 0) == (3, True)
-    [unknown] = ggbench(*asked).json["rows"]
-    assert slower["at_n_ctx"]["tok_s"] < unknown["at_n_ctx"]["tok_s"]  # assumed, as a pick does
 
 
-@pytest.mark.parametrize("model", ["qwen1.5-0.5b", "gemma-3-1b"])
 @pytest.mark.parametrize("shares", [(), ("-kvu",)], ids=["equal parts", "one cache"])
-def test_slots_take_what_llama_cpp_gives_each(ggbench: Run, model: str, shares: tuple[str, ...]) -> None:
+def test_slots_take_what_llama_cpp_gives_each(ggbench: Run, shares: tuple[str, ...]) -> None:
     """The theory counts the same bytes: windows for each slot, or for all in one cache, and every slot's states."""
-    asked = ("plan", model, "q4_k_m", "--gpu", "80GiB", "-c", "16k", "-np", "4", *shares, "--json")
+    asked = ("plan", "gemma-3-1b", "q4_k_m", "--gpu", "80GiB", "-c", "16k", "-np", "4", *shares, "--json")
     [row] = ggbench(*asked).json["rows"]
     assert row["n_ctx_slot"] == (16384 if shares else 4096)
     assert row["theory_kv_bytes"] == pytest.approx(row["kv_bytes"], abs=1 << 16)
@@ -234,8 +219,6 @@ def test_a_published_mixture_has_its_published_size(ggbench: Run) -> None:
     assert mixture["weight_bytes"] == pytest.approx(plain["weight_bytes"] + more, abs=1000)
     assert mixture["kv_bytes"] == plain["kv_bytes"]
     assert any("in proportion to llama.cpp's iq2_xxs" in note for note in mixture["notes"])
-    files = planned_files(load_catalog().model("qwen3.5-0.8b"), ["q2_k", "ud-iq2_xxs"])
-    assert len({file.shape_key for file in files.values()} | {file.header_sha256 for file in files.values()}) == 4
     unknown = ggbench(*words, "ud-q8_k_xl")
     assert (unknown.code, unknown.err.count("\n")) == (2, 2)
     assert "nearest: ud-iq2_xxs" in unknown.err
@@ -254,8 +237,6 @@ def test_users_are_told_their_own_speed_and_that_of_all(ggbench: Run) -> None:
     assert together["tok_s"] == pytest.approx(4e3 / together["latency_ms"])
     shared = ggbench(*words, "-np", "4", "-kvu", "--json").json["rows"][0]
     assert (shared["at_n_ctx"]["n"], shared["together"]["n"]) == (16384, 4096)
-    shown = ggbench(*words, "-np", "4").out
-    assert re.search(r"4 users.*~\d+ / ~\d+", shown, re.DOTALL), "expected, from what others measured"
 
 
 def test_slots_without_a_token_each(ggbench: Run) -> None:
@@ -273,9 +254,6 @@ def test_experts_in_main_memory_are_proposed_as_they_fit(ggbench: Run) -> None:
     placed = ggbench(*asked, option, number)
     host = placed.json["rows"][0]["devices"][-1]
     assert (placed.code, row["changes"][0]["host_bytes"]) == (0, host["needed_bytes"])
-    said = ggbench(*asked[:-1]).out
-    assert "how much main memory that machine has is not known" in said
-    assert f"({format_bytes(host['needed_bytes']).split()[0]}" in said
     assert ggbench(*asked, option, str(int(number) - 1)).code == 3
 
 
@@ -283,13 +261,12 @@ def test_weights_copied_from_main_memory_count_by_their_own_types(ggbench: Run) 
     """A GPU's compute buffer holds copies of the experts it reads for prompts, larger ones of a larger quant."""
     asked = ("plan", "qwen1.5-moe-a2.7b", "--vram", "16GiB", "-ncmoe", "12", "--json")
     compute = {row["quant"]: row["compute_bytes"] for row in ggbench(*asked, "q8_0", "q2_k").json["rows"]}
-    for quant in ("q8_0", "q2_k"):
-        [alone] = ggbench(*asked, quant).json["rows"]
-        assert alone["compute_bytes"] == compute[quant]
+    [alone] = ggbench(*asked, "q2_k").json["rows"]
+    assert alone["compute_bytes"] == compute["q2_k"]
     assert compute["q2_k"] < compute["q8_0"]
 
 
-@pytest.mark.parametrize(("options", "clamped"), [(("-c", "256"), 256), (("-b", "64"), 64), ((), 512)])
+@pytest.mark.parametrize(("options", "clamped"), [(("-c", "256"), 256), (("-b", "64"), 64)])
 def test_the_physical_batch_is_shown_as_llama_cpp_clamps_it(
     ggbench: Run, tiny_twin: Path, options: tuple[str, ...], clamped: int
 ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
 import re
 import sys
 
@@ -12,26 +10,7 @@ import pytest
 
 from ggbench.commands.output import Output
 from ggbench.commands.progress import view_of
-from ggbench.runs.progress import SamplesTimed, Started, Working
-
-RECORDS = (
-    Started("decode", "m", "q4_0", 0, 2), Working("load", 0.5, 1.0), Working("probe", 0.5, 1.0),
-    SamplesTimed("decode", 26, (1_000_000,), 1, 10, ""), Started("decode", "m", "q8_0", 1, 2),
-)  # fmt: skip
-
-
-def test_the_bar_can_be_drawn_after_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal, end = pty.openpty()
-    with os.fdopen(end, "w") as stderr:
-        monkeypatch.setattr(sys, "stderr", stderr)
-        monkeypatch.setenv("TERM", "xterm-256color")
-        monkeypatch.delenv("NO_COLOR", raising=False)
-        view = view_of(Output(), ("m q4_0", "m q8_0"))
-        for record in RECORDS:
-            view.draw(record)
-            view.refresh()
-        view.close()
-    os.close(terminal)
+from ggbench.runs.progress import SamplesTimed, Started
 
 
 class Terminal(io.TextIOWrapper):
@@ -73,11 +52,3 @@ def test_a_notice_is_a_line_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> No
         output.notice("said meanwhile")
     lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.text))
     assert "said meanwhile" in [line.strip() for line in lines]
-
-
-def test_a_notice_without_a_bar_is_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    Output(as_json=False, quiet=False).notice("a [bold] word " * 20)
-    Output(as_json=False, quiet=True).notice("nothing")
-    assert terminal.text == "a [bold] word " * 20 + "\n"

@@ -44,21 +44,10 @@ def test_an_error_on_an_unknown_published_name_lists_the_known_ones(
     assert what in ran.err
 
 
-def test_nothing_found_is_no_error(ggbench: Run) -> None:
-    args = ("published", "--device", "h100", "--model", "qwen1.5-7b")
-    assert ggbench(*args, "--json").json["rows"] == []
-    ran = ggbench(*args)
-    assert (ran.code, ran.out) == (0, "")
-    assert "No published row" in ran.err
-
-
 def test_measured_rows_stand_against_published_ones(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
     model = shutil.copy(tiny_twin, tmp_path / "qwen1_5-7b-chat-q8_0.gguf")
-    out = ggbench("bench", model, "-n", "300", "--against", "published").out
-    assert "against published rows" in " ".join(out.split())  # the file's folder may take a line
-    assert "article 6.4.4" in out
     (row,) = ggbench("bench", model, "-n", "300", "--against", "published", "--json").json["rows"]
     assert row["against"][0]["system"] == "llama.cpp"
     assert "tokens generated 10000, not 300" in row["against"][0]["differences"]
@@ -75,9 +64,6 @@ def test_published_errors_are_columns(ggbench: Run) -> None:
     assert (row["same_top_percent_error"], row["ppl_ratio_error"]) == (0.072, 0.000723)
     assert (row["text"], row["n_ctx"], row["base"], row["imatrix"]) == ("wikitext-2", 512, "f16", None)
     assert "± 0.000238" in ggbench(*args, "--metric", "kld").out
-    whole = ggbench(*args).out
-    assert "0.031273" in whole
-    assert "…" not in whole
 
 
 def test_rows_of_llama_bench_stand_beside_the_documents(ggbench: Run) -> None:
@@ -87,15 +73,8 @@ def test_rows_of_llama_bench_stand_beside_the_documents(ggbench: Run) -> None:
     assert {row["quant"] for row in rows} == {"q4_k_m"}
     assert {row["source"] for row in rows} == {source["id"] for source in sources}
     assert document["rows"] == []
-    shown = ggbench("published", "--device", "rtx-4090", "--quant", "q4_k_m", "--sort", "-tok_s").out
-    assert sources[0]["address"] in "".join(shown.split())
-    speeds = [row["tok_s"] for row in ggbench("published", "--source", "llama-bench", "--sort", "tok_s", "--json").json[
-        "llama_bench_rows"]]  # fmt: skip
-    assert speeds == sorted(speeds)
     csv = ggbench("published", "--source", "llama-bench", "--model", "gpt-oss-20b", "--csv").out
     assert csv.startswith("source,device,count,backend,model,quant")
-    listed = " ".join(ggbench("published").out.split())
-    assert "Rows of llama-bench on" in listed
 
 
 def test_the_rows_behind_an_estimate_are_listed_with_their_sources(ggbench: Run) -> None:
@@ -106,9 +85,6 @@ def test_the_rows_behind_an_estimate_are_listed_with_their_sources(ggbench: Run)
     shown = ggbench("published", "--behind", "GeForce RTX 30/CUDA")
     assert f"{len(rows)} rows" in shown.err
     assert document["llama_bench_sources"][0]["address"] in "".join(shown.out.split())
-    both = ("published", "--behind", "GeForce RTX 30/CUDA", "--behind", "experts", "--json")
-    assert len(ggbench(*both).json["llama_bench_rows"]) > len(rows)
-    assert ggbench("published", "--behind", "--help").out.startswith("Usage: ggbench published")
     unknown = ggbench("published", "--behind", "GeForce RTX 30")
     assert (unknown.code, unknown.out) == (2, "")
     assert "GeForce RTX 30/CUDA" in unknown.err

