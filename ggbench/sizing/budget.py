@@ -285,9 +285,14 @@ def _listed_device(device: LlamaDevice, gpus: Sequence[Gpu]) -> DeviceMemory:
     return replace(found, free_bytes=free_bytes, bandwidth=gpu_bandwidth(gpu) or found.bandwidth)
 
 
-def devices_with_servers(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
-    """Return the devices of a setup with RPC servers; nothing without servers or without offloaded layers."""
-    return devices_here(setup.rpc_servers) if setup.rpc_servers and setup.n_gpu_layers else ()
+def servers_budget(setup: LlamaConfig, reserve_bytes: int | None) -> Budget | None:
+    """Return the budget of a setup with RPC servers, before a worker uses them, as a server has one client.
+
+    None without servers or without offloaded layers. Raises like `machine_budget`.
+    """
+    if not setup.rpc_servers or not setup.n_gpu_layers:
+        return None
+    return machine_budget(setup, reserve_bytes=reserve_bytes, measures=False)
 
 
 def main_memory_here(limit_bytes: int | None, reserve_bytes: int | None) -> Budget:

@@ -16,7 +16,7 @@ from ggbench.machine.host import describe_ram
 from ggbench.machine.records import Gpu
 from ggbench.sizing.budget import FREE_RESERVE_BYTES, GPU_RESERVE, main_memory_here
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
-from ggbench.sizing.plan_record import Budget, DeviceMemory
+from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.projectors import Projector
 from ggbench.units import format_bytes
 
@@ -52,17 +52,18 @@ def search_budget(
     gpus: Sequence[Gpu],
     setup: LlamaConfig,
     reserve_bytes: int | None,
-    devices: Sequence[DeviceMemory] = (),
+    servers: Budget | None,
 ) -> SearchBudget:
     """Return the budget for a model loaded dry; `context` is its dry context, None if llama.cpp refused one.
 
-    `gpus` are NVML's readings from before the dry worker started, `devices` those of a setup with RPC servers. Raises
-    DoesNotFit if nothing is left.
+    `gpus` are NVML's readings and `servers` the `servers_budget` from before the dry worker started. Raises DoesNotFit
+    if nothing is left.
     """
     limit_bytes = setup.memory_limit_bytes
-    if devices:
-        free_bytes = [device.free_bytes for device in devices]
-        return gpu_budget((), free_bytes, limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+    if servers is not None:
+        free_bytes = [device.free_bytes for device in servers.devices]
+        budget = gpu_budget((), free_bytes, limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+        return replace(budget, planned=servers)
     found = tuple(find_cuda_gpu(gpus, *device) for device in dry.gpu_devices)
     used = tuple(gpu for gpu in found if gpu is not None)
     # llama.cpp did not load the model dry, so only NVML's report of the GPUs is available
@@ -160,7 +161,7 @@ def beside_projector(budget: SearchBudget, projector: Projector) -> SearchBudget
 
     Raises DoesNotFit if nothing is left.
     """
-    planned, held = replace(budget.planned, projector=projector), budget.held_bytes - projector.needed_bytes
+    planned, held = budget.planned.beside_projector(projector), budget.held_bytes - projector.needed_bytes
     if held <= 0:
         needed, free = format_bytes(projector.needed_bytes), f"{format_bytes(budget.held_bytes)} of {budget.place}"
         hint = "omit --mmproj, or close programs that use the memory"

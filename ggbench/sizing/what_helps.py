@@ -19,7 +19,7 @@ from ggbench.engines.endings import EngineEnded
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
-from ggbench.sizing.budget import devices_with_servers
+from ggbench.sizing.budget import servers_budget
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement, speed_bounds
@@ -228,7 +228,8 @@ def setup_sizes(launch: Callable[[], Engine], file: ModelFile, setup: LlamaConfi
 
     Raises DoesNotFit if no memory is free at all.
     """
-    devices, gpus = devices_with_servers(setup), list_gpus()  # read before the dry worker uses some of their memory
+    servers, gpus = servers_budget(setup, None), list_gpus()  # read before the dry worker uses some of their memory
+    devices = () if servers is None else servers.devices
     with DryAllocator(launch(), setup, devices) as dry:
         try:
             dry.load(file, file.paths[0])
@@ -236,7 +237,7 @@ def setup_sizes(launch: Callable[[], Engine], file: ModelFile, setup: LlamaConfi
         except EngineEnded:
             yield SetupSizes()
             return
-        found = search_budget(dry, least, gpus, setup, None, devices)
+        found = search_budget(dry, least, gpus, setup, None, servers)
         budget, n_devices = found.planned, 0
         if found.on_gpu:  # a real allocation there needs no reserve for the driver
             budget = replace(budget, reserve_bytes=budget.memory_bytes - found.held_bytes)

@@ -18,7 +18,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
 from ggbench.runs.session import kv_bytes_per_token
-from ggbench.sizing.budget import devices_with_servers
+from ggbench.sizing.budget import servers_budget
 from ggbench.sizing.drafts import DraftingAllocator, check_drafts
 from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
@@ -130,12 +130,13 @@ def look_ahead(
     A header at `path` is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, UsageError for a GPU search if
     the cache is in main memory, and like `check_drafts`.
     """
-    devices = devices_with_servers(setup)  # a server used by the dry worker does not answer others
+    servers = servers_budget(setup, settings.reserve_bytes)
+    devices = () if servers is None else servers.devices
     gpus = list_gpus()  # read before the dry worker uses some of their memory
     with DraftingAllocator(launch(), setup, devices, draft, launch) as dry:
         sizer = _Sizer(dry, file, path, KV_CELLS * setup.n_streams)
         least = sizer.least
-        budget = search_budget(dry, least, gpus, setup, settings.reserve_bytes, devices)
+        budget = search_budget(dry, least, gpus, setup, settings.reserve_bytes, servers)
         if projector is not None:
             budget = beside_projector(budget, projector)
         if budget.on_gpu and not setup.kv_offload:
@@ -143,7 +144,8 @@ def look_ahead(
                 "with the KV cache in main memory a GPU does not limit the context",
                 "omit --no-kv-offload, or search main memory with -ngl 0",
             )
-        placement, usable_bytes = Placement(file, setup, on_gpu=budget.on_gpu), budget.planned.usable_bytes
+        memory, usable_bytes = budget.planned, budget.planned.usable_bytes
+        placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=memory.devices, host=memory.host)
         planned = sizer.longest(placement, usable_bytes, planning_ceiling(file))
     weight_bytes, theory = placement.weight_bytes, None
     draft_bytes = 0 if least is None else placement.draft_weight_bytes(least)
