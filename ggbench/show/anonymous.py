@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.plugins import plugin_names
-
-if TYPE_CHECKING:
-    from ggbench.show.listed_runs import SavedRun
+from ggbench.runs.experiment import experiment_of
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.listed_runs import SavedRun
 
 _Record = TypeVar("_Record")
 
@@ -28,8 +28,6 @@ _HOMES = re.compile(r"^(?:/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\]+$|^(?:/root|
 
 def anonymous_run(one: SavedRun) -> SavedRun:
     """Return a run with its samples, but without folders, server names and serial numbers in its records."""
-    from ggbench.runs.summary import QuantSummary
-
     run = one.summary.run
     subject = _anonymous_record(run.head.subject)
     if subject.model != run.head.subject.model:  # the model was named by its folder
@@ -78,8 +76,6 @@ def may_identify(json_text: str) -> bool:
 @functools.cache
 def _bytes_fields() -> frozenset[str]:
     """Return the fields of observations that are base64 in JSON, which contains slashes."""
-    from ggbench.runs.experiment import experiment_of
-
     kinds = plugin_names("ggbench.experiments", "measure")
     observed = (each for kind in kinds for each in experiment_of(kind).observed)
     return frozenset(field.name for each in observed for field in msgspec.structs.fields(each) if field.type is bytes)
