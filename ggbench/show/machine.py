@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -25,9 +24,6 @@ from ggbench.units import counted, format_bytes, format_count, format_ms, format
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_CURVE_WIDTH = 24
 
 _Format = Callable[[float], str]
 
@@ -95,12 +91,12 @@ def environment_line(environment: Environment) -> str:
 def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None) -> Table | None:
     """Return minimum, median and maximum of CPU, RAM and each GPU of `use`, or of every GPU; None without readings."""
     rows = [
-        (f"  {name}", *map(text, (min(found), statistics.median(found), max(found))), sparkline(found, _CURVE_WIDTH))
+        (f"  {name}", *map(text, (min(found), statistics.median(found), max(found))))
         for name, values, text in _lines(Readings.of(readings), use)
         if (found := [value for value in values.tolist() if not math.isnan(value)])
     ]
-    columns = {"": "left", "min": "right", "median": "right", "max": "right", counted(len(readings), "reading"): "left"}
-    return new_table("Machine", columns, rows) if rows else None
+    columns = {"": "left", "min": "right", "median": "right", "max": "right"}
+    return new_table(f"Machine, {counted(len(readings), 'reading')}", columns, rows) if rows else None
 
 
 def _lines(series: Readings, use: GpuUse | None) -> Iterator[tuple[str, NDArray[Any], _Format]]:
@@ -111,21 +107,6 @@ def _lines(series: Readings, use: GpuUse | None) -> Iterator[tuple[str, NDArray[
         gpu_name = f"GPU {index}" if len(shown) > 1 else "GPU"
         for name, field, text in _OF_GPU:
             yield f"{gpu_name} {name}", series.gpu_column(index, field), text
-
-
-def sparkline(values: Sequence[float], width: int) -> str:
-    """Return a sparkline of at most `width` characters, from the least value to the largest; longer series are
-    averaged.
-    """
-    if not values:
-        return ""
-    n = min(width, len(values))
-    edges = [index * len(values) // n for index in range(n + 1)]
-    means = [statistics.fmean(values[begin:end]) for begin, end in pairwise(edges)]
-    low, high = min(values), max(values)
-    span = high - low or 1.0
-    heights = (int((mean - low) / span * len(_BLOCKS)) for mean in means)
-    return "".join(_BLOCKS[min(len(_BLOCKS) - 1, height)] for height in heights)
 
 
 def again_line(command: str, *, folded: bool) -> list[Text]:

@@ -108,23 +108,6 @@ def estimated(metric: Metric, ends: Callable[[QuantSummary], tuple[float, float 
     return replace(metric, interval=interval, left_out=lambda summary: _BOUND if ends(summary) else NO_INTERVAL)
 
 
-def derived(key: str, base: Metric, *, inverse: bool = False, more_is_better: bool) -> Metric:
-    """Return a metric proportional to another or to its inverse, with the interval derived from it."""
-    column = metric_of(COLUMNS[key], more_is_better=more_is_better, is_timed=base.is_timed)
-
-    def interval(summary: QuantSummary) -> Interval | None:
-        ends, of, value = base.interval and base.interval(summary), base.value(summary), column.value(summary)
-        if not ends or not of or value is None:
-            return None
-        if inverse:
-            low, high = (value * of / end if end else math.inf for end in reversed(ends))
-        else:
-            low, high = (value * end / of for end in ends)
-        return low, high
-
-    return replace(column, interval=interval)
-
-
 def _either(one: Metric, other: Metric) -> Metric:
     """Return a metric that uses `one` for a run with a value for it, else `other`."""
 
@@ -149,7 +132,7 @@ _OTHER_LENGTHS = "different lengths"
 
 
 def decode_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return speed, W, B and derived metrics, memory, percentiles, and prompts read by several runs."""
+    """Return speed, W, B, memory, percentiles, and prompts read by several runs."""
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
     together = [_TOGETHER] if any(each.decode and each.decode.n_seqs > 1 for each in summaries) else []
     return (*_DECODE, *together, *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1))
@@ -206,6 +189,13 @@ def _prefill(n_prompt: int) -> Metric:
     return speed_metric(f"prefill_{n_prompt}", name, name, lambda summary: tok_s_text(prompt(summary)), speed)
 
 
+def _together_ends(summary: QuantSummary) -> tuple[float, float | None] | None:
+    if summary.decode is None or summary.latency is None or summary.latency.tok_s_ci95 is None:
+        return None
+    n_seqs, (low, high) = summary.decode.n_seqs, summary.latency.tok_s_ci95
+    return n_seqs * low, None if high is None else n_seqs * high
+
+
 _SPEED = estimated(
     metric_of(
         COLUMNS["tok_s"],
@@ -237,14 +227,11 @@ MEMORY = Metric(
     other_basis="different n_ctx",
     concern="memory",
 )
-_TOGETHER = derived("tok_s_together", _SPEED, more_is_better=True)
+_TOGETHER = estimated(metric_of(COLUMNS["tok_s_together"], more_is_better=True, is_timed=True), _together_ends)
 _DECODE = (
     _SPEED,
     W,
-    derived("w_ratio", W, more_is_better=True),
     B,
-    derived("b_ratio", B, inverse=True, more_is_better=True),
-    derived("b_w16_ms", B, more_is_better=False),
     MEMORY,
     *(
         metric_of(COLUMNS[key], more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS, is_timed=True)

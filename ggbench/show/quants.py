@@ -53,7 +53,6 @@ from ggbench.show.tables import (
 from ggbench.show.text import (
     b_text,
     csv_text,
-    latency_text,
     markdown_escaped,
     on_off,
     swa_text,
@@ -241,7 +240,6 @@ def _fitted(summary: QuantSummary, decode: DecodeTiming) -> Facts:
         return [("W, B", "need several depths, and at least 3 timings")] if decode.depths else []
     b_w16_ms = summary.b_w16_ms
     return [
-        ("latency", latency_text(fit)),
         ("W", f"{with_unit(w_text(fit), 'tokens/ms')}{_share(decode.w_ratio)}"),
         ("B", f"{with_unit(b_text(fit), 'ms')}{_share(decode.b_ratio)}"),
         ("B as w16", "" if b_w16_ms is None else f"{format_ms(b_w16_ms)} ms"),

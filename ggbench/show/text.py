@@ -17,7 +17,7 @@ from ggbench.stats.decode_timing import DepthSpeed, LatencySummary, LineFit, Pre
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.stats.speed_estimate import SpeedBasis
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count, format_interval, format_ms, format_number
+from ggbench.units import format_bytes, format_count, format_interval, format_number
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
@@ -88,14 +88,6 @@ def b_text(fit: LineFit | None) -> str:
         return UNKNOWN
     low, high = fit.b_ci95
     return f"< {format_number(high)}" if fit.b_ms is None else format_interval(fit.b_ms, low, high, digits=4)
-
-
-def latency_text(fit: LineFit) -> str:
-    """Return `5.93 ms a token at the start, 0.661 ms more for every 1,000 tokens of context`; empty without W and B."""
-    if fit.b_ms is None or not fit.w_tokens_per_ms:
-        return ""
-    more = f"{format_number(1000 / fit.w_tokens_per_ms)} ms more for every 1,000 tokens of context"
-    return f"{format_ms(fit.b_ms)} ms a token at the start, {more}"
 
 
 def tok_s_text(latency: LatencySummary | PrefillSpeed | DepthSpeed | None) -> str:

@@ -109,7 +109,6 @@ def test_a_bound_is_not_compared() -> None:
         assert line(one, header).texts[1] == text
         assert line(one, header).verdict == "only a bound (b)"
         assert line(two, header).verdict == "only a bound (a and b)"
-        assert line(two, f"{header} MBU").verdict == ""
     assert not any(any(each.better) for each in (*one.lines, *two.lines))
     assert one.sentences[-1] == "Memory: no difference."
 
@@ -375,15 +374,6 @@ def test_a_program_that_was_not_used_and_options_of_another_engine_are_told_apar
     assert "engine: llama in a, transformers in b" in found["configuration"]
     assert "threads: one per core in a, 1 in b" in found["configuration"]
     assert not any(each.startswith(("mlock", "attention", "cache")) for each in found["configuration"])
-
-
-def test_shares_of_the_bandwidth_and_b_as_w16_take_the_interval_of_their_metric() -> None:
-    """The same fit is worse in W MBU beside a higher limit, and better in B as w16 at more bits per weight."""
-    compared = compare_quants([row(), row(bpw=8.0, limit=DecodeLimit(500.0, 4.0, 40e9, "given"))])
-    assert line(compared, "W").better == (False, False)
-    assert line(compared, "W MBU").better == line(compared, "B MBU").better == (True, False)
-    assert line(compared, "B as w16").better == (False, True)
-    assert line(compared, "B as w16").texts == ("40.00", "20.00")
 
 
 def test_a_metric_that_not_all_have_is_compared_for_those_that_do() -> None:

@@ -21,9 +21,8 @@ from ggbench.errors import GgbenchError
 from ggbench.runs.comparable import setting_of
 from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run
-from ggbench.runs.store.database import Store
 from ggbench.show.listed_runs import SavedRun, saved_figures
-from ggbench.show.names import model_name, short_names
+from ggbench.show.names import model_name
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words, sanitize, shorten_middle
@@ -74,24 +73,6 @@ class DetailsPane(VerticalScroll, can_focus=True):
     ]
 
 
-def known_losses(store: Store, runs: Sequence[SavedRun]) -> str:
-    """Return what the files lose, of runs that measure speed: `Loss in nats: q4_k_m ~0.021, q2_k ~0.22 (…).`; empty
-    for a single file. Raises StoreError.
-    """
-    from ggbench.decisions.known_losses import measured_losses, typical_loss
-    from ggbench.decisions.pick.wording import nats_text
-
-    summaries = [run.summary for run in runs]
-    measured, nats = measured_losses(store, {each.subject.header_sha256 for each in summaries}), dict[str, str]()
-    for name, summary in zip(short_names(summaries), summaries, strict=True):
-        of = summary.subject
-        loss = measured.of_weights(of.header_sha256) or typical_loss(of.quant, of.n_params, of.architecture or "")
-        if loss is not None and experiment_of(summary.run.head.kind).measures_speed:
-            nats[name] = nats_text(loss)
-    how = " (~ typical; quality measures it)" if any(text.startswith("~") for text in nats.values()) else ""
-    return f"Loss in nats: {', '.join(map(' '.join, nats.items()))}{how}." if len(nats) > 1 else ""
-
-
 class MeasuredScreen(RunsScreen):
     """Curves above the details of one run, or above a comparison of several; esc returns to the Results screen."""
 
@@ -112,14 +93,13 @@ class MeasuredScreen(RunsScreen):
         self,
         runs: Sequence[SavedRun],
         repeats: Repeats,
-        losses: str,
         measure_again: Callable[[Sequence[Run], int, Sequence[int]], None],
     ) -> None:
-        """`repeats` of all stored runs show the variation between loads; `losses` is what `known_losses` says;
+        """`repeats` of all stored runs show the variation between loads;
         `measure_again` takes the runs, how often, and the numbers of the present ones to compare them with.
         """
         super().__init__()
-        self.runs, self._repeats, self._losses, self._measure_again = runs, repeats, losses, measure_again
+        self.runs, self._repeats, self._measure_again = runs, repeats, measure_again
         self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
         columns: dict[str, list[SavedRun]] = {}
         for run in runs:
@@ -144,7 +124,7 @@ class MeasuredScreen(RunsScreen):
             numbers = (", ".join(str(one.run_id) for one in column) for column in self._columns)
             is_joined = len(self._columns) < len(self.runs)
             title = f"Comparing runs {' with '.join(numbers) if is_joined else self._numbers}"
-            answer = [*comparison.sentences, *filter(None, [self._losses])]
+            answer = comparison.sentences
             details = ComparisonReport(comparison, has_answer=False)
         yield Static(title, id="title", markup=False)
         with DetailsPane(id="pane"):
@@ -179,21 +159,19 @@ class MeasuredScreen(RunsScreen):
     def action_measure_again(self) -> None:
         """Measure one run again, or one of each column in as many turns as give an interval."""
         runs = [column[0].summary.run for column in self._columns]
-        n_times = 1 if self._is_one else FEWEST_TURNS
-        times = "" if self._is_one else f", {n_times} times each, in turns"
-        spans = [(run.head.started_at, run.finished_at) for run in runs if run.is_complete and run.finished_at]
-        each_s = [(datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds() for start, end in spans]
-        seconds = max(0.1, n_times * sum(each_s))  # stored in whole seconds
-        taking = f", about {format_duration(seconds)}" if len(spans) == len(runs) else ""
+        kept = [self.runs[0].run_id] if self._is_one and self.runs[0].run_id is not None else []
+        n_times, times, which = FEWEST_TURNS, f", {FEWEST_TURNS} times each, in turns", "the new runs"
+        if self._is_one:
+            n_times, times, which = 1, "", "both"
+        seconds = n_times * sum(map(_seconds, runs))
+        taking = f", about {format_duration(seconds)}" if seconds else ""
         names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
 
         def start(confirmed: bool | None) -> None:
             if confirmed:
-                kept = [one.run_id for one in self.runs if self._is_one and one.run_id is not None]
                 self.app.pop_screen()
                 self._measure_again(runs, n_times, kept)
 
-        which = "both" if self._is_one else "the new runs"
         question = f"Measure {names} again{times}{taking}? Afterwards 3 and c compare {which}."
         self.app.push_screen(ConfirmScreen(question, "Measure", is_harmless=True), start)
 
@@ -211,3 +189,10 @@ class MeasuredScreen(RunsScreen):
     def action_save(self) -> None:
         what = f"run{'' if self._is_one else 's'} {self._numbers}"
         self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
+
+
+def _seconds(run: Run) -> float:
+    """Return how long a run took, stored in whole seconds; 0 if it is unknown."""
+    if not run.head.started_at or not run.finished_at:
+        return 0.0
+    return (datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.head.started_at)).total_seconds()

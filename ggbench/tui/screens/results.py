@@ -26,7 +26,7 @@ from ggbench.show.names import quant_name
 from ggbench.text import sanitize
 from ggbench.tui.host import RunsOpened, RunStored, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.measured import MeasuredScreen, RunsScreen, known_losses
+from ggbench.tui.screens.measured import MeasuredScreen, RunsScreen
 from ggbench.tui.stored_runs import MOST_LISTED, describe_runs, may_draw, read_runs
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage
 from ggbench.tui.widgets.runs_table import RunsTable
@@ -292,16 +292,12 @@ d deletes the run at the cursor, D the marked runs after a question; u restores 
     def open_runs(self, run_ids: Sequence[int]) -> None:
         """Open one run in full, or several side by side."""
 
-        def read() -> Iterator[tuple[list[SavedRun], Repeats, str]]:
+        def read() -> Iterator[tuple[list[SavedRun], Repeats]]:
             measured = self._load(run_ids)
-            if len(measured) == 1:
-                yield measured, (), ""
-                return
             with host_of(self).services.open_store() as store:
-                repeats = stored_repeats(store, [[run.summary] for run in measured])
-                yield measured, repeats, known_losses(store, measured)
+                yield measured, stored_repeats(store, [[run.summary] for run in measured])
 
-        def show(read: tuple[list[SavedRun], Repeats, str]) -> None:
+        def show(read: tuple[list[SavedRun], Repeats]) -> None:
             if self.is_current:
                 self.app.push_screen(MeasuredScreen(*read, self.measure_again))
 
