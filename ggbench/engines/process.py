@@ -24,7 +24,7 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Request, Stage, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import Event
-from ggbench.engines.llama.logs import crash_cause, out_of_memory_line
+from ggbench.engines.failure_lines import crash_cause, out_of_memory_line
 from ggbench.machine.host import count_oom_kills
 
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "GGML_NO_BACKTRACE": "1"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ggbench.engines.llama.logs import crash_cause, out_of_memory_line, wanted_bytes
+from ggbench.engines.failure_lines import crash_cause, out_of_memory_line, wanted_bytes
 from tests.fakes.recorded_logs import NAMES, lines_of
 
 CUDA_ALLOC = (

@@ -1,6 +1,7 @@
 """Candidates of a pick, made up."""
 
-from ggbench.decisions.pick.record import Candidate, Loss, TurnSpeed
+from ggbench.decisions.loss import Loss
+from ggbench.decisions.pick.record import Candidate, TurnSpeed
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.intervals import Expected

@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ggbench.decisions.known_losses import typical_loss
+from ggbench.decisions.loss import Loss
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.dominance import dominates
 from ggbench.decisions.pick.needs import WORKLOADS, Needs, Preference
 from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
+from ggbench.decisions.pick.record import Candidate, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError

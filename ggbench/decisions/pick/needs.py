@@ -9,25 +9,13 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.decisions.loss import NOTICED_LOSS, UNNOTICED_LOSS
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
 from ggbench.units import MIB, format_count, format_number, parse_tokens
 
 Preference = Literal["balanced", "quality", "speed", "context"]
 
-UNNOTICED_LOSS = 0.012
-"""Losses in nats up to which nobody can tell quants apart.
-
-q5_k_m of Llama 3 8B loses 0.0108, q6_k 0.0055 (llama.cpp, tools/perplexity/README.md); with q6_k, 96.0 % of the most
-probable tokens stay the same, of f16 against itself 97.7 %. Close to the base, KL divergence has no relation left to
-task scores (arXiv 2606.19558), and the answers that flip grow with it (arXiv 2407.09141).
-"""
-NOTICED_LOSS = 0.05
-"""Loss in nats from which people notice: between q4_k_m, 0.031, and q3_k_m, 0.10, of the same table.
-
-q4_k_m is the common default, and below it guides warn. By S. McLeod (smcleod.net, April 2026) 0.01 to 0.05 is usual at
-4 bits, and answers obviously differ above 0.1.
-"""
 LITTLE_BYTES = 300 * MIB
 """Too little to leave free: a browser's tabs and a desktop's windows take as much of a GPU."""
 READING_TOK_S = 238 / 60 / 0.75

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from ggbench.decisions.loss import UNNOTICED_LOSS
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.dominance import pareto_front
-from ggbench.decisions.pick.needs import UNNOTICED_LOSS, Needs, Preference
+from ggbench.decisions.pick.needs import Needs, Preference
 from ggbench.decisions.pick.order import (
     FASTER,
     cache_bits,

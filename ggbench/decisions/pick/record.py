@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.decisions.loss import Loss
 from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
@@ -19,33 +20,8 @@ from ggbench.sizing.plan_record import Change, DeviceMemory, PlanRow
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedBasis
 
-LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]
 Label = Literal["all on GPU", "dense", "mixture", "better", "faster", "more context", "may meet"]
-
-
-class PublishedLoss(msgspec.Struct, frozen=True):
-    """The loss of a quant of a published model."""
-
-    of: str
-    """The model and the importance matrix; losses are comparable if both are equal."""
-    nats: float
-    error: float
-    """Standard error; 0 if none is published."""
-
-
-class Loss(msgspec.Struct, frozen=True):
-    """A loss of quality: the mean KL divergence in nats per token."""
-
-    nats: Expected
-    """If measured, mean and 95 % interval; if typical, median and range over models."""
-    basis: LossBasis
-    source: str
-    """For people: `run 12, from q8_0`, `q4_k_m of llama-3-8b`."""
-    published: tuple[PublishedLoss, ...] = ()
-    """The published losses behind a typical loss."""
-    of: tuple[str, ...] = ()
-    """The models whose median a typical loss is."""
 
 
 class TurnSpeed(msgspec.Struct, frozen=True):

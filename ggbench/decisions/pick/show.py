@@ -6,18 +6,10 @@ import operator
 
 from msgspec.structs import replace
 
+from ggbench.decisions.loss import Loss
 from ggbench.decisions.pick.needs import RULES, ChatTurn, Needs, workload_text
 from ggbench.decisions.pick.order import is_comfortable
-from ggbench.decisions.pick.record import (
-    Alternative,
-    Candidate,
-    Checked,
-    Loss,
-    NeedCheck,
-    Pick,
-    Reason,
-    TurnSpeed,
-)
+from ggbench.decisions.pick.record import Alternative, Candidate, Checked, NeedCheck, Pick, Reason, TurnSpeed
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.decisions.pick.sentences import reason
 from ggbench.decisions.pick.wording import candidate_name

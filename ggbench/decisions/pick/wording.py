@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.pick.record import (
-    Candidate,
-    Loss,
-    NeedCheck,
-)
+from ggbench.decisions.loss import Loss
+from ggbench.decisions.pick.record import Candidate, NeedCheck
 from ggbench.show import UNKNOWN
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import kv_name, model_name

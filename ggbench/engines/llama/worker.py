@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from ggbench.engines import protocol
 from ggbench.engines.contract import ProveContext, Request, Workload
 from ggbench.engines.events import Event, Loaded, MemoryKind, Opened, Opening, Proving, Ready
+from ggbench.engines.failure_lines import is_out_of_memory, out_of_memory_line, wanted_bytes
 from ggbench.engines.llama.c_functions import llama_library
 from ggbench.engines.llama.config import LlamaRequest, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import GgmlDevices
-from ggbench.engines.llama.logs import is_out_of_memory, out_of_memory_line, wanted_bytes
 from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory, start_threads
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused
 from ggbench.engines.llama.speculation import check_vocabularies

@@ -41,9 +41,9 @@ from ggbench.engines.events import (
     Steps,
     TokensTogether,
 )
+from ggbench.engines.failure_lines import is_out_of_memory
 from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags
-from ggbench.engines.llama.logs import is_out_of_memory
 from ggbench.engines.llama.rpc import why_unreachable
 from ggbench.engines.llama_server.answers import answer
 from ggbench.engines.llama_server.build import NAME, Build, describe_build, refused_option

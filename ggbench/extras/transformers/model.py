@@ -11,8 +11,8 @@ from typing import Any
 
 from ggbench.engines.contract import Stage
 from ggbench.engines.events import Allocated, DeviceBuffers, MemoryKind
+from ggbench.engines.failure_lines import is_out_of_memory
 from ggbench.engines.llama import memory_limits
-from ggbench.engines.llama.logs import is_out_of_memory
 from ggbench.engines.llama.memory_limits import beside_the_limit
 from ggbench.extras.transformers.config import TransformersConfig
 from ggbench.text import sanitize, shorten

@@ -27,7 +27,8 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Input, Label, Static
 
-from ggbench.decisions.pick.needs import NOTICED_LOSS, WORKLOADS, Needs, Preference
+from ggbench.decisions.loss import NOTICED_LOSS
+from ggbench.decisions.pick.needs import WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.fields import defaults_of, field_docs, options_of
