@@ -39,6 +39,17 @@ def _facts(checkup: Checkup) -> Iterator[tuple[str, str]]:
     governor = checkup.governor or "unknown"
     yield "CPU", f"{checkup.cpu}, {counted(checkup.n_cores, 'core')}{busy}, governor {governor}"
     yield "memory", f"{format_bytes(checkup.available_bytes)} of {format_bytes(checkup.total_bytes)} available"
+    yield from _gpus(checkup)
+    for folder in checkup.folders:
+        used, free = format_bytes(folder.used_bytes), format_bytes(folder.free_bytes)
+        yield folder.name, f"{used} in {folder.path} ({free} free)"
+    yield "runs", "none yet" if checkup.results.n_runs is None else f"{checkup.results.n_runs} stored"
+    rate = checkup.bandwidth
+    known = "measured by the first run" if rate is None else f"{format_bandwidth(rate.bytes_per_s)}, {rate.source}"
+    yield "memory bandwidth", known
+
+
+def _gpus(checkup: Checkup) -> Iterator[tuple[str, str]]:
     for gpu in checkup.gpus:
         used = f"{format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)} used"
         yield f"GPU {gpu.index}", f"{gpu.name}, {used}, driver {checkup.driver or 'unknown'}"
@@ -48,13 +59,6 @@ def _facts(checkup: Checkup) -> Iterator[tuple[str, str]]:
         yield f"GPU {device.name}", f"{device.description}, {free}"
     if not (checkup.gpus or others):
         yield "GPU", checkup.driver_problem or "none that llama.cpp or NVIDIA's driver lists"
-    for folder in checkup.folders:
-        used, free = format_bytes(folder.used_bytes), format_bytes(folder.free_bytes)
-        yield folder.name, f"{used} in {folder.path} ({free} free)"
-    yield "runs", "none yet" if checkup.results.n_runs is None else f"{checkup.results.n_runs} stored"
-    rate = checkup.bandwidth
-    known = "measured by the first run" if rate is None else f"{format_bandwidth(rate.bytes_per_s)}, {rate.source}"
-    yield "memory bandwidth", known
 
 
 def _llama(llama: LlamaBuild) -> str:
