@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import re
-import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -57,15 +56,12 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
     """Governor of the frequency scaling, and its driver: `powersave, acpi-cpufreq`; empty if unknown."""
     others_share: float | None = None
     """Share of all CPUs used by other programs while watched, 0 to 1; None if unknown."""
-    is_on_battery: bool = False
     total_bytes: int
     """Main memory of the machine."""
     available_bytes: int
     """Memory that can be allocated without swapping, within the container's limit."""
     container_limit_bytes: int | None = None
     """None without a limit below the machine's memory."""
-    address_space_limit_bytes: int | None = None
-    """`ulimit -v`; None without a limit."""
     driver: str = ""
     """Version of NVIDIA's driver; empty without one."""
     driver_problem: str = ""
@@ -92,9 +88,8 @@ arch/x86 and arm's flags in Linux."""
 def check_machine() -> Checkup:
     import psutil
 
-    watch, cpu, battery = OthersWatch(), describe_cpu(), psutil.sensors_battery()
+    watch, cpu, total_bytes = OthersWatch(), describe_cpu(), psutil.virtual_memory().total
     scaling = [read_text(SYSFS / f"devices/system/cpu/cpu0/cpufreq/scaling_{name}") for name in ("governor", "driver")]
-    total_bytes, address_space = psutil.virtual_memory().total, resource.getrlimit(resource.RLIMIT_AS)[0]
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(describe_llama_build)  # a process, which takes memory of GPUs until it ends
         folders, results = _folders(), inspect_store()
@@ -110,13 +105,11 @@ def check_machine() -> Checkup:
         n_cores=cpu.n_cores,
         governor=", ".join(filter(None, scaling)),
         others_share=watch.share(),
-        is_on_battery=battery is not None and battery.power_plugged is False,
         total_bytes=total_bytes,
         available_bytes=describe_ram().available_bytes,
         container_limit_bytes=min(
             (each.limit_bytes for each in memory_limits() if each.limit_bytes < total_bytes), default=None
         ),
-        address_space_limit_bytes=None if address_space == resource.RLIM_INFINITY else address_space,
         driver=driver,
         driver_problem=driver_problem(),
         gpus=gpus,

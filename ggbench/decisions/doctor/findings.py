@@ -103,8 +103,6 @@ def _clocks(checkup: Checkup) -> Iterator[Finding]:
     if governor in _SLOW_GOVERNORS and driver not in _SETTLED_DRIVERS:
         message = f"the CPU's frequency governor is {governor}, which keeps clocks low"
         yield _advice("clocks", message, "sudo cpupower frequency-set -g performance")
-    if checkup.is_on_battery:
-        yield _advice("clocks", "the machine is running on battery, which lowers clocks", "plug it in to measure")
     for gpu in checkup.gpus:
         if held := [reason for reason in gpu.throttle or () if reason in _HELD_DOWN]:
             message = f"the clocks of {gpu.name} are throttled: {', '.join(held)}"
@@ -116,10 +114,6 @@ def _memory(checkup: Checkup) -> Iterator[Finding]:
         limit, whole = format_bytes(checkup.container_limit_bytes), format_bytes(checkup.total_bytes)
         hint = "raise its limit for larger models: docker run --memory, systemd-run -p MemoryMax"
         yield _advice("memory.limit", f"the container is limited to {limit} of {whole}", hint)
-    if checkup.address_space_limit_bytes is not None:
-        limit = format_bytes(checkup.address_space_limit_bytes)
-        message = f"the address space is limited to {limit}, but whole models are mapped into it"
-        yield _problem("memory.limit", message, "ulimit -v unlimited, in the shell that starts ggbench")
 
 
 def _disk(checkup: Checkup) -> Iterator[Finding]:
