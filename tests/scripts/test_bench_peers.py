@@ -9,7 +9,7 @@ import pytest
 from scripts import bench_peers
 from scripts.peer_figures import Bench, Figure, Values
 from scripts.peer_programs import PROGRAMS, find_or_build
-from scripts.peer_table import Row, last_sessions, median_interval, read
+from scripts.peer_table import Row
 
 ROW = Row("decode", "ms", "llama-bench", 0.98, 1.02)
 
@@ -61,38 +61,8 @@ def test_table_has_the_ratio_first_and_marks_a_missed_aim(
     assert "llama.cpp 1.2.3 (commit abc)" in shown
 
 
-def test_last_session_of_a_row_replaces_the_one_before(monkeypatch: pytest.MonkeyPatch, peers: Path) -> None:
-    """All rounds stay in the file, so that no measurement is lost."""
-    moments = iter(["2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"])
-
-    class Clock:
-        @staticmethod
-        def now(_: object) -> Clock:
-            return Clock()
-
-        def isoformat(self, *, timespec: str) -> str:
-            assert timespec == "seconds"
-            return next(moments)
-
-    monkeypatch.setattr(bench_peers, "datetime", Clock)
-    measured(monkeypatch, peers, 11.0, "--rounds", "2")
-    measured(monkeypatch, peers, 10.0, "--rounds", "3")
-    rounds = read(peers / "results.jsonl")
-    assert [each.ours for each in rounds] == [11.0, 11.0, 10.0, 10.0, 10.0]
-    [kept] = last_sessions(rounds)
-    assert [each.ratio for each in kept] == [1.0] * 3
-
-
 def test_a_folder_without_a_program_is_refused(peers: Path) -> None:
     assert find_or_build(peers, 1).folder == peers
     (peers / "llama-bench").unlink()
     with pytest.raises(SystemExit, match="has no llama-bench"):
         find_or_build(peers, 1)
-
-
-@pytest.mark.parametrize(
-    ("values", "interval"),
-    [([3.0], (3.0, 3.0)), ([5, 1, 4, 2, 3], (1, 5)), (list(range(1, 10)), (2, 8)), (list(range(1, 21)), (6, 15))],
-)
-def test_interval_of_a_median(values: list[float], interval: tuple[float, float]) -> None:
-    assert median_interval(values) == interval

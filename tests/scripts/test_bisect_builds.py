@@ -3,26 +3,11 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from scripts import bisect_builds
 from scripts.bisect_builds import Step
-from tests.fakes.llama_server import install
-
-_ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.slow
-def test_a_build_that_is_slower_is_found(tiny_twin: Path, tmp_path: Path) -> None:
-    program = install(tmp_path)
-    builds = [f"{program} --step-ns {step_ns}" for step_ns in (10_000_000, 20_000_000)]
-    words = [str(tiny_twin), *builds, "--rounds", "2", "--bench", "-n 60 -t 1"]
-    command = [sys.executable, "-P", "scripts/bisect_builds.py", *words]
-    ran = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    assert "the first slower build is 2, " in ran.stdout.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -74,20 +74,6 @@ def test_a_distributions_cublas_is_left_to_cmake(root: Path, tmp_path: Path, mon
     assert (toolkit.compiler, toolkit.root, toolkit.version) == (str(wrapper), root, "13.0")
 
 
-def test_a_toolkit_of_pips_packages_alone_is_named_whole(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Compiler and cuBLAS in one folder, whose libraries have no names that CMake would find."""
-    folder = make_packaged_cublas(tmp_path / "site-packages")
-    make_file(folder / "bin/nvcc", f"#!/bin/sh\necho '#$ TOP={folder}/bin/..' >&2\n").chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder / "bin"), prepend=os.pathsep)
-
-    toolkit = find(tmp_path / "site-packages")
-
-    assert f"-DCUDA_cublas_LIBRARY={folder}/lib/libcublas.so.13" in toolkit.cmake_arguments("90-real")
-    assert toolkit.library_folders[0] == str(folder / "lib")
-
-
 @pytest.mark.parametrize("name", ["cu13", "cublas"])
 def test_pips_cublas_is_named_to_cmake_the_compilers_and_the_loader(root: Path, tmp_path: Path, name: str) -> None:
     """Headers alone, as some packages have them, would end in a linker's error."""

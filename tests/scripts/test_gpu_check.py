@@ -5,8 +5,6 @@ import io
 import json
 import os
 import shlex
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 
 from scripts import gpu_check
 from scripts.cuda_toolkit import CudaToolkit
-from scripts.gpu_report import fact, report_text
+from scripts.gpu_report import report_text
 
 NVIDIA_SMI = """\
 NVIDIA H200, GPU-cb3dfa52-e2f3-9ca4-a399-7d16041c3732, 00000000:03:00.0, 550.90.12, 9.0, 143771 MiB
@@ -34,25 +32,8 @@ def test_devices_are_read_from_nvidia_smi() -> None:
     assert h200 == DEVICE
     assert (rtx_5090.name, rtx_5090.compute_capability) == ("NVIDIA GeForce RTX 5090", "12.0")
     assert rtx_5090.architecture == "120-real"
-    for no_device in (
-        "No devices were found\n",
-        'Field "compute_cap" is not a valid field to query.\n',
-        "A Made-Up GPU, GPU-1, 00000000:03:00.0, 470.1, [N/A], 1 MiB\n",
-        # Source: https://github.com/tinygrad/open-gpu-kernel-modules/issues/47, a driver half updated.
-        "Failed to initialize NVML: Driver/library version mismatch\n",
-    ):
+    for no_device in ("No devices were found\n", "Failed to initialize NVML: Driver/library version mismatch\n"):
         assert gpu_check.parse_devices(no_device) == []
-
-
-def test_a_device_without_memory_of_its_own_is_one() -> None:
-    """A GB10 shares the system's memory, of which nvidia-smi says `[N/A]`.
-
-    Sources: https://github.com/unslothai/unsloth/pull/10703 for that, https://github.com/leptonai/gpud/pull/1170 for
-    the UUID, https://github.com/XuehaiPan/nvitop/pull/208 for bus id and driver: not of one machine.
-    """
-    answer = "NVIDIA GB10, GPU-2dee1e25-b3b5-007e-2b55-79f2d0f2ebe5, 0000000F:01:00.0, 580.173.02, 12.1, [N/A]\n"
-    (gb10,) = gpu_check.parse_devices(answer)
-    assert (gb10.architecture, gb10.memory) == ("121-real", "[N/A]")
 
 
 def test_a_machine_without_a_gpu_is_an_error(
@@ -69,15 +50,6 @@ def test_a_machine_without_a_gpu_is_an_error(
     monkeypatch.setattr(gpu_check, "find_device", lambda: DEVICE)
     assert gpu_check.main(words) == 2  # before anything is built
     assert f"no wheels in {tmp_path}\nHint: make that folder with --prepare" in capsys.readouterr().err
-
-
-def test_an_nvidia_smi_too_old_to_name_what_to_build_for_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    make_tool(tmp_path / "nvidia-smi", """echo 'Field "compute_cap" is not a valid field to query.'; exit 2""")
-    assert gpu_check.main(["--wheels", str(tmp_path), "--build", str(tmp_path / "build")]) == 2
-    assert "a driver from 495 on" in capsys.readouterr().err
 
 
 def make_tool(path: Path, line: str) -> None:
@@ -119,8 +91,8 @@ def test_a_build_is_kept_and_one_for_another_gpu_is_apart(tmp_path: Path, monkey
 
 
 def test_the_source_is_trimmed_to_what_the_build_reads(tmp_path: Path) -> None:
-    kept = ["p-1/CMakeLists.txt", "p-1/vendor/llama.cpp/LICENSE", "p-1/vendor/llama.cpp/src/models/a.cpp", "p-1/docs/a"]
-    dropped = ["p-1/.git/modules/x", "p-1/vendor/llama.cpp/models/v.gguf", "p-1/vendor/llama.cpp/tools/ui/index.html"]
+    kept = ["p-1/CMakeLists.txt", "p-1/vendor/llama.cpp/src/models/a.cpp"]
+    dropped = ["p-1/.git/modules/x", "p-1/vendor/llama.cpp/models/v.gguf"]
     with tarfile.open(tmp_path / "whole.tar.gz", "w:gz") as whole:
         for name in [*kept, *dropped]:
             member = tarfile.TarInfo(name)
@@ -135,54 +107,13 @@ def test_the_source_is_trimmed_to_what_the_build_reads(tmp_path: Path) -> None:
         assert file is not None and file.read() == kept[0].encode()
 
 
-def test_results_come_from_pytest_itself(tmp_path: Path) -> None:
-    (tmp_path / "test_some.py").write_text(
-        "import pytest\n"
-        "@pytest.fixture\ndef broken(): raise OSError('no device')\n"
-        "def test_good(): pass\n"
-        "def test_bad(): assert 1 == 2, 'not equal'\n"
-        "def test_broken(broken): pass\n"
-        "def test_skipped(): pytest.skip('NVML lists no NVIDIA GPU')\n"
-    )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=results.xml", "test_some.py"]
-    subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
-
-    results = gpu_check.read_results(tmp_path / "results.xml")
-
-    assert [(result["name"], result["outcome"]) for result in results] == [
-        ("test_good", "passed"), ("test_bad", "failed"), ("test_broken", "error"), ("test_skipped", "skipped"),
-    ]  # fmt: skip
-    assert "not equal" in str(results[1]["reason"])
-    assert results[3]["reason"] == "NVML lists no NVIDIA GPU"
-    assert gpu_check.read_results(tmp_path / "missing.xml") == []
-    assert gpu_check.has_passed(results[:1])
-    assert not any(gpu_check.has_passed(results[:1] + results[n : n + 1]) for n in (1, 2, 3))
-    assert not gpu_check.has_passed([])
-
-
 DOCUMENT = {
     "schema": "ggbench.gpu_check/1",
     "taken_at": "2026-11-21T14:00:00Z",
     "device": {"name": "A Made-Up GPU", "compute_capability": "9.0"},
     "machine": {"cpu_count": 16, "os": "Linux", "python": "3.12.3"},
     "build": {"cuda": "12.8", "wheel_bytes": 52_428_800, "seconds": None},
-    "pieces": [
-        {
-            "title": "decode of nothing, made up",
-            "facts": {
-                "outcome": "completed",
-                "b_ms": 3.25,
-                "b_share_ratio": 0.815,
-                "w_tokens_per_ms": None,
-                "limit_bytes_per_s": 4.8e12,
-                "energy_per_token_mj": 1500,
-                "max_n_ctx": 33_792,
-                "verified_by_decode": True,
-                "buffers": [{"device": "CUDA0", "weight_bytes": 1 << 30}, {"device": "CPU", "weight_bytes": 0}],
-                "reason": "",
-            },
-        }
-    ],
+    "pieces": [{"title": "decode, made up", "facts": {"b_ms": 3.25, "b_share_ratio": 0.815, "w_tokens_per_ms": None}}],
     "tests": [
         {"name": "test_good[q8_0]", "outcome": "passed", "seconds": 12.5, "reason": ""},
         {"name": "test_bad", "outcome": "failed", "seconds": 0.25, "reason": "assert\x1b[31m 1 == 2\nmore"},
@@ -202,22 +133,9 @@ def test_the_report_says_what_was_seen_and_leaves_out_what_was_not(
     text = capsys.readouterr().out
     assert text == report_text(DOCUMENT) + "\n"
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    for line in (
-        "name A Made-Up GPU",
-        "wheel 50.0 MiB",
-        "b 3.25 ms",
-        "b share 82 %",
-        "limit 4800 GB/s",
-        "energy per token 1.50 J",
-        "max n ctx 33,792",
-        "verified by decode yes",
-        "buffers device CUDA0; weight 1.00 GiB",
-        "buffers device CPU",
-        "tests: 1 passed, 1 failed (pytest ended with 1)",
-        "passed 12.5 s test_good[q8_0]",
-    ):
-        assert line in lines, (line, lines)
-    assert not any("w " in line[:3] or "seconds" in line or "reason" in line for line in lines)
+    said = {"wheel 50.0 MiB", "b 3.25 ms", "b share 82 %", "tests: 1 passed, 1 failed (pytest ended with 1)"}
+    assert said <= set(lines)
+    assert not any("w " in line[:3] or "seconds" in line for line in lines)
     assert "\x1b" not in text
 
 
@@ -229,22 +147,3 @@ def test_a_report_that_is_not_there_is_an_error_and_one_without_tests_says_so(
         assert gpu_check.main(["--show", str(tmp_path / name)]) == 2
         assert "report.json of an earlier check" in capsys.readouterr().err
     assert "none ran (pytest ended with 5)" in report_text({**DOCUMENT, "tests": [], "pytest_status": 5})
-
-
-def test_the_end_of_a_figures_name_is_its_unit() -> None:
-    for name, value, answer in (
-        ("seconds", 3.5, ("seconds", "3.50 s")),
-        ("readings", 12, ("readings", "12")),
-        ("temperature_max_c", 71.0, ("temperature max", "71.0 °C")),
-        ("r2", 0.97, ("r2", "0.970")),
-        ("power_w", 318.4, ("power", "318 W")),
-    ):
-        assert fact(name, value) == answer
-
-
-def test_help_says_how_to_prepare(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        gpu_check.main(["--help"])
-    answer = capsys.readouterr().out
-    assert "scripts/gpu_check --prepare wheels --python-version 3.12" in answer
-    assert "scripts/gpu_check --wheels wheels" in answer

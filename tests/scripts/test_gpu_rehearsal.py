@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import gpu_check, gpu_rehearsal
+from scripts import gpu_rehearsal
 
 READ = """
 import json
@@ -41,12 +41,3 @@ def test_nvml_is_read_through_its_real_binding(compiler: str, tmp_path: Path) ->
     assert (reading["power_w"], reading["temperature_c"], reading["sm_clock_mhz"]) == (300.0, 40.0, 1980)
     assert (reading["throttle"], reading["processes"]) == ([], [])
     assert reading["energy_mj"] > 0
-
-
-def test_its_nvidia_smi_names_no_real_device(tmp_path: Path) -> None:
-    environ = gpu_rehearsal.environment(tmp_path, memory_mib=8192)
-    answer = subprocess.run([tmp_path / "nvidia-smi"], env=environ, capture_output=True, text=True, check=True).stdout
-    (device,) = gpu_check.parse_devices(answer)
-    assert (device.name, device.architecture, device.memory) == ("Stand-in GPU", "90-real", "8192 MiB")
-    assert environ["LD_LIBRARY_PATH"].startswith(str(tmp_path))
-    assert environ["PATH"].startswith(str(tmp_path))

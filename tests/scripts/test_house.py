@@ -30,21 +30,10 @@ def test_lines_of_code_leave_out_docstrings_comments_and_blanks() -> None:
     assert (counted["lines"], counted["code"]) == (6, 2)
 
 
-def test_a_conditional_within_a_conditional_counts_once() -> None:
-    counted = count_file(MODULE)
-    assert (counted["decisions"], counted["nested_conditionals"]) == (2, 1)
-
-
 def test_a_function_of_more_than_ten_decisions_is_long() -> None:
     body = "    if n: pass\n"
     assert count_file("def f(n):\n" + 10 * body)["long_functions"] == 0
     assert count_file("def f(n):\n" + 11 * body)["long_functions"] == 1
-
-
-def test_what_is_there_keeps_to_a_budget_of_itself(package: Path) -> None:
-    counted = count_package(package)
-    assert counted.keys() == {"package", "stats", "top level"}
-    assert not list(mismatches(counted, counted))
 
 
 @pytest.mark.parametrize(("factor", "said"), [(0.5, "exceeds its ceiling"), (1.5, "is above what is there")])
@@ -56,9 +45,3 @@ def test_a_ceiling_holds_from_both_sides(package: Path, factor: float, said: str
     assert line.startswith("stats: ")
     assert "nodes" in line
     assert said in line
-
-
-def test_a_room_without_a_ceiling_fails(package: Path) -> None:
-    counted = count_package(package)
-    ceilings = {room: figures for room, figures in counted.items() if room != "stats"}
-    assert {line.partition(":")[0] for line in mismatches(counted, ceilings)} == {"stats"}

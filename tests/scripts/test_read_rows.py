@@ -52,12 +52,6 @@ def test_pasted_rows_are_added_with_their_source(read: Reader) -> None:
     assert (read.folder / SOURCES_FILE).read_text("utf-8").count("[[source]]") == 1
 
 
-def test_a_deviation_that_is_not_stated_stays_unknown(read: Reader) -> None:
-    read(CUDA.replace("± 0.60", ""), *NEW)
-    rows = parse_benches((read.folder / ROWS_FILE).read_text("utf-8"))
-    assert [row.stddev is None for row in rows] == [False, True]
-
-
 def test_what_is_there_is_not_added_again(read: Reader) -> None:
     read(CUDA, *NEW)
     code, lines = read(CUDA, "--source", "elsewhere")
@@ -70,8 +64,6 @@ def test_what_is_there_is_not_added_again(read: Reader) -> None:
     ("before", "after", "what"),
     [
         ("79.22", "1000000.00", "paste.md, line 8: 1e+06 tok/s would read at least"),
-        ("79.22 ±", "79.22 +-", "is not a speed"),
-        ("CUDA   |  99 |  1 |    tg32", "   |  99 |  1 |    tg32", "backend '' is not llama-bench's"),
         ("    tg32 @ d4096", " pp512+tg32", "pp512+tg32 is a prompt and an answer in one rate"),
     ],
 )  # fmt: skip
@@ -83,9 +75,8 @@ def test_a_row_that_cannot_be_is_left_out_with_one_line(read: Reader, before: st
     assert [row[4] for row in read.rows] == ["pp2048"]
 
 
-@pytest.mark.parametrize("text", ["", "I get 40 tok/s\n", "| card | speed |\n| --- | --- |\n| mine | tg128 |\n"])
-def test_text_without_a_table_of_llama_bench_says_what_to_paste(read: Reader, text: str) -> None:
-    code, lines = read(text, *NEW)
+def test_text_without_a_table_of_llama_bench_says_what_to_paste(read: Reader) -> None:
+    code, lines = read("I get 40 tok/s\n", *NEW)
     assert code == 5
     assert lines[0] == "paste.md: no row of llama-bench in it; paste the table with its header, or JSON or CSV"
 
@@ -101,18 +92,6 @@ def test_the_device_has_to_be_known(read: Reader) -> None:
     assert {row[:2] for row in read.rows} == {("My card", 4)}
 
 
-def test_a_new_place_needs_title_and_address(read: Reader) -> None:
-    code, _ = read(CUDA)
-    assert code == "cards is a new place: state its --title and --address"
-    assert read.rows == []
-
-
 def test_a_dry_run_writes_nothing(read: Reader) -> None:
     assert read(CUDA, "--dry-run") == (0, ["2 rows could be added"])
     assert read.rows == []
-
-
-def test_experts_on_the_cpu_can_be_stated(read: Reader) -> None:
-    read(CUDA, *NEW, "--n-cpu-moe", "24")
-    rows = parse_benches((read.folder / ROWS_FILE).read_text("utf-8"))
-    assert [row.n_cpu_moe for row in rows] == [24, 24]

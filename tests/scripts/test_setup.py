@@ -177,24 +177,15 @@ OLD = 'case "$2" in *"(3, 11)"*) exit 1 ;; esac; exec {python} "$@"'
     [
         ("python3", NO_VENV, {}, (), "has no venv module", "apt install python3-venv"),
         ("python3", OLD, {}, (), "no Python 3.11 or newer", "PYTHON=/path"),
-        ("", "", {"PYTHON": "/no/python"}, (), "no Python 3.11 or newer", "PYTHON=/path"),
         ("", "", {}, (), "no C++ compiler on PATH", "apt install g++"),
         ("c++", "exit 0", {"CMAKE_ARGS": "-DGGML_CUDA=on", "CUDA_PATH": "/"}, (), "no CUDA compiler", "CUDA toolkit"),
         ("", "", {}, ("tests",), "unknown argument tests", "scripts/setup [test]"),
         ("", "", {}, ("--backend", "opencl"), "--backend opencl is unknown", "auto|cpu|cuda|vulkan|rocm|sycl"),
-        ("", "", {}, ("--backend",), "--backend needs a name", "auto|cpu|cuda|vulkan|rocm|sycl"),
         ("", "", {}, ("--backend", "cuda", "--wheels", __file__), "--backend compiles", "leave one"),
-        ("c++", "exit 0", {"CUDA_PATH": "/"}, ("--backend", "cuda"), "no CUDA compiler", "CUDA toolkit"),
-        ("c++", "exit 0", {}, ("--backend", "rocm"), "no HIP compiler", "ROCm"),
         ("c++", "exit 0", {}, ("--backend", "sycl"), "no SYCL compiler", "oneAPI"),
         ("c++", "exit 0", {}, ("--backend", "vulkan"), "no compiler of shaders (glslc)", "apt install glslc"),
-        ("", "", {}, ("--wheels",), "--wheels needs a path", "give a wheel"),
         ("", "", {}, ("--wheels", "/no/where"), "there is no /no/where", "give a wheel"),
         ("", "", {"XDG_CACHE_HOME": "/dev/null"}, (), "/dev/null/ggbench/llama.cpp/0.3.36 cannot be written", "XDG_CA"),
-    ],
-    ids=[
-        "no venv", "old", "no Python", "no compiler", "no nvcc", "unknown", "no such backend", "no backend",
-        "backend and wheel", "no CUDA", "no ROCm", "no SYCL", "no Vulkan", "no path", "missing", "no cache",
     ],
 )  # fmt: skip
 def test_what_is_missing_is_said_at_once(
@@ -225,22 +216,17 @@ def vulkan_headers(folder: Path, version: tuple[int, int, int]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("version", [(1, 3, 239), (1, 2, 300)])
-def test_vulkan_headers_that_are_too_old_are_said_before_a_compilation(
-    checkout: Checkout, tmp_path: Path, version: tuple[int, int, int]
-) -> None:
+def test_vulkan_headers_that_are_too_old_are_said_before_a_compilation(checkout: Checkout, tmp_path: Path) -> None:
     for tool in ("c++", "glslc"):
         checkout.tool(tool, "exit 0")
-    folder = vulkan_headers(tmp_path / "include", version)
+    folder = vulkan_headers(tmp_path / "include", (1, 3, 239))
     found = f"-DSPIRV-Headers_DIR=/ -DVulkan_LIBRARY=/ -DVulkan_INCLUDE_DIR={folder}"
 
     ran = checkout.run("setup", "--backend", "vulkan", CMAKE_ARGS=found)
 
     *_, error, hint = ran.stderr.splitlines()
     assert ran.returncode == 1
-    assert (
-        error == f"Error: the Vulkan headers in {folder} are {'.'.join(map(str, version))}, and llama.cpp needs 1.3.272"
-    )
+    assert error == f"Error: the Vulkan headers in {folder} are 1.3.239, and llama.cpp needs 1.3.272"
     assert "unpack a newer libvulkan-dev" in hint
 
 
@@ -250,13 +236,11 @@ AMD, NVIDIA, INTEL, ASPEED = "0x1002", "0x10de", "0x8086", "0x1a03"
 @pytest.mark.parametrize(
     ("vendors", "tools", "chosen"),
     [
-        ((), (), "cpu found no GPU"),
         ((ASPEED,), ("nvcc",), "cpu found no GPU"),
         ((INTEL, NVIDIA), ("nvcc",), "cuda found an NVIDIA GPU"),
         ((NVIDIA,), ("glslc",), "vulkan found an NVIDIA GPU"),
-        ((AMD,), ("hipconfig", "glslc"), "rocm found an AMD GPU"),
-        ((INTEL,), ("icpx",), "sycl found an Intel GPU"),
         ((NVIDIA, AMD), ("hipconfig",), "rocm found an AMD GPU"),
+        ((INTEL,), ("icpx",), "sycl found an Intel GPU"),
         (
             (NVIDIA, INTEL),
             (),
@@ -288,57 +272,27 @@ def test_the_backend_is_chosen_by_the_gpu_and_by_what_can_be_compiled(
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # pip on a busy machine
 def test_a_wheel_is_used_as_it_is_and_stays(checkout: Checkout, tmp_path: Path) -> None:
-    """Until the environment is of another Python or its interpreter is gone, as after an upgrade of the system."""
-    given = wheel(tmp_path, "llama_cpp_python", "0.4.1+cu130", "llama_cpp")
+    """Until the interpreter of the environment is gone, as after an upgrade of the system."""
     using = "ggbench: using llama-cpp-python 0.4.1+cu130 as it is\n"
     folder = tmp_path / "wheels of mine"  # of which the newest that fits is used
     folder.mkdir()
-    shutil.copy(given, folder)
+    wheel(folder, "llama_cpp_python", "0.4.1+cu130", "llama_cpp")
     for version, tag in (("0.4.0", "py3-none-any"), ("0.4.1", "py3-none-zos_s390x"), ("0.4.2", "cp27-none-any")):
         wheel(folder, "llama_cpp_python", version, "llama_cpp", tag=tag)
 
     first = checkout.run("setup", "--wheels", folder)
-    (checkout.root / "pyproject.toml").touch()
     launched = checkout.run("ggbench")
-    again = checkout.run("setup")
-
-    assert (first.returncode, first.stderr) == (0, using)
-    assert (launched.returncode, launched.stdout) == (0, "this is ggbench\n")
-    assert launched.stderr == using
-    assert (again.returncode, again.stderr) == (0, "")
-
-    checkout.tool("python-of-tomorrow", 'case "$2" in *%d.%d*) echo 9.9 ;; *) exec python3 "$@" ;; esac')
-    other = checkout.run("setup", "--wheels", given, PYTHON="python-of-tomorrow")
+    refused = checkout.run("setup", "--wheels", wheel(tmp_path, "llama_cpp_python", "0.3.9"))
     (checkout.root / ".venv/bin/python").unlink()
     gone = checkout.run("ggbench")
 
-    assert other.returncode == 0
-    assert "replacing .venv, which is incomplete or of another Python" in other.stderr
+    assert (first.returncode, first.stderr) == (0, using)
+    assert (launched.returncode, launched.stdout, launched.stderr) == (0, "this is ggbench\n", "")
+    *_, error, hint = refused.stderr.splitlines()
+    assert error == "Error: llama_cpp_python-0.3.9-py3-none-any.whl cannot be installed; the reason is above"
+    assert (refused.returncode, hint[:43]) == (1, "Hint: give llama-cpp-python>=0.3.36 for Pyt")
     assert gone.returncode == 1
     assert "no C++ compiler" in gone.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)  # pip on a busy machine
-@pytest.mark.parametrize(
-    ("name", "version", "tag", "is_folder"),
-    [
-        ("llama_cpp_python", "0.3.9", "py3-none-any", False),
-        ("llama_cpp_python", "0.3.36", "cp27-none-any", True),
-    ],
-    ids=["too old", "a folder of another Python"],
-)
-def test_a_wheel_that_cannot_be_used_is_refused(
-    checkout: Checkout, tmp_path: Path, name: str, version: str, tag: str, is_folder: bool
-) -> None:
-    given = wheel(tmp_path, name, version, tag=tag)
-
-    ran = checkout.run("setup", "--wheels", tmp_path if is_folder else given)
-
-    *_, error, hint = ran.stderr.splitlines()
-    assert ran.returncode == 1
-    assert error == f"Error: {tmp_path.name if is_folder else given.name} cannot be installed; the reason is above"
-    assert hint.startswith("Hint: give llama-cpp-python>=0.3.36 for Python 3.")
 
 
 @pytest.mark.slow
@@ -358,15 +312,13 @@ def test_a_compilation_goes_on_and_is_kept(checkout: Checkout, tmp_path: Path) -
     subprocess.run(["flock", checkout.root / ".venv.lock", "true"], check=True)  # held while the others are installed
     installed = {path.name for path in checkout.root.glob(".venv/lib/python*/site-packages/*")}
     continued = checkout.run("setup")
-    shutil.rmtree(checkout.root / ".venv")
-    renewed = checkout.run("ggbench")
+    kept = list(tmp_path.glob(".cache/ggbench/llama.cpp/0.3.36/*/*.whl"))
     failed = checkout.run("setup", CMAKE_ARGS="-DGGML_CUDA=on", FAILS="1")
 
     assert (code, interrupted.splitlines()[-1]) == (130, "ggbench: interrupted; the same command goes on")
     assert "other" in installed and "llama_cpp" not in installed
-    assert [each.returncode for each in (continued, renewed)] == [0, 0], continued.stderr
+    assert (continued.returncode, len(kept)) == (0, 1), continued.stderr
     assert "compiling llama.cpp" in continued.stderr
-    assert (renewed.stdout, renewed.stderr) == ("this is ggbench\n", "")
     parts = f"-DCMAKE_PROJECT_llama_cpp_INCLUDE='{checkout.root}/scripts/llama_parts.cmake'"
     assert [each.partition(":")[0] for each in checkout.builds] == ["0 objects", "1 objects", "0 objects"]
     assert all(parts in each for each in checkout.builds)
