@@ -38,23 +38,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     assert "empty is empty" in refusal(empty)
 
 
-def test_binary_content_is_refused(tmp_path: Path) -> None:
-    for name, content, expected in (
-        ("x.gguf", b"GGUF\3\0\0\0" + bytes(64), "no results"),
-        ("x.bin", bytes(range(256)), "no results"),
-    ):
-        path = tmp_path / name
-        path.write_bytes(content)
-        assert expected in refusal(path)
-
-
-def test_output_of_a_command_says_what_to_export(tmp_path: Path) -> None:
-    path = tmp_path / "decode.json"
-    path.write_text('{"schema": "ggbench.decode/1", "model": "m"}')
-
-    assert refusal(path) == "decode.json is 'ggbench.decode/1', not a file of runs"
-
-
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     content = io.BytesIO((PEERS / "llama-bench.json").read_bytes())
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=content))

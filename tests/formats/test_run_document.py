@@ -7,13 +7,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ggbench import __version__
 from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.quality.record import ChunkScores
-from ggbench.formats import run_document
 from ggbench.formats.importing import Kept, keep, read_runs
 from ggbench.formats.run_document import as_json
-from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.show.anonymous import anonymous
@@ -46,7 +43,11 @@ def moved(store: Store, run_ids: list[int], other: Store, path: Path, *, with_pa
     return keep(other, list(read_runs(path)))
 
 
-def test_a_file_takes_runs_with_samples_and_observations(store: Store, other: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_at_once", [1, 1000])
+def test_a_file_takes_runs_with_samples_and_observations(
+    store: Store, other: Store, tmp_path: Path, n_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ggbench.formats.run_document._MANY", n_at_once)
     run_ids = put_runs(store)
     store.close()
     with Store.open(tmp_path / "results.sqlite") as reopened:
@@ -60,44 +61,6 @@ def test_a_file_takes_runs_with_samples_and_observations(store: Store, other: St
             assert away.n_samples == here.n_samples > 0
             bodies = [each.body for each in read_recording(other, away).observations]
             assert bodies == [each.body for each in read_recording(reopened, here).observations]
-
-
-def whole(store: Store, run_id: int) -> Document:
-    """All that the store has of a run, in the order of the file."""
-    stored = store.load_run(run_id)
-    result = None if stored.result_json is None else json.loads(stored.result_json)
-    document = {
-        "schema": "ggbench.run/1", "kind": stored.kind, "engine": stored.engine, "command": stored.command,
-        "started_at": stored.started_at, "finished_at": stored.finished_at, "outcome": stored.state,
-        "reason": stored.reason, "subject": stored.subject, "setup": json.loads(stored.setup_json),
-        "settings": json.loads(stored.settings_json), "environment": stored.environment, "memory": stored.memory,
-        "gpu_use": stored.gpu_use, "result": result, "samples": list(store.load_chunks(run_id)),
-        "observations": [
-            {"at_ns": each.at_ns, "kind": each.kind, "body": json.loads(each.body_json)}
-            for each in store.load_observations(run_id)
-        ],
-    }  # fmt: skip
-    found: Document = msgspec.to_builtins(document)
-    return found
-
-
-@pytest.mark.parametrize("n_at_once", [1, 2, 1000])
-def test_a_file_has_all_that_is_stored_however_it_is_cut(
-    store: Store, n_at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_document, "_MANY", n_at_once)
-    run_ids = [put_runs(store)[0], measured.put_run(store, measured.start(), n_gen=40)]
-    card = GpuReading(0, "Card", "GPU-1", "0000:01", throttle=())
-    readings = [MachineReading(number, 0.5, 1, 2, (card,) if number == 2 else ()) for number in range(5)]
-    store.append_observations(run_ids[1], [(each.at_ns, "machine_reading", each) for each in readings])
-    store.append_observations(run_ids[1], [(9, "odd", {"text": "an \u00e9 in /home/alice/x.gguf"})])
-
-    text = "".join(as_json(store, [store.load_run(each) for each in run_ids], with_paths=True))
-    runs = [whole(store, each) for each in run_ids]
-    expected = {"schema": "ggbench.runs/1", "ggbench": __version__, "runs": runs}
-    assert text == json.dumps(expected, separators=(",", ":")) + "\n"
-    bare = json.loads("".join(as_json(store, [store.load_run(each) for each in run_ids])))
-    assert bare["runs"][1] == anonymous(runs[1])
 
 
 def test_a_file_names_no_folder_user_and_serial_number(store: Store, other: Store, tmp_path: Path) -> None:
@@ -157,15 +120,6 @@ def test_a_run_that_goes_on_is_refused_before_anything_is_written(store: Store) 
         as_json(store, [ended, running])
 
 
-def test_paths_are_kept_when_asked_for(store: Store, other: Store, tmp_path: Path) -> None:
-    kept = moved(store, put_runs(store)[:1], other, tmp_path / "x.json", with_paths=True)
-
-    away = other.load_run(kept[0].run_id)
-    assert away.subject.file == "/cache/twins/q4_k_m.gguf"
-    assert away.environment is not None
-    assert away.environment.gpus == (machines.GPU,)
-
-
 def test_the_same_runs_are_stored_once_also_back_home(store: Store, other: Store, tmp_path: Path) -> None:
     run_ids = put_runs(store)[:1]
     first = moved(store, run_ids, other, tmp_path / "x.json")
@@ -180,12 +134,10 @@ def test_the_same_runs_are_stored_once_also_back_home(store: Store, other: Store
     ("text", "expected"),
     [
         ("/home/alice/x.gguf", "x.gguf"), ("/home/alice", "~"),
-        ("C:\\Users\\alice\\x.gguf is broken", "x.gguf is broken"),
         ("cannot open /mnt/a b/x.gguf: no", "cannot open a b/x.gguf: no"),
         ("ggbench decode '/mnt/a b/x.gguf' -n 5", "ggbench decode 'x.gguf' -n 5"),
         ("ggbench decode ../alice/x.gguf", "ggbench decode x.gguf"),
         ("Qwen/Qwen1.5-7B-Chat-GGUF", "Qwen/Qwen1.5-7B-Chat-GGUF"), ("decode/p25/b1/r0", "decode/p25/b1/r0"),
-        ("CPU : SSE3 = 1 | W/B 5 tokens/ms", "CPU : SSE3 = 1 | W/B 5 tokens/ms"),
         ("http://alices-box:8080/v1", "http://server/v1"),
         ("https://huggingface.co/Qwen/x", "https://huggingface.co/Qwen/x"),
     ],
@@ -206,22 +158,13 @@ def changed(store: Store, tmp_path: Path, change: Callable[[Document], object]) 
     ("change", "expected"),
     [
         (lambda run: run.update(kind="../evil"), "no experiment '../evil'"),
-        (lambda run: run.update(engine="os"), "no engine 'os'"),
         (lambda run: run.update(schema="ggbench.run/2"), "not a run of this version"),
-        (lambda run: run.update(outcome="running"), "'running' is not a valid Outcome"),
         (lambda run: run["setup"].update(n_batch="many"), "Expected `int`, got `str` - at `$.n_batch`"),
         (lambda run: run["settings"].update(n_gen=-1), "the number of tokens to decode is below 1"),
-        (lambda run: run["subject"].pop("model"), "Object missing required field `model` - at `$.subject`"),
         (lambda run: run["samples"].append(run["samples"][0]), "are invalid"),
-        (lambda run: run["samples"][0]["step_ns"].append(1), "are invalid"),
         (lambda run: run["samples"][0]["step_ns"].__setitem__(0, -1), "are invalid"),
-        (
-            lambda run: run["samples"][0].update(step_ns=["x"]),
-            "Expected `int`, got `str` - at `$.samples[0].step_ns[0]`",
-        ),
         (lambda run: run["samples"][0].update(first_position=0), "are invalid"),
         (lambda run: run["observations"].append({"at_ns": 1}), "`$.observations["),
-        (lambda run: run.pop("started_at"), "missing required field `started_at`"),
     ],
 )
 def test_a_run_that_is_none_is_refused(
@@ -244,21 +187,11 @@ def test_hostile_texts_of_a_file_are_plain(store: Store, other: Store, tmp_path:
     assert other.load_run(kept[0].run_id).subject.model == "]0;xevil name"
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_figure_that_is_not_finite_is_refused(value: float, store: Store, tmp_path: Path) -> None:
-    path = changed(store, tmp_path, lambda run: run["subject"].update(bpw=value))
-
-    with pytest.raises(BadFile, match="not a complete JSON document"):
-        list(read_runs(path))
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ('{"schema": "ggbench.runs/1", "runs": [', "not a complete JSON document"),
-        ('{"schema": "ggbench.runs/1", "runs": "x"}', "lists no runs"),
         ('{"schema": "ggbench.decode/1", "n_gen": 5}', "not a file of runs"),
-        ('{"schema": "ggbench.runs/1", "runs": [5]}', "not a run of this version"),
     ],
 )
 def test_what_is_no_file_of_runs_is_one_clear_error(text: str, expected: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from ggbench.errors import GgbenchError, NetworkError, UnknownName, UsageError
 from ggbench.hub import api
 from ggbench.hub.access import HubAccess, hub_errors
 from ggbench.hub.listing import list_repo
-from tests.fakes.hub import Gated, Hang, Says, TestHub, TooMany, Unavailable
+from tests.fakes.hub import Fault, Gated, Hang, Says, TestHub, TooMany, Unavailable
 
 REPO = "org/name"
 GGUF = {"m-q8_0.gguf": b"GGUF"}
@@ -53,36 +53,24 @@ def test_a_private_repo_is_reported_like_a_missing_one(
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "expected"),
+    ("fault", "expected"),
     [
-        (Gated(), NetworkError, ["gated", "accept", "org/name", "hf auth login"]),
-        (Gated(401), NetworkError, ["gated", "hf auth login"]),
-        (TooMany(3600), NetworkError, ["rate limit", "1:00:00"]),
-        (Unavailable(500), NetworkError, ["500", "--offline"]),
-        (Unavailable(504), NetworkError, ["504"]),
-        (Says(b"", 418), NetworkError, ["418", "HF_ENDPOINT"]),
-        (Says(b"", 403), NetworkError, ["denied", "token"]),
-        (Says(b"[1]", 404, headers={"X-Error-Code": "RepoNotFound"}), NetworkError, ["repo org/name does not exist"]),
-        (Says(b"\xff", 404, headers={"X-Error-Code": "RevisionNotFound"}), NetworkError, ["revision"]),
-        (
-            Says(b"", 401, headers={"X-Error-Message": "Invalid credentials in Authorization header"}),
-            NetworkError,
-            ["token", "hf auth login"],
-        ),
+        (Gated(), ["gated", "accept", "org/name", "hf auth login"]),
+        (TooMany(3600), ["rate limit", "1:00:00"]),
+        (Unavailable(500), ["500", "--offline"]),
+        (Says(b"", 418), ["418", "HF_ENDPOINT"]),
+        (Says(b"", 403), ["denied", "token"]),
+        (Says(b"[1]", 404, headers={"X-Error-Code": "RepoNotFound"}), ["repo org/name does not exist"]),
+        (Says(b"\xff", 404, headers={"X-Error-Code": "RevisionNotFound"}), ["revision"]),
     ],
 )
 def test_an_error_response_has_a_hint(
-    access: HubAccess,
-    hub: TestHub,
-    monkeypatch: pytest.MonkeyPatch,
-    fault: Gated | TooMany | Unavailable | Says,
-    kind: type[GgbenchError],
-    expected: list[str],
+    access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch, fault: Fault, expected: list[str]
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     hub.add_repo(REPO, GGUF)
     hub.fail("*", fault, times=None)
-    with pytest.raises(kind) as raised:
+    with pytest.raises(NetworkError) as raised:
         list_repo(access, REPO)
     text = f"{raised.value.message}\n{raised.value.hint}"
     assert all(part in text for part in expected)
@@ -109,12 +97,8 @@ def test_an_invalid_token_is_not_printed(access: HubAccess, hub: TestHub, monkey
     [
         (httpx2.ConnectError("x hf_secret"), NetworkError, "cannot connect"),
         (httpx2.ReadTimeout("x"), NetworkError, "in time"),
-        (httpx2.ReadError("x"), NetworkError, "lost"),
         (httpx2.ProxyError("http://user:hf_secret@proxy"), NetworkError, "proxy"),
-        (httpx2.TooManyRedirects("x"), NetworkError, "lost"),
         (httpx2.UnsupportedProtocol("x"), UsageError, "HF_ENDPOINT"),
-        (ConnectionResetError(), NetworkError, "lost"),
-        (TimeoutError(), NetworkError, "in time"),
         (PermissionError(errno.EACCES, "Permission denied", "/a\x1b[31m/b"), UsageError, "Permission denied: /a[31m/b"),
     ],
 )
@@ -147,12 +131,3 @@ def test_a_silent_server_times_out(access: HubAccess, hub: TestHub, monkeypatch:
     with pytest.raises(NetworkError, match="in time"):
         list_repo(access, REPO)
     assert len(hub.requests) == len(api.BACKOFF_S) + 1
-
-
-def test_a_machine_without_a_network_does_not_wait(
-    access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api, "BACKOFF_S", (1000.0,))
-    hub.close()
-    with pytest.raises(NetworkError, match="cannot connect"):
-        list_repo(access, REPO)

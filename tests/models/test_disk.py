@@ -11,7 +11,7 @@ from ggbench.errors import BadFile
 from ggbench.models import local_files, model_stores
 from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel, find_local_models, models_in_place, twins_by_model
-from ggbench.models.local_files import HeaderFacts, HeaderIndex, LocalVariant, read_facts
+from ggbench.models.local_files import HeaderFacts, HeaderIndex, read_facts
 from ggbench.models.model_stores import ModelStore
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_one
@@ -120,20 +120,6 @@ def test_symlink_loops_end(tmp_path: Path) -> None:
     (tmp_path / "a/self").symlink_to(tmp_path / "a/self")
     (tmp_path / "a/gone-q8_0.gguf").symlink_to(tmp_path / "nowhere")
     assert [model.name for model in models_in_place(tmp_path)] == ["m-q8_0"]
-
-
-def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = put(home / ".lmstudio/models/a/b/gone-q8_0.gguf")
-    put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
-    listed = local_files.variants_in
-
-    def then_deleted(root: Path) -> tuple[tuple[LocalVariant, ...], bool]:
-        found = listed(root)
-        gone.unlink(missing_ok=True)
-        return found
-
-    monkeypatch.setattr("ggbench.models.disk.variants_in", then_deleted)
-    assert [model.name for model in find_local_models()] == ["m-q8_0"]
 
 
 def test_an_unreadable_store_is_reported(tmp_path: Path) -> None:
@@ -267,14 +253,3 @@ def test_an_index_keeps_what_it_may_keep(tmp_path: Path, model: Path) -> None:
     assert ask(index, model) == QWEN2
     assert list(msgspec.json.decode(index.read_bytes())["files"]) == [str(model)]
     assert ask(model / "index", model) == QWEN2  # where nothing can be kept
-
-
-def test_values_of_a_header_are_plain_short_and_of_their_types(tmp_path: Path) -> None:
-    path = tmp_path / "m.gguf"
-    keys = {"ggbench.twin": True, "ggbench.twin.source": "a\nb", "general.file_type": "seven"}
-    path.write_bytes(gguf_bytes("\x1b[31m" + "x" * 500, -1, keys))
-    facts = read_facts(path)
-    assert facts.architecture is not None and facts.architecture.isprintable() and len(facts.architecture) <= 120
-    assert (facts.n_ctx_train, facts.quant, facts.is_twin, facts.twin_source) == (None, None, True, "a b")
-    path.write_bytes(gguf_bytes(more={"general.file_type": 7}))
-    assert read_facts(path).quant == "q8_0"

@@ -37,11 +37,6 @@ def test_default_folders_of_every_program(tmp_path: Path) -> None:
     assert found({"HOME": str(tmp_path)}) == usual
 
 
-def test_llama_cpp_has_another_cache_on_macos(tmp_path: Path) -> None:
-    make(tmp_path / "Library/Caches/llama.cpp")
-    assert found({"HOME": str(tmp_path)}, "darwin") == {tmp_path / "Library/Caches/llama.cpp": ("llama.cpp", "folder")}
-
-
 @pytest.mark.parametrize(
     ("variable", "folder"),
     [

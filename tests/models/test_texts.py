@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import BadFile, UsageError
-from ggbench.experiments.quality.texts import TOPICS, find_text, read_text
+from ggbench.experiments.quality.texts import find_text, read_text
 
 
 def test_a_file_is_named_and_hashed(tmp_path: Path) -> None:
@@ -26,13 +26,6 @@ def test_one_newline_at_the_end_is_not_scored(tmp_path: Path, content: str, text
     path = tmp_path / "prose.txt"
     path.write_text(content)
     assert find_text(path)[1] == text
-
-
-def test_without_a_file_pythons_own_manual_is_scored() -> None:
-    source, text = find_text(None)
-    assert (source.name, source.path) == (TOPICS, "")
-    assert len(text) > 300_000
-    assert read_text(source) == text
 
 
 def test_a_text_that_has_changed_is_refused(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from ggbench.errors import BadFile, NetworkError
+from ggbench.errors import NetworkError
 from ggbench.hub import part_file
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download, needed_bytes, summed
@@ -48,15 +47,6 @@ def test_a_complete_shard_is_not_fetched_again(
     assert MIB // 2 <= missing <= 3 * MIB - MIB // 2
     assert [path.read_bytes() for path in download(access, listing, split)] == list(SHARDS)
     assert hub.sent_bytes() == missing
-
-
-def test_a_missing_shard_is_reported_before_any_download(
-    access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant
-) -> None:
-    broken = replace(split, files=split.files[:2], missing=(SHARD_PATHS[2],))
-    with pytest.raises(BadFile, match="00003-of-00003"):
-        download(access, listing, broken)
-    assert hub.requests == []
 
 
 def test_a_large_file_is_requested_in_ranges(
