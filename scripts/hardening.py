@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import signal
 import sys
@@ -25,7 +24,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", type=Path, nargs="*", default=(), metavar="FILE", help="damage these headers too")
     parser.add_argument("--minutes", type=float, default=60.0, help="of two front ends at once")
-    parser.add_argument("--charts", type=Path, metavar="FOLDER", help="draw what grows with the store into it, as SVG")
     asked = parser.parse_args()
     # What a shell or `nohup` makes programs in the background ignore, ggbench ignores too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,11 +35,6 @@ def main() -> int:
         print(f"{row.name}: {row.tried:,} in {seconds:.0f} s, {'clean' if row.is_clean else 'FAULTS'}", flush=True)
         for line in (*row.faults, *row.said):
             print(f"  {line}", flush=True)
-        if row.chart is not None and asked.charts is not None:
-            import vl_convert
-
-            picture = asked.charts / f"{row.name.replace(' ', '-')}.svg"
-            picture.write_text(vl_convert.vegalite_to_svg(json.dumps(row.chart)), encoding="utf-8")
     print(f"\n{date.today()}\n\n{markdown(rows)}")
     return 0 if all(row.is_clean for row in rows) else 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import gguf
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ggbench.errors import Unsupported
@@ -27,6 +27,7 @@ VALUES = st.one_of(
 KEYS = st.from_regex(r"[a-z]{1,8}\.[a-z]{1,8}", fullmatch=True).filter(lambda key: key.partition(".")[0] != "tokenizer")
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(KEYS, VALUES, max_size=8))
 def test_metadata_comes_back_from_the_parser(metadata: dict[str, object]) -> None:
     header = encode_header(metadata, [])

@@ -209,13 +209,7 @@ def test_what_is_not_a_gguf_is_named(raw: bytes, error: type[GgbenchError], mess
     assert caught.value.hint
 
 
-def test_a_source_shorter_than_promised_is_an_error(small_model: "Encoder") -> None:
-    raw = small_model.file()
-    with pytest.raises(BadFile, match=r"ended after 100 B of"):
-        parse(raw[:100], size=len(raw))
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_damage_to_a_header_does_harm(small_model: "Encoder", data: Any) -> None:  # noqa: ANN401
     raw = bytearray(small_model.file())

@@ -8,7 +8,6 @@ import pytest
 from ggbench.errors import UnknownName
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import (
-    MIXTURE,
     ftype_by_name,
     is_sidecar,
     known_quants,
@@ -17,7 +16,6 @@ from ggbench.gguf_file.quants import (
     quant_from_file_name,
     quant_label,
 )
-from ggbench.models.published import load_published
 
 
 def model_file(file_name: str, file_type: object = None) -> ModelFile:
@@ -54,13 +52,6 @@ def test_names_agree_with_llama_ftype_name() -> None:
         assert expected.get(derived, derived) == name, printed
 
 
-def test_a_guessed_file_type_keeps_its_name() -> None:
-    from llama_cpp import llama_cpp
-
-    assert quant_by_ftype(llama_cpp.LLAMA_FTYPE_GUESSED | llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0) == "q8_0"
-    assert quant_by_ftype(33) is None
-
-
 @pytest.mark.parametrize(
     ("file_name", "quant"),
     [
@@ -68,11 +59,8 @@ def test_a_guessed_file_type_keeps_its_name() -> None:
         ("Qwen2.5-7B-Instruct-Q4_K_M-00001-of-00002.gguf", "q4_k_m"), ("model.Q4_K_M.gguf", "q4_k_m"),
         ("model.i1-IQ3_XXS.gguf", "iq3_xxs"), ("Qwen3-30B-A3B-UD-Q4_K_XL.gguf", "ud-q4_k_xl"),
         ("Qwen3-30B-A3B-Q4_K_XL.gguf", "q4_k_xl"), ("gemma-3-4b-it-BF16.gguf", "bf16"),
-        ("gemma-3-4b-it-f16.gguf", "f16"), ("ggml-model-fp16.gguf", "f16"),
         ("Meta-Llama-3.1-8B-Instruct-Q6_K_L.gguf", "q6_k_l"), ("gpt-oss-20b-mxfp4.gguf", "mxfp4"),
-        ("Qwen3-30B-A3B-MXFP4_MOE.gguf", "mxfp4"), ("ggml-model-TQ2_0.gguf", "tq2_0"),
         ("gemma-3-27b-it-q4_0_s.gguf", "q4_0_s"), ("UD-Q4_K_XL/DeepSeek-R1-00001-of-00009.gguf", "ud-q4_k_xl"),
-        ("BF16/DeepSeek-R1-Q8_0.gguf", "q8_0"), ("Cloud-Q4_0.gguf", "q4_0"), ("tinyllama.gguf", None),
         ("xq4_k_m.gguf", None), ("model-q4_k_mx.gguf", None), ("model-Q4_0_4_4.gguf", None), ("", None),
     ],
 )  # fmt: skip
@@ -115,18 +103,6 @@ def test_sidecars_are_told_from_models(file_name: str, sidecar: bool) -> None:
 def test_a_mixture_is_named_after_a_quant_that_llama_cpp_has(mixture: str, plain: str) -> None:
     assert plain_quant(mixture) == plain
     assert plain in known_quants()
-
-
-def test_every_published_mixture_is_named_after_one() -> None:
-    published = {row.quant for row in load_published() if row.quant and row.quant.startswith(MIXTURE)}
-    assert {"ud-q2_k_xl", "ud-q4_k_xl"} <= published
-    assert {plain_quant(each) for each in published} <= set(known_quants())
-
-
-@pytest.mark.parametrize("quant", known_quants())
-def test_every_quant_is_found_in_a_name(quant: str) -> None:
-    """A publisher may put what llama.cpp can make into a file name in capitals."""
-    assert quant_from_file_name(f"Some-Model-7B-{quant.upper()}.gguf") == quant
 
 
 def test_a_quant_that_is_none_names_the_nearest() -> None:

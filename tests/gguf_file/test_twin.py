@@ -70,30 +70,6 @@ def test_bpw_of_every_quant_is_that_of_the_published_table(size: str) -> None:
             assert round(bpw, 2) == expected, quant
 
 
-def test_moe_plan_has_the_published_parameter_count() -> None:
-    hyper = Hyperparameters(
-        "qwen2moe", 24, 2048, 16, 16, 5632, 151936, 8192, n_expert=60, n_expert_used=4, n_ff_expert=1408,
-        n_ff_shared_expert=5632,
-    )  # fmt: skip
-    planned = plan_twin(hyper, ["f16"], name="moe")["f16"]
-    assert round(planned.n_params / 1e9, 1) == 14.3
-    assert planned.active_weight_bytes is not None and planned.weight_bytes is not None
-    assert planned.active_weight_bytes < planned.weight_bytes / 5
-
-
-def test_a_plan_leaves_the_log_callback_as_it_was() -> None:
-    import llama_cpp
-
-    def current() -> tuple[int | None, int | None]:
-        callback, user_data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
-        llama_cpp.llama_log_get(ctypes.byref(callback), ctypes.byref(user_data))
-        return ctypes.cast(callback, ctypes.c_void_p).value, user_data.value
-
-    before = current()
-    plan_twin(DENSE, ["q4_k_m"], name="tiny")
-    assert current() == before
-
-
 def test_bpw_of_every_quant_of_llama_3_1_8b_is_that_of_llama_cpps_table() -> None:
     """Its IQ4_XS and IQ4_NL were made without an importance matrix; published ones, and so twins, are with one."""
     published = {

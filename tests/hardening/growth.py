@@ -99,7 +99,6 @@ def _measured(
         taken = (found.get((name, size)) for size in sizes)
         cells = ("" if each is None else f"{each[0]:.2f} s, {each[1] / 1e6:,.0f} MB" for each in taken)
         row.said.append(f"| {name} | {' | '.join(cells)} |")
-    row.chart = _chart(of, [(name, sizes[size], *taken) for (name, size), taken in found.items()])
     return row
 
 
@@ -155,28 +154,3 @@ def _read_until(n: int) -> None:
             given,
         )
         raw.execute("UPDATE runs SET n_samples = :n WHERE id = 2", given)
-
-
-def _chart(of: str, points: Sequence[tuple[str, int, float, float]]) -> Mapping[str, object]:
-    """Return a Vega-Lite specification: seconds and megabytes by size, both axes logarithmic."""
-    values = [
-        {"command": name, of: n, "quantity": quantity, "value": value}
-        for name, n, seconds, n_bytes in points
-        for quantity, value in (("seconds", seconds), ("megabytes", n_bytes / 1e6))
-    ]
-    log = {"type": "quantitative", "scale": {"type": "log"}}
-    return {
-        "data": {"values": values},
-        "facet": {"field": "quantity", "type": "nominal", "title": None, "sort": ["seconds", "megabytes"]},
-        "spec": {
-            "width": 320,
-            "height": 280,
-            "mark": {"type": "line", "point": True},
-            "encoding": {
-                "x": {"field": of, **log, "axis": {"format": "~s"}},
-                "y": {"field": "value", **log, "title": None},
-                "color": {"field": "command", "type": "nominal", "title": None, "sort": None},
-            },
-        },
-        "resolve": {"scale": {"y": "independent"}},
-    }

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -41,8 +41,6 @@ class Trials:
     """Each in words."""
     said: list[str] = field(default_factory=list)
     """Lines to print with the row: what was measured in it, and what it met."""
-    chart: Mapping[str, object] | None = None
-    """A Vega-Lite specification of what was measured."""
 
     @property
     def is_clean(self) -> bool:

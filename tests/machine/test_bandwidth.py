@@ -1,7 +1,6 @@
 """Caching of the measured bandwidth, with the probe replaced by prepared rates."""
 
 import ctypes
-import datetime
 import math
 import os
 import signal
@@ -58,20 +57,6 @@ def use(
     return probe
 
 
-def test_the_source_says_when_and_how(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    use(monkeypatch, rate(35.5))
-    measured = cached_bandwidth(2, file=cache)
-    assert measured.bytes_per_s == 35.5e9
-    assert measured.source == f"measured {datetime.date.today().isoformat()} with 2 threads (memcmp)"
-
-
-def test_a_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    probe = use(monkeypatch, rate(35.5))
-    first = cached_bandwidth(2, file=cache)
-    assert cached_bandwidth(2, file=cache) == first
-    assert len(probe.asked) == 1
-
-
 def test_each_cpu_and_number_of_threads_has_a_figure_of_its_own(
     monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
 ) -> None:
@@ -106,11 +91,8 @@ def test_a_result_of_a_busy_machine_is_marked_and_measured_again(monkeypatch: py
     [
         pytest.param(b"", id="empty"),
         pytest.param(b'{"bandwidth": {"Test', id="cut off"),
-        pytest.param(b"\xff\xfe\x00", id="not text"),
         pytest.param(b'{"bandwidth": {"\xff": 1}}', id="a name that is not text"),
-        pytest.param(b"[1, 2]", id="no object"),
         pytest.param(b"[" * 100_000, id="deeply nested"),
-        pytest.param(b'{"bandwidth": [3]}', id="no table"),
         pytest.param(b'{"bandwidth": {"x": {"bytes_per_s": "fast", "source": "s", "busy": false}}}', id="no number"),
     ],
 )
@@ -134,7 +116,6 @@ def test_a_read_only_cache_folder_does_not_fail_the_run(monkeypatch: pytest.Monk
     ("cache_bytes", "available_bytes", "buffer_bytes"),
     [
         pytest.param(32 * MIB, 16 * GIB, GIB, id="a desktop"),
-        pytest.param(None, 16 * GIB, GIB, id="an unknown cache"),
         pytest.param(480 * MIB, 16 * GIB, 1920 * MIB, id="a large cache"),
         pytest.param(480 * MIB, 2 * GIB, 512 * MIB, id="little memory"),
     ],
@@ -147,13 +128,6 @@ def test_the_buffer_outgrows_the_cache_and_not_the_memory(
     (asked,) = probe.asked
     assert asked["buffer_bytes"] == buffer_bytes
     assert min(2 * (cache_bytes or 0), buffer_bytes) <= asked["min_bytes"] <= buffer_bytes
-
-
-def test_failed_allocation_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    use(monkeypatch, OSError(12, "Cannot allocate memory"))
-    with pytest.raises(DoesNotFit) as caught:
-        cached_bandwidth(2, file=cache)
-    assert "--bandwidth" in caught.value.hint
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -191,3 +165,10 @@ def test_a_ctrl_c_does_not_wait_for_memory_that_comes_slowly(monkeypatch: pytest
     with pytest.raises(KeyboardInterrupt):
         probe_reads(1, buffer_bytes=2 << 30, min_bytes=2 << 30, budget_s=0.0)
     assert n_touched < (2 << 30) // bandwidth.CHUNK_BYTES // 2
+
+
+def test_failed_allocation_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    use(monkeypatch, OSError(12, "Cannot allocate memory"))
+    with pytest.raises(DoesNotFit) as caught:
+        cached_bandwidth(2, file=cache)
+    assert "--bandwidth" in caught.value.hint

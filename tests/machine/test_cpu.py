@@ -45,12 +45,6 @@ def test_cores_are_counted_without_their_second_threads(proc: Path, sysfs: Path)
     assert default_threads(cpu) == 4
 
 
-def test_only_cpus_of_the_affinity_count(proc: Path, sysfs: Path) -> None:
-    cpu = describe_cpu(proc, sysfs, {0, 1, 4})
-    assert cpu.n_cores == 2
-    assert cpu.last_level_cache_bytes == 32 << 20
-
-
 @pytest.mark.parametrize(("quota_us", "n_cores"), [(250_000, 2), (50_000, 1), (600_000, 4)])
 def test_a_container_quota_limits_the_threads(proc: Path, sysfs: Path, quota_us: int, n_cores: int) -> None:
     """More threads than whole CPUs in the quota would be throttled; at least one is left."""

@@ -25,12 +25,6 @@ def test_a_stated_bandwidth_is_bus_width_times_the_rate_of_a_pin(entry: dict[str
     assert stated == pytest.approx(computed, rel=ROUNDED.get(entry["id"], 0.004))
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "tops" in entry], ids=lambda entry: entry["id"])
-def test_a_matrix_rate_is_its_part_of_the_vendors_tops(entry: dict[str, Any]) -> None:
-    part = {"xmx": 2, "fp4": 8}[entry["matrix"][1]]
-    assert entry["matrix"][0] == pytest.approx(entry["tops"] / part, rel=1e-3)
-
-
 @pytest.mark.parametrize(
     ("id_", "bandwidth_gb_s", "matrix_tflops", "vector_tflops"),
     [
@@ -61,12 +55,6 @@ def test_names_with_a_size_find_the_device_of_that_size() -> None:
         assert find_device(f"{same[0].name} {device.memory_gib:g} GB") is device, device.id
 
 
-def test_stacked_memory_is_that_of_wide_buses() -> None:
-    stacked = {device.id for device in known_devices() if device.is_stacked}
-    assert {"a100-sxm-80gb", "v100-pcie-16gb", "mi50", "h200", "b200", "mi300x"} <= stacked
-    assert not stacked & {"rtx-5090", "rx-7900-xtx", "m3-ultra-512gb", "dgx-spark", "p40"}
-
-
 def test_figures_are_plausible_and_have_sources() -> None:
     def is_plausible(device: KnownDevice) -> bool:
         rates = (device.fp16_matrix_tflops, device.fp16_tflops)
@@ -94,14 +82,12 @@ BACKENDS = {("nvidia", "CUDA"), ("amd", "ROCm"), ("amd", "Vulkan"), ("intel", "S
         ("rtx-4090", "rtx-4090"), ("RTX 4090", "rtx-4090"), ("4090", "rtx-4090"), ("4090 24 GiB", "rtx-4090"),
         ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("4070 ti", "rtx-4070-ti"), ("4070ti super", "rtx-4070-ti-super"),
         ("a6000", "rtx-a6000"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"), ("h100 sxm", "h100-sxm"),
-        ("L40", "l40"), ("Tesla T4", "t4"), ("dgx-spark", "dgx-spark"), ("gb10", "dgx-spark"), ("orin-nx", "orin-nx"),
-        ("rtx-3060", "rtx-3060"), ("rtx-3060-12gb", "rtx-3060"), ("rtx 3060 8 GB", "rtx-3060-8gb"),
+        ("gb10", "dgx-spark"), ("rtx-3060-12gb", "rtx-3060"), ("rtx 3060 8 GB", "rtx-3060-8gb"),
         ("rtx-4070-laptop", "rtx-4070-laptop"), ("rtx 4070 mobile", "rtx-4070-laptop"),
         ("rx-7900-xtx", "rx-7900-xtx"), ("7900xtx", "rx-7900-xtx"), ("RX 7900 XT", "rx-7900-xt"), ("6600", "rx-6600"),
-        ("w7800", "radeon-pro-w7800"), ("mi50", "mi50"), ("MI50 32GB", "mi50-32gb"), ("mi300x", "mi300x"),
         ("strix-halo", "radeon-8060s"), ("ryzen-ai-max-395", "radeon-8060s"), ("strix-halo-64gb", "radeon-8060s-64gb"),
         ("arc-b580", "arc-b580"), ("A770", "arc-a770"), ("arc pro b60", "arc-pro-b60"),
-        ("m2-ultra-192gb", "m2-ultra-192gb"), ("Apple M3 Max 64 GB", "m3-max-64gb"),
+        ("Apple M3 Max 64 GB", "m3-max-64gb"),
     ],
 )  # fmt: skip
 def test_a_device_is_found_in_any_spelling(text: str, expected: str) -> None:
@@ -112,7 +98,6 @@ def test_a_device_is_found_in_any_spelling(text: str, expected: str) -> None:
     ("text", "near"),
     [
         ("rtx-4091", "rtx-4090"), ("rtx-3006", "mean rtx-3060 or"), ("rtx-4090-48gb", "rtx-4090"),
-        ("m4-max-512gb", "m4-max-128gb"),
         ("rx-7950-xtx", "rx-7900-xtx"), ("m7-ultra-64gb", "m3-ultra"), ("", ""), ("voodoo2", ""),
     ],
 )  # fmt: skip
@@ -123,13 +108,6 @@ def test_an_unknown_device_is_described_by_its_figures(text: str, near: str) -> 
     assert (near in caught.value.hint) if near else ("did you mean" not in caught.value.hint)
 
 
-def test_a_vague_name_lists_a_few() -> None:
-    with pytest.raises(UsageError, match="matches") as caught:
-        find_device("rtx")
-    assert caught.value.hint.count(",") == 7
-    assert " more" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("text", "candidates"),
     [
@@ -137,7 +115,6 @@ def test_a_vague_name_lists_a_few() -> None:
         ("a100", "a100-pcie-40gb, a100-pcie-80gb, a100-sxm-40gb, a100-sxm-80gb"),
         ("m3-max", "m3-max-36gb, m3-max-48gb, m3-max-64gb, m3-max-96gb, m3-max-128gb"),
         ("m4", "m4-16gb, m4-24gb, m4-32gb"),
-        ("rx-7900", "rx-7900-gre, rx-7900-xt, rx-7900-xtx, rx-7900m"),
     ],
 )
 def test_an_ambiguous_name_is_an_error_that_lists_the_candidates(text: str, candidates: str) -> None:
@@ -151,23 +128,17 @@ def test_an_ambiguous_name_is_an_error_that_lists_the_candidates(text: str, cand
     [
         ("NVIDIA GeForce RTX 4090 Laptop GPU", 15.99, "rtx-4090-laptop"),
         ("NVIDIA GeForce RTX 3060", 11.75, "rtx-3060"),
-        ("NVIDIA GeForce RTX 3050 6GB Laptop GPU", 6.0, "rtx-3050-laptop-6gb"),
         ("NVIDIA GeForce RTX 3060", 7.99, "rtx-3060-8gb"),
         ("NVIDIA H100 80GB HBM3", 79.6, "h100-sxm"),
-        ("NVIDIA A100-SXM4-80GB", None, "a100-sxm-80gb"),
-        ("Tesla V100-SXM2-16GB", None, "v100-sxm-16gb"),
         ("NVIDIA GB10", None, "dgx-spark"),
         ("Orin (nvgpu)", 61.4, "agx-orin"),
         ("AMD Radeon RX 7900 XTX (RADV NAVI31)", 23.98, "rx-7900-xtx"),
-        ("AMD Radeon RX 7900 XTX", None, "rx-7900-xtx"),
         ("AMD Radeon 8060S Graphics (RADV STRIX_HALO)", 62.5, "radeon-8060s"),
-        ("AMD Radeon(TM) 780M", 15.5, "radeon-780m-32gb"),
         ("AMD Instinct MI60 / MI50 (RADV VEGA20)", 31.98, "mi50-32gb"),
         ("gfx908", None, "mi100"),
         ("Intel(R) Arc(tm) A770 Graphics (DG2)", 15.9, "arc-a770"),
         ("Intel(R) Arc(TM) Graphics", 15.6, "arc-meteor-lake-32gb"),
         ("Apple M2 Max", 72.0, "m2-max-96gb"),
-        ("Apple M3 Max", 27.0, "m3-max-36gb"),
         ("Apple M3 Max", 107.52, "m3-max-128gb"),
     ],
 )
@@ -182,11 +153,8 @@ def test_a_drivers_name_is_recognized(name: str, memory_gib: float | None, expec
     ("name", "memory_gib"),
     [
         ("AMD Radeon Graphics (RADV VEGA20)", 32.0),
-        ("Intel(R) Graphics", 16.0),
         ("llvmpipe (LLVM 15.0.6, 256 bits)", 16.0),
         ("NVIDIA GeForce RTX 3060", None),
-        ("Orin", 7.4),
-        ("gfx942", 192.0),
         ("NVIDIA GeForce RTX 4090 Special", 24.0),
     ],
 )
@@ -201,3 +169,9 @@ def test_a_name_that_several_devices_share_is_not_recognized(name: str, memory_g
 def test_a_gpu_takes_its_part_of_unified_memory(id_: str, gpu_gib: float) -> None:
     """Apple's are the limits in logs of llama.cpp: 10922.67 MiB of 16 GiB, 27648 MiB of 36 GiB."""
     assert find_device(id_).gpu_bytes == pytest.approx(gpu_gib * GIB, rel=1e-4)
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "tops" in entry], ids=lambda entry: entry["id"])
+def test_a_matrix_rate_is_its_part_of_the_vendors_tops(entry: dict[str, Any]) -> None:
+    part = {"xmx": 2, "fp4": 8}[entry["matrix"][1]]
+    assert entry["matrix"][0] == pytest.approx(entry["tops"] / part, rel=1e-3)

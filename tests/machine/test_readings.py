@@ -9,7 +9,7 @@ import pytest
 from ggbench.machine import readings
 from ggbench.machine.readings import MachineReader, list_gpu_processes, name_processes
 from ggbench.machine.records import GpuProcess, GpuReading
-from tests.fakes.nvml import FakeNvml, install, reason_bits, replay
+from tests.fakes.nvml import FakeNvml, install, replay
 
 MIB = 1 << 20
 LLAMA_SERVER = "/root/src/llama.cpp/build/bin/llama-server"
@@ -31,17 +31,6 @@ def test_cards_report_clocks_temperature_power_and_processes(monkeypatch: pytest
     )  # fmt: skip
     assert (second.index, second.pci_bus_id, second.power_w) == (1, "00000000:C1:00.0", 13.6)
     assert second.processes == (GpuProcess(100477, LLAMA_SERVER, 17246 * MIB),)
-
-
-def test_energy_is_the_cards_counter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Millijoules, as NVML counts them.
-
-    The figure is that of another A100 in MIG mode, which DCGM reported as DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
-    https://github.com/NVIDIA/cloud-native-docs, gpu-telemetry/dcgm-exporter.rst.
-    """
-    nvml = replay("a100-mig")
-    nvml.cards[0]["TotalEnergyConsumption"] = 319_159_391
-    assert read(monkeypatch, nvml)[0].energy_mj == 319_159_391
 
 
 def test_a_chip_with_unified_memory_reports_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +58,6 @@ def test_a_zero_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         pytest.param("a100-mig", (), id="none, reported as throttle reasons"),
         pytest.param("rtx-2080-windows", (), id="idle, reported as throttle reasons: not slowed"),
-        pytest.param("h200", (), id="idle, reported as event reasons: not slowed"),
         pytest.param("rtx-5090", ("sw_power_cap",), id="a power cap, which an idle GeForce may claim too"),
     ],
 )
@@ -77,19 +65,6 @@ def test_throttle_reasons_are_read_from_any_driver(
     monkeypatch: pytest.MonkeyPatch, recording: str, reasons: tuple[str, ...]
 ) -> None:
     assert read(monkeypatch, replay(recording))[0].throttle == reasons
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "hw_thermal_slowdown",
-        "hw_power_brake_slowdown", "sync_boost", "sw_thermal_slowdown", "display_clocks_setting",
-    ],
-)  # fmt: skip
-def test_throttle_reasons_have_nvidia_smis_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    nvml = replay("h200")
-    nvml.cards[0]["CurrentClocksEventReasons"] = reason_bits(name)
-    assert read(monkeypatch, nvml)[0].throttle == (name,)
 
 
 @pytest.mark.parametrize(
