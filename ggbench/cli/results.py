@@ -119,4 +119,4 @@ def remove(run_ids: tuple[int, ...], yes: bool) -> None:
             click.echo("nothing was removed", err=True)
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
         for run_id in run_ids:
-            store.delete_run(run_id, to_restore=False)
+            store.delete_run(run_id)

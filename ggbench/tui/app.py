@@ -31,8 +31,6 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, UsageError
 from ggbench.files import replace_file
 from ggbench.tui.host import (
-    MIN_HEIGHT,
-    MIN_WIDTH,
     ModelsChanged,
     PullsChanged,
     QueueChanged,
@@ -41,7 +39,7 @@ from ggbench.tui.host import (
     Services,
 )
 from ggbench.tui.screens.dialogs import ConfirmScreen, Dialog, HelpScreen, KeyHandled, Palette
-from ggbench.tui.widgets.bars import ModeBar, TooSmall
+from ggbench.tui.widgets.bars import ModeBar
 
 if TYPE_CHECKING:
     from ggbench.tui.run_queue import RunQueue
@@ -80,8 +78,6 @@ class GgbenchApp(App[None]):
     DEFAULT_MODE = "library"
     AUTO_FOCUS = ""
     """Each screen sets the focus itself, as Textual would choose the filter, the first widget."""
-    HORIZONTAL_BREAKPOINTS = [(0, "-too-narrow"), (MIN_WIDTH, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's
-    VERTICAL_BREAKPOINTS = [(0, "-too-low"), (MIN_HEIGHT, "-high")]  # noqa: RUF012 - Textual's
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("1", "switch_mode('library')", "Library", show=False, tooltip="Choose a model and plan its quants"),
         Binding("2", "switch_mode('run')", "Run", show=False, tooltip="Watch the runs of this session"),
@@ -257,9 +253,7 @@ class GgbenchApp(App[None]):
                 subprocess.run(command, input=text.encode(), capture_output=True, timeout=1.0, check=False)
 
     def pop_screen(self) -> AwaitComplete:
-        """Also clear a cache of Textual (8.2.8) that keeps what up to 1,024 removed widgets drew, some 50 MB."""
-        with contextlib.suppress(AttributeError):  # of another version
-            type(self.screen._styles_cache).get_inner_outer.cache_clear()
+        """Let the next key go to the screen below."""
         popped = super().pop_screen()
         self.screen.post_message(KeyHandled(self._handed_over))  # that of the closed screen is lost
         return popped
@@ -325,7 +319,7 @@ class GgbenchApp(App[None]):
         """Create a screen on first use: importing all of them would delay the first frame."""
         screen: Screen[Any] = pkgutil.resolve_name(_SCREENS[mode])()
         self._screens[mode] = screen
-        screen.call_later(screen.mount, ModeBar(mode), TooSmall(), before=0)
+        screen.call_later(screen.mount, ModeBar(mode), before=0)
         screen.call_after_refresh(self._limit_collections)
         return screen
 

@@ -16,8 +16,6 @@ from textual.worker import Worker, get_current_worker
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.hub.access import HubAccess
-from ggbench.machine.readings import MachineReader
-from ggbench.machine.records import MachineReading
 from ggbench.models.added_places import added_models
 from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
@@ -39,11 +37,6 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
-
-MIN_WIDTH, MIN_HEIGHT = 60, 16
-"""Columns and lines below which a screen shows a notice instead of its content."""
-
-_machine_reader = functools.cache(MachineReader)  # made on first use because it queries the drivers
 
 
 def _make_planner(services: Services) -> Planner:
@@ -89,7 +82,6 @@ class Services(msgspec.Struct, frozen=True):
     machine_budgets: Callable[[LlamaConfig], Iterable[Budget]] = _machine_budgets
     """Yield this machine's memory budget for a model loaded with this setup, with the known bandwidth, and again if
     measuring it, which takes a second or two, gave another value."""
-    read_machine: Callable[[], MachineReading] = lambda: _machine_reader().read()
 
     def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
         """Return the targets that MODEL and QUANTS select, using this Hub access and key."""

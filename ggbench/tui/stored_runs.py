@@ -77,21 +77,18 @@ COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
 
 
 MOST_LISTED = 5000
-"""Maximum number of runs to list without a filter, and of those that only a filter finds."""
+"""Maximum number of runs to list: the newest."""
 _FIRST_READ = 500
 """Number of the newest runs to show before the others have been read."""
 
 
-def read_runs(
-    store: Store, known: Mapping[int, ListedRun], words: str = "", marked: Iterable[int] = ()
-) -> Iterator[tuple[ListedRun, ...]]:
-    """Yield the newest runs, newest first, then with older ones that have the words or are marked, reusing those of
-    `known` that did not change.
+def read_runs(store: Store, known: Mapping[int, ListedRun]) -> Iterator[tuple[ListedRun, ...]]:
+    """Yield the newest runs, newest first, then all that are listed, reusing those of `known` that did not change.
 
     Raises StoreError.
     """
     runs = []
-    for run_id, state, n_samples in store.run_states(MOST_LISTED, words.split(), marked):
+    for run_id, state, n_samples in store.run_states(MOST_LISTED):
         before = known.get(run_id)
         if before is not None and (before.stored.state, before.stored.n_samples) == (state, n_samples):
             runs.append(before)

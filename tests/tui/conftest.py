@@ -98,7 +98,7 @@ def services(planner: FakePlanner, jobs: FakeServices) -> Services:
     return Services(
         open_store=jobs.open_store, run_context=jobs.run_context, load_catalog=lambda: CATALOG,
         local_models=lambda: (), make_planner=lambda _services: cast("Planner", planner),
-        machine_budgets=lambda _setup: [BUDGET], read_machine=jobs.read_machine,
+        machine_budgets=lambda _setup: [BUDGET],
         hub=msgspec.structs.replace(HubAccess.from_environment(), offline=True),
     )  # fmt: skip
 

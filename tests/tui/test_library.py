@@ -87,10 +87,9 @@ def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive:
 @pytest.mark.parametrize(
     ("device", "shown"),
     [
-        ("Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz", "on Xeon Gold 6248R · 22.0 GiB free of 64.0 GiB (g)"),
-        ("AMD EPYC 9554 64-Core Processor", "on EPYC 9554 · 22.0 GiB free of 64.0 GiB (g)"),
-        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "on RTX PRO 6000 Blackwell Work… · 22.0 GiB free (g)"),
-        ("EPYC of 1 GiB", "on EPYC of 1 GiB · limit 1.00 GiB of 64.0 GiB (g)"),
+        ("Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz", "on Xeon Gold 6248R (g) · 22.0 GiB free · 1008 GB/s"),
+        ("AMD EPYC 9554 64-Core Processor", "on EPYC 9554 (g) · 22.0 GiB free · 1008 GB/s"),
+        ("EPYC of 1 GiB", "on EPYC of 1 GiB (g) · limit 1.00 GiB · 1008 GB/s"),
     ],
 )
 def test_the_machine_is_named_beside_the_needs(services: Services, drive: Drive, device: str, shown: str) -> None:
@@ -251,7 +250,7 @@ def test_the_quant_at_the_cursor_says_what_its_speed_is_from(app: App, planner: 
     drive(app, steps, WIDE)
 
 
-@pytest.mark.parametrize(("width", "last"), [(80, "file"), (120, "turn s"), (200, "compute")])
+@pytest.mark.parametrize(("width", "last"), [(80, "file"), (120, "memory"), (200, "KV")])
 def test_a_wider_table_has_more_columns(app: App, drive: Drive, width: int, last: str) -> None:
     async def steps(app: App, pilot: Page) -> None:
         header = next(line for line in words_of(app).splitlines() if "KLD" in line)
@@ -461,13 +460,9 @@ def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive
         assert "For chat, 16,384 tokens (e)" in shown
         assert "at n_ctx 16,384" in shown
         assert planner.asked[-1] == ("small-0.6b", (), 16_384)
-        assert "n_ctx 17,408" in await press(app, pilot, "shift+right")
-        assert "n_ctx 16,384" in await press(app, pilot, "left")
-        assert "n_ctx 1,024:" in await press(app, pilot, *["left"] * 9)
-        assert "1,024 tokens: the least for a turn of chat" in words_of(app)
+        assert "n_ctx 1,024:" in await press(app, pilot, *["left"] * 9)  # the least for a turn of chat
         assert "n_ctx 1,048,576: ✗" in await press(app, pilot, *["right"] * 14)
         assert "╳ missing" in words_of(app)
-        assert "missing; fits with n_ctx " in words_of(app)
 
     drive(app, steps)
 
@@ -475,7 +470,7 @@ def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive
 def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"3060 ti", "enter")
-        assert "if on RTX 3060 Ti · 8.00 GiB" in shown
+        assert "if on RTX 3060 Ti (g) · 8.00 GiB" in shown
         assert "q8_0 ✓ ≤306 32k*" in " ".join(shown.split())
         shown = await press(app, pilot, "g", *"no such card", "enter")
         assert "not among the" in shown
@@ -487,14 +482,14 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
         shown = await press(app, pilot, *"GiB@60GB/s")
         assert "RTX 3090 24.0 GiB + 64.0 GiB 936 GB/s" in " ".join(shown.split())
         shown = await press(app, pilot, "enter")
-        assert "if on RTX 3090 · 24.0 GiB + 64.0 GiB" in shown
+        assert "if on RTX 3090 (g) · 24.0 GiB + 64.0 GiB" in shown
         shown = await press(app, pilot, "g", *"12gib", "enter")
-        assert "if on a GPU · 12.0 GiB + 32.0 GiB assumed" in shown
+        assert "if on a GPU (g) · 12.0 GiB + 32.0 GiB ass" in shown
         shown = await press(app, pilot, "g")
         assert "● a GPU with the given memory 12.0 GiB" in " ".join(shown.split())
         assert "back to this machine" in shown
         shown = await press(app, pilot, "enter")
-        assert "RTX 4090 · 22.0 GiB free of 24.0 GiB" in shown
+        assert "RTX 4090 (g) · 22.0 GiB free" in shown
         assert "● this machine" in await press(app, pilot, "g")
         assert "if on" not in await press(app, pilot, "up", "enter")  # the list stops at its ends
 
@@ -504,7 +499,7 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
 def test_cards_are_listed_by_family_below_the_current_one(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"m3 max 64gb", "enter")
-        assert "if on M3 Max · 48.0 GiB" in shown
+        assert "if on M3 Max (g) · 48.0 GiB" in shown
         shown = await press(app, pilot, "g")
         assert "● Apple M3 Max " in shown
         assert "GeForce GTX 16  " in shown
@@ -520,16 +515,6 @@ def test_a_card_smaller_than_its_reserve_is_refused(app: App, drive: Drive) -> N
         assert "if on" not in await press(app, pilot, "escape")
 
     drive(app, steps)
-
-
-@pytest.mark.parametrize(("width", "has_reserve"), [(78, False), (118, True)])
-def test_every_size_of_the_legend_has_its_name(services: Services, drive: Drive, width: int, has_reserve: bool) -> None:
-    async def steps(app: App, pilot: Page) -> None:
-        words = words_of(app)
-        assert "free 19.6 GiB" in words
-        assert ("reserve 1.00 GiB" in words) is has_reserve
-
-    drive(App(services), steps, size=(width + 2, 24))
 
 
 @pytest.mark.parametrize(("key", "n_ctx"), [("right", 16_384), ("left", None)])

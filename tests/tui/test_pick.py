@@ -117,22 +117,18 @@ def test_a_quant_that_another_outdoes_opens_at_itself(app: App, drive: Drive, pl
     drive(app, steps)
 
 
-def test_a_decision_asked_for_too_early_opens_when_it_is_made_unless_for_another_model(
-    app: App, drive: Drive, planner: FakePlanner
-) -> None:
+def test_a_decision_is_shown_and_copied_once_it_is_made(app: App, drive: Drive, planner: FakePlanner) -> None:
     async def steps(app: App, pilot: Page) -> None:
         planner.held = {"small-0.6b"}
-        await pilot.press("greater_than_sign")
+        await pilot.press("tab", "right")
         await asyncio.to_thread(planner.reached.wait, WAIT_S)
-        await pilot.press("y")
-        assert "nothing to copy: the quants are still being planned" in words_of(app)
-        await pilot.press("P")
+        for key in ("y", "P"):
+            await pilot.press(key)
+            assert "the quants are still being planned" in words_of(app)
         assert shown(app) == "LibraryScreen"
-        assert "the decision opens when it is made" in words_of(app)
         planner.opened.set()
         await settle(app, pilot)
-        assert shown(app) == "PickScreen"
-        assert "small-0.6b for chat, 16,384 tokens" in words_of(app)
+        assert "small-0.6b for chat, 16,384 tokens" in await press(app, pilot, "P")
         planner.opened.clear()
         planner.reached.clear()
         app._screens["library"].post_message(RunStored())
@@ -141,18 +137,9 @@ def test_a_decision_asked_for_too_early_opens_when_it_is_made_unless_for_another
         assert "Not yet: the quants are still being planned." in words_of(app)
         planner.opened.set()
         await settle(app, pilot)
-        assert "the decision opens" not in await press(app, pilot, "escape")
+        await press(app, pilot, "escape")
         assert "copied its download, and llama-server -m /cache/small-q" in await press(app, pilot, "y")
         assert "\nllama-server" in app.clipboard
-        planner.opened.clear()
-        planner.reached.clear()
-        await pilot.press("greater_than_sign")
-        await asyncio.to_thread(planner.reached.wait, WAIT_S)
-        await pilot.press("P", "j")
-        planner.opened.set()
-        await settle(app, pilot)
-        assert shown(app) == "LibraryScreen"
-        assert "unpublished-1b · 8 quants" in words_of(app)
 
     drive(app, steps)
 

@@ -35,7 +35,7 @@ def test_all_runs_are_listed_newest_first(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert shown(app) == [4, 3, 2, 1]
         lines = words_of(app).splitlines()
-        assert "4 runs, newest first" in lines[1]
+        assert "4 runs, by run ▼" in lines[1]
         assert lines[4].startswith("❯     4  ✗  q2_k")
         assert "97." in lines[4]
         assert "decode   47.79 ±0.11" in lines[5]
@@ -84,7 +84,7 @@ def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Pa
         await press(app, pilot, "slash", *"completed q8")
         assert shown(app) == [3]
         assert isinstance(app.screen, ResultsScreen)
-        assert "● 1 marked, 1 hidden  w saves, D deletes, esc unmarks · 1 of 4 runs" in words_of(app)
+        assert "1 of 4 runs, ● 1 marked" in words_of(app)
         await press(app, pilot, "enter")
         assert app.focused is runs_table(app)
         assert shown(app) == [3]
@@ -92,33 +92,8 @@ def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Pa
         assert "No run matches “zz”" in words_of(app)
         await press(app, pilot, "escape")
         assert shown(app) == [4, 3, 2, 1]
-        assert app.screen.query_one("#filter", Input).styles.display == "none"
+        assert not app.screen.query_one("#filter", Input).display
         assert "1 marked" in words_of(app)
-
-    look(steps)
-
-
-def test_a_filter_finds_runs_older_than_those_listed(look: Look, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A marked run stays listed when the filter is gone."""
-    monkeypatch.setattr("ggbench.tui.stored_runs.MOST_LISTED", 2)
-    monkeypatch.setattr("ggbench.tui.screens.results._PAUSE_S", 0.001)
-
-    async def search(app: GgbenchApp, pilot: Page, *keys: str) -> list[int]:
-        *before, last = keys
-        await press(app, pilot, *before)
-        await pilot.press(last)
-        await pilot.pause(0.01)
-        await settle(app, pilot)
-        return shown(app)
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        assert shown(app) == [4, 3]
-        assert "2 of 4 runs, newest first" in words_of(app)
-        assert await search(app, pilot, "slash", *"F16 decode") == [2]
-        assert "1 of 4 runs" in words_of(app)
-        await press(app, pilot, "enter", "space")
-        assert await search(app, pilot, "escape") == [4, 3, 2]
-        assert "● 1 marked" in words_of(app)
 
     look(steps)
 
@@ -163,30 +138,14 @@ def test_the_mouse_chooses_marks_and_opens(look: Look, filled: Path) -> None:
     look(steps)
 
 
-def test_a_window_too_small_says_so_and_nothing_else(look: Look, filled: Path) -> None:
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, "y")
-        for keys in (("j",), ("enter",)):
-            await press(app, pilot, *keys)
-            await pilot.resize_terminal(50, 12)
-            await settle(app, pilot)
-            assert " ".join(words_of(app).split()).endswith("enlarge this one")
-            await pilot.resize_terminal(80, 24)
-            await settle(app, pilot)
-            assert "q8_0" in words_of(app)
-
-    look(steps)
-
-
 def test_names_cannot_steer_the_screen(look: Look, path: Path) -> None:
     with Store.open(path) as store:
         put_run(store, start(model="[red]\x1b[31mx[/]", quant="日本語量子化の名前がとても長い"), n_gen=30)
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "[red][31mx[/]" in words_of(app)
-        await press(app, pilot, "d")
-        assert "Deleted run 1 ([red][31mx[/]" in message(app)
-        await press(app, pilot, "u", "enter")
+        assert "Delete run 1 ([red][31mx[/]" in await press(app, pilot, "d")
+        await press(app, pilot, "n", "enter")
         assert "[red][31mx[/]" in words_of(app)
 
     look(steps)
@@ -241,7 +200,7 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
         await press(app, pilot, "r")
         assert shown(app) == [4, 3, 2, 1]
         assert "kept the file locked" in message(app)
-        for keys in (("enter",), ("w", "c"), ("d",)):
+        for keys in (("enter",), ("w", "c"), ("d", "y")):
             await press(app, pilot, *keys)
             assert isinstance(app.screen, ResultsScreen)
             assert "try again when it has finished" in message(app)
@@ -349,11 +308,11 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space")
         await press(app, pilot, "c")
-        assert "Mark two or more runs" in message(app)
+        assert "Mark two or more finished runs" in message(app)
         await press(app, pilot, "j", "j", "space", "c")
         assert isinstance(app.screen, MeasuredScreen)
         text = words_of(app)
-        assert "Comparing runs 1, 3" in text
+        assert "Comparing runs 1 with 3" in text
         assert "★ 10.0" in text
         assert "q4_k_m is better than q8_0" in text
         assert "quant: q4_k_m in a, q8_0 in b" in text
@@ -386,11 +345,9 @@ def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "Save 2 runs (4, 3)" in await burst(app, pilot, "space", "j", "space", "w")
         await press(app, pilot, "escape")
-        await burst(app, pilot, "g", "space", "j", "space", "j", "space", "D")
+        await burst(app, pilot, "g", "space", "j", "space", "j", "space", "d", "y")
         assert "Deleted run 2 (twin:qwen1.5-0.5b f16)" in message(app)
-        assert "● 1 marked" in await press(app, pilot, "u", "g", "j", "j", "j")  # the restored run
-        assert "Comparing runs 1, 2" in await burst(app, pilot, "space", "c")
-        await burst(app, pilot, "escape", "g", "enter")
+        await burst(app, pilot, "g", "enter")
         assert "Save run 4" in await press(app, pilot, "w")
         assert isinstance(app.screen_stack[-2], MeasuredScreen)
 
@@ -450,27 +407,22 @@ def test_runs_are_saved_where_ggbench_was_started(
     look(steps, (140, 45))
 
 
-def test_d_deletes_the_run_at_the_cursor_and_capital_d_the_marked_ones(look: Look, filled: Path) -> None:
+def test_the_run_at_the_cursor_or_the_marked_ones_are_deleted_after_a_question(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, "D")
-        assert shown(app) == [4, 3, 2, 1]
-        await press(app, pilot, "space", "j", "space", "G", "d")
-        assert shown(app) == [4, 3, 2]
-        assert "Deleted run 1 (twin:qwen1.5-0.5b q4_k_m); u undoes it" in message(app)
-        await press(app, pilot, "slash", *"f16", "enter", "D")
+        await press(app, pilot, "G", "d")
         question = str(app.screen.query_one(Label).content)
-        assert question == "Delete 2 runs (4, 3), 2 of them hidden by the filter, with 3,100 samples?"
+        assert question == "Delete run 1 (twin:qwen1.5-0.5b q4_k_m), with 3,000 samples?"
         await press(app, pilot, "n")
-        assert "marked" in await press(app, pilot, "escape")
-        await press(app, pilot, "D", "y")
+        assert shown(app) == [4, 3, 2, 1]
+        await press(app, pilot, "d", "y")
+        assert shown(app) == [4, 3, 2]
+        await press(app, pilot, "g", "space", "j", "space", "delete", "y")
         assert shown(app) == [2]
-        assert "Deleted 2 runs (4, 3);" in message(app)
-        await press(app, pilot, "delete")
-        assert shown(app) == []
+        assert "Deleted 2 runs (4, 3)." in message(app)
 
     look(steps)
     with Store.open(filled) as store:
-        assert store.list_runs() == ()
+        assert [run.run_id for run in store.list_runs()] == [2]
 
 
 def test_runs_are_listed_by_model(look: Look, filled: Path) -> None:
@@ -498,55 +450,11 @@ def test_runs_are_listed_by_model(look: Look, filled: Path) -> None:
 
 def test_marks_are_counted_above_the_list_and_esc_clears_them(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        assert "● 1 marked  w saves, D deletes, esc unmarks" in await press(app, pilot, "space")
-        assert "● 2 marked  c compares, w saves" in await press(app, pilot, "j", "space")
+        assert "4 runs, ● 1 marked" in await press(app, pilot, "space")
+        assert "4 runs, ● 2 marked" in await press(app, pilot, "j", "space")
         assert "marked" not in await press(app, pilot, "escape")
 
     look(steps)
-
-
-def test_deleted_runs_are_brought_back_whole_the_last_first(look: Look, filled: Path) -> None:
-    with Store.open(filled) as store:
-        before = [(run, tuple(store.load_chunks(run.run_id))) for run in store.list_runs()]
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        assert "Undo" not in words_of(app)
-        await press(app, pilot, "G", "d", "space", "g", "space", "D", "y")
-        assert shown(app) == [3]
-        assert "u Undo" in words_of(app)
-        await press(app, pilot, "u")
-        assert shown(app) == [4, 3, 2]
-        assert "Restored runs 4, 2." in message(app)
-        await press(app, pilot, "u")
-        assert shown(app) == [4, 3, 2, 1]
-        assert "Undo" not in words_of(app)
-
-    look(steps)
-    with Store.open(filled) as store:
-        assert [(run, tuple(store.load_chunks(run.run_id))) for run in store.list_runs()] == before
-
-
-def test_a_run_that_cannot_be_brought_back_yet_is_brought_back_later(
-    services: Services, drive: Drive, filled: Path
-) -> None:
-    full = False
-
-    def open_store() -> Store:
-        if full:
-            raise StoreError("the disk is full", "free some space")
-        return Store.open(filled)
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        nonlocal full
-        await press(app, pilot, "d")
-        full = True
-        await press(app, pilot, "u")
-        assert "the disk is full" in message(app)
-        full = False
-        await press(app, pilot, "u")
-        assert shown(app) == [4, 3, 2, 1]
-
-    drive(GgbenchApp(msgspec.structs.replace(services, open_store=open_store)), steps)
 
 
 def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
@@ -555,9 +463,7 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
 
         async def steps(app: GgbenchApp, pilot: Page) -> None:
             assert "…" in words_of(app).splitlines()[4]
-            await press(app, pilot, "w")
-            assert "Run 1 is still running: saved with the samples so" in words_of(app)
-            await press(app, pilot, "escape", "d")
+            await press(app, pilot, "d", "y")
             assert "still running" in message(app)
             assert "stop it first" in message(app)
             assert shown(app) == [1]
@@ -566,11 +472,9 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
             put_run(store, start(), n_gen=30)
             put_run(store, start(), n_gen=30)
             await press(app, pilot, "escape", "r", "g", "space", "G", "space", "c")
-            assert "Nothing to compare yet; still in progress: run 1" in message(app)
-            words = await press(app, pilot, "g", "j", "space", "c")
-            assert "Compare 2 runs (3, 2) without run 1" in " ".join(words.split())
-            await press(app, pilot, "enter")
-            assert "Comparing runs 2, 3" in words_of(app)
+            assert "Mark two or more finished runs" in message(app)
+            await press(app, pilot, "g", "j", "space", "c")
+            assert "Comparing runs 2 with 3" in words_of(app)
 
         look(steps)
 

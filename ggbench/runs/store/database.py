@@ -27,7 +27,6 @@ from ggbench.runs.store.facts import FactsTable
 from ggbench.runs.store.runs import (
     RUNNING,
     WARMUP,
-    DeletedRun,
     SampleChunk,
     StoredObservation,
     StoredRun,
@@ -44,10 +43,6 @@ if TYPE_CHECKING:
 
 
 _LARGEST_ID = (1 << 63) - 1
-_SEARCHED = " || ' ' || ".join(
-    ("id", "model", "quant", "source", "kind", "replace(state, '_', ' ')", "replace(started_at, 'T', ' ')")
-)
-"""What `run_states` searches, all in the index `runs_by_model`."""
 _CHUNKS = (
     "SELECT first_position, at_ns, substr(step_ns, 1, length(step_ns) / 8 * 8),"
     " coalesce(CASE typeof(sampler_ns) WHEN 'blob' THEN substr(sampler_ns, 1, length(sampler_ns) / 8 * 8) END, x'')"
@@ -190,28 +185,11 @@ class Store:
         )
         return tuple(stored_run_of(record) for record in records)
 
-    def run_states(
-        self, limit: int, words: Sequence[str] = (), run_ids: Iterable[int] = ()
-    ) -> tuple[tuple[int, str, int], ...]:
-        """Return id, state and `n_samples` of runs, newest first: what changes while a run is stored.
-
-        The runs are the newest, at most `limit`, and as many of the newest that have all the words in their columns of
-        text, ignoring ASCII case, and those of `run_ids`.
-        """
+    def run_states(self, limit: int) -> tuple[tuple[int, str, int], ...]:
+        """Return id, state and `n_samples` of the newest runs, newest first: what changes while a run is stored."""
         self._mark_interrupted()
-        known = ", ".join(str(int(run_id)) for run_id in run_ids)
-        chosen = [
-            "SELECT id FROM (SELECT id FROM runs ORDER BY id DESC LIMIT ?)",
-            f"SELECT id FROM runs WHERE id IN ({known})",
-        ]
-        parameters: list[object] = [limit]
-        if words:
-            matches = " AND ".join(f"instr(lower({_SEARCHED}), lower(?))" for _ in words)
-            # `+id`: the ids come unsorted from the index that has these columns, as the rows are large
-            chosen.append(f"SELECT id FROM (SELECT id FROM runs WHERE {matches} ORDER BY +id DESC LIMIT ?)")
-            parameters += [*words, limit]
-        sql = f"SELECT id, state, n_samples FROM runs WHERE id IN ({' UNION '.join(chosen)}) ORDER BY id DESC"
-        return tuple(map(tuple, self._select(sql, parameters)))
+        sql = "SELECT id, state, n_samples FROM runs ORDER BY id DESC LIMIT ?"
+        return tuple(map(tuple, self._select(sql, (limit,))))
 
     def models(self) -> tuple[str, ...]:
         """Return the MODEL of all runs, each once, sorted."""
@@ -304,35 +282,13 @@ class Store:
             while records := found.fetchmany(_MANY):
                 yield [record[0] or b"" for record in records]
 
-    def delete_run(self, run_id: int, *, to_restore: bool = True) -> DeletedRun:
-        """Delete a run with its samples and observations, and return them for `restore_run` unless it is final.
-
-        Raises UnknownName, and StoreError while it is still running.
-        """
+    def delete_run(self, run_id: int) -> None:
+        """Delete a run with its samples and observations. Raises UnknownName, and StoreError while it is running."""
         with writing(self._connection, self.path):
             record = self._require(run_id)
             if record["state"] == RUNNING and _is_owned(record):
                 raise StoreError(f"run {run_id} is still running in process {record['owner_pid']}", "stop it first")
-            rows: dict[str, list[tuple[object, ...]]] = {"runs": [tuple(record)]}
-            # in rowid order, which shows which series started first
-            for table in ("samples", "observations") if to_restore else ():
-                found = self._select(f"SELECT * FROM {table} WHERE run_id = ? ORDER BY rowid", (run_id,))
-                rows[table] = [tuple(each) for each in found]
             self._connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
-        return DeletedRun(run_id, rows)
-
-    def restore_run(self, deleted: DeletedRun) -> None:
-        """Store a deleted run again under its own id, which is never reused.
-
-        One synced transaction: a crash leaves the run completely deleted or completely restored. Restoring it twice
-        does nothing.
-        """
-        with writing(self._connection, self.path, synced=True):
-            if self._select("SELECT 1 FROM runs WHERE id = ?", (deleted.run_id,)):
-                return
-            for table, rows in deleted.rows.items():
-                for row in rows:
-                    self._connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
     def _append_chunk(self, run_id: int, chunk: SampleChunk) -> None:
         n_steps = len(chunk.step_ns)

@@ -102,14 +102,6 @@ class StoredObservation(msgspec.Struct, frozen=True):
     body_json: str
 
 
-class DeletedRun(msgspec.Struct, frozen=True):
-    """A run deleted from the store, with all its stored data."""
-
-    run_id: int
-    rows: dict[str, list[tuple[object, ...]]]
-    """Complete rows of each table, in order of insertion."""
-
-
 _TEXT_COLUMNS = ("kind", "engine", "state", "reason", "command", "started_at")
 
 

@@ -18,7 +18,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.models.added_places import remembered_servers, typed_server
 from ggbench.text import shorten
-from ggbench.tui.host import MIN_WIDTH, ModelsChanged, host_of
+from ggbench.tui.host import ModelsChanged, host_of
 from ggbench.tui.library import quants_on_disk
 from ggbench.tui.model_list import ModelEntry, Section, list_models
 from ggbench.tui.quant_rows import QuantRow
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
 _NOTICE_S = 10.0
-_WAITS = "the quants are being planned; the decision opens when it is made"
 _LEAST_REASON, _REASON_MARGIN = 40, 20
 """Characters of the reason, and those of its two lines that breaks between words and the key of the rest may take."""
 _HERE = (Section.ADDED, Section.DISK)
@@ -46,7 +45,7 @@ class LibraryScreen(StartScreen):
     """Choose a model, mark its quants, measure or download them."""
 
     CSS_PATH = "library.tcss"
-    HORIZONTAL_BREAKPOINTS = [(0, "-too-narrow"), (MIN_WIDTH, "-narrow"), (90, "-wide")]  # noqa: RUF012 - Textual's
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]  # noqa: RUF012 - Textual's
     HELP = (
         "Choose a model on the left; its quants are planned before any download, each run in the best way for your "
         "needs (e), and listed as they would be picked. Enter or P says why, y copies the command, b measures.\n\n"
@@ -74,8 +73,6 @@ class LibraryScreen(StartScreen):
         Binding("g", "choose_card", "GPU", tooltip="Plan for another GPU, or for a size of memory"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
         Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
-        Binding("greater_than_sign", "change_n_ctx(1)", "Context×2", show=False, tooltip="Need a longer context"),
-        Binding("less_than_sign", "change_n_ctx(-1)", "Context÷2", show=False, tooltip="Need a shorter context"),
         Binding("f", "toggle_fits", "Fits", show=False, tooltip="Hide or show quants that do not fit"),
         Binding("s", "sort", "Sort", show=False, tooltip="Sort by the next column"),
         Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
@@ -183,7 +180,7 @@ class LibraryScreen(StartScreen):
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         if task in ("plan", "machine"):
-            self.is_planning, self.when_planned = False, None
+            self.is_planning = False
             if self.decision is not None:
                 self.decision.show_failure(error)
         if task == "search" and not self._left.show_failure():
@@ -197,7 +194,6 @@ class LibraryScreen(StartScreen):
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
         """Plan a model when it is highlighted or, if it needs the network, when it is entered; keys are for it."""
         if self.library.choose(message.entry, is_planning=self.is_planning):
-            self.when_planned = None
             self._table.start_over()
             self.replan(begins=message.entered or not message.entry.needs_network)
         if message.entered:
@@ -304,7 +300,7 @@ class LibraryScreen(StartScreen):
     def show_status(self) -> None:
         """Update the needs, the model's line, the reason of the pick and the message."""
         library = self.library
-        self.query_one(NeedsBar).needs = needs_in_brief(library.all_needs)
+        self.query_one(NeedsBar).show_needs(needs_in_brief(library.all_needs))
         status = library.status(is_machine_known=self.machine is not None, is_planning=self.is_planning)
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         reason = "" if self.is_planning else library.reason()
@@ -319,8 +315,7 @@ class LibraryScreen(StartScreen):
         if problem is not None:
             self.query_one(StatusMessage).show_error(problem)
         else:
-            notice = self._notice or (_WAITS if self.when_planned is not None else "")
-            self.query_one(StatusMessage).show(*([notice] if notice else []))
+            self.query_one(StatusMessage).show(*([self._notice] if self._notice else []))
 
     def _first_steps(self) -> list[str]:
         """Return what is on this disk, and what to press, in lines of at most 54 columns."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 
-from rich.cells import cell_len
 from rich.console import RenderableType
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -25,12 +23,11 @@ from ggbench.show.listed_runs import SavedRun, saved_figures
 from ggbench.show.names import model_name
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.turns import FEWEST_TURNS
-from ggbench.text import in_words, sanitize, shorten_middle
+from ggbench.text import in_words, sanitize
 from ggbench.tui.host import TaskScreen
 from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
-from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.units import format_duration
 
 _COMPARE_HELP = """Runs of one file and setting are averaged. b measures all of them again, in turns.
 ★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
@@ -95,8 +92,8 @@ class MeasuredScreen(RunsScreen):
         repeats: Repeats,
         measure_again: Callable[[Sequence[Run], int, Sequence[int]], None],
     ) -> None:
-        """`repeats` of all stored runs show the variation between loads;
-        `measure_again` takes the runs, how often, and the numbers of the present ones to compare them with.
+        """`repeats` of all stored runs show the variation between loads; `measure_again` takes the runs, how often, and
+        the numbers of the present ones to compare them with.
         """
         super().__init__()
         self.runs, self._repeats, self._measure_again = runs, repeats, measure_again
@@ -109,32 +106,29 @@ class MeasuredScreen(RunsScreen):
         self.HELP = "" if self._is_one else _COMPARE_HELP  # type: ignore[misc]
 
     def compose(self) -> ComposeResult:
-        run = self.runs[0].summary.run
-        presenter = presenter_of(run.head.kind)
-        if self._is_one:
-            started = sanitize(run.head.started_at[:16]).replace("T", " ")
-            what = f"Run {self._numbers} · {sanitize(run.head.kind)} of"
-            quant = f"{sanitize(run.subject.quant)} · {started} UTC"
-            room = self.app.size.width - cell_len(f"  {what} {quant} ")
-            title, answer = f"{what} {shorten_middle(model_name(run.subject), room)} {quant}", [presenter.ending(run)]
-            details: RenderableType = presenter.details(run, folded=True, readings=self.runs[0].readings)
-        else:
-            columns = [[one.summary for one in column] for column in self._columns]
-            comparison = compare(columns, RunSpreads(self._repeats))
-            numbers = (", ".join(str(one.run_id) for one in column) for column in self._columns)
-            is_joined = len(self._columns) < len(self.runs)
-            title = f"Comparing runs {' with '.join(numbers) if is_joined else self._numbers}"
-            answer = comparison.sentences
-            details = ComparisonReport(comparison, has_answer=False)
+        title, answer, details = self._one_run() if self._is_one else self._comparison()
         yield Static(title, id="title", markup=False)
         with DetailsPane(id="pane"):
-            yield Static("\n".join(answer), id="answer", markup=False)
+            yield Static(answer, id="answer", markup=False)
             if self._figures:
                 yield CurvesPlot()
             yield Static(details, id="details")
         yield StatusMessage()
-        yield TooSmall()
         yield KeysFooter()
+
+    def _one_run(self) -> tuple[str, str, RenderableType]:
+        """Return the title, the answer and the details."""
+        run = self.runs[0].summary.run
+        presenter, started = presenter_of(run.head.kind), run.head.started_at[:16].replace("T", " ")
+        what = f"Run {self._numbers} · {run.head.kind} of {model_name(run.subject)} {run.subject.quant}"
+        details = presenter.details(run, folded=True, readings=self.runs[0].readings)
+        return sanitize(f"{what} · {started} UTC"), presenter.ending(run), details
+
+    def _comparison(self) -> tuple[str, str, RenderableType]:
+        comparison = compare([[one.summary for one in column] for column in self._columns], RunSpreads(self._repeats))
+        numbers = [", ".join(str(one.run_id) for one in column) for column in self._columns]
+        title = f"Comparing runs {' with '.join(numbers)}"
+        return title, "\n".join(comparison.sentences), ComparisonReport(comparison, has_answer=False)
 
     def on_mount(self) -> None:
         for plot in self.query(CurvesPlot):
@@ -150,29 +144,23 @@ class MeasuredScreen(RunsScreen):
     @property
     def _may_repeat(self) -> bool:
         """Whether other runs of the same settings would be measured by the same jobs."""
-        heads = [one.summary.run.head for one in self.runs]
-        return all(
-            (experiment := experiment_of(head.kind)).measures_speed and experiment.request_type is type(head.settings)
-            for head in heads
-        ) and not any(one.summary.run.is_imported for one in self.runs)
+        return all(map(_is_repeatable, (one.summary.run for one in self.runs)))
 
     def action_measure_again(self) -> None:
         """Measure one run again, or one of each column in as many turns as give an interval."""
         runs = [column[0].summary.run for column in self._columns]
-        kept = [self.runs[0].run_id] if self._is_one and self.runs[0].run_id is not None else []
-        n_times, times, which = FEWEST_TURNS, f", {FEWEST_TURNS} times each, in turns", "the new runs"
-        if self._is_one:
-            n_times, times, which = 1, "", "both"
-        seconds = n_times * sum(map(_seconds, runs))
-        taking = f", about {format_duration(seconds)}" if seconds else ""
+        n_times, times, which = 1, "", "both"
+        if not self._is_one:
+            n_times, times, which = FEWEST_TURNS, f", {FEWEST_TURNS} times each, in turns", "the new runs"
         names = in_words([f"{sanitize(run.subject.quant)} (run {run.run_id})" for run in runs])
 
         def start(confirmed: bool | None) -> None:
             if confirmed:
+                kept = [one.run_id for one in self.runs if self._is_one and one.run_id is not None]
                 self.app.pop_screen()
                 self._measure_again(runs, n_times, kept)
 
-        question = f"Measure {names} again{times}{taking}? Afterwards 3 and c compare {which}."
+        question = f"Measure {names} again{times}? Afterwards 3 and c compare {which}."
         self.app.push_screen(ConfirmScreen(question, "Measure", is_harmless=True), start)
 
     def action_next_plot(self) -> None:
@@ -191,8 +179,7 @@ class MeasuredScreen(RunsScreen):
         self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
 
 
-def _seconds(run: Run) -> float:
-    """Return how long a run took, stored in whole seconds; 0 if it is unknown."""
-    if not run.head.started_at or not run.finished_at:
-        return 0.0
-    return (datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.head.started_at)).total_seconds()
+def _is_repeatable(run: Run) -> bool:
+    experiment = experiment_of(run.head.kind)
+    is_own = experiment.request_type is type(run.head.settings) and not run.is_imported
+    return experiment.measures_speed and is_own

@@ -32,7 +32,7 @@ from ggbench.text import sanitize
 from ggbench.tui.library import beyond_training
 from ggbench.tui.quant_rows import COLUMNS, QuantRow
 from ggbench.tui.screens.dialogs import Dialog
-from ggbench.tui.widgets.bars import KeysFooter, StatusMessage, TooSmall
+from ggbench.tui.widgets.bars import KeysFooter, StatusMessage
 from ggbench.tui.widgets.quants_table import ColumnTable, side_of, style_of
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ class PickScreen(Screen[None]):
         yield _CandidatesTable(id="candidates", cursor_type="row", zebra_stripes=False)
         yield Static(id="commands", markup=False)
         yield StatusMessage()
-        yield TooSmall()
         yield KeysFooter()
 
     def on_mount(self) -> None:

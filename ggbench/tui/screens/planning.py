@@ -7,7 +7,7 @@ earlier ones are dropped.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -25,10 +25,8 @@ from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.dialogs import CardChoice, CardPicker
 from ggbench.tui.screens.forms import PICK, SettingsDialog, options_form
 from ggbench.tui.widgets.bars import NeedsBar
-from ggbench.units import format_count
 
 if TYPE_CHECKING:
-    from ggbench.machine.records import MachineReading
     from ggbench.models.catalog import Catalog
     from ggbench.runs.store.database import Store
     from ggbench.sizing.plan_record import Budget
@@ -41,7 +39,6 @@ _LARGEST_N_CTX = 1 << 20
 class MachineToPlan(msgspec.Struct, frozen=True):
     planner: Planner
     budget: Budget
-    reading: MachineReading
 
 
 class PlanScreen(TaskScreen):
@@ -57,8 +54,6 @@ class PlanScreen(TaskScreen):
         self.is_planning = False
         self.pick_screen: PickScreen | None = None
         """The last screen that showed the whole pick."""
-        self.when_planned: Callable[[], None] | None = None
-        """What a key asked for before the pick was made; called once it is, if this screen is still shown."""
         self._is_draw_due = False
         self._is_stale = False
         """Whether a run was stored or a file downloaded since the plan, while another mode was shown."""
@@ -104,7 +99,7 @@ class PlanScreen(TaskScreen):
             made = planner
             for budget in services.machine_budgets(setup):
                 made = made or services.make_planner(services)
-                yield MachineToPlan(made, budget, services.read_machine())
+                yield MachineToPlan(made, budget)
 
         def take(machine: MachineToPlan) -> None:
             self.machine = machine
@@ -127,24 +122,13 @@ class PlanScreen(TaskScreen):
         if self._is_stale and self in self.app.screen_stack:
             self.replan()
 
-    def action_change_n_ctx(self, way: int, tokens: int = 0) -> None:
-        """Change the needed context up (1) or down (-1): by these tokens or, without any, to the next power of two or
-        the training context; at least to what a turn of the workload takes.
-        """
-        needs, chosen = self.library.needs, self.chosen
-        trained = (chosen and chosen.plan.n_ctx_train) or 0
+    def action_change_n_ctx(self, way: int) -> None:
+        """Double (1) or halve (-1) the needed context; at least to what a turn of the workload takes."""
+        needs = self.library.needs
         n_ctx = self.library.setup.n_ctx or needs.n_ctx
+        wanted = n_ctx * 2 if way > 0 else n_ctx // 2
         least = whole_steps(needs.workload.n_turn)
-        most = max(_LARGEST_N_CTX, trained)
-        steps = sorted({least, most, trained, *(1 << power for power in range(most.bit_length()))})
-        further = [step for step in steps if least <= step <= most and (step - n_ctx) * way > 0]
-        wanted = n_ctx + way * tokens
-        if not tokens and further:
-            wanted = further[0 if way > 0 else -1]
-        wanted = min(max(wanted, least), most)
-        notice = f"{format_count(least)} tokens: the least for a turn of {needs.workload.name}"
-        self.show_notice(notice if wanted == least else "")
-        self._take_needs(replace(needs, given_n_ctx=wanted))
+        self._take_needs(replace(needs, given_n_ctx=min(max(wanted, least), _LARGEST_N_CTX)))
 
     def action_edit_needs(self) -> None:
         self.app.push_screen(SettingsDialog(PICK, self.library.needs), self._take_needs)
@@ -193,7 +177,7 @@ class PlanScreen(TaskScreen):
         self.is_planning = self._is_stale = False
         machine, budget = self.machine, self.budget
         if machine is not None and budget is not None:
-            self.query_one(NeedsBar).show_machine(budget, machine.reading, is_here=self.card.is_here)
+            self.query_one(NeedsBar).show_machine(budget, is_here=self.card.is_here)
             if begins and self.library.entry is not None and self.library.entry.model:
                 self._plan(machine.planner, self.library.entry.model, self.library.entry.quants, budget)
         self.show_rows()
@@ -221,9 +205,6 @@ class PlanScreen(TaskScreen):
         def take(step: Checked | tuple[Pick, Sequence[Checked]] | None) -> None:
             if step is None:  # the end
                 self.is_planning = False
-                wanted, self.when_planned = self.when_planned, None
-                if wanted is not None and self.is_current:
-                    self.call_later(wanted)
             elif isinstance(step, Checked):
                 library.add(step)
             else:

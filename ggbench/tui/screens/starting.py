@@ -6,7 +6,6 @@ Downloads above 1 GB, and searches that may fill the memory, ask first; nothing 
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -101,7 +100,7 @@ class StartScreen(PlanScreen):
             self.find_targets(None, selection)
 
     def action_pick(self, at: QuantRow | None = None) -> None:
-        """Show the whole decision, with the cursor on the pick or on another quant; if it is being made, when it is."""
+        """Show the whole decision, with the cursor on the pick or on another quant."""
         from ggbench.tui.screens.pick import PickScreen, PickTask
 
         library, budget = self.library, self.budget
@@ -109,11 +108,10 @@ class StartScreen(PlanScreen):
         if entry is None:
             return
         if made is None or budget is None or self.is_planning:
+            notice = "not yet: the quants are still being planned"
             if entry.section is Section.SERVERS:
-                self.show_notice("a server chooses how its models run, so there is no decision; b measures one")
-            elif not entry.reason:  # which is shown above the quants
-                self.when_planned = functools.partial(self.action_pick, at)
-                self.show_notice("")
+                notice = "a server chooses how its models run, so there is no decision; b measures one"
+            self.show_notice(notice)
             return
 
         def measure(candidate: Candidate) -> None:

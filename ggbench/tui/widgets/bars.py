@@ -20,14 +20,12 @@ from textual.widgets import Input, OptionList, Static
 
 from ggbench.errors import GgbenchError
 from ggbench.machine.description import GIVEN_GPU
-from ggbench.machine.records import MachineReading
 from ggbench.show.changes import remedy_text
 from ggbench.show.names import short_device
 from ggbench.show.plan import PART_LABELS, fit_text
 from ggbench.sizing.budget import host_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
-from ggbench.text import sanitize, shorten
-from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
+from ggbench.text import sanitize
 from ggbench.units import counted, format_bandwidth, format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -199,68 +197,33 @@ def _keys_text(keys: Sequence[ActiveBinding], style: Style, app: App[Any]) -> tu
     return text, [*ends[:-1], (text.cell_len, ends[-1][1])]
 
 
-class TooSmall(Static):
-    """Shown instead of a screen if the window is too small; restores the focus once it is large enough."""
-
-    def __init__(self) -> None:
-        text = f"ggbench needs a window of at least {MIN_WIDTH} x {MIN_HEIGHT} characters; enlarge this one"
-        super().__init__(text, markup=False)
-        self._last_focused: Widget | None = None
-
-    def on_mount(self) -> None:
-        self.watch(self.screen, "focused", self._remember_focus)
-
-    def on_hide(self) -> None:
-        last = self._last_focused
-        if self.screen.focused is None and last is not None and last.is_attached:
-            self.call_after_refresh(self.screen.set_focus, last)
-
-    def _remember_focus(self, focused: Widget | None) -> None:
-        if focused is not None:
-            self._last_focused = focused
-
-
-_LEAST_NAME = 12
-
-
-class NeedsBar(Widget):
+class NeedsBar(Static):
     """What the model is for and the machine to run it on; a click on either changes it."""
 
-    needs: reactive[str] = reactive("")
-    machine: reactive[tuple[str, ...]] = reactive(())
-    """The device with its free memory, its total memory and its bandwidth; empty until known."""
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._purpose, self._machine = "", "reading this machine's memory and its bandwidth…"
 
     async def on_click(self, event: Click) -> None:
         await self.run_action("screen.edit_needs" if event.x <= len(self._purpose) else "screen.choose_card")
 
-    def show_machine(self, budget: Budget, reading: MachineReading, *, is_here: bool) -> None:
-        """Show `on RTX 4090 · 22.1 GiB free of 24.0 GiB · 1008 GB/s`; `if on` unless the device is this machine's."""
+    def show_needs(self, needs: str) -> None:
+        self._purpose = f"For {needs} (e)"
+        self._show()
+
+    def show_machine(self, budget: Budget, *, is_here: bool) -> None:
+        """Show `on RTX 4090 · 22.1 GiB free · 1008 GB/s`; `if on` unless the device is this machine's."""
         device = short_device(budget.device).replace(GIVEN_GPU, "a GPU")
-        memory, total_bytes = format_bytes(budget.memory_bytes), None
-        if is_here:
-            totals = {gpu.name: gpu.total_bytes for gpu in reversed(reading.gpus)}
-            total_bytes = totals.get(budget.device) if budget.on_gpu else reading.total_bytes
-            # a limit does not tell how much is free
+        memory = format_bytes(budget.memory_bytes)
+        if is_here:  # a limit does not tell how much is free
             memory = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
-        total = "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
         host = f" + {text}" if (text := host_text(budget)) else ""
         rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
-        self.machine = f"{'on' if is_here else 'if on'} {device}", f" · {memory}", total, host, f" · {rate}"
+        self._machine = f"{'on' if is_here else 'if on'} {device} (g) · {memory}{host} · {rate}"
+        self._show()
 
-    def render(self) -> Text:
-        """Leave out the bandwidth, then the total memory; then shorten the device's name, and leave out its memory."""
-        if not self.machine:
-            return Text(f"{self._purpose} reading this machine's memory and its bandwidth…", no_wrap=True)
-        device, memory, total, host, rate = self.machine
-        room = self.size.width - len(f"{self._purpose}  (g)")
-        ways = (f"{memory}{total}{host}{rate}", f"{memory}{total}{host}", f"{memory}{host}")
-        rest = next((way for way in ways if len(device + way) <= room), ways[-1])
-        rest = rest if len(rest) + _LEAST_NAME <= room else ""
-        return Text(f"{self._purpose} {shorten(device, max(_LEAST_NAME, room - len(rest)))}{rest} (g)", no_wrap=True)
-
-    @property
-    def _purpose(self) -> str:
-        return f"For {self.needs} (e)"
+    def _show(self) -> None:
+        self.update(Text(f"{self._purpose} {self._machine}", no_wrap=True, overflow="ellipsis"))
 
 
 class BarPart(msgspec.Struct, frozen=True):
@@ -285,29 +248,17 @@ class MemoryBar(Widget):
             return Text(sanitize(row.reason) or "its size is unknown", overflow="fold")
         parts = memory_parts(row)
         plan = f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}"
-        for note in filter(None, (remedy_text(row), *notes)):
-            plan += f"; {note}" if len(plan) + len(note) + 2 <= width else ""
+        plan = "; ".join(filter(None, (plan, remedy_text(row), *notes)))
         title = Text(plan, no_wrap=True, overflow="ellipsis")
         bar = Text(no_wrap=True)
         for part, cells in zip(parts, stack_widths(parts, width), strict=True):
             bar.append(part.glyph * cells, style=part.colour)
-        return Group(title, bar, _legend(parts, width))
-
-
-def _legend(parts: list[BarPart], width: int) -> Text:
-    """Return each part's size with as many names as fit; the reserve is dropped before any name."""
-    without_reserve = [part for part in parts if part.name != "reserve"]
-    attempts = [(shown, len(shown), gap) for shown in (parts, without_reserve) for gap in ("  ", " ")]
-    attempts += [(without_reserve, n_names, " ") for n_names in range(len(without_reserve) - 1, -1, -1)]
-    legend = Text()
-    for shown, n_names, gap in attempts:
-        legend = Text(no_wrap=True, overflow="ellipsis")
-        for index, part in enumerate(shown):
-            legend.append(f"{gap if index else ''}{part.glyph}", style=part.colour)
-            legend.append(f"{f' {part.name}' if index < n_names else ''} {format_bytes(part.n_bytes)}")
-        if legend.cell_len <= width:
-            break
-    return legend
+        legend = Text("  ", no_wrap=True, overflow="ellipsis").join(
+            Text.assemble((part.glyph, part.colour), f" {part.name} {format_bytes(part.n_bytes)}")
+            for part in parts
+            if part.name != "reserve"
+        )
+        return Group(title, bar, legend)
 
 
 _PARTS: Mapping[MemoryPartName, tuple[str, str, str]] = {

@@ -43,8 +43,6 @@ _MAX_FOUND = 20
 _SEARCH, _ADD, _FAMILY = "search", "add", "family:"
 """Ids of the options that search the Hub and add the path in the filter, and the start of those of families."""
 _FOLDED, _UNFOLDED = "▸", "▾"
-_MARGIN = 5
-"""Columns beside the longest line: its indent, and a scrollbar."""
 
 
 class ModelList(EndedList):
@@ -384,6 +382,4 @@ class ModelsPane(Vertical):
         found = {entry.key for entry in self._found}
         opened = [each for each in self._opened.values() if each.key not in found and each.matches(self._text)]
         entries = [*self._listed, *opened, *self._found]
-        widths = [len(each.title) + (2 + len(each.about) if each.section is not Section.HUB else 0) for each in entries]
-        self.styles.width = max(widths, default=0) + _MARGIN
         self.models.show(entries, self._text, self._hub_state)

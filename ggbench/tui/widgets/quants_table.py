@@ -86,10 +86,8 @@ class QuantsTable(ColumnTable):
             "screen.change_n_ctx(1)",
             "ctx",
             key_display="←→",
-            tooltip="Need a shorter or longer context, in powers of two",
+            tooltip="Need half or twice the context",
         ),
-        Binding("shift+left", "screen.change_n_ctx(-1, 1024)", "context −1,024", show=False),
-        Binding("shift+right", "screen.change_n_ctx(1, 1024)", "context +1,024", show=False),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -13,7 +13,6 @@ from typing import ClassVar
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
-from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.geometry import Size
@@ -34,8 +33,8 @@ _WIDEST = {"quant": 14, "note": 60}
 _WIDEST_OTHER = 20
 _MEASURED = 200
 """Number of lines that the columns fit from the start; formatting one takes a tenth of a millisecond."""
-_PINNED = ("run", "state", "quant")
-"""Columns that stay in place while the others scroll, if they leave enough width."""
+_N_PINNED = 3
+"""Number of columns that stay in place while the others scroll: run, state and quant."""
 
 
 class RunsTable(ScrollView, can_focus=True):
@@ -81,21 +80,16 @@ class RunsTable(ScrollView, can_focus=True):
         self._words = ""
         self.runs: Sequence[ListedRun] = ()
         """The runs that match the filter, in displayed order."""
-        self._n_stored = 0
         self._lines: list[str | ListedRun] = []
         """The runs, and above those of each model its name."""
         self._line_of: list[int] = []
         """The line of each of `runs`."""
-        self._marks: frozenset[int] = frozenset()
-        """Ids of the marked runs, including hidden ones, and deleted ones, which may be restored."""
+        self.marks: frozenset[int] = frozenset()
+        """Ids of the marked runs, including hidden ones."""
         self.order = Order(COLUMNS_OF_RUNS, COLUMNS_OF_RUNS[0].key)
         self._cursor = 0
         self._texts: dict[int, tuple[ListedRun, list[str]]] = {}
         self._widths = tuple(len(column.header) + 1 for column in COLUMNS_OF_RUNS)
-
-    @property
-    def marks(self) -> frozenset[int]:
-        return self._marks & {run.run_id for run in self._all}
 
     @property
     def cursor_run(self) -> ListedRun | None:
@@ -104,34 +98,24 @@ class RunsTable(ScrollView, can_focus=True):
     @property
     def marked(self) -> list[ListedRun]:
         """The marked runs in the order of the list, including hidden ones."""
-        return by_model(self.order.sorted(run for run in self._all if run.run_id in self._marks))
+        return by_model(self.order.sorted(run for run in self._all if run.run_id in self.marks))
 
     @property
-    def summary(self) -> Text:
-        """`2 of 4 runs, newest first`, or ` ● 2 marked, 1 hidden  c compares, … · 2 of 4 runs`; empty without runs."""
+    def summary(self) -> str:
+        """Return `2 of 4 runs, 1 marked, by run ▼`; empty without runs."""
         if not self._all:
-            return Text()
-        n_shown, n_marked = len(self.runs), len(self.marks)
-        text = Text(no_wrap=True, overflow="ellipsis")
-        if n_marked:
-            hidden = n_marked - sum(run.run_id in self._marks for run in self.runs)
-            text.append(f" ● {format_count(n_marked)} marked", "bold reverse")
-            text.append(f", {format_count(hidden)} hidden " if hidden else " ", "bold reverse")
-            text.append(f" {'c compares, ' if n_marked > 1 else ''}w saves, D deletes, esc unmarks · ")
-        n_runs = max(len(self._all), self._n_stored)
-        of = f"{format_count(n_shown)} of " if n_shown < n_runs else ""
-        text.append(f"{of}{counted(n_runs, 'run')}")
-        if not n_marked:
-            name = (self.order.column and self.order.column.header) or self.order.key
-            is_newest_first = name == "run" and self.order.is_descending
-            text.append(", newest first" if is_newest_first else f", by {name} {self._arrow}")
-        return text
+            return ""
+        n_shown, n_runs = len(self.runs), counted(len(self._all), "run")
+        parts = [n_runs if n_shown == len(self._all) else f"{format_count(n_shown)} of {n_runs}"]
+        if self.marks:
+            parts.append(f"● {format_count(len(self.marks))} marked")
+        name = (self.order.column and self.order.column.header) or self.order.key
+        return ", ".join([*parts, f"by {name} {self._arrow}"])
 
-    def show(self, runs: Sequence[ListedRun], words: str, n_stored: int) -> None:
-        """Show the runs that contain these words, of so many in the store; the cursor stays on its run, or on its line
-        if the run is gone.
-        """
-        self._all, self._words, self._n_stored = runs, words, n_stored
+    def show(self, runs: Sequence[ListedRun], words: str) -> None:
+        """Show the runs that contain these words; the cursor stays on its run, or on its line if the run is gone."""
+        self._all, self._words = runs, words
+        self.marks &= {run.run_id for run in runs}
         if len(self._texts) > len(runs):
             self._texts = {run.run_id: self._texts[run.run_id] for run in runs if run.run_id in self._texts}
         chosen = self.cursor_run
@@ -148,13 +132,8 @@ class RunsTable(ScrollView, can_focus=True):
         self.on_resize()
         self.refresh()
 
-    def go_to_run(self, run_id: int) -> None:
-        """Move the cursor to this run, if it is listed."""
-        places = (index for index, run in enumerate(self.runs) if run.run_id == run_id)
-        self._go_to(next(places, self._cursor))
-
     def show_sorted(self) -> None:
-        self.show(self._all, self._words, self._n_stored)
+        self.show(self._all, self._words)
         self.post_message(self.Changed())
 
     def action_move(self, lines: int) -> None:
@@ -167,8 +146,7 @@ class RunsTable(ScrollView, can_focus=True):
         self._go_to(line if line >= 0 else len(self.runs) - 1)
 
     def action_scroll_columns(self, steps: int) -> None:
-        n_pinned, _ = self._layout(self.scrollable_content_region.width)
-        widths = [width + len(_GAP) for width in self._widths[n_pinned:]]
+        widths = [width + len(_GAP) for width in self._widths[_N_PINNED:]]
         edges, first = [0, *accumulate(widths)], first_column(widths, round(self.scroll_target_x))
         self.scroll_to(x=edges[min(max(first + steps, 0), len(edges) - 1)], animate=False)
 
@@ -181,12 +159,12 @@ class RunsTable(ScrollView, can_focus=True):
             self._toggle(self.cursor_run)
 
     def mark(self, run_ids: Iterable[int]) -> None:
-        self._marks |= frozenset(run_ids)
+        self.marks |= frozenset(run_ids)
         self.refresh()
         self.post_message(self.Changed())
 
     def unmark(self) -> None:
-        self._marks = frozenset()
+        self.marks = frozenset()
         self.refresh()
         self.post_message(self.Changed())
 
@@ -220,18 +198,26 @@ class RunsTable(ScrollView, can_focus=True):
         if isinstance(run, str):
             style = base + self.get_component_rich_style("runs-table--model", partial=True)
             return Strip([Segment(f" {shorten_middle(run, width - 1)}", style)]).adjust_cell_length(width, style)
-        at_cursor, is_marked = run is self.cursor_run, run.run_id in self._marks
-        part = "cursor" if at_cursor else "marked" if is_marked else "" if run.is_completed else "dim"
-        style = base + self.get_component_rich_style(f"runs-table--{part}", partial=True) if part else base
-        margin = f"{'❯' if at_cursor else ' '}{'●' if is_marked else ' '} "
-        return self._line(margin, self._cells(run), style, width)
+        margin = f"{'❯' if run is self.cursor_run else ' '}{'●' if run.run_id in self.marks else ' '} "
+        return self._line(margin, self._cells(run), self._style_of(run), width)
+
+    def _style_of(self, run: ListedRun) -> Style:
+        if run is self.cursor_run:
+            part = "cursor"
+        elif run.run_id in self.marks:
+            part = "marked"
+        elif not run.is_completed:
+            part = "dim"
+        else:
+            return self.rich_style
+        return self.rich_style + self.get_component_rich_style(f"runs-table--{part}", partial=True)
 
     @property
     def _n_visible(self) -> int:
         return max(1, self.scrollable_content_region.height - 1)
 
     def _toggle(self, run: ListedRun) -> None:
-        self._marks ^= {run.run_id}
+        self.marks ^= {run.run_id}
         self.refresh()
         self.post_message(self.Changed())
 
@@ -277,29 +263,21 @@ class RunsTable(ScrollView, can_focus=True):
     def _arrow(self) -> str:
         return "▼" if self.order.is_descending else "▲"
 
-    def _layout(self, width: int) -> tuple[int, range]:
-        """Return the number of fixed columns, and the indices of the others that fit entirely."""
+    def _scrolled(self, width: int) -> range:
+        """Return the indices of the columns that fit entirely beside the pinned ones."""
         widths = [width + len(_GAP) for width in self._widths]
-        n_pinned, taken = 0, _MARGIN
-        for column, column_width in zip(COLUMNS_OF_RUNS, widths, strict=True):
-            taken += column_width
-            if column.key not in _PINNED or taken > width * 0.6:
-                break
-            n_pinned += 1
-        room, scrolled = width - _MARGIN - sum(widths[:n_pinned]), round(self.scroll_x)
-        shown = whole_columns(widths[n_pinned:], scrolled, room + len(_GAP))
-        if n_pinned + shown.stop < len(widths):  # the mark takes the last gap
-            shown = whole_columns(widths[n_pinned:], scrolled, room)
-        return n_pinned, range(n_pinned + shown.start, n_pinned + shown.stop)
+        room = width - _MARGIN - sum(widths[:_N_PINNED])
+        shown = whole_columns(widths[_N_PINNED:], round(self.scroll_x), room)
+        return range(_N_PINNED + shown.start, _N_PINNED + shown.stop)
 
     def _line(self, margin: str, texts: Sequence[str], style: Style, width: int, *, is_header: bool = False) -> Strip:
         """Render a line; `‹` and `›` in the header say that there are more columns on that side."""
-        cells, (n_pinned, shown) = [], self._layout(width)
+        cells, shown = [], self._scrolled(width)
         for column, cell, cell_width in zip(COLUMNS_OF_RUNS, texts, self._widths, strict=True):
             padding = " " * (cell_width - cell_len(cell)) if column.right_aligned else ""
             cells.append(set_cell_size(padding + cell, cell_width) + _GAP)
-        text = margin + "".join(cells[:n_pinned])
-        if is_header and shown.start > n_pinned:
+        text = margin + "".join(cells[:_N_PINNED])
+        if is_header and shown.start > _N_PINNED:
             text = f"{text[: -len(_GAP)]}{MORE_LEFT:>{len(_GAP)}}"
         text += "".join(cells[shown.start : shown.stop])
         if is_header and shown.stop < len(cells):
@@ -307,9 +285,8 @@ class RunsTable(ScrollView, can_focus=True):
         return Strip([Segment(text, style)]).adjust_cell_length(width, style)
 
     def _sort_at(self, x: int) -> None:
-        n_pinned, shown = self._layout(self.scrollable_content_region.width)
         edge = _MARGIN
-        for index in (*range(n_pinned), *shown):
+        for index in (*range(_N_PINNED), *self._scrolled(self.scrollable_content_region.width)):
             edge += self._widths[index] + len(_GAP)
             if x < edge:
                 self.order.sort_by(COLUMNS_OF_RUNS[index].key)

@@ -71,24 +71,6 @@ def test_a_run_that_was_made_elsewhere_is_added_whole(path: Path, run: Run) -> N
         store.delete_run(run_id)
 
 
-def test_a_deleted_run_is_restored_whole_under_its_id(store: Store, head: RunHead, run: Run) -> None:
-    run_id = store.begin(head)
-    store.append_samples(run_id, NEXT, 26, [30, 31], [3, 4], at_ns=7)
-    store.append_samples(run_id, SERIES, 26, [20, 21])
-    store.append_observations(run_id, [(5, "prompt_timing", PromptTiming(25, 3))])
-    store.finish(run_id, run)
-
-    def stored() -> tuple[object, ...]:
-        return store.load_run(run_id), tuple(store.load_chunks(run_id)), tuple(store.load_observations(run_id))
-
-    before = stored()
-    deleted = store.delete_run(run_id)
-    assert store.begin(head) > run_id
-    store.restore_run(deleted)
-    store.restore_run(deleted)
-    assert stored() == before
-
-
 def test_a_run_that_cannot_be_added_whole_is_not_added(store: Store, run: Run) -> None:
     """Two chunks at one position would bend the fit."""
     with pytest.raises(StoreError, match="refused"):
@@ -187,22 +169,10 @@ def test_runs_are_listed_newest_first_and_filtered(store: Store, head: RunHead, 
     assert (stored.reason, stored.result_json) == ("no room", None)
 
 
-@pytest.mark.parametrize(
-    ("words", "run_ids", "found"),
-    [
-        ((), (), [5, 4]), (("QWEN", "q8"), (), [5, 4, 3, 2]), ((), (1,), [5, 4, 1]), (("2",), (), [5, 4, 2]),
-        (("running",), (), [5, 4]), (("100%",), (), [5, 4]),
-    ],
-)  # fmt: skip
-def test_the_newest_runs_are_found_and_older_ones_by_words_or_number(
-    store: Store, head: RunHead, words: tuple[str, ...], run_ids: tuple[int, ...], found: list[int]
-) -> None:
-    for model, quant in (("qwen", "q8_0"), ("qwen", "q8_0"), ("qwen", "q8_0"), ("other", "q4_0"), ("other", "q4_0")):
-        store.begin(replace(head, subject=replace(head.subject, model=model, quant=quant)))
-    with contextlib.closing(sqlite3.connect(store.path)) as raw, raw:
-        raw.execute("UPDATE runs SET started_at = '1900-01-01T00:00:00+00:00'")
-
-    assert [run_id for run_id, *_ in store.run_states(2, words, run_ids)] == found
+def test_the_newest_runs_are_found(store: Store, head: RunHead) -> None:
+    for _ in range(3):
+        store.begin(head)
+    assert [run_id for run_id, *_ in store.run_states(2)] == [3, 2]
 
 
 def test_deleting_a_run_takes_what_it_has_and_leaves_the_others(path: Path, head: RunHead, run: Run) -> None:
@@ -212,7 +182,7 @@ def test_deleting_a_run_takes_what_it_has_and_leaves_the_others(path: Path, head
             store.append_samples(run_id, SERIES, 26, [10, 11])
             store.append_observations(run_id, [(1, "prompt_timing", PromptTiming(25, 5))])
             store.finish(run_id, run)
-        store.delete_run(deleted, to_restore=False)
+        store.delete_run(deleted)
         assert [stored.run_id for stored in store.list_runs()] == [kept]
         assert store.load_samples(kept).step_ns.tolist() == [10, 11]
         assert store.begin(head) > deleted
