@@ -35,7 +35,7 @@ _LIGHT = (
 )
 _ANSWERS = (
     "import sys, ggbench.decisions.pick.candidates, ggbench.decisions.pick.report, ggbench.decisions.plan\n"
-    "import ggbench.decisions.doctor.show\nheavy = {'numpy', 'llama_cpp', 'gguf'} & set(sys.modules)\n"
+    "import ggbench.decisions.doctor.show\nheavy = {'numpy', 'llama_cpp', 'yaml'} & set(sys.modules)\n"
 )
 
 
