@@ -42,17 +42,15 @@ def main() -> int:
 def _made(chosen: Sequence[str], **options: Any) -> Iterator[tuple[Trials, float]]:  # noqa: ANN401 - those of run_rows
     """Yield the rows. The longest runs in a process beside those that time nothing, which leave it half the machine.
 
-    Those that are timed start their commands from a small process: Linux counts the memory of a program's parent, until
+    The one that is timed starts its commands from a small process: Linux counts the memory of a program's parent, until
     it is replaced, in the program's peak.
     """
-    timed = [name for name in chosen if name in TIMED]
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         longest = pool.submit(made_rows, [name for name in chosen if name == LONGEST], **options)
-        yield from run_rows([name for name in chosen if name != LONGEST and name not in TIMED], **options)
+        yield from run_rows([name for name in chosen if name not in (LONGEST, TIMED)], **options)
         yield from longest.result()
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        for name in timed:
-            yield from pool.submit(made_rows, [name], **options).result()
+        yield from pool.submit(made_rows, [name for name in chosen if name == TIMED], **options).result()
 
 
 if __name__ == "__main__":

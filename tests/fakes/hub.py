@@ -91,8 +91,6 @@ class TestHub:
         """A small buffer keeps `sent_bytes` close to the received bytes."""
         self.bytes_per_s = bytes_per_s
         """Bandwidth limit of file content per connection; None for unlimited."""
-        self.redirects = True
-        """Whether LFS files are redirected to another origin, as on the real Hub."""
         self.gates_trees = True
         """Whether a gated repo also hides its file list."""
         self.closing = threading.Event()

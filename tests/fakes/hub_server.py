@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import select
 import socket
 import sys
@@ -157,20 +156,14 @@ class _Handler(BaseHTTPRequestHandler):
         match _parts(path):
             case ["_requests"]:
                 self._send_json({"sent_bytes": self.hub.sent_bytes(), "n_requests": len(self.hub.requests)})
-            case ["api", "agent-harnesses"]:
-                self._send_json({"standardEnvVars": [], "harnesses": {}})
-            case ["api", "whoami-v2"]:
-                if not self.asked.had_token:
-                    raise _Refused(401, None, "Invalid username or password.")
-                self._send_json({"type": "user", "name": "tester", "orgs": []})
             case ["api", "models"]:
                 self._send_search()
             case ["api", "models", org, name]:
                 self._send_info(self._repo(org, name), "main")
             case ["api", "models", org, name, "revision", revision]:
                 self._send_info(self._repo(org, name), revision)
-            case ["api", "models", org, name, "tree", revision, *folders]:
-                self._send_tree(self._repo(org, name), revision, "/".join(folders))
+            case ["api", "models", org, name, "tree", revision]:
+                self._send_tree(self._repo(org, name), revision)
             case [org, name, "resolve", revision, *inside]:
                 self._send_resolved(self._repo(org, name), revision, "/".join(inside))
             case ["cdn", org, name, commit, *inside]:
@@ -233,26 +226,21 @@ class _Handler(BaseHTTPRequestHandler):
             siblings.append(sibling)
         self._send_json({**self._summary(repo), "sha": commit, "siblings": siblings}, headers={"X-Repo-Commit": commit})
 
-    def _send_tree(self, repo: HubRepo, revision: str, folder: str) -> None:
+    def _send_tree(self, repo: HubRepo, revision: str) -> None:
+        """Send the list of all files with their folders, a page of it."""
         if self.hub.gates_trees:
             self._check_gate(repo)
         commit = self._commit(repo, revision)
-        is_deep = self.query.get("recursive", "").lower() in ("true", "1")
         entries: dict[str, dict[str, object]] = {}
         for path, file in repo.commits[commit].items():
-            if folder and not path.startswith(f"{folder}/"):
-                continue
-            *folders, _ = path.split("/")
-            for n in range(1, len(folders) + 1):
-                above = "/".join(folders[:n])
-                oid = hashlib.sha1(above.encode()).hexdigest()
-                entries.setdefault(above, {"type": "directory", "oid": oid, "size": 0, "path": above})
-            entry: dict[str, object] = {"type": "file", "oid": file.blob_id, "size": file.n_bytes, "path": path}
+            above = path.rpartition("/")[0]
+            oid = hashlib.sha1(above.encode()).hexdigest()
+            if above:
+                entries[above] = {"type": "directory", "oid": oid, "size": 0, "path": above}
+            entries[path] = {"type": "file", "oid": file.blob_id, "size": file.n_bytes, "path": path}
             if not file.in_git:
-                entry["lfs"] = {"oid": file.sha256, "size": file.n_bytes, "pointerSize": 134}
-            entries[path] = entry
-        depth = folder.count("/") + 1 if folder else 0
-        shown = [entry for path, entry in entries.items() if is_deep or path.count("/") == depth]
+                entries[path]["lfs"] = {"oid": file.sha256, "size": file.n_bytes, "pointerSize": 134}
+        shown = list(entries.values())
         begin = int(self.query.get("cursor", "0"))
         end = begin + min(self.hub.page_entries, int(self.query.get("limit", "1000")))
         headers = {"X-Repo-Commit": commit}
@@ -269,7 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
         if file is None:
             raise _Refused(404, "EntryNotFound", "Entry not found")
         headers = {"X-Repo-Commit": commit, "ETag": f'"{file.etag}"'}
-        if file.in_git or not self.hub.redirects:
+        if file.in_git:
             self._send_file(file, headers)
             return
         headers |= {
@@ -364,12 +352,8 @@ def _parts(path: str) -> list[str]:
 
 
 def _parse_range(text: str, n_bytes: int) -> tuple[int, int]:
-    match = re.fullmatch(r"bytes=(\d*)-(\d*)", text)
-    if match is None or not (match[1] or match[2]):
-        return 0, n_bytes
-    if not match[1]:
-        return max(0, n_bytes - int(match[2])), n_bytes
-    return int(match[1]), min(n_bytes, int(match[2]) + 1) if match[2] else n_bytes
+    first, _, last = text.removeprefix("bytes=").partition("-")
+    return int(first), min(n_bytes, int(last) + 1) if last else n_bytes
 
 
 def _with_broken_byte(chunks: Iterator[bytes], begin: int, at_byte: int | None) -> Iterator[bytes]:

@@ -1,32 +1,24 @@
-"""What grows with the store: time and memory of commands and of the TUI's Results, by runs and by readings."""
+"""What grows with the store: time and memory of commands and of the TUI's Results, by runs."""
 
-import contextlib
 import os
-import sqlite3
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
 import psutil
 
 from ggbench import paths
-from ggbench.machine.records import MachineReading
-from ggbench.runs.recording import kind_of
 from ggbench.runs.store.database import Store
 from ggbench.tui.stored_runs import MOST_LISTED
 from ggbench.units import counted
 from scripts.bench_answers import enlarge, run_once
 from scripts.bench_tui import Terminal
-from tests.fakes.measured import SERIES, put_run, start
+from tests.fakes.measured import put_run, start
 from tests.hardening.trials import Trials
 
 RUNS = (50, 1000, 10_000, 100_000)
-READINGS = {"an hour": 3600, "a day": 86_400, "a week": 604_800, "a month": 2_592_000}
-"""One a second."""
 _LIMIT_S = 300.0
-"""The slowest, an export of a month with 2.6 million readings, takes some minutes on a busy machine."""
 _RESULTS = "TUI, Results"
 _N_GEN = 40
 _PEER = Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json"
@@ -35,7 +27,10 @@ _Taken = tuple[float, float]
 
 
 def growing_store(sizes: Sequence[int] = RUNS) -> Trials:
-    """List, compare and open stores of these numbers of runs; each is a copy of the one before with more runs."""
+    """List, compare and open stores of these numbers of runs, twice, and keep the faster.
+
+    Each is a copy of the one before with more runs.
+    """
     row = Trials("a store that grows")
     with Store.open() as store:
         for number in range(min(sizes)):
@@ -51,52 +46,23 @@ def growing_store(sizes: Sequence[int] = RUNS) -> Trials:
         "doctor": lambda _: _command("doctor"),
         _RESULTS: _results_screen,
     }
-    return _measured(row, "runs", {f"{n:,}": n for n in sizes}, lambda n: enlarge(paths.results_file(), n), commands)
-
-
-def month_of_readings(sizes: Mapping[str, int] = READINGS) -> Trials:
-    """Show, export and compare a decode that took so long, with a reading of the machine and a token each second."""
-    row = Trials("a month of readings")
-    with Store.open() as store:
-        for _ in range(2):
-            put_run(store, start(), n_gen=_N_GEN)
-    folder = paths.results_file().parent
-    commands: dict[str, Callable[[int], _Taken]] = {
-        "results": lambda _: _command("results"),
-        "results show": lambda _: _command("results", "show", "2"),
-        "compare 1 2": lambda _: _command("compare", "1", "2"),
-        "report": lambda _: _command("report", "2", "-o", str(folder / "report.html"), "--force"),
-        "export": lambda _: _command("export", "2", "--format", "json", "-o", str(folder / "export.json"), "--force"),
-    }
-    return _measured(row, "readings", sizes, _read_until, commands)
-
-
-def _measured(
-    row: Trials,
-    of: str,
-    sizes: Mapping[str, int],
-    grow: Callable[[int], None],
-    commands: Mapping[str, Callable[[int], _Taken]],
-) -> Trials:
-    """Run the commands at each size, twice, and keep the faster."""
-    found: dict[tuple[str, str], _Taken] = {}
-    for size, n in sizes.items():
-        grow(n)
+    found: dict[tuple[str, int], _Taken] = {}
+    for n in sizes:
+        enlarge(paths.results_file(), n)
         for name, measure in commands.items():
             row.tried += 1
-            label = f"{name} with {size} {of}"
             try:
-                found[name, size] = min(measure(n), measure(n))
+                found[name, n] = min(measure(n), measure(n))
             except SystemExit as error:  # the command failed, or the TUI was silent
                 row.tracebacks += 1
-                row.fault(f"{label}: {error}")
+                row.fault(f"{name} with {n:,} runs: {error}")
                 continue
-            if found[name, size][0] > _LIMIT_S:
+            if found[name, n][0] > _LIMIT_S:
                 row.hangs += 1
-                row.fault(f"{label}: {found[name, size][0]:.0f} s")
-    row.said = [f"| | {' | '.join(sizes)} |", f"| --- |{' ---: |' * len(sizes)}"]
+                row.fault(f"{name} with {n:,} runs: {found[name, n][0]:.0f} s")
+    row.said = [f"| | {' | '.join(f'{n:,}' for n in sizes)} |", f"| --- |{' ---: |' * len(sizes)}"]
     for name in commands:
-        taken = (found.get((name, size)) for size in sizes)
+        taken = (found.get((name, n)) for n in sizes)
         cells = ("" if each is None else f"{each[0]:.2f} s, {each[1] / 1e6:,.0f} MB" for each in taken)
         row.said.append(f"| {name} | {' | '.join(cells)} |")
     return row
@@ -130,27 +96,3 @@ def in_terminal(*words: str) -> Terminal:
     environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
     command = [sys.executable, "-P", "-m", "ggbench", *words]
     return Terminal(command, environment | {"TERM": "xterm-256color"}, 120, 40)
-
-
-_SECONDS = "WITH RECURSIVE second (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM second WHERE i + 1 < :n) "
-
-
-def _read_until(n: int) -> None:
-    """Give run 2 a reading and a token for each of `n` seconds, as a decode stores them."""
-    reading = MachineReading(at_ns=7_777_777, cpu_share=0.5, used_bytes=8 << 30, total_bytes=24 << 30, n_cpus=2)
-    body = msgspec.json.encode(reading).decode()
-    given = {"n": n, "at": 10**18, "s": 10**9, "kind": kind_of(MachineReading), "body": body, "series": SERIES}
-    with contextlib.closing(sqlite3.connect(paths.results_file())) as raw, raw:
-        for table in ("observations", "samples"):
-            raw.execute(f"DELETE FROM {table} WHERE run_id = 2")
-        raw.execute(
-            f"INSERT INTO observations {_SECONDS} SELECT 2, i, :at + i * :s, :kind,"
-            " replace(:body, '7777777', :at + i * :s) FROM second",
-            given,
-        )
-        raw.execute(
-            f"INSERT INTO samples {_SECONDS} SELECT 2, :series, 26 + i, :at + i * :s, x'00CA9A3B00000000', NULL"
-            " FROM second",
-            given,
-        )
-        raw.execute("UPDATE runs SET n_samples = :n WHERE id = 2", given)

@@ -76,15 +76,14 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "together": lambda t: together.all_at_once(t.draw, t.folder, t.model, 1),
     "frontends": lambda t: frontends.two_front_ends(5 if t.is_quick else 60 * t.minutes, t.draw, t.folder, t.model),
     "growth": lambda t: growth.growing_store((50, 200) if t.is_quick else growth.RUNS),
-    "month": lambda t: growth.month_of_readings({"an hour": 3600} if t.is_quick else growth.READINGS),
 }
 if has_backend("rpc"):
     ROWS["rpc"] = lambda t: rpc_kills.kills_of_rpc_servers(1 if t.is_quick else 10, t.draw, t.model)
-SLOW = ("servers", "memory", "drafts", "drivers", "disk", "together", "frontends", "growth", "month", "rpc")
+SLOW = ("servers", "memory", "drafts", "drivers", "disk", "together", "frontends", "growth", "rpc")
 """Rows that start many processes, which a quick run leaves out."""
 LONGEST = "frontends"
-TIMED = ("growth", "month")
-"""Rows whose result is a time."""
+TIMED = "growth"
+"""Row whose result is a time."""
 
 
 def run_rows(
