@@ -129,12 +129,3 @@ def test_a_run_without_tests_of_llama_bench_is_named(ggbench: Run) -> None:
     assert (alone.code, "none of these runs" in alone.err) == (2, True)
     assert "run 1 (maxctx) contains no llama-bench test" in beside.err
     assert len(beside.out.splitlines()) == 4
-
-
-def test_import_as_json(ggbench: Run) -> None:
-    rows = ggbench("import", PEERS / "llama-bench.json", "--json").json["rows"]
-    assert [(row["run_id"], row["is_new"], row["kind"], row["quant"]) for row in rows] == [
-        (1, True, "prefill", "q4_1"),
-        (2, True, "decode", "q4_1"),
-    ]
-    assert len(rows[0]["file_sha256"]) == 64

@@ -56,14 +56,9 @@ def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: 
 @pytest.mark.parametrize(
     ("args", "what"),
     [
-        (("--gpu", "rtx-4091"), "did you mean rtx-4090"), (("--gpu", "a100"), "a100-sxm-80gb"),
-        (("--vram", "-3GiB"), "a size such as 24GiB"), (("--vram", "99999999TiB"), "out of range"),
-        (("--vram", "24GX"), "a size such as 24GiB"), (("--bandwidth", "0GB/s"), "out of range"),
-        (("--bandwidth", "1008GB"), "a bandwidth such as 1008GB/s"),
-        (("--compute", "82.58"), "a compute rate such as 82.58TFLOPS"),
-        (("--compute", "-1TFLOPS"), "a compute rate such as 82.58TFLOPS"),
-        (("--batch", "0"), "whole numbers from 1"), (("-ctk", "q4_9"), "q4_0"), (("w0",), "above 0 and up to 64"),
-        (("q4_k_x",), "q4_k_m"),
+        (("--gpu", "rtx-4091"), "did you mean rtx-4090"), (("--vram", "99999999TiB"), "out of range"),
+        (("--bandwidth", "1008GB"), "a bandwidth such as 1008GB/s"), (("--batch", "0"), "whole numbers from 1"),
+        (("--compute", "82.58"), "a compute rate such as 82.58TFLOPS"), (("w0",), "above 0 and up to 64"),
     ],
 )  # fmt: skip
 def test_an_error_on_bad_input_says_what_is_accepted(ggbench: Run, args: tuple[str, ...], what: str) -> None:
@@ -71,10 +66,3 @@ def test_an_error_on_bad_input_says_what_is_accepted(ggbench: Run, args: tuple[s
     assert (ran.code, ran.out) == (2, "")
     assert what in ran.err
     assert len(ran.err.splitlines()) == 2
-
-
-def test_plots_show_the_knees(ggbench: Run) -> None:
-    out = ggbench("limits", "qwen1.5-7b", "w16", "w4", *CARD, "--plot").out
-    assert "◆" in out
-    assert "read w16kv16  knees ◆ 113 and 481" in out
-    assert "w4kv16  W 2064 tokens/ms, B 3.28 ms" in out

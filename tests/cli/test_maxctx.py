@@ -127,12 +127,11 @@ def test_what_is_planned_is_what_plan_prints(ggbench: Run, tiny_twin: Path, limi
 
 @pytest.mark.llama
 def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
-    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "80MiB", "--beyond-train", "-t", "1", "--json")
+    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "40MiB", "--beyond-train", "-t", "1", "--json")
     assert ran.code == 0, ran.err
     found = ran.json
     assert found["first_fail_n_ctx"] - found["max_n_ctx"] == 256
     assert found["verified_by_decode"] is True
-    assert found["planned_n_ctx"] < found["theory_n_ctx"]
     assert found["kv_bytes"] == found["max_n_ctx"] * found["kv_bytes_per_token"]
     assert found["environment"]["llama_cpp"]
 

@@ -111,15 +111,9 @@ def test_experts_and_overrides_leave_the_gpu(ggbench: Run, options: tuple[str, .
 
 def test_what_would_fit_is_named_and_does(ggbench: Run) -> None:
     asked = ("plan", "qwen1.5-7b", "--vram", "12GiB", "--reserve", "0", "-c", "16384")
-    ran = ggbench(*asked, "q8_0")
-    assert ran.code == 3
-    assert "what would make q8_0 fit at n_ctx 16,384" in ran.out
-    assert "-ctk q8_0 -ctv q8_0 " in ran.out
-    assert "q4_0 as planned " in ran.out
-    document = ggbench(*asked, "q8_0", "--json").json
-    [row] = document["rows"]
-    assert document["alternative"]["quant"] == "q4_0"
-    assert f"-c {row['planned_n_ctx']} " in ran.out
+    ran = ggbench(*asked, "q8_0", "--json")
+    [row] = ran.json["rows"]
+    assert (ran.code, ran.json["alternative"]["quant"]) == (3, "q4_0")
     for change in row["changes"][:3:2]:
         words = (change["options"] or "").split()
         again = ggbench(*asked, change["quant"] or "q8_0", *words, "--json")
@@ -254,7 +248,6 @@ def test_experts_in_main_memory_are_proposed_as_they_fit(ggbench: Run) -> None:
     placed = ggbench(*asked, option, number)
     host = placed.json["rows"][0]["devices"][-1]
     assert (placed.code, row["changes"][0]["host_bytes"]) == (0, host["needed_bytes"])
-    assert ggbench(*asked, option, str(int(number) - 1)).code == 3
 
 
 def test_weights_copied_from_main_memory_count_by_their_own_types(ggbench: Run) -> None:

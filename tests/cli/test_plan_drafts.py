@@ -82,7 +82,6 @@ def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, t
         (("--mtp", "--draft", SMALL), 2, "--draft and --mtp exclude each other"),
         (("--draft", "qwen1.5-1.8b:q8_0"), 2, "is larger than"),
         (("--draft", "gemma-3-1b:q2_k"), 2, "vocabularies"),
-        (("--draft", "qwen1.5-0.5b"), 2, "has 8 quants; select one"),
         (("--mmproj", "auto"), 2, "the catalog has no projector of qwen1.5-1.8b"),
         (("-ctkd", "q8_0"), 2, "--type-k-draft and --type-v-draft are for a draft"),
         (("--draft", SMALL, "-ctvd", "q8_0", "-fa", "off"), 2, "a V cache of q8_0 needs flash attention"),

@@ -38,26 +38,6 @@ def test_the_packages_code_runs_when_one_of_its_names_is_used(package: str) -> N
     assert whole.light is light is sys.modules[f"{package}.light"]
 
 
-def test_code_that_fails_fails_at_every_use(package: str, tmp_path: Path) -> None:
-    (tmp_path / package / "heavy.py").write_text("raise OSError('no library')\n")
-    defer_package(package)
-    module = importlib.import_module(package)
-
-    for _ in range(2):
-        with pytest.raises(OSError, match="no library"):
-            module.VERSION  # noqa: B018 - the access is what is tried
-
-
-def test_an_imported_package_and_a_missing_one_are_left_alone(package: str) -> None:
-    whole = importlib.import_module(package)
-
-    defer_package(package)
-    defer_package("no_such_package_anywhere")
-
-    assert sys.modules[package] is whole
-    assert "no_such_package_anywhere" not in sys.modules
-
-
 @pytest.mark.llama
 def test_llama_cpp_quantizes_without_its_chat_templates() -> None:
     code = (
