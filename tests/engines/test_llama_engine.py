@@ -79,11 +79,7 @@ def test_another_limit_takes_another_worker(setup: LlamaConfig, reserve_bytes: i
     bench.open(replace(setup, mmap=False), reserve_bytes=reserve_bytes)
     assert len(bench.workers) == 2
     bench.open()
-    assert bench.asked == [
-        [LoadModel, MakeContext],
-        [LoadModel, MakeContext] * 2,
-        [LoadModel, MakeContext],
-    ]
+    assert bench.asked == [[LoadModel, MakeContext], [LoadModel, MakeContext] * 2, [LoadModel, MakeContext]]
 
 
 def test_a_refused_context_reports_what_was_allocated_and_keeps_the_model() -> None:
@@ -108,10 +104,7 @@ def test_a_worker_that_is_gone_is_replaced_by_the_next_open(ending: Ending) -> N
     assert bench.workers[0].closed
     assert list(bench.engine.run(Decode(25, 1))) == [Failed("decode", "no model is open")]
     assert bench.open()[-1] == Completed()
-    assert bench.asked == [
-        [LoadModel, MakeContext, Decode],
-        [LoadModel, MakeContext],
-    ]
+    assert bench.asked == [[LoadModel, MakeContext, Decode], [LoadModel, MakeContext]]
 
 
 @pytest.mark.parametrize(

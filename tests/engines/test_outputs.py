@@ -6,16 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.contract import (
-    BatchAtDepth,
-    BatchedDecode,
-    Decode,
-    Prefill,
-    ProveContext,
-    Score,
-    Source,
-    Workload,
-)
+from ggbench.engines.contract import BatchAtDepth, BatchedDecode, Decode, Prefill, ProveContext, Score, Source, Workload
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.c_functions import lib, llama_library

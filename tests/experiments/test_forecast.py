@@ -94,10 +94,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _run(
-    model: Path,
-    answer: Answer,
-    store: Store | None = None,
-    setup: LlamaConfig | None = None,
+    model: Path, answer: Answer, store: Store | None = None, setup: LlamaConfig | None = None
 ) -> tuple[Run, list[FakeWorker]]:
     rig, workers = fake_rig(store, {0: answer, 1: answer})
     job = Job(EXPERIMENT, resolve_one(parse_model(str(model))), setup or LlamaConfig(), ForecastSettings())

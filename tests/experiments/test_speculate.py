@@ -17,12 +17,7 @@ from ggbench.engines.events import Speculated, SpeculativeStep, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig, LoadModel
 from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.experiments.speculate.measure import EXPERIMENT
-from ggbench.experiments.speculate.record import (
-    N_DRAFTED,
-    SpeculateResult,
-    SpeculateSettings,
-    SpeculationRound,
-)
+from ggbench.experiments.speculate.record import N_DRAFTED, SpeculateResult, SpeculateSettings, SpeculationRound
 from ggbench.experiments.speculate.show import PRESENTER
 from ggbench.experiments.speculate.steps import measured_steps
 from ggbench.experiments.speculate.texts import TEXTS, answered_texts, answers_of

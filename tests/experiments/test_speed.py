@@ -26,11 +26,7 @@ Answer = Callable[[Request], Iterator[protocol.Message | Ending]]
 
 
 def speed_job(
-    target: Target,
-    inputs: tuple[int, ...],
-    batches: tuple[int, ...] = (1,),
-    n_gen: int = 64,
-    **setup: object,
+    target: Target, inputs: tuple[int, ...], batches: tuple[int, ...] = (1,), n_gen: int = 64, **setup: object
 ) -> Job:
     settings = SpeedSettings(inputs, n_gen, batches)
     return Job(EXPERIMENT, target, replace(LlamaConfig(), **setup), settings)

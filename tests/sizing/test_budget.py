@@ -10,12 +10,7 @@ from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.description import describe_machine
 from ggbench.machine.host import Ram
 from ggbench.machine.records import Gpu
-from ggbench.sizing.budget import (
-    BESIDE_BUFFERS_BYTES,
-    described_budget,
-    machine_budget,
-    with_main_memory,
-)
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, described_budget, machine_budget, with_main_memory
 from ggbench.sizing.projectors import Projector
 from ggbench.sizing.search_budget import beside_projector, gpu_budget, main_memory_budget
 from ggbench.stats.decode_timing import Bandwidth

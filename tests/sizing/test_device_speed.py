@@ -131,12 +131,7 @@ def test_prompts_take_longer_on_a_slower_card_and_are_unknown_without_its_rate()
 
 @pytest.mark.parametrize(
     ("gpu", "n_cpu_moe", "devices"),
-    [
-        ("rtx-3090", 0, "rtx-3090"),
-        ("rtx-3060", 0, "rtx-30"),
-        ("rtx-3060", 20, ""),
-        ("12GiB@360GB/s", 0, ""),
-    ],
+    [("rtx-3090", 0, "rtx-3090"), ("rtx-3060", 0, "rtx-30"), ("rtx-3060", 20, ""), ("12GiB@360GB/s", 0, "")],
 )
 def test_the_rows_behind_an_estimate_can_be_listed_as_it_counts_them(gpu: str, n_cpu_moe: int, devices: str) -> None:
     """Its names are those of the device, its family or all devices, and of experts in main memory."""

@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 
 from ggbench.stats.intervals import ratio_interval, t_95
-from ggbench.stats.samples import (
-    ASSUMED_FREEDOM,
-    ASSUMED_SIGMA,
-    FREEDOM,
-    LoadSpread,
-    Repeat,
-    is_disturbed,
-    load_spread,
-)
+from ggbench.stats.samples import ASSUMED_FREEDOM, ASSUMED_SIGMA, FREEDOM, LoadSpread, Repeat, is_disturbed, load_spread
 
 
 def loads(rng: np.random.Generator, count: int, between: float, within: float, value: float = 50.0) -> list[Repeat]:

@@ -5,13 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ggbench.experiments.quality.scores import (
-    divergence,
-    mean_and_error,
-    paired_difference,
-    perplexity,
-    running_means,
-)
+from ggbench.experiments.quality.scores import divergence, mean_and_error, paired_difference, perplexity, running_means
 from ggbench.stats.logits import LEAST_LOG_PROB, Row, RowScorer, n_words, pack
 
 

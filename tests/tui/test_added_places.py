@@ -10,12 +10,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from ggbench.errors import BadFile, UnknownName
-from ggbench.models.added_places import (
-    add_place,
-    added_models,
-    remembered_places,
-    remembered_servers,
-)
+from ggbench.models.added_places import add_place, added_models, remembered_places, remembered_servers
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.entry_point import command
 from ggbench.tui.host import Services

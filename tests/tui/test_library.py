@@ -144,10 +144,7 @@ def test_a_quant_that_cannot_be_planned_is_a_row(app: App, planner: FakePlanner,
         plan_row("x", "iq9_z", BUDGET), outcome=Outcome.FAILED, reason="no such\x1b[31m type", weight_bytes=None,
         fits=None,
     )  # fmt: skip
-    planner.rows_of["small-0.6b"] = [
-        planned("iq9_z", row),
-        planned("q8_0", plan_row("x", "q8_0", BUDGET)),
-    ]
+    planner.rows_of["small-0.6b"] = [planned("iq9_z", row), planned("q8_0", plan_row("x", "q8_0", BUDGET))]
 
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)

@@ -46,9 +46,7 @@ def setups(
     def add(added: Sequence[Job]) -> None:
         jobs.extend(added)
 
-    app = App(
-        msgspec.structs.replace(services, local_models=lambda: (model,), machine_budgets=machine_budgets),
-    )
+    app = App(msgspec.structs.replace(services, local_models=lambda: (model,), machine_budgets=machine_budgets))
     monkeypatch.setattr(app.run_queue, "add", add)
     return app, budgets, jobs
 
