@@ -89,12 +89,6 @@ def test_machines_of_one_description_are_kept_apart() -> None:
     assert "1.8 ±0.5 times as fast as GPU 24.0 GiB @ 504 GB/s" in text
 
 
-def test_of_several_machines_one_may_be_left_out() -> None:
-    three = [*CARDS, machine("NVIDIA GeForce RTX 5090", 32)]
-    text = text_of(three, [row(25.0, 0, fits=False), row(20.0, 60_160), row(80.0, 131_072)])
-    assert "it also holds the longest context, 131,072 tokens; RTX 3060 12.0 GiB lacks 1.00 GiB" in text
-
-
 def test_each_machine_of_a_mixture_has_a_placement_of_its_own() -> None:
     """The longest contexts of different placements say nothing."""
     host = DeviceMemory(HOST_DEVICE, 32 * GIB, 4 * GIB, bandwidth=Bandwidth(51.2e9, "assumed"))

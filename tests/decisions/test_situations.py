@@ -192,11 +192,6 @@ def answer(situation: Situation, found: Pick) -> tuple[str, bool]:
     ), agrees
 
 
-def test_nine_in_ten_agree_with_public_advice() -> None:
-    assert len(SITUATIONS) >= 30
-    assert len(SITUATIONS) - len(DISAGREE) >= 0.9 * len(SITUATIONS)
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "situation",

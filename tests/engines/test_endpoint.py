@@ -120,33 +120,6 @@ def test_a_stream_that_breaks_off_keeps_what_came(opened: Opener, error: Ggbench
     assert request.timing.n_tokens == 30
 
 
-def test_an_early_end_is_a_failure_with_what_came(opened: Opener) -> None:
-    engine, _ = opened(on_a_line(stops_after=12))
-    *events, ending = engine.run(Decode(25, 100))
-    assert ending == Failed("decode", "the server ended after 12 of 101 tokens (stop)")
-    assert len(_steps(events)) == 11
-
-
-def test_a_request_longer_than_the_servers_context_is_not_sent(opened: Opener) -> None:
-    engine, _ = opened(n_ctx=100)
-    *events, ending = engine.run(Decode(25, 100))
-    assert not events
-    assert ending == Failed("decode", "126 tokens do not fit into the server's context of 100")
-
-
-def test_cancelling_ends_a_stream_with_what_came(opened: Opener, cancel: threading.Event) -> None:
-    engine, _ = opened()
-    events: list[Event | Ending] = []
-    for event in engine.run(Decode(25, 1000)):
-        events.append(event)
-        cancel.set()
-    assert isinstance(events[-1], Cancelled)
-    (request,) = _of(events, RequestEnded)
-    assert isinstance(request, RequestEnded)
-    assert 0 < request.timing.n_tokens < 1001
-    assert len(_steps(events)) == request.timing.n_tokens - 1
-
-
 def test_cancelling_ends_the_first_request_of_a_server_that_counts_text(cancel: threading.Event) -> None:
     def hang(handler: Handler, request: Request) -> None:
         cancel.set()

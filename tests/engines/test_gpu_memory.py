@@ -107,9 +107,7 @@ def test_a_gpu_whose_driver_counts_nothing_is_limited_in_ggml(monkeypatch: pytes
         memory_limits, "ExposedMemory", lambda devices, device, n_bytes: limits.append((device, n_bytes))
     )
     ggml = FakeGgml([(CPU, 0), (GPU, 2 * GIB)], counts=False)
-
     over(monkeypatch, ggml).shrink(GIB, GIB // 4)
-
     assert limits == [(1, GIB - GIB // 4)]
     assert ggml.held == {}
 

@@ -12,7 +12,6 @@ from ggbench.engines.llama.build import build_flags, describe_llama_build
 @pytest.mark.llama
 def test_the_installed_llama_cpp_is_described() -> None:
     build = describe_llama_build()
-
     assert (build.is_installed, build.problem) == (True, "")
     assert build.llama_cpp_python == llama_cpp.__version__
     assert "CPU" in build.backends
@@ -23,9 +22,7 @@ def test_the_installed_llama_cpp_is_described() -> None:
 def test_build_flags_are_those_left_beside_the_library(tmp_path: Path) -> None:
     library = tmp_path / "libllama.so"
     assert build_flags(library) == ""
-
     (tmp_path / "build_flags.txt").write_text("-DGGML_RPC=on  -DVulkan_LIBRARY=/home/me/lib -DGGML_CUDA=on\n")
-
     assert build_flags(library) == "-DGGML_RPC=on -DGGML_CUDA=on"
 
 
@@ -43,6 +40,5 @@ def test_build_flags_are_those_left_beside_the_library(tmp_path: Path) -> None:
 )
 def test_a_build_that_cannot_be_loaded_says_why(script: str, problem: str) -> None:
     build = describe_llama_build((sys.executable, "-c", script), timeout_s=1 if "sleep" in script else 30)
-
     assert build.is_installed
     assert problem in build.problem

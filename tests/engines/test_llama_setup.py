@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Source
-from ggbench.engines.endings import Completed, Ending, Failed
-from ggbench.engines.events import Allocated, Opened
+from ggbench.engines.endings import Completed, Failed
 from ggbench.engines.llama import model
 from ggbench.engines.llama.c_functions import lib, llama_library
 from ggbench.engines.llama.config import LlamaConfig
@@ -101,12 +100,10 @@ def test_how_the_file_is_read(load: Callable[..., Params], setup: LlamaConfig, m
     ("setup", "mode", "main_gpu"),
     [
         (replace(SETUP, split_mode="row"), lib.LLAMA_SPLIT_MODE_ROW, 0),
-        (replace(SETUP, split_mode="none"), lib.LLAMA_SPLIT_MODE_NONE, 0),
         (replace(SETUP, split_mode="tensor"), lib.LLAMA_SPLIT_MODE_TENSOR, 0),
-        (replace(SETUP, main_gpu=1), lib.LLAMA_SPLIT_MODE_NONE, 1),
         (replace(SETUP, main_gpu=1, split_mode="row"), lib.LLAMA_SPLIT_MODE_NONE, 1),
     ],
-    ids=["row", "none", "tensor", "main GPU", "main GPU and row"],
+    ids=["row", "tensor", "main GPU and row"],
 )
 def test_how_gpus_share_a_model(load: Callable[..., Params], setup: LlamaConfig, mode: int, main_gpu: int) -> None:
     model = load(setup).of_model
@@ -155,25 +152,6 @@ def test_more_shares_than_llama_cpp_takes_are_refused(load: Callable[..., Params
 
 
 @pytest.mark.parametrize(
-    ("field", "weights_in"),
-    [
-        ({}, "CPU_Mapped"),
-        ({"mmap": False}, "CPU"),
-        ({"memory_limit_bytes": 1 << 30}, "CPU"),
-        ({"swa_full": True, "kv_offload": False, "threads_batch": 2, "mlock": True, "cpu_moe": True}, "CPU_Mapped"),
-    ],
-    ids=["mapped", "read", "limited", "others"],
-)
-def test_where_the_real_llama_cpp_puts_the_weights(
-    llama: LlamaEngine, tiny_twin: Path, field: dict[str, Any], weights_in: str
-) -> None:
-    events = list(llama.open(Source(tiny_twin), replace(SETUP, **field)))
-    assert events[-1] == Completed()
-    allocated = [event for event in events if isinstance(event, Allocated)][-1]
-    assert weights_in in {each.device for each in allocated.buffers if each.weight_bytes}
-
-
-@pytest.mark.parametrize(
     ("field", "stage", "message"),
     [
         ({"override_tensor": ("((=CPU",)}, "load", "regular expression"),
@@ -192,13 +170,6 @@ def test_what_the_real_llama_cpp_refuses(
     assert message in ending.message
     *_, again = llama.open(Source(tiny_twin), SETUP)
     assert again == Completed()
-
-
-def test_a_context_for_several_sequences_has_room_for_each(llama: LlamaEngine, tiny_twin: Path) -> None:
-    events: list[object] = list(llama.open(Source(tiny_twin), replace(SETUP, n_ctx=512, n_seq_max=4)))
-    assert isinstance(events[-1], Ending)
-    opened = next(event for event in events if isinstance(event, Opened))
-    assert opened.n_ctx == 1024
 
 
 def test_a_quantized_v_cache_without_flash_attention() -> None:

@@ -30,11 +30,6 @@ def test_what_is_not_repacked_from_a_mapped_file_counts_whole(buffers: tuple[Dev
     assert Memory(buffers=buffers).weight_bytes == 522 * MIB
 
 
-def test_nothing_reported_is_unknown() -> None:
-    assert Memory().weight_bytes is None
-    assert Memory().total_bytes is None
-
-
 @pytest.mark.llama
 @pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "read"])
 @pytest.mark.parametrize("quant", ["q4_k_m", "q8_0", "q4_0"])

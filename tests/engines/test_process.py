@@ -195,11 +195,6 @@ def test_the_worker_ends_when_its_parent_is_killed() -> None:
     os.close(pid_fd)
 
 
-def test_an_exit_status_is_reported() -> None:
-    with start("exit") as worker:
-        assert ending_of(worker).reason == "llama.cpp ended with exit status 7"
-
-
 def test_a_file_name_that_is_not_utf8_is_refused_by_name() -> None:
     """Linux allows one, JSON does not; the worker takes the next request."""
     with start("obey") as worker:

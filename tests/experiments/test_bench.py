@@ -119,15 +119,3 @@ def test_a_search_and_its_decode_do_not_depend_on_each_other(target: Target) -> 
     assert (failed.outcome, failed.max_n_ctx, failed.max_n_ctx_verified) == (Outcome.COMPLETED, None, None)
     assert failed.fit is not None and "does not fit" in failed.max_n_ctx_reason
     assert (passed.max_n_ctx, passed.max_n_ctx_reason) == (EDGE, "")
-
-
-def test_a_run_deleted_during_its_search_stays_deleted(target: Target, store: Store) -> None:
-    rig, _ = fake_rig(store, dict.fromkeys(range(3), edged()))
-    records: list[Progress] = []
-    for record in run_bench(rig, decodes([target], 300, SETUP), maxctx=True):
-        records.append(record)
-        if isinstance(record, Finished) and record.run.head.kind == "decode":
-            assert record.run.run_id is not None
-            store.delete_run(record.run.run_id)
-    assert all(record.store_error is None for record in records if isinstance(record, Finished))
-    assert [run.kind for run in store.list_runs()] == ["maxctx"]

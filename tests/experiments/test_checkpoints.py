@@ -14,8 +14,6 @@ from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
-from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
-from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.extras.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_one
@@ -61,17 +59,6 @@ def test_a_decode_is_stored_and_read_back_with_its_setup(target: Target, store: 
     assert isinstance(workers[0].requests[0], LoadCheckpoint)
     assert run.run_id is not None
     assert read_run(store, store.load_run(run.run_id)).head.setup == setup.with_threads(2)
-
-
-def test_every_case_has_a_cache_of_its_own(target: Target) -> None:
-    rig, workers = fake_rig()
-    setup = target.setup(TransformersConfig(device="cpu"))
-    run = _run(rig, Job(SPEED, target, setup, SpeedSettings((1, 64), 32, (1, 4))))
-    assert run.outcome is Outcome.COMPLETED
-    assert isinstance(run.result, SpeedResult) and len(run.result.cases) == 4
-    made = [each.setup for each in workers[0].requests if isinstance(each, MakeCache)]
-    assert [(each.n_seq_max, each.n_ctx) for each in made] == [(1, 33), (1, 96), (4, 132), (4, 384)]
-    assert sum(isinstance(each, LoadCheckpoint) for each in workers[0].requests) == 1
 
 
 def _holding(n_made: int, n_proven: int) -> tuple[RunContext, list[FakeWorker]]:

@@ -116,13 +116,6 @@ def test_a_model_that_does_not_load_dry_is_still_searched(target: Target, kv_byt
     assert (context.max_n_ctx, context.plan.planned_n_ctx) == (16384, None)
 
 
-def test_not_even_the_smallest_context(target: Target, kv_bytes: int) -> None:
-    finished = search(SmallMachine(kv_bytes, 0).rig(), target)
-    assert isinstance(finished.error, DoesNotFit)
-    assert finished.run.outcome is Outcome.OUT_OF_MEMORY
-    assert context_of(finished.run).max_n_ctx is None
-
-
 def test_a_catalog_twin_above_the_limit_asks_for_a_smaller_one(kv_bytes: int) -> None:
     """The twin is not even written; q8_0 of 0.5B is 628 MiB by the article, and q4_k_m 383 MiB."""
     target = resolve_one(parse_model("twin:qwen1.5-0.5b", "q8_0"))
@@ -158,23 +151,6 @@ def test_a_worker_that_is_too_slow_shows_nothing_about_memory(
     assert "--timeout" in finished.run.reason
     context = context_of(finished.run)
     assert (context.max_n_ctx, context.verified_by_decode) == (max_n_ctx, False)
-
-
-def test_a_proof_below_one_that_failed_may_be_too_slow(target: Target, kv_bytes: int) -> None:
-    machine = SmallMachine(kv_bytes, 16384, decode_edge=8192)
-    obey = machine.answer
-
-    def stall(request: Request) -> Iterator[protocol.Message | Ending]:
-        if isinstance(request, ProveContext) and machine.proven:
-            yield TimedOut(60)
-        else:
-            yield from obey(request)
-
-    machine.answer = stall  # type: ignore[method-assign]
-    finished = search(machine.rig(), target)
-    assert finished.error is None
-    assert (finished.run.outcome, context_of(finished.run).max_n_ctx) == (Outcome.TIMED_OUT, None)
-    assert "--timeout" in finished.run.reason
 
 
 def test_a_cache_in_main_memory_is_not_searched_on_a_gpu(target: Target, kv_bytes: int) -> None:

@@ -32,9 +32,7 @@ def test_the_peak_of_a_gpu_leaves_out_the_ballast_of_a_limit(
     desktop = GpuProcess(911, "/usr/bin/desktop", 300 * MIB)
     monkeypatch.setattr("ggbench.experiments.maxctx.look_ahead.list_gpu_processes", lambda _: (desktop,))
     edge = (LIMIT - COMPUTE - UNSEEN) // kv_bytes // 256 * 256
-
     context, run = found(SmallMachine(kv_bytes, edge, device="CUDA0").rig(), target)
-
     assert (context.max_n_ctx, context.plan.free_bytes) == (edge, 23 << 30)
     assert run.memory.peak_bytes == LIMIT - 10 * MIB
     assert run.memory.other_bytes == LIMIT - 10 * MIB - COMPUTE - edge * kv_bytes
@@ -49,9 +47,7 @@ def test_layers_left_in_main_memory_do_not_count_against_the_gpu(
     assert file.weight_bytes is not None
     limit_bytes = COMPUTE + file.weight_bytes // 2
     machine = SmallMachine(kv_bytes, 4096, device="CUDA0")
-
     context, _ = found(machine.rig(), target, LlamaConfig(memory_limit_bytes=limit_bytes, n_gpu_layers=1))
-
     assert file.weight_bytes > limit_bytes - COMPUTE
     assert context.max_n_ctx == 4096
     assert {load.setup.n_gpu_layers for load in machine.loads} == {1}

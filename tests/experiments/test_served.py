@@ -10,7 +10,6 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.server.config import EndpointConfig
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.engines.server.engine import EndpointEngine
-from ggbench.errors import NetworkError
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
@@ -95,13 +94,6 @@ def test_tokens_that_nobody_counted_have_a_rate_and_no_line(run: Runner) -> None
     assert result.latency is not None and result.serving is not None
     assert result.latency.tok_s == pytest.approx(600e9 / sum(step_ns(25, n) for n in range(1, 601)), rel=1e-6)
     assert "201 chunks" in result.serving.remarks[0]
-
-
-def test_a_death_in_mid_stream_keeps_what_was_measured(run: Runner) -> None:
-    found = run(DECODE, DecodeSettings(1000), on_a_line(stops_after=500, error=NetworkError("the connection broke")))
-    assert (found.outcome, found.reason) == (Outcome.CRASHED, "the connection broke")
-    assert isinstance(found.result, DecodeResult)
-    assert found.result.n_gen == 0  # of the warm-up alone, which the server did not survive
 
 
 def test_concurrent_requests_have_rates_of_their_own(run: Runner) -> None:

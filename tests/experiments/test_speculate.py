@@ -1,9 +1,7 @@
 """Speculative decoding over fake workers whose steps take what the layers of each model cost."""
 
 import io
-import re
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,8 +24,6 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
 from ggbench.machine.host import Cpu
-from ggbench.machine.readings import moment_ns
-from ggbench.machine.records import MachineReading
 from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
 from ggbench.runs import layer_twins
@@ -35,7 +31,6 @@ from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished, PointMeasured
 from ggbench.runs.run import Run
-from ggbench.runs.session import Session
 from ggbench.sizing import layer_sample
 from ggbench.sizing.layer_sample import StepCost, step_cost
 from ggbench.stats.intervals import Expected
@@ -141,26 +136,6 @@ def test_a_large_model_that_is_not_here_follows_from_twins_of_some_layers(absent
     assert list(forecasts_dir().iterdir()) == [] and all(worker.closed for worker in workers)
 
 
-def test_twins_that_share_a_worker_are_loaded_once_a_round(
-    absent: Target, target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = layer_twins.TwinWorkers.__init__
-
-    def sharing(self: layer_twins.TwinWorkers, session: Session, paths: Sequence[Path], draft: Path) -> None:
-        shared(self, session, paths, draft)
-        self.shares_one, self._own = True, []
-
-    monkeypatch.setattr(layer_twins.TwinWorkers, "__init__", sharing)
-    rig, workers = fake_rig(None, {number: _Costly().worker() for number in range(9)})
-    rounds = [
-        each.observation
-        for each in run_job(rig, Job(EXPERIMENT, absent, LlamaConfig(), SETTINGS, draft=target))
-        if isinstance(each, PointMeasured) and isinstance(each.observation, SpeculationRound)
-    ]
-    loads = [request for worker in workers for request in worker.requests if isinstance(request, LoadModel)]
-    assert len(rounds) == 2 * 2 * 5 and sum(not each.dry for each in loads) == 1 + 1 + 5
-
-
 def test_where_it_hurts_is_said_first(target: Target, tiny_twin: Path) -> None:
     """A draft as slow as its model can never pay."""
     run, _, _ = _run(target, target, _Costly(BASE_NS + _layers_ns(tiny_twin)))
@@ -173,16 +148,6 @@ def test_where_it_hurts_is_said_first(target: Target, tiny_twin: Path) -> None:
     assert "at depth 64 slower below" in verdict(_result(gains))
 
 
-def test_the_most_that_can_be_gained_has_an_interval(target: Target) -> None:
-    run, _, _ = _run(target, target, _Costly())
-    found = _result(run)
-    uncertain = [
-        replace(each, step=replace(each.step, break_even=Expected(each.step.break_even.value, 1.1, 1.6)))
-        for each in found.cases
-    ]
-    assert re.search(r"at most \d\.\d+ (±|\()", verdict(replace(found, cases=tuple(uncertain))))
-
-
 def test_steps_that_may_be_anything_decide_nothing(target: Target) -> None:
     run, _, _ = _run(target, target, _Costly())
     found = _result(run)
@@ -191,13 +156,6 @@ def test_steps_that_may_be_anything_decide_nothing(target: Target) -> None:
     assert verdict(of_noise).startswith("undecided, about 1.5 tokens per step (k ")
     assert "at most" not in verdict(of_noise)
     assert is_undecided(cases[0].step.best_speedup, cases[0].k)
-
-
-def test_with_a_random_router_the_break_even_is_probable(target: Target) -> None:
-    found = _result(_run(target, target, _Costly())[0])
-    said = verdict(replace(found, pair=replace(found.pair, has_random_router=True)))
-    assert re.match(r"probably slower below \d\.\d+ ", said) and "router is random" in said, said
-    assert "at most" not in said
 
 
 def test_rounds_in_which_the_smaller_twin_took_as_long_are_dropped() -> None:
@@ -222,33 +180,6 @@ def test_the_page_is_readable_at_80_columns(target: Target) -> None:
     assert max(map(len, lines)) <= 80 and len(lines) <= 56 and not any("…" in line for line in lines)
     rows = [line.split()[:2] for line in lines if line[:5].strip().isdigit()]
     assert rows == [["0", str(k)] for k in N_DRAFTED]
-
-
-def test_reading_new_files_for_the_first_time_is_no_disturbance(target: Target) -> None:
-    """The kernel counts pages that were written, evicted and then loaded as read again."""
-    n_read = 0
-
-    def reading() -> MachineReading:
-        return MachineReading(moment_ns(), None, None, None, refaulted_bytes=n_read)
-
-    class Loading(_Costly):
-        def worker(self) -> Answer:
-            answer = super().worker()
-
-            def loads(request: Request) -> Iterator[protocol.Message | Ending]:
-                nonlocal n_read
-                if isinstance(request, LoadModel):
-                    time.sleep(0.005)
-                    n_read += 1 << 30
-                    time.sleep(0.005)
-                return answer(request)
-
-            return loads
-
-    rig, _ = fake_rig(None, {number: Loading().worker() for number in range(9)})
-    rig = replace(rig, read_machine=reading, reading_interval_s=0.001)
-    *_, end = run_job(rig, Job(EXPERIMENT, target, LlamaConfig(), SETTINGS, draft=target))
-    assert isinstance(end, Finished) and n_read and end.run.unsteady == ""
 
 
 def test_a_short_time_limit_keeps_three_rounds(target: Target) -> None:

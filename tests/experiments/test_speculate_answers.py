@@ -1,9 +1,7 @@
 """Drafts of a server, measured by its answers with and without them."""
 
 import io
-import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +11,7 @@ from ggbench.commands.measure_options import run_by
 from ggbench.engines.events import Continued
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama_server.build import Build
-from ggbench.errors import DoesNotFit, Unsupported, UsageError
+from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings
 from ggbench.experiments.speculate.show import PRESENTER
@@ -109,30 +107,12 @@ def test_a_step_with_a_twin_takes_what_rejected_drafts_take(
     assert server_line(run, routed) == line
 
 
-def test_twins_that_have_no_room_are_not_written(
-    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    absent = replace(target, path=None, file=target.header())
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=absent.header().file_bytes * 3 // 2))
-    end = _run(tmp_path, absent, SpeculateSettings())
-    assert isinstance(end.error, DoesNotFit) and "the twins need" in end.error.message
-
-
 def test_n_grams_of_a_twin_are_refused_before_any_server_starts(target: Target, tmp_path: Path) -> None:
     setup = run_by(f"llama-server={install(tmp_path)}", LlamaConfig())
     job = Job(EXPERIMENT, target, setup, SpeculateSettings(spec_type="ngram-simple"))
     *_, end = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished) and isinstance(end.error, Unsupported)
     assert "random text" in end.error.message and end.run.run_id is None
-
-
-def test_a_server_that_cannot_draft_is_refused_before_it_starts(
-    trained: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
-    end = _run(tmp_path, trained, SpeculateSettings(), "older")
-    assert isinstance(end.error, UsageError) and "does not know drafts" in end.error.message
-    assert not (tmp_path / "flags.json").exists()
 
 
 def test_a_server_that_cannot_reject_drafts_is_refused_with_a_twin_alone(target: Target, tmp_path: Path) -> None:

@@ -120,11 +120,3 @@ def test_a_result_that_cannot_be_read_costs_nothing_else(target: Target, store: 
     run = read_run(store, store.list_runs()[0])
     assert live.gpu_use is not None
     assert (run.memory, run.gpu_use, run.finished_at is None) == (live.memory, live.gpu_use, False)
-
-
-def test_an_interrupted_run_that_was_added_keeps_what_it_came_with(target: Target, store: Store) -> None:
-    (live,) = runs_of(*decode(store, target))
-    added = replace(live, outcome=Outcome.INTERRUPTED, reason="power cut", finished_at=None)
-    stored = store.load_run(store.add(added))
-    run = read_run(store, stored)
-    assert replace(run, head=live.head, run_id=live.run_id) == added

@@ -33,10 +33,3 @@ def test_a_column_has_all_values_of_a_field() -> None:
     assert math.isnan(readings.column("cpu_share")[0])
     assert readings.gpu_indices == (0, 1)
     assert readings.gpu_column(1, "power_w").tolist() == [70.5, 70.5]
-
-
-def test_a_number_that_no_machine_has_leaves_the_readings_as_they_were() -> None:
-    readings = Readings(TAKEN)
-    with pytest.raises(OverflowError):
-        readings.extend([TAKEN[0], MachineReading(1 << 64, None, 1, 2)])
-    assert list(readings) == TAKEN

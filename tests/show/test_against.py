@@ -1,6 +1,5 @@
 """A measured row next to published ones: which are nearest, and that every difference is named."""
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -14,9 +13,7 @@ from ggbench.experiments.quality.texts import SHA256
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import against_tables, device_of, nearest_to, published_model
-from ggbench.show.document import json_text
 from ggbench.show.presenter import presenter_of
-from ggbench.show.run_documents import QUANT
 from ggbench.stats.intervals import Estimate
 from tests.fakes.measured import with_head, with_memory, with_subject
 
@@ -30,17 +27,6 @@ def test_the_articles_row_stands_under_the_same_measurement(
     assert (first.row.table, first.differences) == ("6.4.4", ())
     assert others
     assert all(near.differences for near in others)
-
-
-def test_json_has_every_difference(twin: QuantSummary) -> None:
-    row = with_subject(twin, model="twin:qwen2.5-7b", quant="q8_0")
-    against = json.loads(json_text(QUANT.value(row, against=nearest_to(row))))["against"]
-    assert against
-    for near in against:
-        assert "system " in near["differences"][0]
-        assert any(words.startswith("device ") for words in near["differences"])
-        assert near["model"] == "qwen2.5-7b"
-        assert near["tok_s"] is not None
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.decisions.doctor.checkup import Checkup, describe_folder, unused_instructions
-from ggbench.decisions.doctor.findings import CHECKS, findings
+from ggbench.decisions.doctor.findings import findings
 from ggbench.decisions.doctor.show import DOCTOR, checkup_text
 from ggbench.engines.llama.build import LlamaBuild, LlamaDevice
 from ggbench.machine.records import GpuProcess
@@ -103,10 +103,6 @@ def test_a_fault_is_found_with_what_to_do(checkup: Checkup, code: str, severity:
 )
 def test_what_is_as_it_should_be_is_no_finding(checkup: Checkup) -> None:
     assert findings(checkup) == ()
-
-
-def test_there_are_at_most_ten_checks() -> None:
-    assert len(CHECKS) <= 10
 
 
 def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> None:

@@ -70,11 +70,9 @@ def test_two_quants_of_one_name_in_a_repo_are_named_by_their_files() -> None:
 @pytest.mark.parametrize(
     ("name", "short"),
     [
-        ("NVIDIA GeForce RTX 3060", "RTX 3060"), ("Apple M2 Max", "M2 Max"),
-        ("AMD Ryzen 9 7950X 16-Core Processor", "Ryzen 9 7950X"),
-        ("Intel(R) Arc(TM) A770 Graphics (DG2)", "Arc A770 (DG2)"), ("AMD Radeon 780M Graphics", "Radeon 780M"),
+        ("NVIDIA GeForce RTX 3060", "RTX 3060"), ("AMD Ryzen 9 7950X 16-Core Processor", "Ryzen 9 7950X"),
+        ("Intel(R) Arc(TM) A770 Graphics (DG2)", "Arc A770 (DG2)"),
         ("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "Xeon Platinum 8481C"),
-        ("Intel(R) Xeon(R) Processor @ 2.20GHz", "Xeon @ 2.20GHz"),
         ("Intel(R) Xeon(R) CPU @ 2.20GHz", "Xeon @ 2.20GHz"),
     ],
 )  # fmt: skip

@@ -1,9 +1,6 @@
 """What a forecast prints."""
 
-import io
-
 from msgspec.structs import replace
-from rich.console import Console
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
@@ -34,12 +31,6 @@ RUN = Run(
 )  # fmt: skip
 
 
-def _shown(*runs: Run) -> str:
-    console, presenter = Console(width=80, record=True, file=io.StringIO()), presenter_of("forecast")
-    console.print(presenter.details(runs[0]) if len(runs) == 1 else presenter.table(runs, width=80))
-    return console.export_text()
-
-
 def test_an_interval_is_one_number_where_it_is_even() -> None:
     assert expected_text(Expected(250.0, 235.0, 265.0)) == "250 ±15"
     assert expected_text(Expected(4.0, 3.0, 8.0)) == "4.0 (3.0–8.0)"
@@ -49,21 +40,7 @@ def test_an_interval_is_one_number_where_it_is_even() -> None:
     assert planned_speed_text(replace(planned, is_steady=False)) == "! 3.0 ±0.5"
 
 
-def test_details_name_the_basis() -> None:
-    text = _shown(RUN)
-    assert "250 ±15 ms" in text
-    assert "twins of 2 and 6 of 32 layers" in text
-    assert "prompt of 512" in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
 FAILED = replace(RUN, outcome=Outcome.FAILED, reason="no layer stands alone", result=None)
-
-
-def test_a_table_has_a_row_for_a_quant_that_failed() -> None:
-    text = _shown(RUN, FAILED)
-    assert "no layer stands alone" in text
-    assert "250 ±15" in text
 
 
 def test_json_has_every_field_and_the_ending_is_one_line() -> None:

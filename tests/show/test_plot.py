@@ -193,18 +193,6 @@ def test_any_samples_keep_to_the_size(step_ms: list[float], width: int, height: 
     assert len(lines) - max(height, 8) in (1, 2, 3)
 
 
-def test_a_fit_that_is_a_bound_is_stated_and_not_drawn() -> None:
-    fit = LineFit(3, None, (100.0, None), None, (4.0, 5.0), None)
-    text = latency_plot(
-        latency_figure([PlottedRun("q8_0", np.array([1, 500, 1000]), np.array([5, 5, 9]) * 10**6, fit)]).curves,
-        80,
-        18,
-        False,
-    )
-    assert "a q8_0  W > 100 tokens/ms, B < 5.00 ms" in text
-    assert "╌" not in text
-
-
 PLACES = np.arange(1, 10_001)
 STAIRS = 10 + np.ceil(PLACES / 256)
 

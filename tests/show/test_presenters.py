@@ -94,12 +94,6 @@ def test_a_run_that_a_list_marks_says_in_its_details_what_disturbed_it(
         assert (line in shown) if line else ("unsteady" not in shown)
 
 
-def test_a_disturbed_decode_that_was_cut_short_says_so(twin: QuantSummary, render: Callable[..., str]) -> None:
-    run = replace(twin.run, outcome=Outcome.INTERRUPTED, reason="cancelled")
-    assert "! 71 ±13" in render(runs_table([ListedRun(stored(run), run)], width=120), 120)
-    assert "! unsteady: the second half ran 8.1 % slower" in render(presenter_of("decode").details(run))
-
-
 def listed(run: ListedRun) -> dict[str, object]:
     row: dict[str, object] = json.loads(RESULTS.text(rows=[run]))["rows"][0]
     return row

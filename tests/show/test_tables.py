@@ -10,7 +10,7 @@ from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVar
 from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel
 from ggbench.show.models import catalog_table, local_models_listing, repo_report, search_table
-from ggbench.show.tables import fitted_table, names, notes, right
+from ggbench.show.tables import fitted_table, names, right
 
 
 def _lines(width: int) -> list[str]:
@@ -49,13 +49,6 @@ def test_columns_are_left_out_whole() -> None:
     assert max(map(len, lines)) <= 48
     assert "~0.00086" in "\n".join(lines)
     assert "omitted for width: answer, max n_ctx, file;" in " ".join("\n".join(lines).split())
-
-
-def test_notes_of_several_rows_name_each() -> None:
-    """The comma of a name does not look like the gap to the next."""
-    labels = ("q4_k_m, KV q8_0", "q4_k_m, KV q4_0")
-    text = _text(fitted_table([names("", labels), notes(["loss by run 1"] * 2)], width=20), 60)
-    assert "q4_k_m, KV q8_0; q4_k_m, KV q4_0: loss by run 1" in text
 
 
 SHARDS = tuple(RepoFile(f"q8_0/m-q8_0-0000{n}-of-00003.gguf", 5 << 30, "a" * 64, "b" * 40) for n in (1, 3))

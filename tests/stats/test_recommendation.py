@@ -190,17 +190,6 @@ def test_the_nearest_miss_is_the_smallest_share_of_what_is_wanted() -> None:
     assert pick.nearest_miss.missed[0].short_by == pytest.approx(0.05)
 
 
-def test_what_misses_one_need_is_nearer_than_what_misses_two() -> None:
-    both = candidate("both", tok_s=9.5, n_ctx=8000, missing_gib=0.1)
-    slow = candidate("slow", tok_s=5, n_ctx=8192)
-    refused = candidate("refused", tok_s=None, n_ctx=None)
-    refused = replace(refused, row=replace(refused.row, outcome=Outcome.FAILED, reason="no"))
-    nearest = recommend([both, slow, refused], Needs(given_tok_s=10)).nearest_miss
-    assert nearest is not None and nearest.candidate is slow
-    nearest = recommend([both, refused], Needs(given_tok_s=10)).nearest_miss
-    assert nearest is not None and nearest.candidate is both
-
-
 def test_of_several_models_the_one_with_most_parameters() -> None:
     large = candidate("q2_k", model="large", loss=0.04, tok_s=8, n_params=14_000_000_000)
     small = candidate("q8_0", model="small", loss=0.001, tok_s=40, n_params=1_000_000_000)
@@ -275,18 +264,6 @@ def test_quality_does_not_take_a_coarser_quant_for_its_better_cache_or_wide_typi
         candidate("q4_k_m", "q8_0", loss=coarse, cache_loss=0.001, tok_s=30),
     ]
     assert _chosen(recommend(found, Needs(given_prefer="quality"))) is found[0]
-
-
-def test_what_is_listed_as_faster_is_not_outdone_by_what_is_listed_as_better() -> None:
-    """Whatever their intervals: what loses more and is slower than another listed one is no alternative."""
-    own = candidate("q4_k_m", loss=0.03, tok_s=20, n_ctx=65536)
-    better = candidate("q6_k", "q8_0", loss=0.005, cache_loss=0.001, tok_s=turn_of(30, 0.5))
-    outdone = candidate("q5_k_m", "q8_0", loss=0.011, cache_loss=0.001, tok_s=turn_of(28, 0.05), gib=5)
-    faster = candidate("q3_k_m", "q8_0", loss=0.04, cache_loss=0.001, tok_s=40)
-    for found, others in (([own, better, outdone], ["q6_k"]), ([own, better, outdone, faster], ["q6_k", "q3_k_m"])):
-        pick = recommend(found, Needs())
-        assert _chosen(pick) is own
-        assert [each.checked.candidate.quant for each in pick.alternatives] == others
 
 
 def test_with_weights_in_main_memory_a_cache_is_quantized_where_that_is_clearly_faster() -> None:

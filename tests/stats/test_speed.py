@@ -28,14 +28,6 @@ def test_percentiles_and_rate_of_known_steps() -> None:
     assert summary.sample_p50_ms == pytest.approx(0.02)
 
 
-def test_rate_is_tokens_over_time_not_the_mean_of_rates() -> None:
-    """Two steps of 1 and 9 ms are 200 tokens/s, where the mean of their rates would be 556."""
-    summary = summarize([26, 27], [1_000_000, 9_000_000])
-    assert summary is not None
-    assert summary.tok_s == pytest.approx(200)
-    assert summary.tok_s_ci95 is None
-
-
 @pytest.mark.parametrize(
     ("n", "phi", "w"), [(64, 0.6, 2064.0), (300, 0.0, 57.0), (300, 0.9, 2064.0), (2000, 0.6, 57.0)]
 )

@@ -20,7 +20,6 @@ def on_the_line(n_depth: int, w: float = 50.0, b_ms: float = 10.0, n_gen: int = 
 
 def test_windows_on_a_line_give_its_w_and_b() -> None:
     fit = fit_windows([window(depth, on_the_line(depth)) for depth in (0, 256, 512, 4096)])
-
     assert fit is not None
     assert fit.w_tokens_per_ms == pytest.approx(50.0)
     assert fit.b_ms == pytest.approx(10.0)
@@ -39,7 +38,6 @@ def test_the_intervals_hold_the_truth_at_their_rate() -> None:
         assert fit.b_ci95 is not None
         held_w += fit.w_ci95[0] <= 50.0 <= (fit.w_ci95[1] or np.inf)
         held_b += fit.b_ci95[0] <= 10.0 <= fit.b_ci95[1]
-
     assert 365 <= held_w <= 395
     assert 365 <= held_b <= 395
 
@@ -48,9 +46,7 @@ def test_speed_is_tokens_over_time_with_an_interval_of_whole_repetitions() -> No
     rounds = [
         window(depth, step_ms) for depth, base in ((0, 10.0), (512, 20.0)) for step_ms in (base, base + 1, base - 1)
     ]
-
     speed = window_speed(rounds)
-
     assert speed.tok_s == pytest.approx(1e3 / 15)
     assert speed.tok_s_ci95 is not None
     # Totals of 480, 512 and 448 ms for 32 tokens: mean 480, deviation 32, t(2) = 4.3027.

@@ -93,18 +93,6 @@ def test_a_run_without_samples_is_not_in_the_legend() -> None:
     drive(steps)
 
 
-def test_a_spike_is_marked_at_the_top() -> None:
-    async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
-        one = series("q8_0", 20)
-        one.y[2500] = 3000
-        app.plot.show([latencies([one])])
-        await pilot.pause()
-        assert app.text[0].count("▲") == 1
-        assert "a" in "".join(app.text[1:6])
-
-    drive(steps)
-
-
 def test_several_outliers_of_a_short_run_flatten_nothing_and_are_counted() -> None:
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         one = series("q8_0", 20, n=60)

@@ -229,24 +229,6 @@ def test_how_a_number_is_known_is_seen(app: App, planner: FakePlanner, drive: Dr
     drive(app, steps)
 
 
-def test_the_quant_at_the_cursor_says_what_its_speed_is_from(app: App, planner: FakePlanner, drive: Drive) -> None:
-    """A speed that is scaled from other runs says so."""
-    row = plan_row("x", "q8_0", BUDGET)
-    elsewhere = msgspec.structs.replace(turn_of(12.3), basis="other runs")
-    planner.rows_of["small-0.6b"] = [
-        planned("elsewhere", row, speed=elsewhere),
-        planned("there", row, speed=turn_of(9.0)),
-    ]
-
-    async def steps(app: App, pilot: Page) -> None:
-        words = await press(app, pilot, "enter", "ctrl+home")
-        words += await press(app, pilot, "ctrl+end")
-        assert "GiB left; ~tok/s from other runs here" in words
-        assert "GiB left; tok/s measured by run 2" in words
-
-    drive(app, steps, WIDE)
-
-
 @pytest.mark.parametrize(("width", "last"), [(80, "file"), (120, "memory"), (200, "KV")])
 def test_a_wider_table_has_more_columns(app: App, drive: Drive, width: int, last: str) -> None:
     async def steps(app: App, pilot: Page) -> None:
@@ -331,18 +313,6 @@ def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) ->
     drive(app, steps, (120, 30))
 
 
-def test_the_footer_names_the_filter_and_the_choice_of_a_gpu_beside_a_download(app: App, drive: Drive) -> None:
-    """Space in the list of models goes to the quants, where it marks one."""
-
-    async def steps(app: App, pilot: Page) -> None:
-        words = await press(app, pilot, "space")
-        assert "←→ ctx P Pick e Need ␣ Mark b Measure p Pull / Models g GPU ? Help q Quit ^p All" in words
-        assert app.focused is app.screen.query_one(QuantsTable) and "marked" not in words
-        assert "1 marked" in await press(app, pilot, "space")
-
-    drive(app, steps)
-
-
 def test_quants_that_do_not_fit_are_hidden_and_counted(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         await choose(app, pilot, "vast-72b")
@@ -419,16 +389,6 @@ def test_the_keys_move_the_focus_past_the_filter(app: App, drive: Drive) -> None
     drive(app, steps)
 
 
-def test_the_filter_is_of_the_models_also_from_the_quants(app: App, drive: Drive) -> None:
-    async def steps(app: App, pilot: Page) -> None:
-        await choose(app, pilot, "small-0.6b")
-        await press(app, pilot, "slash", *"vast", "enter")
-        assert app.screen.query_one(ModelList).has_focus
-        assert names(app) == ["q2_k", "q4_k_m", "q8_0"]  # of the only model left
-
-    drive(app, steps)
-
-
 @pytest.mark.parametrize("size", [(80, 24), (60, 16)])
 def test_a_new_user_reads_what_to_do_next(services: Services, drive: Drive, size: tuple[int, int]) -> None:
     """On the first start nothing is planned before a model is chosen; families of the catalog are folded."""
@@ -489,27 +449,6 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
         assert "RTX 4090 (g) · 22.0 GiB free" in shown
         assert "● this machine" in await press(app, pilot, "g")
         assert "if on" not in await press(app, pilot, "up", "enter")  # the list stops at its ends
-
-    drive(app, steps)
-
-
-def test_cards_are_listed_by_family_below_the_current_one(app: App, drive: Drive) -> None:
-    async def steps(app: App, pilot: Page) -> None:
-        shown = await press(app, pilot, "g", *"m3 max 64gb", "enter")
-        assert "if on M3 Max (g) · 48.0 GiB" in shown
-        shown = await press(app, pilot, "g")
-        assert "● Apple M3 Max " in shown
-        assert "GeForce GTX 16  " in shown
-        assert "GeForce GTX 16  " not in await press(app, pilot, *"gtx")
-
-    drive(app, steps)
-
-
-def test_a_card_smaller_than_its_reserve_is_refused(app: App, drive: Drive) -> None:
-    async def steps(app: App, pilot: Page) -> None:
-        shown = await press(app, pilot, "g", *"512MiB", "enter")
-        assert "a reserve of 1.25 GiB uses up 512.0 MiB" in shown
-        assert "if on" not in await press(app, pilot, "escape")
 
     drive(app, steps)
 

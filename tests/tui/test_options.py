@@ -127,17 +127,6 @@ def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> 
     drive(app, steps)
 
 
-def test_one_key_sets_every_field_to_its_default(app: App, drive: Drive) -> None:
-    app.setup = CHANGED
-
-    async def steps(app: App, pilot: Page) -> None:
-        assert "12GiB" in await press(app, pilot, "o")
-        await press(app, pilot, "ctrl+r", "enter")
-        assert app.setup == LlamaConfig()
-
-    drive(app, steps)
-
-
 def test_runs_of_a_kind_take_the_engine_of_their_dialog_until_another_is_given(
     setups: tuple[App, list[LlamaConfig], list[Job]], drive: Drive, tmp_path: Path
 ) -> None:

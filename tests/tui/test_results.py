@@ -448,15 +448,6 @@ def test_runs_are_listed_by_model(look: Look, filled: Path) -> None:
     look(steps)
 
 
-def test_marks_are_counted_above_the_list_and_esc_clears_them(look: Look, filled: Path) -> None:
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        assert "4 runs, ● 1 marked" in await press(app, pilot, "space")
-        assert "4 runs, ● 2 marked" in await press(app, pilot, "j", "space")
-        assert "marked" not in await press(app, pilot, "escape")
-
-    look(steps)
-
-
 def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
     with Store.open(path) as store:
         store.begin(start())

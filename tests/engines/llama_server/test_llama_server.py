@@ -410,8 +410,3 @@ def test_a_server_that_cannot_draft_says_why_and_ends(
     assert isinstance(ending, Failed) and isinstance(ending.error, UsageError)
     assert what in ending.message and hint in (ending.error.hint or "")
     assert not any(_is_running(each.pid) for each in _of(events, Ready))
-
-
-def test_a_server_that_dies_while_it_answers_is_a_crash(started: Started) -> None:
-    started.open("dies")
-    assert isinstance([*started.engine.run(Continue("Tell me.", 10))][-1], Crashed)

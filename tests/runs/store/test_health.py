@@ -34,9 +34,7 @@ def test_a_store_of_another_version_says_so(path: Path, version: int, what: str)
         raw.execute(f"PRAGMA user_version = {version}")
         raw.execute("ALTER TABLE runs RENAME state TO s")
     before = contents(path.parent)
-
     health = inspect_store(path)
-
     assert (what in health.problem, health.n_runs) == (True, None)
     assert contents(path.parent) == before
 
@@ -50,9 +48,7 @@ def test_a_damaged_store_is_a_problem(path: Path, head: RunHead) -> None:
         file.seek(5 * 4096)
         file.write(b"\xff" * 4096 * 4)
     before = contents(path.parent)
-
     health = inspect_store(path)
-
     assert ("is damaged" in health.problem, ".recover" in health.hint) == (True, True)
     assert contents(path.parent) == before
 
@@ -63,11 +59,3 @@ def test_a_file_that_is_no_database_is_a_problem(path: Path, content: bytes) -> 
     path.write_bytes(content)
     assert inspect_store(path).problem
     assert path.read_bytes() == content
-
-
-def test_another_programs_database_is_foreign(path: Path) -> None:
-    path.parent.mkdir(parents=True)
-    with contextlib.closing(sqlite3.connect(path)) as other, other:
-        other.execute("CREATE TABLE bookmarks (url TEXT)")
-    other.close()
-    assert "another program" in inspect_store(path).problem

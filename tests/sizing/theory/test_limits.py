@@ -6,7 +6,6 @@ import pytest
 from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.machine.known_devices import find_device
 from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.kv_cache import kv_cache
@@ -19,7 +18,6 @@ from ggbench.sizing.theory.limits import (
     decode_line,
     decode_read_ms,
     driver_hardware,
-    known_hardware,
     model_limits,
     n_ctx_that_fits,
 )
@@ -68,14 +66,6 @@ def test_a_scan_of_all_lengths_finds_the_same_times_and_knees() -> None:
         before = compute > read
     assert curve.knees() == tuple(found)
     assert len(found) == 2
-
-
-def test_a_long_prompt_reads_much_more_than_the_cache_once() -> None:
-    weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
-    curve = PrefillLimit(weights, kv, BANDWIDTH, COMPUTE, 131_072)
-    assert curve.floor_ms(1) == curve.read_ms(1)
-    once_ms = 131_072 * (512 << 10) / BANDWIDTH * 1e3
-    assert curve.kv_ms(131_072) / once_ms == pytest.approx(131_073 / 2)
 
 
 def test_regimes_cover_the_range_and_change_at_the_knees() -> None:
@@ -147,14 +137,6 @@ def test_unknown_figures_of_a_machine_leave_their_limits_unknown() -> None:
     assert [point.fits for point in speed.decode] == [None, None, None]
     (small,) = model_limits(weights, kv, Hardware("s", memory_bytes=1 << 30), 8)
     assert (small.max_n_ctx, small.fits) == (None, False)
-
-
-def test_a_known_gpu_has_the_articles_rates() -> None:
-    found = known_hardware(find_device("rtx-4090"))
-    assert found.memory_bytes == 24 << 30
-    assert (found.bandwidth_bytes_per_s, found.compute_flop_per_s) == (1008 * 2**30, 82.58 * 2**40)
-    assert "without tensor cores" in found.compute_source
-    assert known_hardware(find_device("l4")).compute_flop_per_s == 121 * 2**40
 
 
 def test_the_limit_of_a_file_is_its_bytes_over_the_bandwidth() -> None:
