@@ -21,7 +21,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.description import Device, Machine, MainMemory
 from ggbench.machine.environment import environment as environment_of
 from ggbench.machine.host import describe_cpu
-from ggbench.machine.records import Environment, Imported
+from ggbench.machine.records import Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.database import Store
@@ -31,7 +31,6 @@ from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import SpeedEstimate, step_ms_at
-from scripts.bench_answers import enlarge
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
 
@@ -70,35 +69,18 @@ def _decode(file: ModelFile, share: float = 0.5, unsteady: str = "") -> DecodeRe
 
 
 def _add(
-    store: Store,
-    file: ModelFile,
-    result: Result,
-    kind: str = "decode",
-    settings: Settings | None = None,
-    *,
-    setup: LlamaConfig | None = None,
-    environment: Environment | None = HERE,
-    outcome: Outcome = Outcome.COMPLETED,
-    memory: Memory = ON_CPU,
-) -> int:
-    head = RunHead(
-        kind=kind,
-        subject=Subject(
-            model="tiny",
-            quant="f32",
-            source="twin",
-            shape_key=file.shape_key,
-            weight_bytes=1000,
-            architecture=file.architecture,
-            n_layer=file.n_layer,
-            n_embd=file.n_embd,
-            n_params=file.n_params,
-        ),
-        setup=setup or LlamaConfig(n_ctx=1280),
-        settings=settings or DecodeSettings(1000),
-        environment=environment,
-    )
-    return store.add(Run(head=head, outcome=outcome, memory=memory, result=result))
+    store: Store, file: ModelFile, result: Result, kind: str = "decode", settings: Settings | None = None,
+    *, outcome: Outcome = Outcome.COMPLETED, **head: Any,  # noqa: ANN401 - of several types
+) -> int:  # fmt: skip
+    subject = Subject(
+        model="tiny", quant="f32", source="twin", shape_key=file.shape_key, weight_bytes=1000, n_layer=file.n_layer,
+        architecture=file.architecture, n_embd=file.n_embd, n_params=file.n_params,
+    )  # fmt: skip
+    made = RunHead(
+        kind=kind, subject=subject, settings=settings or DecodeSettings(1000),
+        **{"setup": LlamaConfig(n_ctx=1280), "environment": HERE, **head},
+    )  # fmt: skip
+    return store.add(Run(head=made, outcome=outcome, memory=ON_CPU, result=result))
 
 
 def _one(
@@ -249,22 +231,6 @@ def test_what_was_run_otherwise_says_nothing(store: Store, changed: dict[str, An
     for each in (file, _file(3), _file(4)):
         _add(store, each, _decode(each), **changed)
     assert _one(store, file).basis == "bound"
-
-
-def test_copies_of_the_runs_change_no_answer(store: Store) -> None:
-    """A speed is then from the newest copy, and at most twelve of a setting are read."""
-    file = _file()
-    for share, each in ((0.5, file), (0.4, _file(3)), (0.6, _file(4))):
-        _add(store, each, _decode(each, share))
-    asked = (file, _file(5))
-    before = [_one(store, each) for each in asked]
-    enlarge(store.path, 60)
-    found = [_one(store, each) for each in asked]
-    assert [each.source for each in found] == ["run 58", before[1].source]
-    assert [replace(each, source="", others=()) for each in found] == [
-        replace(each, source="", others=()) for each in before
-    ]
-    assert len(KnownSpeeds(store, BUDGET).runs_of(file)) == 12
 
 
 def test_what_does_not_decide_the_speed_may_differ(store: Store) -> None:

@@ -192,12 +192,6 @@ def test_logits_in_use_are_not_removed_by_another_process(
     assert not list(folder.iterdir())
 
 
-def test_a_base_with_other_tokens_is_refused(trained: Target, settings: QualitySettings) -> None:
-    run, _, _ = _run(trained, settings, [scores(), scores(n_tokens=9 * N_CTX)], base=Base(trained))
-    assert run.outcome is Outcome.FAILED
-    assert "cannot be the base of this model" in run.reason
-
-
 def test_a_twin_has_no_quality(tiny_twin: Path, settings: QualitySettings) -> None:
     run, _, workers = _run(resolve_one(parse_model(str(tiny_twin))), settings, [scores()])
     assert run.outcome is Outcome.FAILED

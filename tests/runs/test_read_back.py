@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_run
 from tests.fakes.engine import WORKER_PID, fake_rig, on_gpu, with_gpu
-from tests.fakes.recorded import decode_job, decoded, runs_of
+from tests.fakes.recorded import decode_job, decoded
 from tests.fakes.small_machine import SmallMachine, context_of, limited
 
 PEAK = 777 << 20
@@ -110,13 +109,3 @@ def test_a_killed_search_has_its_probes(target: Target, tmp_path: Path) -> None:
     assert (context.max_n_ctx, context.verified_by_decode) == (16384, False)
     assert context.plan.memory_bytes == limited().memory_limit_bytes
     assert run.head.environment is not None
-
-
-def test_a_result_that_cannot_be_read_costs_nothing_else(target: Target, store: Store) -> None:
-    (live,) = runs_of(*decode(store, target))
-    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
-        raw.execute("UPDATE runs SET result = '{}'")
-        raw.execute("DELETE FROM observations")
-    run = read_run(store, store.list_runs()[0])
-    assert live.gpu_use is not None
-    assert (run.memory, run.gpu_use, run.finished_at is None) == (live.memory, live.gpu_use, False)

@@ -51,20 +51,12 @@ def test_readings_beside_a_run_are_stored_and_reported(target: Target, store: St
     energies = itertools.count(0, 1000)
 
     def read_machine() -> MachineReading:
-        reading = MachineReading(
-            time.time_ns(),
-            None,
-            1,
-            2,
-            (
-                GpuReading(
-                    0, "Card", sm_clock_mhz=1900, power_w=250, energy_mj=next(energies), throttle=("sw_power_cap",),
-                    processes=(GpuProcess(WORKER_PID, "python", 640 << 20), DESKTOP),
-                ),
-            ),
+        card = GpuReading(
+            0, "Card", sm_clock_mhz=1900, power_w=250, energy_mj=next(energies), throttle=("sw_power_cap",),
+            processes=(GpuProcess(WORKER_PID, "python", 640 << 20), DESKTOP),
         )  # fmt: skip
         taken.release()
-        return reading
+        return MachineReading(time.time_ns(), None, 1, 2, (card,))
 
     def decode_beside_readings(request: Request) -> Iterator[protocol.Message | Ending]:
         for event in on_gpu(request):

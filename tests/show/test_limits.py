@@ -10,7 +10,7 @@ from ggbench.models.reference import parse_model
 from ggbench.show.limits import decode_figure, limits_report, prefill_figure
 from ggbench.show.plot import plot_text
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
-from ggbench.sizing.theory.limits import Hardware, known_hardware, model_limits
+from ggbench.sizing.theory.limits import known_hardware, model_limits
 from ggbench.sizing.theory.weights import CountedModel, count_model, count_parameters
 
 Golden = Callable[[str, str], None]
@@ -61,17 +61,3 @@ def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel,
     golden("limits_decode_plot.txt", text)
     assert "w16kv16  W 2064 tokens/ms, B 13.12 ms, fits 22,072 ◆" in text
     assert text.count("◆") == 2
-
-
-def test_what_is_not_known_is_not_shown_as_a_number(counted: tuple[CountedModel, KvCache], render: Render) -> None:
-    """With the memory alone there is no W, no B, no prefill table and no plot."""
-    model, kv = counted
-    card = Hardware("a card", memory_bytes=8 << 30, memory_source="given")
-    rows = model_limits(model.weights, kv, card, 99)
-    text = render(limits_report(model.model, count_parameters(model.file), kv, card, rows, width=100))
-    assert "not known" in text and "oom" in text
-    assert "tokens/ms" not in text and "Prefill" not in text
-    assert prefill_figure(rows) is decode_figure(rows, card) is None
-    figure = prefill_figure(model_limits(model.weights, kv, CARD, 2))
-    assert figure is not None
-    assert "knees ◆ none" in plot_text(figure, 40, 8, color=True)

@@ -28,11 +28,9 @@ def test_runs_are_named_by_their_engine_if_there_are_several() -> None:
     [
         ("qwen1.5-7b", "hub", "/hub/models--org--name/snapshots/1/x-q8_0.gguf", "qwen1.5-7b"),
         ("/home/me/models/x-q8_0.gguf", "file", "/home/me/models/x-q8_0.gguf", "x"),
-        ("~/models/tiny", "file", "/home/me/models/tiny/x-q8_0.gguf", "x"),
         ("models/tiny", "file", "/home/me/models/tiny/x.gguf", "x.gguf"),
         (".", "file", "/home/me/tiny/Q8_0.gguf", "tiny"),
         ("/m/x-q8_0-00001-of-00002.gguf", "file", "/m/x-q8_0-00001-of-00002.gguf", "x"),
-        ("~/models/tiny", "file", "", "tiny"),
         ("..", "file", "", ".."),
         ("/m/\x1b[31mred.gguf", "file", "", "[31mred.gguf"),
     ],

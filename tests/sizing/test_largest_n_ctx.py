@@ -72,10 +72,6 @@ def test_it_ends_with_neighbours_whatever_is_expected(edge: int, ceiling: int, e
     assert len(asked) <= 40
 
 
-def test_a_good_expectation_takes_two_questions() -> None:
-    assert close_in(22528, 1 << 20, 22528)[1] == [22528, 22784]
-
-
 @pytest.mark.parametrize("growth", [0, 1])
 def test_the_ceiling_ends_the_search_of_a_state_that_hardly_grows(growth: int) -> None:
     assert largest_n_ctx(lambda n_ctx: MIB + growth * n_ctx, 2 * MIB, CEILING + 100, 8192, 0.1) == CEILING

@@ -144,18 +144,6 @@ def test_a_turn_beyond_what_a_run_measured_is_by_its_line() -> None:
     assert short.tok_s == enough.tok_s
 
 
-def test_a_prompt_of_which_the_least_time_is_unknown_takes_from_nothing_on() -> None:
-    known = _line(20.0, 500.0)
-    (n, ms), *others = known.prefill_ms
-    wide = replace(known, prefill_ms=((n, replace(ms, low=0.0)), *others))
-    found, sure = (turn_speed(each, ChatTurn("w", 512, 300, 4096), 8192).turn_s for each in (wide, known))
-    assert found is not None
-    assert sure is not None
-    steps_s = sum((n - 1) / 500 + 20 for n in range(4609, 4909)) / 1e3
-    assert found.low == pytest.approx(0.9 * steps_s, rel=1e-5)
-    assert (found.value, found.high) == (sure.value, sure.high)
-
-
 @pytest.mark.parametrize(
     ("prefill_ms", "prompt_s"),
     [

@@ -390,14 +390,6 @@ def test_what_cannot_be_sized_or_is_too_short_leaves_what_may_fit() -> None:
     assert _chosen(recommend([unknown, short], Needs())) is unknown
 
 
-def test_of_what_is_partly_in_main_memory_none_has_more_context() -> None:
-    """Each has the layers on the GPU that its context of the needs leaves room for."""
-    both = candidate(tok_s=14, n_ctx=9216), candidate(cache="q8_0", tok_s=12, n_ctx=18432)
-    for host_bytes, labels in ((None, ["more context"]), (2**30, [])):
-        found = [replace(each, host_bytes=host_bytes) for each in both]
-        assert [each.label for each in recommend(found, Needs()).alternatives] == labels
-
-
 def test_without_published_losses_the_more_bits_win() -> None:
     found = [candidate("ud-q2_k_xl", loss=None, gib=3), candidate("ud-q4_k_xl", loss=None, gib=5)]
     chosen = _chosen(recommend(found, Needs()))

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec.structs
@@ -15,16 +15,14 @@ from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, StoreError
-from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.catalog import load_catalog
 from ggbench.runs.experiment import Job
-from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget, PlannedForecast
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
 from ggbench.tui.library import Library
-from ggbench.tui.model_list import ModelEntry, Section, grouped, list_models, short_titles
+from ggbench.tui.model_list import ModelEntry, Section, short_titles
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.screens.pick import PickScreen
 from ggbench.tui.widgets.bars import memory_parts, stack_widths
@@ -453,33 +451,6 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
     drive(app, steps)
 
 
-@pytest.mark.parametrize(("key", "n_ctx"), [("right", 16_384), ("left", None)])
-def test_a_run_takes_the_context_that_was_planned(
-    tiny_twin: Path,
-    services: Services,
-    planner: FakePlanner,
-    monkeypatch: pytest.MonkeyPatch,
-    drive: Drive,
-    key: str,
-    n_ctx: int | None,
-) -> None:
-    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
-    planner.rows_of[str(tiny_twin)] = [planned("q8_0", plan_row("tiny", "q8_0", BUDGET))]
-    asked: list[int | None] = []
-
-    def add(jobs: Sequence[Job]) -> None:
-        asked.extend(job.setup.n_ctx for job in jobs if isinstance(job.setup, LlamaConfig))
-
-    async def steps(app: App, pilot: Page) -> None:
-        monkeypatch.setattr(app.run_queue, "add", add)
-        await press(app, pilot, "enter", key, "g", *"3060 ti", "enter")
-        assert "as planned" not in await press(app, pilot, "b")  # on this machine
-        await press(app, pilot, "ctrl+r", "enter")
-        assert asked == [n_ctx]
-
-    drive(App(msgspec.structs.replace(services, local_models=lambda: (model,))), steps)
-
-
 def test_marked_quants_are_measured(
     tiny_twin: Path, services: Services, planner: FakePlanner, jobs: FakeServices, drive: Drive
 ) -> None:
@@ -526,33 +497,6 @@ def in_dialog(words: str) -> str:
     return " ".join(words.replace("│", " ").split())
 
 
-def test_what_a_decode_takes_is_said_before_it_starts(
-    tiny_twin: Path, services: Services, planner: FakePlanner, drive: Drive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The count and the depths are in the dialog; b alone starts nothing."""
-    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
-    planner.rows_of[str(tiny_twin)] = [planned("q8_0", plan_row("tiny", "q8_0", BUDGET))]
-    asked: list[Settings] = []
-
-    def add(jobs: Sequence[Job]) -> None:
-        asked.extend(job.settings for job in jobs)
-
-    async def steps(app: App, pilot: Page) -> None:
-        monkeypatch.setattr(app.run_queue, "add", add)
-        words = in_dialog(await press(app, pilot, "enter", "b"))
-        assert asked == []
-        assert "Measure q8_0" in words
-        assert "q8_0 as planned, at n_ctx 8,192: ✓ 19.3 GiB left" in words
-        await press(app, pilot, "escape", "b")
-        assert asked == []
-        await press(app, pilot, "down", *["backspace"] * 3, "down", "down", *"0,4k", "enter")
-        assert asked == [DecodeSettings(128, depths=(0, 4096))]
-        await press(app, pilot, "1", "b", "enter")
-        assert asked[1] == asked[0]
-
-    drive(App(msgspec.structs.replace(services, local_models=lambda: (model,))), steps)
-
-
 def test_a_run_of_another_ggbench_is_asked_about(
     tiny_twin: Path, services: Services, planner: FakePlanner, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -596,17 +540,6 @@ def test_a_plan_is_shown_before_the_bandwidth_is_measured(services: Services) ->
             assert "GiB left" in words_of(app)
 
     asyncio.run(in_app())
-
-
-def test_a_long_catalog_is_grouped_by_family_until_a_filter_shortens_it() -> None:
-    listed = list_models(load_catalog(), ())
-    ((heading, families),) = grouped(listed)
-    assert heading == "catalog"
-    assert [entry for family in families for entry in family] == list(listed)
-    qwen = next(family for family in families if family[0].family == "qwen2.5")
-    assert [entry.title for entry in qwen[:3]] == ["qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b"]
-    few = [entry for entry in listed if entry.matches("gemma 4")]
-    assert [len(families) for _, families in grouped(few)] == [1]
 
 
 def test_the_bar_of_memory_fills_its_line() -> None:

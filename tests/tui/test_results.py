@@ -502,9 +502,6 @@ def test_the_newest_runs_are_shown_before_all_are_read(filled: Path, monkeypatch
         (again,) = read_runs(store, {run.run_id: run for run in whole})
     assert [run is before for run, before in zip(again, whole, strict=True)] == [True, True, False, True]
     assert again[2].stored.state == "failed"
-    (state,) = [column for column in COLUMNS_OF_RUNS if column.key == "state"]
-    cancelled = msgspec.structs.replace(again[3], stored=msgspec.structs.replace(again[3].stored, state="cancelled"))
-    assert [state.text(run) for run in (again[2], again[3], cancelled)] == ["✗", "✓", "–"]
 
 
 def test_a_run_that_cannot_be_read_is_not_opened(look: Look, filled: Path) -> None:
@@ -517,17 +514,3 @@ def test_a_run_that_cannot_be_read_is_not_opened(look: Look, filled: Path) -> No
         assert "another version of ggbench" in message(app)
 
     look(steps)
-
-
-def test_every_word_of_a_filter_has_to_match(filled: Path) -> None:
-    with Store.open(filled) as store:
-        *_, runs = read_runs(store, {})
-
-    def found(words: str) -> list[int]:
-        return [run.run_id for run in matching(runs, words)]
-
-    assert found("") == [4, 3, 2, 1]
-    assert found("QWEN out of memory") == [2]
-    assert found("q8_0 completed") == [3]
-    assert found("2026-11-20 04:00") == [4]
-    assert found("nothing") == []
