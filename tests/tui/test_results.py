@@ -94,6 +94,7 @@ def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Pa
         assert shown(app) == [4, 3, 2, 1]
         assert not app.screen.query_one("#filter", Input).display
         assert "1 marked" in words_of(app)
+        assert "marked" not in await press(app, pilot, "escape")
 
     look(steps)
 
