@@ -19,8 +19,7 @@ from ggbench.show import FITS_NOT
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
 from ggbench.tui.model_list import ModelEntry, Section, short_titles
-from ggbench.tui.quant_rows import ESSENTIAL, QuantRow
-from ggbench.tui.tables import Order
+from ggbench.tui.quant_rows import QuantRow
 from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
@@ -68,8 +67,6 @@ class Library:
         """None until all quants are planned."""
         self.needs = Needs()
         self.options = LlamaConfig()
-        self.order: Order[QuantRow] = Order(ESSENTIAL)
-        self.is_fits_only = False
         self.all_marks: dict[str, dict[str, None]] = {}
         """Names of the marked quants by model, in the order of marking."""
         self._on_disk: Collection[tuple[str, str]] = frozenset()
@@ -163,16 +160,16 @@ class Library:
         return replace(row.candidate.setup, n_ctx=self.setup.n_ctx)
 
     def listed(self) -> list[QuantRow]:
-        """Return the quants to show, sorted, with labels if several share a quant or a server has them."""
+        """Return the quants to show, with labels if several share a quant or a server has them."""
         times = Counter(row.plan.quant for row in self.rows.values())
         rows = []
         for row in self.rows.values():
             is_named = times[row.plan.quant] > 1 or row.plan.provenance == "endpoint"
             rows.append(replace(row, label=sanitize(row.name) if is_named else ""))
-        return self.order.sorted(row for row in rows if not (self.is_fits_only and row.plan.fits is False))
+        return rows
 
     def status(self, *, is_machine_known: bool, is_planning: bool) -> str:
-        """Return one line: the model, the state of its plan, and how many quants are shown, hidden and marked."""
+        """Return one line: the model, the state of its plan, and how many quants are marked."""
         entry, n_marked = self.entry, sum(map(len, self.all_marks.values()))
         if entry is None:
             return ""
@@ -180,19 +177,16 @@ class Library:
             return f"{FITS_NOT} {entry.title}: {entry.reason}"
         if not is_machine_known:
             return f"{entry.title} · planned once this machine's memory is known"
-        reading = "reading headers…" if entry.needs_network and not self.rows else "planning…"
-        unread = "enter: its quants" if entry.needs_network else ""
-        n_listed = len(self.listed())
-        n_hidden = len(self.rows) - n_listed
-        parts = (
-            *short_titles([entry.title], _MOST_TITLE),
-            reading if is_planning else counted(n_listed, "quant") if self.rows else unread,
-            f"{format_count(n_hidden)} hidden (f)" if n_hidden else "",
-            f"{format_count(n_marked)} marked" if n_marked else "",
-            sanitize(" ".join(config_options(self.options))),
-            "twin: random weights in its shape" if any(row.is_twin for row in self.rows.values()) else "",
-        )
-        return " · ".join(filter(None, parts))
+        state = counted(len(self.rows), "quant") if self.rows else ""
+        if is_planning:
+            state = "planning…"
+        elif entry.needs_network and not self.rows:
+            state = "enter: its quants"
+        marked = f"{format_count(n_marked)} marked" if n_marked else ""
+        is_twin = any(row.is_twin for row in self.rows.values())
+        twin = "twin: random weights in its shape" if is_twin else ""
+        options = sanitize(" ".join(config_options(self.options)))
+        return " · ".join(filter(None, (*short_titles([entry.title], _MOST_TITLE), state, marked, options, twin)))
 
     def reason(self) -> str:
         """Return the pick and its reason in a sentence; empty until it is made."""

@@ -9,7 +9,7 @@ import enum
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import groupby, zip_longest
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -21,13 +21,12 @@ from ggbench.hub.repo_records import RepoSummary
 from ggbench.models.added_places import typed_path
 from ggbench.models.catalog import HUB_REPO, Catalog
 from ggbench.models.disk import LocalModel, path_argument
-from ggbench.text import sanitize, shorten, shorten_alike
+from ggbench.text import sanitize, shorten_alike
 from ggbench.tui.tables import has_words
 from ggbench.units import format_count
 
 _LONG_SECTION = 20
 """Number of models above which those of a family share a line that unfolds them."""
-_SIZE = re.compile(r"(?<![^\W_])[a-z]?\d[\dx.]*[bm](?![^\W_])", re.IGNORECASE)
 _GGUF = re.compile(r"[-_.]gguf$", re.IGNORECASE)
 
 
@@ -111,30 +110,9 @@ def grouped(entries: Iterable[ModelEntry]) -> Iterator[tuple[str, list[list[Mode
         yield heading, [list(group) for _, group in groupby(members, key=lambda each: each.family if is_long else "")]
 
 
-def short_titles(titles: Sequence[str], width: int) -> Iterator[str]:
-    """Yield the names of a list in at most `width` characters.
-
-    A longer one loses `-GGUF`, then its vendor if no other vendor has that model, and is cut where that keeps the size,
-    or where it keeps the names distinct.
-    """
-    plain = [title if len(title) <= width else _GGUF.sub("", title) for title in titles]
-    times = Counter(_GGUF.sub("", title.rpartition("/")[2]) for title in titles)
-    names = [(title, title.rpartition("/")[2]) for title in plain]
-    bare = [name if len(title) > width and times[name] == 1 else title for title, name in names]
-    alike = shorten_alike(bare, width)
-    sized = [_cut_beside_size(*each, width) for each in zip(bare, alike, strict=True)]
-    yield from sized if len(set(sized)) >= len(set(alike)) else alike
-
-
-def _cut_beside_size(title: str, cut: str, width: int) -> str:
-    sizes = [*_SIZE.finditer(title)]
-    if len(title) <= width or not sizes or sizes[-1].group() in cut:
-        return cut
-    if sizes[-1].end() < width:
-        return shorten(title, width)
-    rest = title[sizes[-1].start() :]
-    end = rest if len(rest) <= width // 2 else f"{sizes[-1].group()}…"
-    return f"{title[: max(0, width - len(end) - 1)]}…{end}"
+def short_titles(titles: Sequence[str], width: int) -> tuple[str, ...]:
+    """Return the names of a list in at most `width` characters: a longer one loses `-GGUF`, then its middle."""
+    return shorten_alike([title if len(title) <= width else _GGUF.sub("", title) for title in titles], width)
 
 
 def found_models(found: Iterable[RepoSummary]) -> list[ModelEntry]:
@@ -182,18 +160,12 @@ def _family(name: str, families: Sequence[str]) -> str:
 
 
 def _distinct(entries: Sequence[ModelEntry]) -> Iterable[ModelEntry]:
-    """Return the entries; those with equal names in a section get the nearest distinguishing folder."""
-    same: dict[tuple[str, str], list[ModelEntry]] = {}
+    """Return the entries; those with equal names in a section get their folder's, which a list cuts in the middle."""
+    times = Counter((entry.heading, entry.title) for entry in entries)
     for entry in entries:
-        same.setdefault((entry.heading, entry.title), []).append(entry)
-    titles: dict[str, str] = {}
-    for group in same.values():
-        above = zip_longest(*(reversed(entry.files[0].parent.parts) if entry.files else () for entry in group))
-        folders = next((names for names in above if len(set(names)) == len(names)), ()) if len(group) > 1 else ()
-        for entry, folder in zip(group, folders, strict=False):
-            if folder:
-                titles[entry.key] = f"{sanitize(folder)}/{entry.title}"
-    return [replace(entry, title=titles.get(entry.key, entry.title)) for entry in entries]
+        is_named = times[entry.heading, entry.title] > 1 and entry.files
+        folder = path_argument(entry.files[0].parent) if is_named else ""
+        yield replace(entry, title=f"{sanitize(folder)}/{entry.title}") if folder else entry
 
 
 def _group(model: LocalModel) -> tuple[Hashable, ...]:
@@ -211,21 +183,18 @@ def _entry(group: Sequence[LocalModel], families: Sequence[str]) -> ModelEntry:
     model, title = first.model, first.name
     quants = tuple(each.quant for each in group if each.quant)
     if first.is_named_by_path:
-        names = tuple(each.paths[0].name for each in group)
-        quants = names if len(group) > 1 else ()
-        if quants:
-            model, title = path_argument(first.paths[0].parent), sanitize(name_without_quant(names[0]) or first.name)
-    about = f"{format_count(len(group))} quants"
-    if len(group) == 1:  # the quant, unless the title has it
-        quant = first.quant or ""
-        about = "" if quant in title.lower() else quant
+        quants = tuple(each.paths[0].name for each in group)
+    if first.is_named_by_path and len(group) > 1:
+        model, title = path_argument(first.paths[0].parent), sanitize(name_without_quant(quants[0]) or first.name)
+    is_one = len(group) == 1
+    quant = "" if first.quant is None or first.quant in title.lower() else first.quant
     return ModelEntry(
         Section.DISK if first.place is None else Section.ADDED,
         model,
         title,
-        sanitize(about),
-        quants,
-        first.reason if len(group) == 1 else "",
+        sanitize(quant if is_one else f"{format_count(len(group))} quants"),
+        () if is_one and first.is_named_by_path else quants,
+        first.reason if is_one else "",
         tuple(path for each in group for path in each.paths),
         first.place,
         _family(title, families),

@@ -22,16 +22,11 @@ from ggbench.show.text import SPEED_FROM
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.speed_estimate import SpeedBasis
 from ggbench.text import sanitize
-from ggbench.tui.tables import TableColumn
 from ggbench.units import format_bytes, format_count, format_fixed, format_number
 
 _AT_MOST, _AT_LEAST, _ABOUT = "≤", "≥", "~"
 _TO_DOWNLOAD = "↓"
 _BOLD, _DIM = "bold", "dim"
-_MOST_FITS = 18
-"""Characters of how a quant is run that are never cut: `✓ KV q8_0 ncmoe 24`."""
-NAME_MARGIN = 2
-"""Characters before a name, for its marks."""
 
 
 def speed_from(basis: SpeedBasis, source: str) -> str:
@@ -93,11 +88,13 @@ class QuantRow(msgspec.Struct, frozen=True):
         return name.casefold() in (self.name.casefold(), self.plan.quant, PurePath(self.plan.file).name.casefold())
 
 
-class QuantColumn(TableColumn[QuantRow], frozen=True):
-    """A column of a fixed width, so that nothing moves while rows arrive."""
-
+class QuantColumn(msgspec.Struct, frozen=True):
+    key: str
+    header: str
+    text: Callable[[QuantRow], str]
+    right_aligned: bool = True
     width: int = 8
-    """In characters; longer texts end with `…`."""
+    """The least, in characters."""
     style: Callable[[QuantRow], str] = lambda _row: ""
 
 
@@ -129,10 +126,6 @@ def _speed_style(row: QuantRow) -> str:
     return _BOLD if speed is not None and speed.is_measured else ""
 
 
-def _speed_value(row: QuantRow) -> float | None:
-    return None if row.candidate.speed is None else row.candidate.speed.tok_s.value
-
-
 def _speed_interval(row: QuantRow) -> str:
     """Return `0.34–1.04`, the 95 % interval; empty for a bound."""
     speed = row.candidate.speed
@@ -146,11 +139,6 @@ def _turn(row: QuantRow) -> str:
     if speed is None or speed.turn_s is None:
         return UNKNOWN
     return f"{'' if speed.is_measured else _ABOUT}{format_number(speed.turn_s.value)}"
-
-
-def _turn_value(row: QuantRow) -> float | None:
-    speed = row.candidate.speed
-    return None if speed is None or speed.turn_s is None else speed.turn_s.value
 
 
 def _context(row: QuantRow) -> str:
@@ -178,10 +166,6 @@ def _kld(row: QuantRow) -> str:
     return f"{sign}{format_fixed(least.value, 4) if is_long else format_number(least.value, 2)}"
 
 
-def _kld_value(row: QuantRow) -> float | None:
-    return None if row.candidate.least_loss is None else row.candidate.least_loss.value
-
-
 def _is_loss_measured(candidate: Candidate) -> bool:
     parts = (candidate.weights_loss, candidate.cache_loss)
     return candidate.joint_loss is not None or all(each and each.basis != "published typical" for each in parts)
@@ -205,62 +189,49 @@ def _basis(row: QuantRow) -> str:
 
 
 def _bytes(name: str, header: str, width: int = 9) -> QuantColumn:
-    return QuantColumn(
-        name, header, lambda row: format_bytes(getattr(row.plan, name)), lambda row: getattr(row.plan, name),
-        width=width,
-    )  # fmt: skip
+    return QuantColumn(name, header, lambda row: format_bytes(getattr(row.plan, name)), width=width)
 
 
 ESSENTIAL = (
-    QuantColumn("quant", "quant", lambda row: row.title, lambda row: row.title, False, width=12),
-    QuantColumn("fits", "fits", _fits, lambda row: row.plan.left_bytes, False, True, width=9),
-    QuantColumn("tok_s", "tok/s", _tok_s, _speed_value, True, True, width=6, style=_speed_style),
+    QuantColumn("quant", "quant", lambda row: row.title, right_aligned=False, width=10),
+    QuantColumn("fits", "fits", _fits, right_aligned=False, width=9),
+    QuantColumn("tok_s", "tok/s", _tok_s, width=6, style=_speed_style),
     QuantColumn(
-        "n_ctx", "context", _context, lambda row: row.candidate.max_n_ctx, True, True, width=7,
-        style=lambda row: _BOLD if row.candidate.probed_by is not None else "",
+        "n_ctx", "context", _context, width=7, style=lambda row: _BOLD if row.candidate.probed_by is not None else ""
     ),
-    QuantColumn("kld", "KLD", _kld, _kld_value, width=7, style=_kld_style),
-    QuantColumn("file", "file", _file, lambda row: 0 if row.is_here else row.plan.file_bytes, width=10),
-)  # fmt: skip
+    QuantColumn("kld", "KLD", _kld, width=7, style=_kld_style),
+    QuantColumn("file", "file", _file, width=10),
+)
 _BY_WORTH = (
     _bytes("left_bytes", "left"),
     _bytes("needed_bytes", "memory"),
     _bytes("file_bytes", "size"),
-    QuantColumn("turn", "turn s", _turn, _turn_value, width=6, style=_speed_style),
-    QuantColumn("bpw", "BPW", lambda row: format_number(row.plan.bpw), lambda row: row.plan.bpw, width=5),
-    QuantColumn("interval", "95 % tok/s", _speed_interval, _speed_value, width=11),
-    QuantColumn("basis", "speed from", _basis, _basis, width=25),
+    QuantColumn("turn", "turn s", _turn, width=6, style=_speed_style),
+    QuantColumn("bpw", "BPW", lambda row: format_number(row.plan.bpw), width=5),
+    QuantColumn("interval", "95 % tok/s", _speed_interval, width=11),
+    QuantColumn("basis", "speed from", _basis, width=25),
     _bytes("device_weight_bytes", "weights"),
     _bytes("device_kv_bytes", "KV"),
     _bytes("compute_bytes", "compute"),
-)  # fmt: skip
+)
 """The columns that a wider table has too, the most important first."""
 COLUMNS = {column.key: column for column in (*ESSENTIAL, *_BY_WORTH)}
+_WIDEST = 24
+"""Characters of a name or of how a quant is run; longer texts end with `…`."""
 
 
 def quant_columns(rows: Sequence[QuantRow], width: int, gap: int) -> tuple[QuantColumn, ...]:
-    """Return the columns of a table of this width with `gap` blanks between two.
-
-    Names, and how they fit, take what they need of what the essential columns leave, and if that is too little, of what
-    names and files do not need; the rest is for other columns.
+    """Return the columns of a table of this width with `gap` blanks between two: the essential ones, as wide as their
+    texts, and others while there is room.
     """
-    widths = {column.key: column.width for column in ESSENTIAL}
-    room = width - sum(widths.values()) - gap * len(widths)
-    needed = {
-        key: max([len(COLUMNS[key].header) + 1, *(len(COLUMNS[key].text(row)) for row in rows)]) for key in widths
-    }
-    needed["quant"] += NAME_MARGIN
-    for key in ("quant", "fits") if rows else ():
-        for other in ("quant", "file"):
-            spare = max(0, min(widths[other] - needed[other], needed[key] - widths[key] - room))
-            widths[other], room = widths[other] - spare, room + spare
-        more = max(0, min(needed[key] - widths[key], room))
-        widths[key], room = widths[key] + more, room - more
-    widths["fits"] = max(widths["fits"], min(needed["fits"], _MOST_FITS))  # the last columns may be scrolled to
-    chosen = [replace(column, width=widths[column.key]) for column in ESSENTIAL]
+    chosen = []
+    for column in ESSENTIAL:
+        needed = max((len(column.text(row)) for row in rows), default=0)
+        chosen.append(replace(column, width=max(column.width, min(needed, _WIDEST))))
+    room = width - sum(column.width + gap for column in chosen)
     for column in _BY_WORTH:
-        if column.width + gap > room:
+        room -= column.width + gap
+        if room < 0:
             break
         chosen.append(column)
-        room -= column.width + gap
     return tuple(chosen)

@@ -59,7 +59,7 @@ def test_a_typed_folder_is_added_listed_and_planned(
         await pilot.press("slash")
         app.screen.query_one(ModelsPane).input.value = str(models)
         await settle(app, pilot)
-        assert listed(app) == ["a folder or file", f"+ add {models}"]
+        assert listed(app) == [f"+ add {models}"]
         await press(app, pilot, "enter")
         assert app.screen.query_one(ModelsPane).input.value == ""
         lines = listed(app)
@@ -77,7 +77,7 @@ def test_a_typed_folder_is_added_listed_and_planned(
         """A word that is also a folder can be added or searched for; enter alone never asks the Hub."""
         assert listed(app)[1:] == ["one  2 quants", "two-q8_0"]
         await press(app, pilot, "slash", *"apart")
-        assert listed(app) == ["a folder or file", "+ add apart", "found on the Hub", "⌕ search for “apart”"]
+        assert listed(app) == ["+ add apart", "⌕ search for “apart”"]
         await press(app, pilot, "enter")
         assert len(listed(app)) == 5
 
@@ -128,7 +128,6 @@ def test_a_place_is_removed_and_its_files_stay(places: Services, models: Path, d
         shown = await press(app, pilot, "d")
         assert listed(app) == []
         assert "its files stay" in shown
-        assert "its files stay" in await press(app, pilot, "d")
 
     drive(App(places), steps)
     assert remembered_places() == ()
@@ -206,7 +205,7 @@ def test_quants_are_grouped_by_folder_and_name(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True)
         path.write_bytes(gguf_bytes())
     titles = [entry.title for entry in list_models(CATALOG, added_models()) if entry.title.endswith("z-q8_0")]
-    assert sorted(titles) == ["one/z-q8_0", "other/z-q8_0"]  # by the nearest folder that differs
+    assert [title.split("/")[-3] for title in sorted(titles)] == ["one", "other"]
     assert len({entry.key for entry in entries}) == len(entries)
 
 
@@ -231,7 +230,7 @@ def test_a_typed_server_is_added_listed_and_removed(places: Services, planner: F
             await pilot.press("slash")
             app.screen.query_one(ModelsPane).input.value = f"{endpoint.url}/v1"
             await settle(app, pilot)
-            assert listed(app) == ["a server", f"+ add {endpoint.url}/v1"]
+            assert listed(app) == [f"+ add {endpoint.url}/v1"]
             await press(app, pilot, "enter")
             assert listed(app) == named
             assert planner.asked[-1][:2] == (endpoint.url, ())

@@ -190,17 +190,6 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
     assert target.path.stat().st_size == tiny_twin.stat().st_size
 
 
-def test_a_repo_of_the_hub_is_found_again(online: Services, hub: TestHub, tiny_twin: Path, drive: Drive) -> None:
-    hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin})
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await find(app, pilot, "tiny")
-        assert "maker/" not in await press(app, pilot, "escape", "slash", *"vast")
-        assert "maker/" in await press(app, pilot, "escape")
-
-    drive(GgbenchApp(online), steps, (120, 30))
-
-
 def test_much_is_asked_about_and_a_stopped_part_is_kept(
     online: Services, hub: TestHub, tiny_twin: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

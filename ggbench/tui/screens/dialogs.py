@@ -6,7 +6,8 @@ A click may arrive again after the answer; Textual would then dismiss the screen
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -28,7 +29,7 @@ from textual.widgets.option_list import Option
 
 from ggbench.errors import UsageError
 from ggbench.machine.description import GIVEN_GPU, describe_machine
-from ggbench.machine.known_devices import known_devices
+from ggbench.machine.known_devices import KnownDevice, known_devices
 from ggbench.show.glossary import FORMULA, terms
 from ggbench.sizing.budget import described_budget, host_text, with_main_memory
 from ggbench.sizing.plan_record import Budget
@@ -217,8 +218,6 @@ def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:
 
 
 _HERE, _TYPED, _CURRENT = "here", "typed", "current"
-_LINE, _LEAST_NAME = 61, 12
-"""Characters of a card's name with its figures, and at least of the name."""
 
 
 class CardChoice(msgspec.Struct, frozen=True):
@@ -295,42 +294,46 @@ class CardPicker(Dialog[CardChoice | None]):
         (options.action_cursor_down if lines > 0 else options.action_cursor_up)()
 
     def _show(self, text: str) -> None:
-        """Show the cards that match every word, by family, below the current choice; headings only until one types."""
-        options, current = self.query_one(OptionList), self._current
+        """Show the typed memory and the cards that match every word; without a word all, by family, below the current
+        choice.
+        """
+        options = self.query_one(OptionList)
         options.clear_options()
-        words, current_id = text.casefold().split(), _HERE if current is None else _CURRENT
-
-        def add(option_id: str, name: str, figures: str = "") -> None:
-            glyph = "●" if option_id == current_id else " "
-            width = max(_LEAST_NAME, min(34, _LINE - len(figures)))
-            line = f"{glyph} {shorten(name, width):<{width}} {figures}".rstrip()
-            options.add_option(Option(Text(line), id=option_id))
-
-        if all("this".startswith(word) or "machine".startswith(word) for word in words):
-            add(_HERE, "this machine" if current is None else "back to this machine")
-        if current is not None and not words:
-            add(_CURRENT, sanitize(current.device), f"{format_bytes(current.memory_bytes):>9}")
-        with contextlib.suppress(UsageError):
-            typed = CardChoice(text.strip()).budget() if text.strip() else None
-            listed = {device.name for device in known_devices()}
-            if typed is not None and (len(typed.devices) > 1 or typed.device not in listed or "+" in text):
-                rates = [each.bandwidth for each in typed.devices] or [typed.bandwidth]
-                known = [format_bandwidth(each.bytes_per_s) for each in rates if each]
-                speeds = ", ".join(dict.fromkeys(known)) or "no speeds: bandwidth unknown"
-                host = f" + {beside}" if (beside := host_text(typed)) else ""
-                name, size = typed.device.replace(GIVEN_GPU, "a GPU"), format_bytes(typed.memory_bytes)
-                add(_TYPED, name, f"{size:>8}{host}  {speeds}")
-        family = ""
-        for device in known_devices():
-            size = f"{device.memory_gib:g}"
-            if not has_words(f"{device.id} {device.name} {' '.join(device.also)} {size}GiB {size}GB", text):
-                continue
-            if device.family != family and not words:
-                family = device.family
-                options.add_option(Option(Text(family, style="dim"), disabled=True))
-            rate = format_bandwidth(device.bandwidth_gb_s * 1e9)
-            add(device.id, device.name, f"{format_bytes(device.memory_gib * GIB):>9}  {rate}")
+        options.add_options(self._matching(text) if text.strip() else self._all())
         if options.option_count:
             options.highlighted = 0  # of the whole list, this machine
         else:
             options.add_option(Option(Text(_why_none(text)), disabled=True))
+
+    def _all(self) -> Iterator[Option]:
+        current = self._current
+        if current is None:
+            yield Option(Text("● this machine"), id=_HERE)
+        else:
+            yield Option(Text("  back to this machine"), id=_HERE)
+            memory = format_bytes(current.memory_bytes)
+            yield Option(Text(f"● {sanitize(current.device)} {memory}"), id=_CURRENT)
+        for family, devices in groupby(known_devices(), key=lambda device: device.family):
+            yield Option(Text(family, style="dim"), disabled=True)
+            yield from map(_card, devices)
+
+    def _matching(self, text: str) -> Iterator[Option]:
+        listed = [device for device in known_devices() if has_words(_searched(device), text)]
+        with contextlib.suppress(UsageError):
+            typed = CardChoice(text.strip()).budget()
+            if typed.device not in {device.name for device in listed} or "+" in text:
+                name, host = typed.device.replace(GIVEN_GPU, "a GPU"), host_text(typed)
+                memory = " + ".join(filter(None, (format_bytes(typed.memory_bytes), host)))
+                speed = format_bandwidth(typed.bandwidth.bytes_per_s) if typed.bandwidth else "bandwidth unknown"
+                yield Option(Text(f"  {name} {memory}, {speed}"), id=_TYPED)
+        yield from map(_card, listed)
+
+
+def _card(device: KnownDevice) -> Option:
+    figures = f"{format_bytes(device.memory_gib * GIB):>9}  {format_bandwidth(device.bandwidth_gb_s * 1e9)}"
+    return Option(Text(f"  {shorten(device.name, 34):<34} {figures}"), id=device.id)
+
+
+def _searched(device: KnownDevice) -> str:
+    size = f"{device.memory_gib:g}"
+    return f"{device.id} {device.name} {' '.join(device.also)} {size}GiB {size}GB"

@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import typing
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +30,7 @@ from ggbench.decisions.loss import NOTICED_LOSS
 from ggbench.decisions.pick.needs import WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import GgbenchError, UsageError
-from ggbench.fields import defaults_of, field_docs, options_of
+from ggbench.fields import Option, defaults_of, field_docs, options_of
 from ggbench.text import sanitize
 from ggbench.tui.screens.dialogs import Answer, Dialog
 from ggbench.units import format_count, parse_tokens
@@ -84,29 +83,30 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
 
 def option_fields(record: type, names: Sequence[str] | None = None) -> tuple[FormField, ...]:
     """Return a line for each option of a record, or for those named, as on the command line."""
-    hints, options, found = typing.get_type_hints(record), options_of(record), []
+    hints, options, defaults, docs = get_type_hints(record), options_of(record), defaults_of(record), field_docs(record)
+    found = []
     for name in options if names is None else names:
-        default, option, hint = defaults_of(record).get(name), options[name], hints[name]
-        kind, is_flag = option.kind, hint is bool
-        choices = kind.choices or (get_args(hint) if get_origin(hint) is Literal else ())
-        is_shown = default not in (None, ()) and not is_flag and option.shown is None
-        about = option.help or " ".join(field_docs(record).get(name, "").partition("\n\n")[0].split())
-        parse = kind.read
-        if parse is int:
-            parse = _whole(kind.least or 0, kind.most or (1 << 31) - 1)
-        found.append(
-            FormField(
-                name,
-                _label(option.flags_of(name, default)),
-                _brief(about),
-                parse,
-                kind.write,
-                {"off": False, "on": True} if is_flag else _same(choices),
-                about,
-                kind.write(default) if is_shown else option.shown or "default",
-            )
-        )
+        option, default = options[name], defaults.get(name)
+        about = option.help or " ".join(docs.get(name, "").partition("\n\n")[0].split())
+        label, choices = _label(option.flags_of(name, default)), _choices(option, hints[name])
+        shown = option.shown or "default"
+        if option.shown is None and default not in (None, ()) and hints[name] is not bool:
+            shown = option.kind.write(default)
+        read, write = _reader(option), option.kind.write
+        found.append(FormField(name, label, _brief(about), read, write, choices, about, shown))
     return tuple(found)
+
+
+def _choices(option: Option, hint: object) -> Mapping[str, object]:
+    """Return the texts of an option that has only a few values, with their values; else nothing."""
+    if hint is bool:
+        return {"off": False, "on": True}
+    return _same(option.kind.choices or (get_args(hint) if get_origin(hint) is Literal else ()))
+
+
+def _reader(option: Option) -> Callable[[str], object]:
+    kind = option.kind
+    return _whole(kind.least or 0, kind.most or (1 << 31) - 1) if kind.read is int else kind.read
 
 
 _MOST_LABEL, _MOST_BRIEF = 14, 39

@@ -10,23 +10,20 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.timer import Timer
 from textual.widgets import DataTable, Input, Static
 
 from ggbench.decisions.pick.needs import needs_in_brief
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.models.added_places import remembered_servers, typed_server
-from ggbench.text import shorten
 from ggbench.tui.host import ModelsChanged, host_of
 from ggbench.tui.library import quants_on_disk
-from ggbench.tui.model_list import ModelEntry, Section, list_models
+from ggbench.tui.model_list import ModelEntry, list_models
 from ggbench.tui.quant_rows import QuantRow
 from ggbench.tui.screens.starting import StartScreen
 from ggbench.tui.widgets.bars import KeysFooter, MemoryBar, NeedsBar, StatusMessage
 from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quants_table import QuantsTable
-from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.models.catalog import Catalog
@@ -35,10 +32,12 @@ if TYPE_CHECKING:
 
 _TASKS = ("place", "plan", "start", "search", "machine", "models")
 """If several failed, the screen shows the error of the first."""
-_NOTICE_S = 10.0
-_LEAST_REASON, _REASON_MARGIN = 40, 20
-"""Characters of the reason, and those of its two lines that breaks between words and the key of the rest may take."""
-_HERE = (Section.ADDED, Section.DISK)
+_FIRST_STEPS = """enter  open a family on the left, then a model: its
+       quants are planned, nothing is downloaded
+/      filter, or type the path of a folder of yours,
+       or words to search for on the Hub
+e, g   say what the model is for, and on which GPU
+?      all keys, and what the marks mean"""
 
 
 class LibraryScreen(StartScreen):
@@ -73,9 +72,6 @@ class LibraryScreen(StartScreen):
         Binding("g", "choose_card", "GPU", tooltip="Plan for another GPU, or for a size of memory"),
         Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
         Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
-        Binding("f", "toggle_fits", "Fits", show=False, tooltip="Hide or show quants that do not fit"),
-        Binding("s", "sort", "Sort", show=False, tooltip="Sort by the next column"),
-        Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
         Binding("tab,shift+tab", "other_part", show=False),
         Binding("r", "reload", "Reload", show=False, tooltip="Read disk, free memory and headers again"),
         Binding("escape", "leave", "Back", show=False, tooltip="Clear the filter, or go back to the models"),
@@ -83,13 +79,8 @@ class LibraryScreen(StartScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._n_here: int | None = None
-        """Models on this disk; None until it was read."""
         self._notice = ""
-        """Outcome of the last key; cleared after a few seconds."""
-        self._notice_timer: Timer | None = None
-        self._offered = False, False, False
-        """Whether there are quants, any to download, and a model: redrawing the footer is expensive."""
+        """Outcome of the last key."""
 
     def compose(self) -> ComposeResult:
         yield NeedsBar(id="needs")
@@ -98,7 +89,7 @@ class LibraryScreen(StartScreen):
             with Vertical(id="right"):
                 yield Static(id="state", markup=False)
                 yield QuantsTable(id="quants")
-                yield Static(id="first-steps", markup=False)
+                yield Static(_FIRST_STEPS, id="first-steps", markup=False)
         yield StatusMessage(id="message")
         yield Static(id="reason", markup=False)
         yield MemoryBar(id="memory")
@@ -128,7 +119,7 @@ class LibraryScreen(StartScreen):
             return host_of(self).setup != LlamaConfig()
         if action in ("measure", "apply_tuned"):
             return bool(library.rows or library.selection(None))
-        if action in ("mark", "sort", "reverse_sort"):
+        if action == "mark":
             return bool(library.rows)
         return True
 
@@ -147,7 +138,6 @@ class LibraryScreen(StartScreen):
         def take(read: tuple[Catalog, Sequence[ModelEntry], Sequence[LocalModel] | None]) -> None:
             self.catalog, listed, local = read
             if local is not None:
-                self._n_here = sum(entry.section in _HERE for entry in listed)
                 has_arrived = self.library.update(quants_on_disk(local, self.catalog))
                 if has_arrived and self.machine is not None:
                     self.show_notice("")  # of the download
@@ -170,12 +160,14 @@ class LibraryScreen(StartScreen):
             self._left.input.value = lines[0]
             self.set_focus(self._left.input)
 
+    def on_key(self) -> None:
+        """Clear what the last key did."""
+        if self._notice:
+            self.show_notice("")
+
     def show_notice(self, text: str) -> None:
-        """Show the outcome of a key in the message line for a few seconds; no text clears it."""
-        if self._notice_timer is not None:
-            self._notice_timer.stop()
+        """Show the outcome of a key in the message line; no text clears it."""
         self._notice = text
-        self._notice_timer = self.set_timer(_NOTICE_S, lambda: self.show_notice("")) if text else None
         self.show_status()
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
@@ -249,24 +241,6 @@ class LibraryScreen(StartScreen):
         """Switch between the models and the quants, skipping the filter."""
         self.set_focus(self._table if self.focused is self._left.models else self._left.models)
 
-    def action_toggle_fits(self) -> None:
-        self.library.is_fits_only = not self.library.is_fits_only
-        self.show_notice("only quants that fit are listed (f)" if self.library.is_fits_only else "")
-        self.show_rows()
-
-    def action_sort(self) -> None:
-        """Sort by the next column; after the last, in the order of the pick."""
-        order = self.library.order
-        if order.key == order.columns[-1].key:
-            order.key = None
-        else:
-            order.sort_by_next()
-        self._table.show(self.library)
-
-    def action_reverse_sort(self) -> None:
-        self.library.order.reverse()
-        self._table.show(self.library)
-
     def action_reload(self) -> None:
         """Read headers, disk, memory and results again."""
         if self.machine is not None:
@@ -287,15 +261,10 @@ class LibraryScreen(StartScreen):
         return self.query_one(QuantsTable)
 
     def show_rows(self) -> None:
-        self._table.has_pick = not self.is_planning or self.library.pick is not None
         self._table.show(self.library)
         self._show_memory()
         self.show_status()
-        library = self.library
-        offered = bool(library.rows), library.can_pull, library.entry is not None
-        if offered != self._offered:
-            self._offered = offered
-            self.refresh_bindings()
+        self.refresh_bindings()
 
     def show_status(self) -> None:
         """Update the needs, the model's line, the reason of the pick and the message."""
@@ -303,30 +272,10 @@ class LibraryScreen(StartScreen):
         self.query_one(NeedsBar).show_needs(needs_in_brief(library.all_needs))
         status = library.status(is_machine_known=self.machine is not None, is_planning=self.is_planning)
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
-        reason = "" if self.is_planning else library.reason()
-        room = max(_LEAST_REASON, 2 * (self.size.width - 2) - _REASON_MARGIN)
-        if len(reason) > room:
-            reason = f"{shorten(reason, room)} (P)"
-        self.query_one("#reason", Static).update(Text(reason))
+        self.query_one("#reason", Static).update(Text("" if self.is_planning else library.reason()))
         self.query_one("#right").set_class(library.entry is None, "-first")
-        if library.entry is None:
-            self.query_one("#first-steps", Static).update("\n".join(self._first_steps()))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
         if problem is not None:
             self.query_one(StatusMessage).show_error(problem)
         else:
             self.query_one(StatusMessage).show(*([self._notice] if self._notice else []))
-
-    def _first_steps(self) -> list[str]:
-        """Return what is on this disk, and what to press, in lines of at most 54 columns."""
-        found = "" if self._n_here is None else counted(self._n_here, "model") if self._n_here else "No GGUF file"
-        return [
-            f"{found} found on this disk." if found else "Looking for models on this disk…",
-            "",
-            "enter  open a family on the left, then a model: its",
-            "       quants are planned, nothing is downloaded",
-            "/      filter, or type the path of a folder of yours,",
-            "       or words to search for on the Hub",
-            "e, g   say what the model is for, and on which GPU",
-            "?      all keys, and what the marks mean",
-        ]

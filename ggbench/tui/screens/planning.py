@@ -60,7 +60,7 @@ class PlanScreen(TaskScreen):
 
     @abstractmethod
     def show_notice(self, text: str) -> None:
-        """Show the outcome of a key for a few seconds; no text clears it."""
+        """Show the outcome of a key; no text clears it."""
 
     @property
     @abstractmethod

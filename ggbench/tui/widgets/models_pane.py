@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from msgspec.structs import replace
-from rich.cells import cell_len
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
@@ -70,52 +69,45 @@ class ModelList(EndedList):
             self.show(*self._listing)
 
     def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
-        """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none.
-
-        A path is offered for adding, never for a search; a word that is also a local path, for both.
-        """
+        """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none."""
         self._listing, self._width = (entries, text, hub_state), self.size.width
         shown = [entry for entry in _each_once(entries) if entry.section is Section.HUB or entry.matches(text)]
         repo = named_repo(text)
         if repo is not None and all(entry.model != repo.model for entry in shown):
             shown.append(repo)
-        chosen, top, room = self.chosen_key, self.scroll_offset.y, max(8, (self.size.width or 28) - 2)
-        was_chosen = self.chosen_entry
+        chosen, top = self.chosen_key, self.scroll_offset.y
         self.entries = {entry.key: entry for entry in shown}
         self.clear_options()
-        lines = short_titles([f"{'✗ ' if entry.reason else ''}{entry.title}" for entry in shown], room - 1)
+        titles = dict(zip(self.entries, short_titles([entry.title for entry in shown], self._room), strict=True))
         for heading, families in grouped(shown):
-            self._add_heading(heading, room)
+            self._add_heading(heading)
             for family in families:
-                is_folded = len(families) > 1 and len(family) > 1 and not self._add_family(family)
-                for entry, name in zip(family, lines, strict=False):
-                    if not is_folded:
-                        indent = "  " if len(families) > 1 else " "
-                        has_room = cell_len(name) + 3 + cell_len(entry.about) <= room
-                        line = _line(f"{indent}{name}", entry.about if has_room else "")
-                        self.add_option(Option(line, id=entry.key))
-        is_path, server = typed_path(text) is not None, typed_server(text)
-        heading = "a folder or file" if is_path or (text and is_local(text)) else ""
-        if server is not None and all(entry.server != server for entry in shown):
-            heading = "a server"
-        if heading:
-            self._add_heading(heading, room)
-            self.add_option(Option(_line(f"+ add {sanitize(text)}"), id=_ADD))
-        if text and not is_path and server is None and hub_state != "searching":
-            if not any(entry.section is Section.HUB for entry in shown):
-                self._add_heading(Section.HUB.value, room)
-            self.add_option(Option(_line(f"⌕ search for “{sanitize(text)}”"), id=_SEARCH))
-        if hub_state:
-            self.add_option(Option(Text(f"  {sanitize(hub_state)}", style="italic"), disabled=True))
+                is_listed = len(families) == 1 or len(family) == 1 or self._add_family(family)
+                for entry in family if is_listed else ():
+                    mark = "✗ " if entry.reason else " "
+                    self.add_option(Option(_line(f"{mark}{titles[entry.key]}", entry.about), id=entry.key))
+        self._add_offers(text, hub_state)
         if not self.option_count:
             self.add_option(Option(Text("no model matches"), disabled=True))
         self.scroll_to(y=top, animate=False, force=True)
-        if self._line_of(chosen) is None and was_chosen is not None:  # a repo of the Hub that is on this disk now
-            chosen = self.find(was_chosen.model)
-        if (at := self._line_of(chosen)) is not None:
-            self.highlighted = at
-        else:
+        self.highlighted = self._line_of(chosen)
+        if self.highlighted is None:
             self.action_first()
+
+    @property
+    def _room(self) -> int:
+        """The most characters of a title."""
+        return max(8, (self.size.width or 28) - 3)
+
+    def _add_offers(self, text: str, hub_state: str) -> None:
+        """Offer to add a path or a server, or else to search the Hub; a word that is also a local path, both."""
+        is_place = typed_path(text) is not None or typed_server(text) is not None
+        if is_place or (text and is_local(text)):
+            self.add_option(Option(_line(f"+ add {sanitize(text)}"), id=_ADD))
+        if text and not is_place and hub_state != "searching":
+            self.add_option(Option(_line(f"⌕ search for “{sanitize(text)}”"), id=_SEARCH))
+        if hub_state:
+            self.add_option(Option(Text(f"  {sanitize(hub_state)}", style="italic"), disabled=True))
 
     def action_fold(self, is_folded: bool) -> None:
         """Fold or unfold the family at the highlight."""
@@ -167,10 +159,7 @@ class ModelList(EndedList):
         found = (key for key, each in self.entries.items() if wanted in (each.place, *each.files, each.model))
         return next(found, None)
 
-    def _add_heading(self, text: str, room: int) -> None:
-        text = (
-            text if len(text) <= room else f"…{text[-room + 1 :]}"
-        )  # the end of a path is more informative than its start
+    def _add_heading(self, text: str) -> None:
         self.add_option(Option(Text(text, style="bold", no_wrap=True, overflow="ellipsis"), disabled=True))
 
 
@@ -217,8 +206,6 @@ class ModelsPane(Vertical):
         super().__init__(id=id)
         self._listed: Sequence[ModelEntry] = ()
         self._found: Sequence[ModelEntry] = ()
-        self._opened: dict[str, ModelEntry] = {}
-        """Repos of the Hub that were opened, by key, which later filters find again."""
         self._hub_state = ""
         self._is_complete = False
         self._wanted: Path | str | None = None
@@ -332,8 +319,6 @@ class ModelsPane(Vertical):
 
     def _choose(self, *, entered: bool) -> None:
         if (entry := self.models.chosen_entry) is not None:
-            if entered and entry.section is Section.HUB:
-                self._opened[entry.key] = entry
             self.post_message(self.ModelChosen(entry, entered))
 
     def _add(self) -> None:
@@ -379,7 +364,5 @@ class ModelsPane(Vertical):
         self._tasks.perform("search", search, take)
 
     def _show(self) -> None:
-        found = {entry.key for entry in self._found}
-        opened = [each for each in self._opened.values() if each.key not in found and each.matches(self._text)]
-        entries = [*self._listed, *opened, *self._found]
+        entries = [*self._listed, *self._found]
         self.models.show(entries, self._text, self._hub_state)

@@ -16,10 +16,10 @@ from textual.widgets import DataTable
 
 from ggbench.text import shorten, shorten_alike
 from ggbench.tui.library import PICKED, Library
-from ggbench.tui.quant_rows import NAME_MARGIN, QuantColumn, QuantRow, quant_columns
+from ggbench.tui.quant_rows import QuantColumn, QuantRow, quant_columns
 from ggbench.tui.tables import MORE_LEFT, MORE_RIGHT, first_column, whole_columns
 
-_MARKED = "●"
+_MARKED, _UNMARKED = "●", "  "
 _MOVES = ("up", "down", "j", "k", "pageup", "pagedown", "home", "end", "ctrl+home", "ctrl+end")
 """Keys that move the cursor."""
 _GAP = 1
@@ -73,8 +73,8 @@ class ColumnTable(DataTable[Text]):
 
 
 class QuantsTable(ColumnTable):
-    """Rows keep their place until the pick is made. The cursor appears at the pick and then keeps its quant; a key that
-    moves it shows it before. Left and right change the context.
+    """Rows keep their place until the pick is made. The cursor follows the pick until it is moved, and then keeps its
+    quant. Left and right change the context.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -94,12 +94,9 @@ class QuantsTable(ColumnTable):
         super().__init__(id=id, cursor_type="row", zebra_stripes=False, fixed_columns=1, cell_padding=0)
         self._library = Library()
         self._shown: list[QuantRow] = []
-        self.has_pick = False
-        """Whether the rows are in the order of a pick, or none is being made."""
-        self._is_untouched = True
-        """Whether nobody has moved the cursor, so that it follows the pick, also to another GPU or need."""
         self._kept: str | None = None
-        """The quant to move the cursor back to once it is replanned; None after a key that moves the cursor."""
+        """The quant to which the cursor was moved; None while it follows the pick."""
+        self._is_moved = False
         self.wanted: str | None = None
         """The quant or file to move the cursor to once it is planned."""
 
@@ -112,67 +109,56 @@ class QuantsTable(ColumnTable):
     @property
     def chosen(self) -> QuantRow | None:
         """The quant at the cursor; None if the table is empty."""
-        is_shown = self.show_cursor and 0 <= self.cursor_row < len(self._shown)
-        return self._shown[self.cursor_row] if is_shown else None
-
-    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
-        self._library.order.sort_by(self._library.order.columns[event.column_index].key)
-        self.show(self._library)
+        return self._shown[self.cursor_row] if 0 <= self.cursor_row < len(self._shown) else None
 
     def on_key(self, event: events.Key) -> None:
         if event.key in _MOVES:
-            self.on_click()
+            self._is_moved = True
 
     def on_click(self) -> None:
-        self._is_untouched, self.show_cursor, self._kept = False, True, None
+        self._is_moved = True
 
     def show(self, library: Library) -> None:
-        self._library = library
-        chosen, top = self.chosen, self.scroll_offset
-        if chosen is not None and (self._kept is None or any(row.name == self._kept for row in self._shown)):
-            self._kept = chosen.name
-        self._shown = shown = library.listed()
-        names = [f"{_mark(row, library)}{row.title}" for row in shown]
-        library.order.columns = columns = quant_columns(shown, self.size.width - 1, _GAP)
-        self.clear(columns=True)
-        for column in columns:
-            arrow = "" if column.key != library.order.key else "↓" if library.order.is_descending else "↑"
-            header = Text(
-                f"{'' if column is not columns[0] else ' ' * NAME_MARGIN}{column.header}{arrow}",
-                justify=side_of(column),
-            )
-            self.add_column(header, key=column.key, width=column.width + _GAP)
-        for row, name in zip(shown, shorten_alike(names, columns[0].width), strict=True):
-            texts = [name, *(column.text(row) for column in columns[1:])]
-            self.add_row(
-                *(
-                    Text(shorten(text, column.width), style_of(column, row), justify=side_of(column))
-                    for text, column in zip(texts, columns, strict=True)
-                )
-            )
-        quants = [row.name for row in shown]
-        picked = library.picked
-        if picked is not None and self._is_untouched:
-            self._kept = picked.name
-        for row in shown:
+        if self._is_moved and self.chosen is not None:
+            self._kept, self._is_moved = self.chosen.name, False
+        self._library, top = library, self.scroll_offset
+        self._shown = library.listed()
+        for row in self._shown:
             if self.wanted is not None and row.is_called(self.wanted):
-                self._kept, self.wanted, self._is_untouched = row.name, None, False
-        self.show_cursor = self.has_pick or (not self._is_untouched and (self._kept is None or self._kept in quants))
-        if self._kept in quants:
-            self.cursor_coordinate = Coordinate(quants.index(self._kept), 0)
+                self._kept, self.wanted = row.name, None
+        self._fill()
+        picked = None if library.picked is None else library.picked.name
+        names, kept = [row.name for row in self._shown], self._kept or picked
+        if kept in names:
+            self.cursor_coordinate = Coordinate(names.index(kept), 0)
         self.scroll_to(top.x, top.y, animate=False, force=True)
         self.call_after_refresh(self._scroll_cursor_into_view)
 
+    def _fill(self) -> None:
+        columns = quant_columns(self._shown, self.size.width - len(_UNMARKED) - 1, _GAP)
+        self.clear(columns=True)
+        for index, column in enumerate(columns):
+            margin = "" if index else _UNMARKED
+            header = Text(margin + column.header, justify=side_of(column))
+            self.add_column(header, key=column.key, width=len(margin) + column.width + _GAP)
+        titles = shorten_alike([row.title for row in self._shown], columns[0].width)
+        for row, title in zip(self._shown, titles, strict=True):
+            texts = [title, *(shorten(column.text(row), column.width) for column in columns[1:])]
+            cells = [
+                Text(text, style_of(column, row), justify=side_of(column))
+                for text, column in zip(texts, columns, strict=True)
+            ]
+            self.add_row(Text.assemble(self._marks(row), cells[0]), *cells[1:])
+
+    def _marks(self, row: QuantRow) -> str:
+        picked = self._library.picked
+        is_pick = picked is not None and picked.name == row.name
+        return f"{_MARKED if row.name in self._library.marks else ' '}{PICKED if is_pick else ' '}"
+
     def start_over(self) -> None:
         """Show another model: its cursor goes to its pick."""
-        self._is_untouched, self._kept = True, None
+        self._kept, self._is_moved = None, False
         self._shown = []
-
-
-def _mark(row: QuantRow, library: Library) -> str:
-    picked = library.picked
-    is_pick = picked is not None and picked.name == row.name
-    return f"{_MARKED if row.name in library.marks else ' '}{PICKED if is_pick else ' '}"
 
 
 def style_of(column: QuantColumn, row: QuantRow) -> str:
