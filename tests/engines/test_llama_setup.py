@@ -183,8 +183,3 @@ def test_a_quantized_v_cache_without_flash_attention() -> None:
         LlamaConfig(type_v="bf16", flash_attn="off"),
     ):
         setup.check()
-
-
-def test_layers_that_draft_do_not_change_the_speed_to_look_up() -> None:
-    drafting = LlamaConfig(mtp=True, n_ctx=512)
-    assert drafting.speed_part(2, 24, has_gpu=True) == LlamaConfig().speed_part(2, 24, has_gpu=True)

@@ -1,6 +1,6 @@
 """What llama.cpp allocated, read from logs that llama.cpp wrote on real machines."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -31,10 +31,10 @@ def mib(n_bytes: int | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    weights: dict[str, float]
-    kv: dict[str, float]
-    compute: dict[str, float]
-    output: dict[str, float]
+    weights: dict[str, float] = field(default_factory=dict)
+    kv: dict[str, float] = field(default_factory=dict)
+    compute: dict[str, float] = field(default_factory=dict)
+    output: dict[str, float] = field(default_factory=dict)
     cache: float | None = None
     flash_attn: bool | None = None
     gpus: tuple[tuple[str, str | None], ...] = ()
@@ -44,8 +44,8 @@ class Expected:
 def in_mib(allocated: Allocated) -> Expected:
     """The same of what was read; buffers that are 0 are left out."""
 
-    def by_device(field: str) -> dict[str, float]:
-        return {each.device: n for each in allocated.buffers if (n := round(getattr(each, field) / MIB, 2))}
+    def by_device(part: str) -> dict[str, float]:
+        return {each.device: n for each in allocated.buffers if (n := round(getattr(each, part) / MIB, 2))}
 
     return Expected(
         weights=by_device("weight_bytes"), kv=by_device("kv_bytes"), compute=by_device("compute_bytes"),
@@ -55,6 +55,7 @@ def in_mib(allocated: Allocated) -> Expected:
 
 
 ONE_GPU = (("CUDA0", None),)
+FOUR_GPUS = tuple((f"CUDA{n}", f"0000:{bus}:00.0") for n, bus in enumerate(("16", "34", "ac", "ca")))
 
 LOGS = {
     # One GPU whose memory is the machine's; the lines of the context's end give its compute buffers a second time.
@@ -65,93 +66,59 @@ LOGS = {
     ),
     # A cache of all tokens and one of the sliding window.
     "gemma4_iswa_gb10": Expected(
-        weights={}, kv={"CUDA0": 512.00 + 1280.00}, compute={"CUDA0": 569.01, "CUDA_Host": 159.02}, output={},
-        cache=1792.00, flash_attn=True, gpus=ONE_GPU,
+        kv={"CUDA0": 512.00 + 1280.00}, compute={"CUDA0": 569.01, "CUDA_Host": 159.02}, cache=1792.00, flash_attn=True,
+        gpus=ONE_GPU,
     ),
     # A cache of the attention layers and the state of the recurrent ones.
     "qwen3_6_hybrid_gb10": Expected(
-        weights={}, kv={"CUDA0": 2048.00 + 149.62}, compute={"CUDA0": 495.00, "CUDA_Host": 84.02},
-        output={"CUDA_Host": 0.95}, cache=2197.62, flash_attn=True, gpus=ONE_GPU,
+        kv={"CUDA0": 2048.00 + 149.62}, compute={"CUDA0": 495.00, "CUDA_Host": 84.02}, output={"CUDA_Host": 0.95},
+        cache=2197.62, flash_attn=True, gpus=ONE_GPU,
     ),
     # A cache of keys and one of the indexer's over four GPUs; the experts in main memory leave every layer offloaded.
     "glm_dsa_4_gpus": Expected(
         weights={"CUDA0": 19485.92, "CUDA1": 62690.10, "CUDA2": 55724.53, "CUDA3": 44989.64, "CUDA_Host": 346468.22},
         kv={"CUDA0": 57640.62, "CUDA1": 9296.88, "CUDA2": 8312.50, "CUDA3": 6125.00},
         compute={"CUDA0": 5374.07, "CUDA1": 3752.07, "CUDA2": 3744.07, "CUDA3": 3736.07, "CUDA_Host": 1774.07},
-        output={"CUDA_Host": 0.59},
-        cache=81375.00,
-        flash_attn=True,
-        gpus=(
-            ("CUDA0", "0000:16:00.0"), ("CUDA1", "0000:34:00.0"), ("CUDA2", "0000:ac:00.0"),
-            ("CUDA3", "0000:ca:00.0"),
-        ),
+        output={"CUDA_Host": 0.59}, cache=81375.00, flash_attn=True, gpus=FOUR_GPUS,
         is_all_offloaded=True,
     ),
     # The states beside DeepSeek V4's caches have a wording of their own.
-    "dsv4_compressor_state": Expected(
-        weights={}, kv={"CUDA0": 11.64}, compute={}, output={"CUDA_Host": 0.49}, cache=11.64, gpus=ONE_GPU
-    ),
+    "dsv4_compressor_state": Expected(kv={"CUDA0": 11.64}, output={"CUDA_Host": 0.49}, cache=11.64, gpus=ONE_GPU),
     "row_split_4_gpus": Expected(
-        weights={
-            "CUDA0_Split": 14056.88, "CUDA1_Split": 13387.50, "CUDA2_Split": 13387.50, "CUDA3_Split": 13540.08,
-            "CUDA0": 1.31, "CUDA1": 1.25, "CUDA2": 1.25, "CUDA3": 1.22,
-        },
-        kv={},
-        compute={},
-        output={},
-        gpus=tuple((f"CUDA{n}{part}", None) for part in ("_Split", "") for n in range(4)),
-        is_all_offloaded=True,
+        weights={"CUDA0_Split": 14056.88, "CUDA1_Split": 13387.50, "CUDA2_Split": 13387.50, "CUDA3_Split": 13540.08,
+            "CUDA0": 1.31, "CUDA1": 1.25, "CUDA2": 1.25, "CUDA3": 1.22},
+        gpus=tuple((f"CUDA{n}{part}", None) for part in ("_Split", "") for n in range(4)), is_all_offloaded=True,
     ),
-    "partial_offload": Expected(
-        weights={"CPU_Mapped": 4944.60, "CUDA0": 3621.44}, kv={}, compute={}, output={}, gpus=ONE_GPU
-    ),
-    "flash_attn_disabled": Expected(
-        weights={}, kv={"CPU": 78080.00}, compute={}, output={"CUDA_Host": 0.49}, cache=78080.00, flash_attn=False
-    ),
+    "partial_offload": Expected(weights={"CPU_Mapped": 4944.60, "CUDA0": 3621.44}, gpus=ONE_GPU),
+    "flash_attn_disabled": Expected(kv={"CPU": 78080.00}, output={"CUDA_Host": 0.49}, cache=78080.00, flash_attn=False),
     "quantized_kv": Expected(
-        weights={}, kv={"CUDA0": 544.00}, compute={}, output={"CUDA_Host": 0.95}, cache=544.00, flash_attn=True,
-        gpus=ONE_GPU,
+        kv={"CUDA0": 544.00}, output={"CUDA_Host": 0.95}, cache=544.00, flash_attn=True, gpus=ONE_GPU,
     ),
     "kv_in_pinned_memory": Expected(
-        weights={}, kv={"CUDA_Host": 72.00}, compute={"CUDA0": 3009.50, "CUDA_Host": 24.01},
-        output={"CUDA_Host": 0.98}, flash_attn=False, gpus=ONE_GPU,
+        kv={"CUDA_Host": 72.00}, compute={"CUDA0": 3009.50, "CUDA_Host": 24.01}, output={"CUDA_Host": 0.98},
+        flash_attn=False, gpus=ONE_GPU,
     ),
     "devices_without_ids": Expected(
-        weights={}, kv={}, compute={"CUDA0": 616.05, "CUDA1": 296.25, "CUDA_Host": 12.26}, output={},
-        gpus=(("CUDA0", None), ("CUDA1", None)),
+        compute={"CUDA0": 616.05, "CUDA1": 296.25, "CUDA_Host": 12.26}, gpus=(("CUDA0", None), ("CUDA1", None)),
     ),
     # A device of another machine has its address in its name.
     "rpc": Expected(
-        weights={}, kv={"RPC[10.2.0.3:9999]": 128.00, "CUDA0": 128.00}, compute={}, output={},
-        gpus=(("RPC[10.2.0.3:9999]", None), ("CUDA0", None)),
+        kv={"RPC[10.2.0.3:9999]": 128.00, "CUDA0": 128.00}, gpus=(("RPC[10.2.0.3:9999]", None), ("CUDA0", None)),
     ),
-    "mlock_refused": Expected(
-        weights={"CUDA_Host": 788.91, "CUDA0": 16306.25}, kv={}, compute={}, output={}, gpus=ONE_GPU,
-        is_all_offloaded=True,
-    ),
+    "mlock_refused": Expected(weights={"CUDA_Host": 788.91, "CUDA0": 16306.25}, gpus=ONE_GPU, is_all_offloaded=True),
     "pinned_memory_refused": Expected(
-        weights={"CUDA0": 43919.32, "CPU": 20608.00}, kv={}, compute={}, output={}, gpus=ONE_GPU, is_all_offloaded=True
+        weights={"CUDA0": 43919.32, "CPU": 20608.00}, gpus=ONE_GPU, is_all_offloaded=True,
     ),
     # Up to the first failure: the compute buffers never came to be.
     "pipeline_2_gpus": Expected(
-        weights={}, kv={"CUDA0": 12327.00, "CUDA1": 11153.00}, compute={}, output={"CUDA_Host": 0.50},
-        cache=23480.00, gpus=(("CUDA0", None), ("CUDA1", None)),
+        kv={"CUDA0": 12327.00, "CUDA1": 11153.00}, output={"CUDA_Host": 0.50}, cache=23480.00,
+        gpus=(("CUDA0", None), ("CUDA1", None)),
     ),
     "oom_of_compute_vulkan": Expected(
-        weights={}, kv={"Vulkan0": 6564.00}, compute={}, output={"Vulkan_Host": 0.58}, cache=6564.00,
-        gpus=(("Vulkan0", None),),
+        kv={"Vulkan0": 6564.00}, output={"Vulkan_Host": 0.58}, cache=6564.00, gpus=(("Vulkan0", None),),
     ),
     # Before any buffer, the GPUs in use are those with an id.
-    "oom_at_load": Expected(
-        weights={},
-        kv={},
-        compute={},
-        output={},
-        gpus=(
-            ("CUDA0", "0000:16:00.0"), ("CUDA1", "0000:34:00.0"), ("CUDA2", "0000:ac:00.0"),
-            ("CUDA3", "0000:ca:00.0"),
-        ),
-    ),
+    "oom_at_load": Expected(gpus=FOUR_GPUS),
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from ggbench.gguf_file.parser import ArrayLength
 from ggbench.machine.records import GpuProcess, GpuUse, Throttling
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store.runs import StoredRun, encode
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
@@ -26,6 +27,18 @@ from tests.fakes.measured import search_of
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 MIB = 1 << 20
+
+
+def stored(run: Run, **changes: object) -> StoredRun:
+    """Return what the store has of a run, which took a minute."""
+    made = StoredRun(
+        run_id=run.run_id or 0, kind=run.head.kind, engine=run.head.setup.engine, state=run.outcome.value,
+        reason=run.reason, subject=run.subject, command=run.head.command, started_at="2026-11-20T15:04:05+00:00",
+        finished_at="2026-11-20T15:05:05+00:00", n_samples=300, environment=run.head.environment, memory=run.memory,
+        gpu_use=run.gpu_use, setup_json=encode(run.head.setup), settings_json=encode(run.head.settings),
+        result_json=encode(run.result),
+    )  # fmt: skip
+    return replace(made, **changes)
 
 
 @pytest.fixture
@@ -64,16 +77,10 @@ def completed() -> QuantSummary:
         environment=ENVIRONMENT,
         command="ggbench decode /models/qwen1_5-7b-chat-q4_k_m.gguf -n 10000",
     )  # fmt: skip
+    on_cpu = DeviceBuffers("CPU", MemoryKind.HOST, weight_bytes=350_224_384, output_bytes=607_744)
+    on_gpu = DeviceBuffers("CUDA0", MemoryKind.GPU, 4_412_702_720, 10240 * 524_288, 327_942_144, 0)
     memory = Memory(
-        buffers=(
-            DeviceBuffers("CPU", MemoryKind.HOST, weight_bytes=350_224_384, output_bytes=607_744),
-            DeviceBuffers("CUDA0", MemoryKind.GPU, 4_412_702_720, 10240 * 524_288, 327_942_144, 0),
-        ),
-        other_bytes=251_658_240,
-        n_ctx=10240,
-        n_batch=2048,
-        n_ubatch=512,
-        flash_attn=True,
+        buffers=(on_cpu, on_gpu), other_bytes=251_658_240, n_ctx=10240, n_batch=2048, n_ubatch=512, flash_attn=True
     )
     use = GpuUse(
         indices=(0,), n_readings=92, temperature_max_c=71.0, sm_clock_min_mhz=2505, sm_clock_median_mhz=2520.0,
@@ -82,13 +89,11 @@ def completed() -> QuantSummary:
         other_processes=(GpuProcess(911, "/usr/lib/desktop", 300 * MIB),),
     )  # fmt: skip
     result = DecodeResult(
-        n_prompt=25,
-        n_gen=10_000,
-        prefill_ms=22.613,
+        n_prompt=25, n_gen=10_000, prefill_ms=22.613,
         fit=LineFit(10_000, 1513.2, (1489.1, 1538.9), 5.9261, (5.9102, 5.9420), 0.9713),
         latency=LatencySummary(9.24, 12.51, 12.74, 108.2, 0.0431, (106.9, 109.5)),
         limit=DecodeLimit(1922.6, 4.3774, 1.008e12, "NVML: 384 bit x 10501 MHz x 2"),
-    )
+    )  # fmt: skip
     decode = Run(head=head, outcome=Outcome.COMPLETED, memory=memory, gpu_use=use, result=result, run_id=41)
     return QuantSummary.of([decode, search_of(decode, 37_632)])
 
@@ -106,13 +111,8 @@ def unbounded() -> QuantSummary:
         settings=DecodeSettings(300),
         command="ggbench decode twin:qwen1.5-0.5b q8_0 -n 300",
     )  # fmt: skip
-    memory = Memory(
-        buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 658_300_928, 512 * 98_304, 312 * MIB, 607_744),),
-        n_ctx=512,
-        n_batch=512,
-        n_ubatch=512,
-        flash_attn=True,
-    )
+    buffers = (DeviceBuffers("CPU", MemoryKind.HOST, 658_300_928, 512 * 98_304, 312 * MIB, 607_744),)
+    memory = Memory(buffers=buffers, n_ctx=512, n_batch=512, n_ubatch=512, flash_attn=True)
     result = DecodeResult(
         n_prompt=25, n_gen=300, prefill_ms=131.92,
         fit=LineFit(300, None, (1234.4, None), None, (10.84, 10.99), 0.0012),
@@ -153,23 +153,15 @@ def twin() -> QuantSummary:
         environment=ENVIRONMENT,
         command="ggbench decode twin:qwen1.5-0.5b q2_k -n 2000 --flash-attn off --threads 2",
     )  # fmt: skip
-    memory = Memory(
-        buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 292_770_000, 2304 * 98_304, 298 * MIB, 607_744),),
-        other_bytes=-3 * MIB,
-        n_ctx=2304,
-        n_batch=2048,
-        n_ubatch=512,
-        flash_attn=False,
-    )
+    buffers = (DeviceBuffers("CPU", MemoryKind.HOST, 292_770_000, 2304 * 98_304, 298 * MIB, 607_744),)
+    memory = Memory(buffers=buffers, other_bytes=-3 * MIB, n_ctx=2304, n_batch=2048, n_ubatch=512, flash_attn=False)
     result = DecodeResult(
-        n_prompt=25,
-        n_gen=2000,
-        prefill_ms=150.5,
+        n_prompt=25, n_gen=2000, prefill_ms=150.5,
         fit=LineFit(2000, 205.31, (160.02, 310.77), 9.4127, (9.01, 9.82), 0.4111),
         latency=LatencySummary(13.2, 21.7, 48.31, 70.6, 0.21, (61.3, 83.2)),
         limit=DecodeLimit(251.2, 7.8125, 24.7e9, "measured 2026-11-20 with 2 threads"),
         unsteady="the second half ran 8.1 % slower than the line through the first",
-    )
+    )  # fmt: skip
     decode = Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=44)
     prompts = PrefillResult((PrefillSpeed(1, 9.81, 101.94, 3), PrefillSpeed(512, 2204.0, 232.3, 3)))
     settings = PrefillSettings((1, 512))
@@ -194,34 +186,17 @@ def model_file() -> ModelFile:
         TensorInfo("output.weight", (256, 1000), "q6_K", 210_000),
     )
     return ModelFile(
-        name="tiny-moe-q4_k_m",
-        paths=(Path("/models/tiny-moe-q4_k_m.gguf"),),
-        file_bytes=950_000,
-        version=3,
-        big_endian=False,
-        architecture="qwen2moe",
+        name="tiny-moe-q4_k_m", paths=(Path("/models/tiny-moe-q4_k_m.gguf"),), file_bytes=950_000, version=3,
+        big_endian=False, architecture="qwen2moe",
         metadata={
-            "general.architecture": "qwen2moe",
-            "general.file_type": 15,
-            "general.name": "tiny\x1b]0;owned\x07 [blink]moe[/blink]",
-            "ggbench.twin": True,
+            "general.architecture": "qwen2moe", "general.file_type": 15,
+            "general.name": "tiny\x1b]0;owned\x07 [blink]moe[/blink]", "ggbench.twin": True,
             "qwen2moe.rope.freq_base": 1e6,
             "qwen2moe.attention.head_count_kv": [2, 4, 2, 4, 2, 4, 2, 4, 2, 4],
             "tokenizer.ggml.tokens": ArrayLength(1000),
             "tokenizer.chat_template": "{% for message in messages %}\n{{ message.content }}\n" * 9,
         },
-        tensors=tensors,
-        header_sha256="ab" * 32,
-        n_layer=2,
-        n_embd=256,
-        n_head=(4, 4),
-        n_head_kv=(2, 4),
-        head_dim_k=64,
-        head_dim_v=64,
-        n_ff=(512, 512),
-        n_vocab=1000,
-        n_ctx_train=32768,
-        n_expert=8,
-        n_expert_used=2,
+        tensors=tensors, header_sha256="ab" * 32, n_layer=2, n_embd=256, n_head=(4, 4), n_head_kv=(2, 4), head_dim_k=64,
+        head_dim_v=64, n_ff=(512, 512), n_vocab=1000, n_ctx_train=32768, n_expert=8, n_expert_used=2,
         states=tuple(LayerState(64 * heads, 64 * heads, 64, 64) for heads in (2, 4)),
-    )
+    )  # fmt: skip

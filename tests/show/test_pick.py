@@ -92,12 +92,6 @@ def test_a_bound_from_a_busy_machine_is_marked_and_rules_nothing_out(render: Cal
     assert "! ≤ 20.0" in text and "measured on a busy machine, so this may be too low" in text
 
 
-def test_an_unknown_speed_is_not_called_another() -> None:
-    quants = [candidate("q5_k_m", loss=0.01, tok_s=None, gib=5), candidate("q4_0", loss=0.035, tok_s=None, gib=4)]
-    text = " ".join(reason(recommend(quants, Needs())))
-    assert "q4_0 has an unknown speed and loses 0.0350 ±0.0007 nats." in text
-
-
 def test_what_lacks_main_memory_says_so(render: Callable[..., str]) -> None:
     """And the header has the main memory that the others are sized for."""
     host = DeviceMemory(HOST_DEVICE, 32 * GIB, 4 * GIB, bandwidth=Bandwidth(51.2e9, "assumed"))

@@ -149,14 +149,6 @@ def test_what_helps_is_a_table_below_the_plan(render: Callable[..., str]) -> Non
     assert "what would" not in render(plan_report(BUDGET, LlamaConfig(), {}, [FITS], width=120))
 
 
-def test_where_no_change_is_enough_all_are_shown_with_what_is_missing(render: Callable[..., str]) -> None:
-    short = replace(KV, left_bytes=-GIB)
-    rows = [replace(FITS_NOT, changes=(short,)), replace(FITS_NOT, quant="q2_k", left_bytes=-1, changes=(short,))]
-    text = render(plan_report(BUDGET, LlamaConfig(), {}, rows, width=120))
-    assert "what would make q2_k fit at n_ctx 8,192; no single change is enough" in text
-    assert "-ctk q8_0 -ctv q8_0  5.00 GiB  ✗ 1.00 GiB missing" in text
-
-
 def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> None:
     """Without a GPU there is one memory, and its weights are called that."""
     budget = replace(BUDGET, on_gpu=False, bandwidth=None)

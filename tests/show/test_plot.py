@@ -46,15 +46,6 @@ def test_a_spike_among_thousands_stays() -> None:
         assert (least, largest) == (latency_ms[of_column].min(), latency_ms[of_column].max())
 
 
-def test_repetitions_share_the_columns() -> None:
-    twice = np.concatenate([POSITIONS, POSITIONS])
-    columns = min_max_columns(series(twice, np.concatenate([CLIMBING, CLIMBING + 5])), WHOLE, 20)
-    once = min_max_columns(series(), WHOLE, 20)
-    assert columns.column.tolist() == list(range(20))
-    assert columns.least.tolist() == once.least.tolist()
-    assert columns.largest.tolist() == (once.largest + 5).tolist()
-
-
 def test_a_zoom_leaves_out_what_is_beyond_its_edges() -> None:
     columns = min_max_columns(series(), Axis(1000, 1099), 10)
     assert columns.least[0] == LatencyLine(200.0, 10.0).ms(1000)

@@ -9,8 +9,6 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
-from ggbench.runs.run import Run
-from ggbench.runs.store.runs import StoredRun, encode
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import ListedRun
 from ggbench.show.machine import machine_table
@@ -19,6 +17,7 @@ from ggbench.show.quants import runs_table
 from ggbench.show.run_documents import RESULTS
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS
 from tests.fakes.measured import search_of, with_decode
+from tests.show.conftest import stored
 
 GIB = 1 << 30
 
@@ -38,17 +37,6 @@ def readings(n_readings: int = 5) -> list[MachineReading]:
         )
         for index in range(n_readings)
     ]
-
-
-def stored(run: Run, **changes: object) -> StoredRun:
-    made = StoredRun(
-        run_id=run.run_id or 0, kind=run.head.kind, engine=run.head.setup.engine, state=run.outcome.value,
-        reason=run.reason, subject=run.subject, command=run.head.command, started_at="2026-11-20T15:04:05+00:00",
-        finished_at="2026-11-20T15:05:05+00:00", n_samples=300, environment=run.head.environment, memory=run.memory,
-        gpu_use=run.gpu_use, setup_json=encode(run.head.setup), settings_json=encode(run.head.settings),
-        result_json=encode(run.result),
-    )  # fmt: skip
-    return replace(made, **changes)
 
 
 @pytest.mark.parametrize("kind", ["perplexity", "../decode", "os.path", ""])

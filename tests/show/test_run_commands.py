@@ -169,9 +169,3 @@ def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
     assert (tmp_path / "Modelfile").read_text() == made.modelfile
     assert server_lines(made) == [made.llama_server]
     assert modelfile_lines(commands(setup=replace(DEFAULT, n_cpu_moe=1))) == []
-
-
-def test_what_nobody_checked_is_said_once() -> None:
-    file = FileToRun("qwen3-30b-a3b", "q5_k_m", repo="Qwen/Q-GGUF", is_known=False)
-    assert commands(file).notes[0] == "Not checked: whether Qwen/Q-GGUF has q5_k_m; ggbench pull asks the Hub."
-    assert not any("Not checked" in note for note in commands(replace(file, is_known=True)).notes)

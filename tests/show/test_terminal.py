@@ -11,7 +11,6 @@ from ggbench.engines.events import DeviceBuffers
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.gguf_file.model_file import LayerState, ModelFile
 from ggbench.runs.run import Run
-from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import BENCH
 from ggbench.show.listed_runs import ListedRun
@@ -19,6 +18,7 @@ from ggbench.show.models import header_details, tensors_table
 from ggbench.show.quants import prefill_table, row_details, rows_table, runs_table
 from ggbench.units import MIB
 from tests.fakes.measured import search_of, with_decode, with_head, with_memory, with_run, with_subject
+from tests.show.conftest import stored
 
 Golden = Callable[[str, str], None]
 Render = Callable[..., str]
@@ -93,14 +93,8 @@ def test_windows_and_recurrent_states_are_rows_of_their_own(model_file: ModelFil
 
 
 def listed(run: Run) -> ListedRun:
-    stored = StoredRun(
-        run_id=run.run_id or 0, kind=run.head.kind, engine=run.head.setup.engine, state=run.outcome.value,
-        reason=run.reason, subject=run.subject, command=run.head.command,
-        started_at="2026-11-20T15:04:05.678901+00:00", finished_at="2026-11-20T15:05:05.678901+00:00",
-        n_samples=run.result.n_gen if isinstance(run.result, DecodeResult) else 0, environment=run.head.environment,
-        memory=run.memory, gpu_use=run.gpu_use, setup_json="{}", settings_json="{}", result_json=None,
-    )  # fmt: skip
-    return ListedRun(stored, run)
+    n_samples = run.result.n_gen if isinstance(run.result, DecodeResult) else 0
+    return ListedRun(stored(run, n_samples=n_samples, result_json=None), run)
 
 
 def test_runs_table(rows: tuple[QuantSummary, ...], render: Render, golden: Golden) -> None:

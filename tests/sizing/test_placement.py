@@ -49,21 +49,15 @@ def bytes_of(file: ModelFile, pattern: str) -> int:
 @pytest.mark.parametrize(
     ("setup", "kept"),
     [
-        pytest.param(LlamaConfig(cpu_moe=True), r"ffn_(up|down|gate)_exps", id="--cpu-moe"),
-        pytest.param(LlamaConfig(n_cpu_moe=10), r"^blk\.\d\.ffn_(up|down|gate)_exps", id="--n-cpu-moe"),
-        pytest.param(LlamaConfig(n_cpu_moe=99), r"ffn_(up|down|gate)_exps", id="--n-cpu-moe above the layers"),
-        pytest.param(
-            LlamaConfig(override_tensor=(r"blk\.1\d\.ffn_up_exps=CPU", "attn_q=CPU")),
-            r"^blk\.1\d\.ffn_up_exps|attn_q",
-            id="--override-tensor",
-        ),
-        pytest.param(
-            LlamaConfig(override_tensor=("ffn_up_exps=CUDA0",), cpu_moe=True),
-            r"ffn_(down|gate)_exps",
-            id="the first that matches decides",
-        ),
+        (LlamaConfig(cpu_moe=True), r"ffn_(up|down|gate)_exps"),
+        (LlamaConfig(n_cpu_moe=10), r"^blk\.\d\.ffn_(up|down|gate)_exps"),
+        (LlamaConfig(n_cpu_moe=99), r"ffn_(up|down|gate)_exps"),
+        (LlamaConfig(override_tensor=(r"blk\.1\d\.ffn_up_exps=CPU", "attn_q=CPU")),
+         r"^blk\.1\d\.ffn_up_exps|attn_q"),
+        (LlamaConfig(override_tensor=("ffn_up_exps=CUDA0",), cpu_moe=True), r"ffn_(down|gate)_exps"),
     ],
-)
+    ids=["--cpu-moe", "--n-cpu-moe", "above the layers", "--override-tensor", "the first that matches decides"],
+)  # fmt: skip
 def test_tensors_that_are_kept_in_main_memory(moe: ModelFile, setup: LlamaConfig, kept: str) -> None:
     placement, plain = Placement(moe, setup, on_gpu=True), Placement(moe, LlamaConfig(), on_gpu=True)
     assert plain.weight_bytes is not None and placement.weight_bytes is not None

@@ -79,14 +79,6 @@ def test_two_repeats_alone_are_never_different() -> None:
     assert not any(differ(one, other, load_spread([[one, other]])) for one, other in pairs)
 
 
-def test_more_runs_narrow_the_mean() -> None:
-    spread = LoadSpread(0.02, 8)
-    assert spread.half_width(4) == pytest.approx(spread.half_width() / 2)
-    assert spread.widened(50.0, (49.0, math.inf))[1] == math.inf
-    low, high = spread.widened(50.0, (50.0, 50.0))
-    assert [math.log(50 / low), math.log(high / 50)] == pytest.approx([spread.half_width()] * 2)
-
-
 def test_one_disturbed_run_does_not_widen_all_intervals() -> None:
     """Neither of two that are as far apart can be left out."""
     usual, disturbed = loads(np.random.default_rng(6), 6, 0.01, 0.002), Repeat(17.0, (16.9, 17.1))

@@ -78,12 +78,6 @@ def _chunked(sizes: list[int]) -> TimedSeries:
     return TimedSeries(position, step_ns, chunks=tuple(chunks))
 
 
-def test_single_steps_are_taken_as_they_are() -> None:
-    times = TokenTimes.of([TimedSeries([1, 2], [5, 6], [1, 1]), TimedSeries([1, 2], [7, 8], [2, 2])])
-    assert (times.position, times.step_ns, times.sampler_ns) == ([1, 2, 1, 2], [5, 6, 7, 8], [1, 1, 2, 2])
-    assert (times.n_tokens, times.n_together, times.elapsed_ns, times.is_single) == (4, 0, 26, True)
-
-
 def test_rare_chunks_count_for_the_speed_alone() -> None:
     times = TokenTimes.of([_chunked([1] * 60 + [2] + [1] * 60)])
     assert times.is_single

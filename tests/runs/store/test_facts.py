@@ -79,12 +79,6 @@ def test_facts_that_are_missing_or_of_another_ggbench_are_derived_again(path: Pa
         assert _found(store, run) == numbers[::-1]
 
 
-def test_many_runs_are_derived_in_several_steps(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "_BATCH", 2)
-    numbers = [store.add(run) for _ in range(5)]
-    assert _found(store, run) == numbers[::-1]
-
-
 def _read_only(path: Path) -> tuple[sqlite3.Connection, Path, tuple[str, ...]]:
     """Open the file as one without permission to write, which root always has."""
     found, notices = connection._open_read_only(path)

@@ -100,12 +100,3 @@ def test_the_first_layer_offloaded_is_the_output() -> None:
     file = drawn(TINY)
     found = [on_gpu(file, n).weight_bytes for n in (0, 1, 99)]
     assert found == [0, output_bytes(file), on_gpu(file, -1).weight_bytes]
-
-
-def test_overrides_that_match_are_accepted() -> None:
-    """Also the experts of more layers than there are, as people write --n-cpu-moe 99."""
-    experts = {"n_expert": 4, "n_expert_used": 2, "n_ff_expert": 256, "n_ff_shared_expert": 256}
-    moe = drawn(msgspec.structs.replace(TINY, architecture="qwen2moe", **experts))
-    check_overrides(moe, LlamaConfig(n_cpu_moe=99, override_tensor=(r"blk\.1\.attn=CPU",)))
-    check_overrides(moe, LlamaConfig(cpu_moe=True))
-    check_overrides(drawn(TINY), LlamaConfig())
