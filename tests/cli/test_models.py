@@ -45,18 +45,6 @@ def test_this_disk_comes_below_the_catalog(ggbench: Run, home: Path, lm_studio: 
     assert "3 models, " in ran.err
 
 
-def test_json_has_the_files_beside_the_catalogs_rows(ggbench: Run, home: Path) -> None:
-    link = put_in_hub_cache(home / "cache/huggingface/hub", "org/repo", "m-q8_0.gguf", gguf_bytes())
-    document = ggbench("models", "--json").json
-    assert {"id", "twins", "n_params"} <= set(document["rows"][0])
-    (file,) = document["files"]
-    assert file == {
-        "store": "Hugging Face", "name": "org/repo", "model": "org/repo", "quant": "q8_0",
-        "words": ["org/repo", "q8_0"], "files": [str(link)], "provenance": "file", "file_bytes": len(gguf_bytes()),
-        "n_missing": 0, "architecture": "qwen2", "n_ctx_train": 32768, "reason": None,
-    }  # fmt: skip
-
-
 def test_a_disk_without_models_says_what_to_do(ggbench: Run) -> None:
     ran = ggbench("models")
     assert ran.code == 0

@@ -4,7 +4,6 @@ import contextlib
 import csv
 import io
 import json
-import sqlite3
 from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -159,7 +158,7 @@ def _runs(row: Trials, label: str, name: str, place: Path) -> None:
 
 
 def _look(row: Trials, label: str, path: Path, form: str) -> None:
-    """What a browser, a spreadsheet, a database or a reader would make of a file."""
+    """What a browser, a spreadsheet or a reader would make of a file."""
     if not path.exists():
         return
     text = path.read_text(encoding="utf-8", errors="strict")
@@ -183,11 +182,6 @@ def _harm(text: str, form: str) -> Iterator[str]:
             json.loads(text)
         case "jsonl":
             [json.loads(line) for line in text.splitlines() if line]
-        case "sql":
-            with contextlib.closing(sqlite3.connect(":memory:")) as raw:
-                raw.executescript(text)
-                if not raw.execute("SELECT count(*) FROM llama_bench").fetchone()[0]:
-                    yield "a table was emptied"
         case "md":
             yield from _shown(_Markdown("commonmark").enable("table").parse(text))
 

@@ -121,18 +121,6 @@ def test_a_repo_is_planned_from_its_config_alone(hub: TestHub, access: HubAccess
     assert find_checkpoint(_ref("hub", "org/tiny-GPTQ"), hub=access).moved_bytes == 0
 
 
-def test_a_repo_is_downloaded_and_then_found_here(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
-    hub.add_repo("org/tiny", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY, n_shards=3)))
-    file = materialize(resolve_one(parse_model("transformers:org/tiny"), hub=access))
-    assert sorted(path.name for path in file.paths[0].iterdir())[0] == "config.json"
-    hub.forget_requests()
-    again = find_checkpoint(_ref("hub", "org/tiny"), hub=access)
-    assert not hub.requests
-    assert again.download_bytes == 0
-    assert again.checkpoint.name == "org/tiny"
-    assert again.checkpoint.model_file(METHODS["bf16"]).weight_bytes == file.weight_bytes
-
-
 def test_a_download_that_stopped_is_taken_up_again(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
     hub.add_repo("org/tiny", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY, n_shards=3)))
     folder = materialize(resolve_one(parse_model("transformers:org/tiny"), hub=access)).paths[0]

@@ -2,20 +2,18 @@
 
 import errno
 import os
-import shutil
 import threading
-from collections import namedtuple
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from ggbench.errors import BadFile, DoesNotFit, UsageError
+from ggbench.errors import BadFile
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
 from ggbench.hub.repo_records import RepoListing, RepoVariant, cached_paths, repo_folder
 from tests.fakes.hub import TestHub
-from tests.fakes.tiny_repo import CONTENT, FILE, MIB, REPO, SHARDS, put_part
+from tests.fakes.tiny_repo import CONTENT, FILE, MIB, REPO, SHARDS
 
 
 def test_a_download_has_the_layout_of_huggingface_hub(
@@ -31,17 +29,6 @@ def test_a_download_has_the_layout_of_huggingface_hub(
     assert (repo.repo_id, repo.size_on_disk) == (REPO, len(CONTENT))
     assert (revision.commit_hash, revision.refs) == (listing.commit, frozenset({"main"}))
     assert try_to_load_from_cache(REPO, FILE, cache_dir=access.hub_cache) == str(path)
-
-
-def test_huggingface_hub_reuses_a_downloaded_file(
-    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
-) -> None:
-    from huggingface_hub import hf_hub_download
-
-    (path,) = download(access, listing, one)
-    hub.forget_requests()
-    assert hf_hub_download(REPO, FILE, cache_dir=access.hub_cache, endpoint=hub.url) == str(path)
-    assert hub.sent_bytes() == 0
 
 
 def test_a_truncated_blob_is_replaced(access: HubAccess, listing: RepoListing, one: RepoVariant) -> None:
@@ -91,36 +78,6 @@ def test_without_symlinks_the_snapshot_has_the_file(
     assert scan_cache_dir(access.hub_cache).size_on_disk == 3 * MIB
     hub.forget_requests()
     assert download(access, listing, split) == paths
-    assert hub.requests == []
-
-
-def test_a_read_only_cache_is_an_error_with_a_hint(
-    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    access.hub_cache.parent.mkdir()
-    access.hub_cache.write_text("not a folder")
-    with pytest.raises(UsageError, match="cannot write to") as caught:
-        download(access, listing, one)
-    assert "HF_HUB_CACHE" in caught.value.hint
-    access.hub_cache.unlink()
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(UsageError, match="Read-only file system"):
-        download(access, listing, one)
-    assert hub.requests == []
-
-
-def test_free_space_is_checked_first(
-    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_part(access, one, CONTENT[:MIB])
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(0, 0, MIB // 2))
-    with pytest.raises(DoesNotFit, match=r"1\.50 MiB short: 2\.00 MiB to download, 512\.0 KiB free"):
-        download(access, listing, one)
     assert hub.requests == []
 
 

@@ -9,9 +9,8 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from ggbench.errors import DoesNotFit, NetworkError, UsageError
+from ggbench.errors import DoesNotFit, UsageError
 from ggbench.hub import part_file
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
@@ -54,16 +53,6 @@ def test_a_link_in_place_of_the_part_is_not_followed(
     with pytest.raises(UsageError, match="cannot write to"):
         download(access, listing, one)
     assert mine.read_bytes() == b"mine" * MIB
-
-
-def test_offline_without_the_file_says_so_and_keeps_the_part(
-    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
-) -> None:
-    part = put_part(access, one, CONTENT[:MIB])
-    with pytest.raises(NetworkError):
-        download(replace(access, offline=True), listing, one)
-    assert hub.requests == []
-    assert part.read_bytes() == CONTENT[:MIB]
 
 
 def test_cancelling_keeps_the_part(

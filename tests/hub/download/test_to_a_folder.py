@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.errors import NetworkError, UsageError
+from ggbench.errors import UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download, needed_bytes
 from ggbench.hub.repo_records import RepoListing, RepoVariant
-from tests.fakes.hub import Cut, Hang, TestHub
+from tests.fakes.hub import Hang, TestHub
 from tests.fakes.tiny_repo import BODIES, CONTENT, FILE, MIB, SHARD_PATHS, SHARDS
 
 
@@ -22,22 +22,6 @@ def test_files_keep_their_folders_and_nothing_else_stays(
     assert [path.read_bytes() for path in paths] == list(SHARDS)
     assert sorted(path for path in to.rglob("*") if path.is_file()) == sorted(paths)
     assert not access.hub_cache.exists()
-
-
-def test_a_part_is_continued(
-    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
-) -> None:
-    hub.fail(BODIES, Cut(MIB))
-    hub.fail(BODIES, Cut(0), times=None)
-    with pytest.raises(NetworkError):
-        download(access, listing, one, to=tmp_path / "to")
-    assert not (tmp_path / "to" / FILE).exists()
-    assert needed_bytes(access, listing, one, tmp_path / "to") == 2 * MIB
-    hub.heal()
-    hub.forget_requests()
-    (path,) = download(access, listing, one, to=tmp_path / "to")
-    assert path.read_bytes() == CONTENT
-    assert hub.sent_bytes() == 2 * MIB
 
 
 @pytest.mark.parametrize("content", [b"mine", CONTENT[::-1]], ids=["other size", "same size"])
