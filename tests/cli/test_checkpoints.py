@@ -1,6 +1,7 @@
-"""`plan` of checkpoints: the same fields as for a GGUF, and two lines for bad input."""
+"""Checkpoints on the command line: plans with the fields of a GGUF, options that go with them, and bad input."""
 
 import json
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,12 @@ from tests.fakes.checkpoints import QWEN2_TINY, write_checkpoint
 from tests.fakes.hub import TestHub
 
 CARD = ("--vram", "24GiB", "--bandwidth", "1008GB/s")
+
+
+def config_only(folder: Path, **changes: object) -> str:
+    """Write a config.json without weights; return the MODEL that names it."""
+    (folder / "config.json").write_text(json.dumps({**QWEN2_TINY, **changes}))
+    return f"transformers:{folder}"
 
 
 def test_a_plan_has_the_fields_of_a_gguf(ggbench: Run) -> None:
@@ -42,18 +49,14 @@ def test_the_longest_context_is_what_the_weights_leave(ggbench: Run) -> None:
 
 
 def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_path: Path) -> None:
-    folder = tmp_path / "narrow"
-    folder.mkdir()
-    (folder / "config.json").write_text(
-        json.dumps({**QWEN2_TINY, "hidden_size": 192, "num_attention_heads": 3, "num_key_value_heads": 3})
-    )
-    ran = ggbench("plan", f"transformers:{folder}", "nf4", "gptq-int4", *CARD, "--json")
+    narrow = config_only(tmp_path, hidden_size=192, num_attention_heads=3, num_key_value_heads=3)
+    ran = ggbench("plan", narrow, "nf4", "gptq-int4", *CARD, "--json")
     nf4, gptq = ran.json["rows"]
     assert ran.code == 0
     assert (nf4["outcome"], nf4["fits"]) == ("completed", True)
     assert (gptq["outcome"], gptq["bpw"]) == ("failed", None)
     assert gptq["reason"].endswith("of 192 x 192 cannot be GPTQ in groups of 128")
-    assert ggbench("plan", f"transformers:{folder}", "gptq-int4", *CARD).code == 5
+    assert ggbench("plan", narrow, "gptq-int4", *CARD).code == 5
 
 
 @pytest.mark.parametrize(
@@ -110,3 +113,54 @@ def test_a_repo_that_is_not_here_is_downloaded_by_decode(ggbench: Run, repo: str
     refused = ggbench("decode", repo, "-n", "300", "--no-download")
     assert refused.code != 0 and "Traceback" not in refused.err
     assert ggbench("decode", repo, "nf4", "-n", "300", "--json").json["quant"] == "nf4"
+
+
+@pytest.fixture
+def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    found = {"torch": "2.13.0", "transformers": "5.23.0", "accelerate": "1.15.0", "safetensors": "0.8.0"}
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name not in found and name in ("torch", "transformers", "bitsandbytes", "gptqmodel"):
+            raise metadata.PackageNotFoundError(name)
+        return found.get(name) or real(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    return found
+
+
+@pytest.mark.usefixtures("packages")
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["-ctk", "q8_0", "-ngl", "0"], "--type-k, --n-gpu-layers are for a GGUF, and Transformers loads"),
+        (["--tuned"], "--tuned is for a GGUF"),
+        (["--api-key-env", "KEY"], "--api-key-env is only for a server"),
+        (["--torch-compile"], "--torch-compile needs a cache that does not grow"),
+        (["-c", "10"], "n_ctx 10 is too small for the 525 tokens of this run"),
+    ],
+)
+def test_options_that_do_not_go_with_a_checkpoint_are_named(
+    ggbench: Run, tmp_path: Path, options: list[str], line: str
+) -> None:
+    ran = ggbench("decode", config_only(tmp_path), "-n", "500", *options)
+    assert ran.code == 2
+    assert line in ran.err
+
+
+def test_missing_packages_are_named_before_anything_is_loaded(
+    ggbench: Run, tmp_path: Path, packages: dict[str, str]
+) -> None:
+    del packages["torch"]
+    packages["transformers"] = "4.57.1"
+    ran = ggbench("decode", config_only(tmp_path), "-n", "500")
+    assert ran.code == 6
+    assert "torch, transformers 4.57.1 (5.0 or later)" in ran.err
+    assert "pip install 'ggbench[transformers]'" in ran.err
+
+
+@pytest.mark.usefixtures("packages")
+def test_code_of_a_checkpoint_is_refused_by_name(ggbench: Run, tmp_path: Path) -> None:
+    code_of = {"auto_map": {"AutoModelForCausalLM": "modeling_own.OwnModel"}}
+    ran = ggbench("decode", config_only(tmp_path, **code_of), "-n", "500")
+    assert (ran.code, "modeling_own.py" in ran.err, "--trust-remote-code" in ran.err) == (5, True, True)

@@ -23,15 +23,12 @@ GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 
 
 @pytest.fixture
-def filled() -> Path:
-    path = paths.results_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fill(path)
-    return path
+def filled() -> None:
+    fill(paths.results_file())
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_two_runs_side_by_side(ggbench: Run, filled: Path, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_two_runs_side_by_side(ggbench: Run, filled: None, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     ran = ggbench("compare", "1", "3")
     text = "".join(f"{line.rstrip()}\n" for line in ran.out.splitlines())
@@ -42,7 +39,7 @@ def test_two_runs_side_by_side(ggbench: Run, filled: Path, monkeypatch: pytest.M
     assert text == golden.read_text(encoding="utf-8")
 
 
-def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: Path) -> None:
+def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: None) -> None:
     document = ggbench("compare", "3", "1", "--json").json
     assert document["schema"] == "ggbench.compare/1"
     assert [(row["name"], row["run_id"]) for row in document["rows"]] == [("q8_0", 3), ("q4_k_m", 1)]
@@ -81,23 +78,16 @@ PEERS = Path(__file__).parents[1] / "data" / "peers"
 TEXT = TextSource("topics", "ab" * 32, 1000)
 
 
-@pytest.fixture
-def store_file() -> Path:
-    path = paths.results_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def put_decodes(path: Path, b_ms: dict[str, tuple[float, ...]]) -> None:
-    with Store.open(path) as store:
+def put_decodes(b_ms: dict[str, tuple[float, ...]]) -> None:
+    with Store.open() as store:
         for hour, values in enumerate(zip(*b_ms.values(), strict=True)):
             for quant, value in zip(b_ms, values, strict=True):
                 head = replace(start(quant=quant), started_at=f"2026-11-20T{hour:02}:00:00+00:00")
                 put_run(store, head, b_ms=value)
 
 
-def put_result(path: Path, head: RunHead, result: PrefillResult | QualityResult) -> int:
-    with Store.open(path) as store:
+def put_result(head: RunHead, result: PrefillResult | QualityResult) -> int:
+    with Store.open() as store:
         return store.add(RunRecord(head=head, outcome=Outcome.COMPLETED, result=result))
 
 
@@ -112,8 +102,8 @@ def quality(nll: tuple[float, ...], quant: str = "q4_k_m") -> tuple[RunHead, Qua
 STEADY = (10.0, 10.1, 9.95, 10.05, 10.0, 9.9)
 
 
-def test_repeats_are_no_difference_and_another_quant_is(ggbench: Run, store_file: Path) -> None:
-    put_decodes(store_file, {"q4_k_m": STEADY, "q8_0": tuple(value * 1.15 for value in STEADY)})
+def test_repeats_are_no_difference_and_another_quant_is(ggbench: Run) -> None:
+    put_decodes({"q4_k_m": STEADY, "q8_0": tuple(value * 1.15 for value in STEADY)})
     same, other = ggbench("compare", "1", "5"), ggbench("compare", "1", "2", "--json").json
     assert "Same file: twin:qwen1.5-0.5b q4_k_m\nSame configuration\nSame environment" in same.out
     assert "Result Speed: no difference over 10 %" in " ".join(same.out.split())
@@ -126,19 +116,19 @@ def test_repeats_are_no_difference_and_another_quant_is(ggbench: Run, store_file
     assert versus["difference_ci95"][0] < versus["difference"] < versus["difference_ci95"][1] < 0
 
 
-def test_a_run_far_from_its_repeats_is_not_judged(ggbench: Run, store_file: Path) -> None:
-    put_decodes(store_file, {"q4_k_m": (10.0, 10.1, 30.0, 10.05, 10.0, 9.9), "q8_0": STEADY})
+def test_a_run_far_from_its_repeats_is_not_judged(ggbench: Run) -> None:
+    put_decodes({"q4_k_m": (10.0, 10.1, 30.0, 10.05, 10.0, 9.9), "q8_0": STEADY})
     ran = ggbench("compare", "1", "5", "--json").json
     speed = next(metric for metric in ran["metrics"] if metric["metric"] == "tok_s")
     assert speed["verdict"] == "far from its repeats: measure again (b)"
     assert (speed["better"], speed["versus"]) == ([], [])
 
 
-def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run, store_file: Path) -> None:
-    put_decodes(store_file, {"q4_k_m": STEADY[:2], "q8_0": (17.0, 17.1)})
+def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run) -> None:
+    put_decodes({"q4_k_m": STEADY[:2], "q8_0": (17.0, 17.1)})
     for quant, tok_s in (("q4_k_m", 500.0), ("q8_0", 300.0)):
         head = replace(start(quant=quant), kind="prefill", settings=PrefillSettings((512,)))
-        put_result(store_file, head, PrefillResult((PrefillSpeed(512, 1.0, tok_s, 3, (tok_s - 5, tok_s + 5)),)))
+        put_result(head, PrefillResult((PrefillSpeed(512, 1.0, tok_s, 3, (tok_s - 5, tok_s + 5)),)))
     ran = ggbench("compare", "--model", "twin:qwen1.5-0.5b", "--json")
     metrics = {metric["metric"]: metric for metric in ran.json["metrics"]}
     assert [row["name"] for row in ran.json["rows"]] == ["q4_k_m", "q8_0"]
@@ -150,10 +140,10 @@ def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run, store
     assert "exclude each other" in ggbench("compare", "1", "--model", "twin:qwen1.5-0.5b").err
 
 
-def test_a_model_is_averaged_over_its_newest_runs(ggbench: Run, store_file: Path) -> None:
+def test_a_model_is_averaged_over_its_newest_runs(ggbench: Run) -> None:
     """Their number is that of estimates; what did not complete is counted."""
-    put_decodes(store_file, {"q4_k_m": (30.0, *STEADY, *STEADY), "q8_0": (30.0, *STEADY, *STEADY)})
-    with Store.open(store_file) as store:
+    put_decodes({"q4_k_m": (30.0, *STEADY, *STEADY), "q8_0": (30.0, *STEADY, *STEADY)})
+    with Store.open() as store:
         put_failed(store, start(), Outcome.OUT_OF_MEMORY, "no room")
     ran = ggbench("compare", "--model", "twin:qwen1.5-0.5b", "--average", "--json")
     assert [row["run_id"] for row in ran.json["rows"]] == [25, 26]
@@ -163,16 +153,16 @@ def test_a_model_is_averaged_over_its_newest_runs(ggbench: Run, store_file: Path
     ]  # fmt: skip
 
 
-def test_an_average_of_repeats_is_known_better(ggbench: Run, store_file: Path) -> None:
-    put_decodes(store_file, {"q4_k_m": STEADY, "q8_0": tuple(value * 1.05 for value in STEADY)})
+def test_an_average_of_repeats_is_known_better(ggbench: Run) -> None:
+    put_decodes({"q4_k_m": STEADY, "q8_0": tuple(value * 1.05 for value in STEADY)})
     one, six = ggbench("compare", "1", "2"), ggbench("compare", *range(1, 13), "--average", "--json").json
     assert "Speed: no difference over 10 %" in one.out
     assert [row["run_id"] for row in six["rows"]] == [1, 2]
     assert next(metric for metric in six["metrics"] if metric["metric"] == "tok_s")["better"] == [1]
 
 
-def test_a_file_is_read_without_storing_it(ggbench: Run, store_file: Path, tmp_path: Path) -> None:
-    put_decodes(store_file, {"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
+def test_a_file_is_read_without_storing_it(ggbench: Run, tmp_path: Path) -> None:
+    put_decodes({"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
     exported = tmp_path / "base.json"
     assert ggbench("export", "1", "--format", "json", "-o", exported).code == 0
     for arguments in (("2", "--against", exported), (exported, "2")):
@@ -184,8 +174,8 @@ def test_a_file_is_read_without_storing_it(ggbench: Run, store_file: Path, tmp_p
     assert {row["provenance"] for row in rows} == {"imported"}
 
 
-def test_published_figures_are_shown_below(ggbench: Run, store_file: Path) -> None:
-    put_decodes(store_file, {"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
+def test_published_figures_are_shown_below(ggbench: Run) -> None:
+    put_decodes({"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
     one, two = ggbench("compare", "1", "--against", "published"), ggbench("compare", "1", "2", "--against", "published")
     assert "against published rows" in one.out
     assert two.out.index("Speed: q4_k_m is better") < two.out.index("against published rows")
@@ -210,9 +200,9 @@ def test_published_figures_are_shown_below(ggbench: Run, store_file: Path) -> No
     ],
 )
 def test_a_limit_fails_only_where_the_interval_is_beyond_it(
-    ggbench: Run, store_file: Path, arguments: tuple[str, ...], code: int, line: str
+    ggbench: Run, arguments: tuple[str, ...], code: int, line: str
 ) -> None:
-    put_decodes(store_file, {"q4_k_m": (10.0, 10.2), "q8_0": (17.0, 17.2)})
+    put_decodes({"q4_k_m": (10.0, 10.2), "q8_0": (17.0, 17.2)})
     ran = ggbench("compare", *arguments)
     assert ran.code == code
     assert len(ran.err.splitlines()) == 1
@@ -221,12 +211,12 @@ def test_a_limit_fails_only_where_the_interval_is_beyond_it(
     assert checks[0]["state"] == {"w": "kept", "u": "undecided"}.get(line[0], "exceeded")
 
 
-def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run, store_file: Path) -> None:
+def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run) -> None:
     """Chunks vary far more than the runs differ."""
     nll = tuple(2.0 + 0.3 * (n % 5) for n in range(40))
-    put_result(store_file, *quality(nll))
-    put_result(store_file, *quality(tuple(each + 0.03 + 0.001 * (n % 3) for n, each in enumerate(nll)), "q2_k"))
-    put_result(store_file, *quality(tuple(each + 0.02 * (n % 3 - 0.5) for n, each in enumerate(nll)), "q3_k_m"))
+    put_result(*quality(nll))
+    put_result(*quality(tuple(each + 0.03 + 0.001 * (n % 3) for n, each in enumerate(nll)), "q2_k"))
+    put_result(*quality(tuple(each + 0.02 * (n % 3 - 0.5) for n, each in enumerate(nll)), "q3_k_m"))
     worse = ggbench("compare", "1", "2", "--fail-if-worse", "1%")
     assert worse.err.startswith("worse than --fail-if-worse 1.0 %: PPL of q2_k")
     assert worse.code == 1
@@ -254,10 +244,10 @@ def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run, store_file: P
     ],
 )
 def test_what_cannot_be_compared_is_said_in_two_lines(
-    ggbench: Run, store_file: Path, arguments: tuple[str, ...], code: int, message: str, hint: str
+    ggbench: Run, arguments: tuple[str, ...], code: int, message: str, hint: str
 ) -> None:
-    put_decodes(store_file, {"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
-    put_result(store_file, *quality((2.5, 2.4, 2.6, 2.5)))
+    put_decodes({"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
+    put_result(*quality((2.5, 2.4, 2.6, 2.5)))
     ran = ggbench("compare", *arguments)
     assert (ran.code, ran.out) == (code, "")
     assert message in ran.err.splitlines()[0]

@@ -95,7 +95,7 @@ def test_settings_are_tuned_by_starting_the_server_with_each(tiny_twin: Path, tm
     program.write_text(f"#!/bin/sh\necho \"$@\" >> '{log}'\nexec '{install(tmp_path)}' \"$@\"\n")
     program.chmod(0o755)
     engine = f"llama-server={program} --step-ns 100000"
-    ran = ggbench("tune", tiny_twin, "--depth", "64", "--within", "6s", "-t", "1", "--engine", engine, "--json")
+    ran = ggbench("tune", tiny_twin, "--depth", "64", "--within", "2s", "-t", "1", "--engine", engine, "--json")
     assert ran.code == 0, ran.err
     baseline, raced, *_ = ran.json["candidates"]
     assert (baseline["options"], raced["options"]) == ("defaults", "-fa off")

@@ -6,19 +6,13 @@ from pathlib import Path
 import pytest
 
 from ggbench import __version__, paths
-from ggbench.models import model_stores
 from ggbench.models.catalog import load_catalog
 from ggbench.units import format_bytes
 from tests.cli.conftest import Run
 from tests.fakes.hub import Corrupt, TestHub
-from tests.fakes.model_stores import gguf_bytes, put_in_hub_cache, put_in_ollama
+from tests.fakes.model_stores import gguf_bytes, hide_model_stores, put_in_hub_cache, put_in_ollama
 
-
-@pytest.fixture(autouse=True)
-def no_system_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_stores, "SYSTEM_OLLAMA", ())
-    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"):
-        monkeypatch.delenv(name, raising=False)
+no_system_folders = pytest.fixture(autouse=True)(hide_model_stores)
 
 
 @pytest.fixture

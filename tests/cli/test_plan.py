@@ -77,18 +77,6 @@ def test_a_quantized_cache_and_flash_attention(ggbench: Run) -> None:
     assert without["planned_n_ctx"] < plain["planned_n_ctx"]
 
 
-def test_a_file_that_has_only_begun_to_arrive_is_planned_with_what_it_lacks(
-    ggbench: Run, tiny_twin: Path, tmp_path: Path
-) -> None:
-    begun = tmp_path / "begun-q8_0.gguf"
-    begun.write_bytes(tiny_twin.read_bytes()[:-100_000])
-    [row] = ggbench("plan", begun, "--vram", "8GiB", "--json").json["rows"]
-    [whole] = ggbench("plan", tiny_twin, "--vram", "8GiB", "--json").json["rows"]
-    assert "the file is incomplete: 97.7 KiB of its tensors are missing" in row["notes"]
-    assert not any("incomplete" in note for note in whole["notes"])
-    assert row["planned_n_ctx"] == whole["planned_n_ctx"]
-
-
 @pytest.mark.parametrize(
     ("options", "written"),
     [

@@ -50,17 +50,14 @@ class _Page(HTMLParser):
 
 
 @pytest.fixture
-def filled() -> Path:
-    path = paths.results_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fill(path)
+def filled() -> None:
+    fill(paths.results_file())
     probes = tuple(
         Probe(n_ctx, "alloc", outcome, 0.2)
         for n_ctx, outcome in ((8192, Outcome.COMPLETED), (16384, Outcome.OUT_OF_MEMORY), (12288, Outcome.COMPLETED))
     )
-    with Store.open(path) as store:
+    with Store.open() as store:
         put_search(store, MaxctxResult(max_n_ctx=12288, first_fail_n_ctx=12544, probes=probes))
-    return path
 
 
 @pytest.fixture
@@ -70,7 +67,7 @@ def target(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_page_has_every_run_and_asks_for_nothing(ggbench: Run, filled: Path, target: Path) -> None:
+def test_a_page_has_every_run_and_asks_for_nothing(ggbench: Run, filled: None, target: Path) -> None:
     path = target / "report.html"
     ran = ggbench("report", "1", "3", "4", "5", "-o", str(path))
     assert (ran.code, ran.out) == (0, "")
@@ -91,9 +88,7 @@ def test_a_page_has_every_run_and_asks_for_nothing(ggbench: Run, filled: Path, t
 
 
 def test_verdicts_are_a_list_and_a_quant_has_one_colour(ggbench: Run, target: Path) -> None:
-    path = paths.results_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with Store.open(path) as store:
+    with Store.open() as store:
         for quant, b_ms in (("q4_k_m", 10.0), ("q8_0", 17.0), ("q4_k_m", 10.0)):
             put_run(store, start(quant=quant), b_ms, n_gen=1000)
     assert ggbench("report", "1", "2", "3", "-o", str(target / "x.html")).code == 0
@@ -108,9 +103,7 @@ def test_names_are_text_wherever_they_are(ggbench: Run, target: Path) -> None:
     """A model's name ends no script and makes no element, in the page, in its data and in a picture; a table of
     Markdown stays one, and a spreadsheet has no formula.
     """
-    path = paths.results_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with Store.open(path) as store:
+    with Store.open() as store:
         for model, quant in ((HOSTILE, "q4_k_m"), (HOSTILE, "q8_0"), (FORMULA, HOSTILE), ("| a `b` |", "q8_0")):
             put_run(store, start(model, quant, command=f"ggbench decode {model}"), n_gen=300)
     assert ggbench("report", "1", "2", "3", "4", "-o", str(target / "x.html")).code == 0
@@ -138,7 +131,7 @@ def test_names_are_text_wherever_they_are(ggbench: Run, target: Path) -> None:
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
 
 
-def test_pictures_are_written_a_file_each(ggbench: Run, filled: Path, target: Path) -> None:
+def test_pictures_are_written_a_file_each(ggbench: Run, filled: None, target: Path) -> None:
     for ending, start_of in (("svg", b"<svg"), ("png", b"\x89PNG")):
         ran = ggbench("report", "1", "3", "5", "-o", str(target / f"x.{ending}"))
         assert ran.code == 0
@@ -150,7 +143,7 @@ def test_pictures_are_written_a_file_each(ggbench: Run, filled: Path, target: Pa
     assert "position [tokens]" in titles
 
 
-def test_a_report_never_replaces_a_file_unasked(ggbench: Run, filled: Path, target: Path) -> None:
+def test_a_report_never_replaces_a_file_unasked(ggbench: Run, filled: None, target: Path) -> None:
     path = target / "x.svg"
     (target / "x-w.svg").write_text("mine")
     ran = ggbench("report", "1", "-o", str(path))
@@ -174,7 +167,7 @@ def test_a_report_never_replaces_a_file_unasked(ggbench: Run, filled: Path, targ
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_is_one_error(
-    ggbench: Run, filled: Path, target: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+    ggbench: Run, filled: None, target: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(target)
     ran = ggbench("report", *arguments)
@@ -186,13 +179,11 @@ def test_what_cannot_be_written_is_one_error(
 
 @pytest.mark.parametrize("ending", ["html", "csv"])
 def test_paths_are_left_out_when_asked_for(ggbench: Run, target: Path, ending: str) -> None:
-    path = paths.results_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
     file = "/home/mallory/secret/x-q4_k_m.gguf"
     head = start(file, command=f"ggbench decode {file} -n 300")
     subject = replace(head.subject, file=file, source="file")
     head = replace(head, subject=subject, environment=machines.ENVIRONMENT)
-    with Store.open(path) as store:
+    with Store.open() as store:
         put_run(store, head, n_gen=300)
     report = target / f"x.{ending}"
     assert ggbench("report", "1", "-o", str(report)).code == 0
@@ -203,7 +194,7 @@ def test_paths_are_left_out_when_asked_for(ggbench: Run, target: Path, ending: s
     assert "x-q4_k_m.gguf" in text or ending == "csv"
 
 
-def test_a_limit_of_address_space_is_named(filled: Path, target: Path) -> None:
+def test_a_limit_of_address_space_is_named(filled: None, target: Path) -> None:
     """V8 would crash the process with its own stack trace."""
     limit = partial(resource.setrlimit, resource.RLIMIT_AS, (8 << 30, 8 << 30))
     words = [sys.executable, "-P", "-m", "ggbench", "report", "1", "-o", str(target / "r.html")]
@@ -214,9 +205,7 @@ def test_a_limit_of_address_space_is_named(filled: Path, target: Path) -> None:
 
 
 def test_models_are_apart(ggbench: Run, target: Path) -> None:
-    path = paths.results_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with Store.open(path) as store:
+    with Store.open() as store:
         put_run(store, start("twin:one", "q4_k_m"), n_gen=300)
         put_run(store, start("twin:other", "q4_k_m"), n_gen=300)
         put_run(store, start("twin:one", "q8_0"), 17.0, n_gen=300)

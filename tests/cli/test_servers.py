@@ -134,7 +134,7 @@ def test_what_a_server_cannot_is_refused_in_one_line(ggbench: Run, words: tuple[
     assert len([line for line in ran.err.splitlines() if line]) == 2
 
 
-@pytest.mark.parametrize("fault", sorted(STREAM_FAULTS)[::4])
+@pytest.mark.parametrize("fault", sorted(STREAM_FAULTS)[::6])
 def test_a_broken_stream_is_a_run_that_is_kept(
     ggbench: Run, serve: Serve, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

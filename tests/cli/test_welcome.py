@@ -9,18 +9,12 @@ import pytest
 
 from ggbench import paths
 from ggbench.cli import welcome
-from ggbench.models import model_stores
 from ggbench.models.catalog import load_catalog
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
-from tests.fakes.model_stores import gguf_bytes, put_in_hub_cache
+from tests.fakes.model_stores import gguf_bytes, hide_model_stores, put_in_hub_cache
 
-
-@pytest.fixture(autouse=True)
-def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_stores, "SYSTEM_OLLAMA", ())
-    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"):
-        monkeypatch.delenv(name, raising=False)
+no_system_folders = pytest.fixture(autouse=True)(hide_model_stores)
 
 
 def welcomed(capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -5,9 +5,19 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from ggbench.gguf_file.header import encode_header
+from ggbench.models import model_stores
 
 COMMIT = "a" * 40
+
+
+def hide_model_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the folders in the home alone: neither the system's nor those that variables name."""
+    monkeypatch.setattr(model_stores, "SYSTEM_OLLAMA", ())
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def gguf_bytes(

@@ -8,11 +8,6 @@ from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.experiments.speed.record import SpeedResult
-from ggbench.formats.importing import keep
-from ggbench.runs.store.database import Store
-from ggbench.runs.stored import read_recording, read_run
-from ggbench.show.figures import PlottedRun
-from ggbench.show.presenter import presenter_of
 from ggbench.stats.decode_timing import DecodeWindow
 from tests.formats.conftest import PEERS, ReadRuns
 
@@ -108,36 +103,6 @@ def test_a_prompt_and_its_answer_together_are_a_speed_case(read: ReadRuns) -> No
     assert isinstance(run.run.result, SpeedResult)
     (case,) = run.run.result.cases
     assert (case.tok_s_qwen3, case.tok_s_qwen2_5, case.prefill_ms) == (320.0, 64.0, None)
-
-
-def test_the_same_rows_are_stored_once(store: Store, read: ReadRuns) -> None:
-    first = keep(store, read("llama-bench.json"))
-    again = keep(store, read("llama-bench.json"))
-    lines = "".join(f"{json.dumps(row)}\n" for row in (*rows(), rows()[0]))
-    twice = keep(store, read("copy.jsonl", lines))
-
-    assert [each.is_new for each in first] == [True, True]
-    assert [each.run_id for each in again] == [each.run_id for each in twice] == [each.run_id for each in first]
-    assert not any(each.is_new for each in (*again, *twice))
-    assert len(store.list_runs()) == 2
-
-
-def test_an_imported_decode_is_read_back_and_drawn(store: Store, read: ReadRuns) -> None:
-    kept = keep(store, read("llama-bench.json"))
-    stored = next(store.load_run(each.run_id) for each in kept if each.imported.run.head.kind == "decode")
-
-    run, recording = read_run(store, stored), read_recording(store, stored)
-    observations = [each.body for each in recording.observations]
-    import numpy as np
-
-    none = np.array([], np.int64)
-    (figure,) = presenter_of("decode").figures([PlottedRun("a", none, none, decode_of([kept[1].imported]).fit,
-                                                           observations=observations)])  # fmt: skip
-
-    assert run.result == decode_of([each.imported for each in kept])
-    assert figure.curves[0].x.tolist() == [8, 264, 520]
-    assert figure.curves[0].error is not None
-    assert all(figure.curves[0].error > 0)
 
 
 @pytest.mark.parametrize(

@@ -120,16 +120,6 @@ def test_a_run_that_goes_on_is_refused_before_anything_is_written(store: Store) 
         as_json(store, [ended, running])
 
 
-def test_the_same_runs_are_stored_once_also_back_home(store: Store, other: Store, tmp_path: Path) -> None:
-    run_ids = put_runs(store)[:1]
-    first = moved(store, run_ids, other, tmp_path / "x.json")
-    again = moved(store, run_ids, other, tmp_path / "y.json")
-    home = moved(other, [first[0].run_id], store, tmp_path / "z.json")
-
-    assert [each.is_new for each in (*first, *again, *home)] == [True, False, False]
-    assert home[0].run_id == run_ids[0]
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

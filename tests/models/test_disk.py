@@ -8,21 +8,16 @@ import pytest
 
 from ggbench import paths
 from ggbench.errors import BadFile
-from ggbench.models import local_files, model_stores
+from ggbench.models import local_files
 from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel, find_local_models, models_in_place, twins_by_model
 from ggbench.models.local_files import HeaderFacts, HeaderIndex, read_facts
 from ggbench.models.model_stores import ModelStore
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_one
-from tests.fakes.model_stores import COMMIT, gguf_bytes, put_in_hub_cache, put_in_ollama
+from tests.fakes.model_stores import COMMIT, gguf_bytes, hide_model_stores, put_in_hub_cache, put_in_ollama
 
-
-@pytest.fixture(autouse=True)
-def no_system_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_stores, "SYSTEM_OLLAMA", ())
-    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"):
-        monkeypatch.delenv(name, raising=False)
+no_system_folders = pytest.fixture(autouse=True)(hide_model_stores)
 
 
 @pytest.fixture

@@ -1,11 +1,8 @@
 """WikiText-2 from the test Hub: downloaded once, verified, and read from its archive into memory."""
 
-import hashlib
-
-import msgspec.structs
 import pytest
 
-from ggbench.errors import BadFile, NetworkError
+from ggbench.errors import BadFile
 from ggbench.experiments.quality import texts
 from ggbench.experiments.quality.texts import (
     ARCHIVE,
@@ -15,8 +12,6 @@ from ggbench.experiments.quality.texts import (
     fetch_archive,
     find_archive,
     find_text,
-    read_text,
-    text_argument,
 )
 from ggbench.hub.access import HubAccess
 from tests.fakes.hub import Corrupt, TestHub
@@ -27,32 +22,6 @@ from tests.fakes.wikitext import TEXT, archive
 def access(hub: TestHub) -> HubAccess:
     hub.add_repo(REPO, {"README.md": b"# ci", ARCHIVE: archive()})
     return HubAccess.from_environment()
-
-
-def test_it_is_downloaded_once(access: HubAccess, hub: TestHub) -> None:
-    source, text = find_text(WIKITEXT_2, access)
-    assert text == TEXT.decode()[:-1]
-    assert (source.name, source.path, source.source) == (WIKITEXT_2, "", REPO)
-    assert (source.sha256, source.n_bytes) == (hashlib.sha256(TEXT).hexdigest(), len(TEXT))
-    found = find_archive(access)
-    assert found is not None
-    assert found.parts[-5:-2] == ("hub", "datasets--ggml-org--ci", "snapshots")
-    assert found.resolve().name == hashlib.sha256(archive()).hexdigest()
-    hub.forget_requests()
-    assert find_text(WIKITEXT_2, access)[1] == text
-    assert read_text(source) == text
-    assert hub.requests == []
-    assert text_argument(source) == WIKITEXT_2
-
-
-def test_without_a_network_it_has_to_be_there(access: HubAccess, hub: TestHub) -> None:
-    offline = msgspec.structs.replace(access, offline=True)
-    with pytest.raises(NetworkError, match="wikitext-2 is not on this disk") as caught:
-        find_text(WIKITEXT_2, offline)
-    assert "--text FILE" in caught.value.hint
-    assert hub.requests == []
-    fetch_archive(access)
-    assert find_text(WIKITEXT_2, offline)[0].name == WIKITEXT_2
 
 
 def test_what_arrives_damaged_is_not_kept(access: HubAccess, hub: TestHub) -> None:
