@@ -8,10 +8,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from ggbench.errors import UsageError
-from ggbench.machine.description import Device, MainMemory, describe_machine, parse_gpus
+from ggbench.machine.description import Device, MainMemory, describe_machine
 from ggbench.machine.known_devices import find_device, known_devices
 from ggbench.sizing.budget import described_budget
-from ggbench.units import GIB
 from tests.hardening.trials import Trials, unprintable
 
 _NUMBERS = st.integers(-1, 10**20).map(str) | st.floats().map(repr) | st.sampled_from(("0", "1e999", "٣", "1_0", "0x8"))
@@ -30,7 +29,6 @@ _MACHINES = st.tuples(
 _SPELLINGS = st.tuples(
     st.sampled_from(known_devices()), st.sampled_from((str.upper, str.title)), st.sampled_from("- _")
 )
-_SIZED = st.tuples(st.integers(4, 1024), st.integers(1, 20_000), st.integers(1, 16))
 
 
 def described_machines(n: int) -> Trials:
@@ -80,25 +78,7 @@ def _is_found_in_any_spelling(drawn: tuple[Any, Callable[[str], str], str]) -> N
     assert find_device(changed(device.id).replace("-", gap)) == device
 
 
-def _is_as_given(drawn: tuple[int, int, int]) -> None:
-    gib, gb_s, count = drawn
-    devices = parse_gpus(f"{gib}GiB@{gb_s}GB/s x {count}")
-    assert [device.memory_bytes for device in devices] == [gib * GIB] * count
-    assert all(device.bandwidth and device.bandwidth.bytes_per_s == gb_s * 1e9 for device in devices)
-
-
-def _has_more_room_with_more_memory(drawn: tuple[int, int, int]) -> None:
-    gib, more_gib, _ = drawn
-    for on_gpu in (True, False):
-        sizes = [f"{size}GiB" for size in (gib, gib + more_gib)]
-        machines = [describe_machine([size], None) if on_gpu else describe_machine([], size) for size in sizes]
-        less, more = (described_budget(machine, reserve_bytes=None).usable_bytes for machine in machines)
-        assert less < more
-
-
 _PROPERTIES: tuple[tuple[str, st.SearchStrategy[Any], Callable[[Any], None]], ...] = (
     ("a machine is planned for or refused in a line", _MACHINES, _is_planned_for_or_refused),
     ("a known card is found in any spelling", _SPELLINGS, _is_found_in_any_spelling),
-    ("a machine has the memory and the bandwidth given", _SIZED, _is_as_given),
-    ("more memory leaves more room", _SIZED, _has_more_room_with_more_memory),
 )

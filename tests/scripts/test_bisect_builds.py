@@ -1,7 +1,5 @@
 """The bisection over builds: its steps with planted verdicts, and one with programs as slow as they are told."""
 
-import json
-import subprocess
 import sys
 
 import pytest
@@ -38,30 +36,3 @@ def test_it_ends_in_the_first_slower_build(
     assert bisect_builds.main() == code
     assert "".join(asked) == tried
     assert capsys.readouterr().out.splitlines()[-1] == said
-
-
-@pytest.mark.parametrize(
-    ("intervals", "verdict", "rounds"),
-    [
-        ([None, (0.5, 0.8)], "slower", ["1", "2"]), ([(0.96, 1.1)], "as fast", ["1"]),
-        ([(0.9, 1.1)] * 3, "undecided", ["1", "2", "4"]),
-    ],
-)  # fmt: skip
-def test_the_rounds_double_until_a_step_is_decided(
-    monkeypatch: pytest.MonkeyPatch,
-    intervals: list[tuple[float, float] | None],
-    verdict: str,
-    rounds: list[str],
-) -> None:
-    """One round has no interval."""
-    asked, left = [], iter(intervals)
-
-    def bench(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        asked.append(command[command.index("-r") + 1])
-        metric = {"metric": "tok_s", "versus": [{"ratio": 0.9, "ratio_ci95": next(left)}]}
-        return subprocess.CompletedProcess(command, 0, json.dumps({"metrics": [metric]}))
-
-    monkeypatch.setattr("subprocess.run", bench)
-    monkeypatch.setattr(sys, "argv", ["bisect_builds", "model", "a", "b", "--rounds", "1", "--most-rounds", "4"])
-    assert bisect_builds.main() == (1 if verdict == "undecided" else 0)
-    assert asked == rounds

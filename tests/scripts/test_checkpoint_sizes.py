@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scripts.checkpoint_sizes import Cell, cells, counted
+from scripts.checkpoint_sizes import Cell, cells
 
 
 @pytest.fixture(scope="module")
@@ -35,23 +35,3 @@ def test_a_cell_without_its_reason_is_not_explained(every_cell: tuple[Cell, ...]
                 if part[1] > 0.02 * cell.counted_bytes:
                     rest = replace(cell, parts=tuple(other for other in cell.parts if other != part))
                     assert rest.is_explained is False, (cell.size, cell.quant, cell.what, part)
-
-
-def test_bits_per_weight_are_of_all_that_is_stored() -> None:
-    n_linear = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
-    rest = 2 * 151936 * 4096 + 32 * (3 * 4096 + 2 * 4096) + 4096
-    index = 4 * 32 * (4 * 4096 + 2 * 4096 + 11008)
-    table = 64 * 32 * 7
-    n_params = n_linear + rest
-    for quant, linear_bytes in {
-        "bf16": 2 * n_linear,
-        "int8": n_linear + 4 * 32 * (4 * 4096 + 2 * 11008 + 4096),
-        "nf4": n_linear // 2 + n_linear // 64 * 4 + table,
-        "nf4-dq": n_linear // 2 + n_linear // 64 + n_linear // 64 // 256 * 4 + 16 * table + table,
-        "gptq-int4": n_linear // 2 + n_linear // 128 * 2 + n_linear // 128 // 2 + index,
-        "awq-int4": n_linear // 2 + n_linear // 128 * 2 + n_linear // 128 // 2,
-    }.items():
-        file = counted("7b", quant)[1]
-        assert file.n_params == n_params
-        assert file.weight_bytes == linear_bytes + 2 * rest, quant
-        assert file.bpw == pytest.approx((linear_bytes + 2 * rest) * 8 / n_params)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from scripts import vulkan_check
-from scripts.llama_source import pinned_llama
 from tests.scripts.test_setup import vulkan_headers
 
 
@@ -32,19 +31,3 @@ def test_what_is_missing_is_said_before_anything_is_compiled(bare: Path, capsys:
     assert "Error: no compiler of shaders (glslc) on PATH\nHint: on Debian and Ubuntu: apt install glslc\n" in error
     assert f"Error: the Vulkan headers in {headers} are 1.3.239, and llama.cpp needs 1.3.272\n" in error
     assert not (bare / "build").exists()
-
-
-def test_a_kept_build_needs_a_driver_alone(
-    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    build = bare / "build" / pinned_llama().replace("==", "-")
-    (build / "bin").mkdir(parents=True)
-    (build / "ready").touch()
-    words = ["--build", str(bare / "build"), "--build-only"]
-
-    assert vulkan_check.main(words) == 0
-    assert capsys.readouterr().out == f"{build / 'bin'}\n"
-
-    monkeypatch.setenv("VK_DRIVER_FILES", str(bare / "gone.json"))
-    assert vulkan_check.main(words) == 2
-    assert "Error: no Vulkan driver" in capsys.readouterr().err
