@@ -14,6 +14,7 @@ from ggbench.engines.contract import (
     DescribedDevice,
     EngineConfig,
     EstimateMemory,
+    ProveContext,
     Request,
     Source,
     Workload,
@@ -98,10 +99,17 @@ class LlamaEngine(WorkerEngine):
         return ending
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
-        """Run a workload on the open model, or size a context in place of it."""
+        """Run a workload on the open model, or size a context in place of it.
+
+        A worker that failed to decode at the end of a context is stopped: its backends may hold what they allocated.
+        """
         if isinstance(workload, EstimateMemory):
-            return self.open(workload.source, workload.setup, dry=True, described=workload.devices)
-        return super().run(workload)
+            yield from self.open(workload.source, workload.setup, dry=True, described=workload.devices)
+            return
+        ending = yield from self._call(workload)
+        if isinstance(workload, ProveContext) and not isinstance(ending, Completed):
+            self.close()
+        yield ending
 
     def close(self) -> None:
         super().close()

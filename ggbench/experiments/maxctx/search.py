@@ -365,8 +365,6 @@ class ContextProber:
                 return made if made.is_answer else replace(made, kind="decode")
         self._proof, self._live_n_ctx = None, None
         ending = yield from self._follow(self._engine.run(ProveContext()))
-        if not isinstance(ending, Completed):
-            self.close()
         seconds = time.perf_counter() - started
         sizes = self.memory.kv_bytes, self.memory.compute_bytes
         return _with_blame(Probe(n_ctx, "decode", ending.outcome, seconds, *sizes), ending)
