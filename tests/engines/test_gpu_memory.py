@@ -20,7 +20,6 @@ class FakeGgml:
 
     devices: list[tuple[int, int]]
     is_full: bool = False
-    remote: frozenset[int] = frozenset()
     held: dict[int, int] = field(default_factory=dict)
     largest: int = 1 << 63
     counts: bool = True
@@ -39,7 +38,7 @@ class FakeGgml:
         return device
 
     def ggml_backend_reg_name(self, registry: int) -> bytes:
-        return b"RPC" if registry in self.remote else b"CUDA"
+        return b"CUDA"
 
     def ggml_backend_dev_memory(self, device: int, free: object, total: object) -> None:
         ctypes.cast(free, ctypes.POINTER(ctypes.c_size_t))[0] = self._free(device)  # type: ignore[arg-type]

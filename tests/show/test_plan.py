@@ -31,38 +31,18 @@ SOURCES = {
     "kv_and_compute": "llama.cpp 7000's allocator run dry, compute in CPU",
 }
 FITS = PlanRow(
-    model="qwen1.5-7b",
-    quant="q4_k_m",
-    provenance="catalog",
-    file_bytes=4_758_000_000,
-    n_params=7_721_324_544,
-    bpw=4.93,
-    weight_bytes=4_757_950_464,
-    device_weight_bytes=4_407_900_000,
-    host_weight_bytes=350_050_464,
-    n_gpu_layers=33,
-    n_ctx=8192,
-    n_ctx_train=32_768,
-    kv_bytes=4 * GIB,
-    device_kv_bytes=4 * GIB,
-    theory_kv_bytes=4 * GIB,
-    kv_bytes_per_token=524_288,
-    compute_bytes=313 * MIB,
-    budget_bytes=BUDGET.usable_bytes,
-    needed_bytes=9_031_000_000,
-    left_bytes=2_511_000_000,
-    fits=True,
-    planned_n_ctx=12_800,
-    limit=DecodeLimit(686.6, 12.25, 360e9, "192 bit x 15 Gbps / 8"),
-    decode=(
-        PlannedSpeed(1024, 13.74, 72.8, True),
-        PlannedSpeed(8192, 24.2, 41.3, True),
-        PlannedSpeed(32_768, 60.0, 16.7, False),
+    model="qwen1.5-7b", quant="q4_k_m", provenance="catalog", file_bytes=4_758_000_000, n_params=7_721_324_544,
+    bpw=4.93, weight_bytes=4_757_950_464, device_weight_bytes=4_407_900_000, host_weight_bytes=350_050_464,
+    n_gpu_layers=33, n_ctx=8192, n_ctx_train=32_768, kv_bytes=4 * GIB, device_kv_bytes=4 * GIB, theory_kv_bytes=4 * GIB,
+    kv_bytes_per_token=524_288, compute_bytes=313 * MIB, budget_bytes=BUDGET.usable_bytes, needed_bytes=9_031_000_000,
+    left_bytes=2_511_000_000, fits=True, planned_n_ctx=12_800, flash_attn=True,
+    limit=DecodeLimit(686.6, 12.25, 360e9, "192 bit x 15 Gbps / 8"), at_n_ctx=PlannedSpeed(8192, 24.2, 41.3, True),
+    decode=tuple(
+        PlannedSpeed(n, ms, tok_s, n < 12_800)
+        for n, ms, tok_s in ((1024, 13.74, 72.8), (8192, 24.2, 41.3), (32_768, 60.0, 16.7))
     ),
-    at_n_ctx=PlannedSpeed(8192, 24.2, 41.3, True),
-    flash_attn=True,
     command="ggbench plan qwen1.5-7b q4_k_m --gpu 3060",
-)
+)  # fmt: skip
 KV = Change("KV q8_0", LlamaConfig(n_ctx=8192, type_k="q8_0", type_v="q8_0"), 5 * GIB, GIB, 12_800, 41.3)
 FITS_NOT = replace(
     FITS, quant="q8_0", bpw=8.5, left_bytes=-1_500_000_000, fits=False, planned_n_ctx=None,

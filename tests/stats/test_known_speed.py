@@ -206,17 +206,6 @@ def test_the_time_of_a_prompt_begins_at_nothing() -> None:
     assert measured_prefills([known, unknown]) == ((512, Expected(500.0, 0.0, 512.0)),)
 
 
-def test_a_prompt_longer_than_any_that_was_timed_follows_the_square() -> None:
-    """A straight line through the last two would be too short by a third of it."""
-    found = turn_speed(_line(20.0, 500.0), WORKLOADS["documents"], 32768)
-    assert found.turn_s is not None
-    answer_s = WORKLOADS["documents"].n_gen / found.tok_s.value
-    n_prompt = WORKLOADS["documents"].n_prompt
-    depth = WORKLOADS["documents"].depth_in(32768)
-    prompt_ms = 2.0 * n_prompt + 0.001 * ((depth + n_prompt) ** 2 - depth**2)
-    assert found.turn_s.value - answer_s == pytest.approx(prompt_ms / 1e3, rel=1e-6)
-
-
 def test_a_slope_that_is_not_known_is_the_limits_and_no_step_is_faster() -> None:
     """Within its interval; without any, a level alone says nothing of other positions."""
     (_, middle), (far, last) = measured_steps([_window(1, 60.0)], _fit(None, (25.0, None)), LIMIT)

@@ -56,7 +56,8 @@ class Started:
 
 
 @pytest.fixture
-def started(tmp_path: Path, tiny_twin: Path) -> Iterator[Started]:
+def started(tmp_path: Path, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
+    monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
     found = Started(tmp_path, tiny_twin)
     yield found
     found.engine.close()
@@ -67,6 +68,12 @@ _T = TypeVar("_T")
 
 def _of(events: list[Event | Ending], kind: type[_T]) -> list[_T]:
     return [event for event in events if isinstance(event, kind)]
+
+
+def _flags(started: Started) -> list[str]:
+    """Return the flags that the last server was started with."""
+    flags: list[str] = json.loads((started.folder / "flags.json").read_text())
+    return flags
 
 
 def _is_running(pid: int | None) -> bool:
@@ -81,26 +88,19 @@ def test_its_context_has_room_for_the_token_that_comes_with_the_prompt() -> None
 
 
 def test_it_gets_the_flags_that_pick_prints_and_the_users_own_and_no_key_among_them(
-    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
     monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "7")
     assert started.open(flags="-dev Vulkan0")[-1] == Completed()
-    flags = json.loads((tmp_path / "flags.json").read_text())
+    flags = _flags(started)
     loads = ["-m", flags[1], "-c", "1280", "-ctk", "q8_0", "-ngl", "999", "-t", "1", "-np", "1"]
     assert flags == [*loads, "--host", "127.0.0.1", "--port", "0", "-lv", "4", "-dev", "Vulkan0"]
 
 
-def test_a_twin_gets_the_vocabulary_without_which_llama_server_aborts(
-    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
+def test_a_twin_gets_the_vocabulary_without_which_llama_server_aborts(started: Started) -> None:
     started.open()
     assert started.source.path is not None
-    twin, served = (
-        read_model_file(path)
-        for path in (started.source.path, Path(json.loads((tmp_path / "flags.json").read_text())[1]))
-    )
+    twin, served = (read_model_file(path) for path in (started.source.path, Path(_flags(started)[1])))
     assert served.metadata["tokenizer.ggml.model"] == "llama" and served.n_vocab == twin.n_vocab
     assert served.tensors == twin.tensors
 
@@ -154,14 +154,11 @@ def test_a_context_is_proven_at_the_end_of_every_slot(started: Started) -> None:
 
 
 @on_linux
-def test_a_memory_limit_is_the_kernels_and_counts_the_weights(
-    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
+def test_a_memory_limit_is_the_kernels_and_counts_the_weights(started: Started) -> None:
     limit_bytes = 1 << 30
     events = started.open(setup=replace(LLAMA, memory_limit_bytes=limit_bytes))
     assert events[-1] == Completed()
-    flags = json.loads((tmp_path / "flags.json").read_text())
+    flags = _flags(started)
     assert flags[flags.index("-lm") + 1] == "none"  # the limit does not count mapped files
     limits = Path(f"/proc/{_of(events, Ready)[0].pid}/limits").read_text()
     (data,) = (line.split()[3] for line in limits.splitlines() if line.startswith("Max data size"))
@@ -374,13 +371,10 @@ def _drafting(started: Started, way: str = "", **changes: object) -> list[Event 
     return list(started.engine.open(replace(started.source, draft=started.source.path), setup))
 
 
-def test_a_draft_is_given_as_its_file_with_a_vocabulary_and_its_steps_are_counted(
-    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_LLAMA_SERVER_FLAGS", str(tmp_path / "flags.json"))
+def test_a_draft_is_given_as_its_file_with_a_vocabulary_and_its_steps_are_counted(started: Started) -> None:
     opened = _drafting(started, spec_type="draft-simple", n_draft=4)
     assert opened[-1] == Completed()
-    flags = json.loads((tmp_path / "flags.json").read_text())
+    flags = _flags(started)
     words = ["-md", flags[1], "--spec-type", "draft-simple", "--spec-draft-n-max", "4"]
     assert " ".join(words) in " ".join(flags)
     for _ in range(2):

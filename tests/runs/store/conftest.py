@@ -54,15 +54,8 @@ def run(head: RunHead) -> Run:
         head=head,
         outcome=Outcome.COMPLETED,
         memory=Memory(
-            buffers=(
-                DeviceBuffers("CPU", MemoryKind.HOST, 1, 2, 3, 4),
-                DeviceBuffers("CUDA0", MemoryKind.GPU, weight_bytes=5),
-            ),
-            n_ctx=512,
-            n_batch=512,
-            n_ubatch=512,
-            flash_attn=True,
-            peak_bytes=1 << 30,
+            buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 1, 2, 3, 4), DeviceBuffers("CUDA0", MemoryKind.GPU, 5)),
+            n_ctx=512, n_batch=512, n_ubatch=512, flash_attn=True, peak_bytes=1 << 30,
         ),
         gpu_use=GpuUse((0,), 2, temperature_max_c=66.0, throttle=(Throttling("sw_power_cap", 1),)),
         result=DecodeResult(

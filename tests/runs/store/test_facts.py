@@ -102,16 +102,6 @@ def test_a_file_that_cannot_be_written_is_still_asked(path: Path, run: Run, n_de
     assert n_tables == n_derived
 
 
-def test_an_open_file_that_cannot_be_written_sees_a_run_that_replaced_another(path: Path, run: Run) -> None:
-    with Store.open(path) as writer:
-        first, second = writer.add(run), writer.add(run)
-        with Store(*_read_only(path)) as reader:
-            assert _found(reader, run) == [second, first]
-            writer.delete_run(first)
-            third = writer.add(run)
-            assert _found(reader, run) == [third, second]
-
-
 def test_other_processes_may_delete_runs_while_facts_are_derived(store: Store, path: Path, run: Run) -> None:
     kept, deleted = store.add(run), store.add(run)
     with Store.open(path) as other:
