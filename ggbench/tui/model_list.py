@@ -176,26 +176,31 @@ def _group(model: LocalModel) -> tuple[Hashable, ...]:
 
 
 def _entry(group: Sequence[LocalModel], families: Sequence[str]) -> ModelEntry:
-    """Return the entry for a model's quants: several files are selected by name in their folder, a single one by
-    path.
-    """
-    first = group[0]
-    model, title = first.model, first.name
-    quants = tuple(each.quant for each in group if each.quant)
-    if first.is_named_by_path:
-        quants = tuple(each.paths[0].name for each in group)
-    if first.is_named_by_path and len(group) > 1:
-        model, title = path_argument(first.paths[0].parent), sanitize(name_without_quant(quants[0]) or first.name)
-    is_one = len(group) == 1
-    quant = "" if first.quant is None or first.quant in title.lower() else first.quant
+    """Return the entry for a model's quants."""
+    first, (model, title, quants) = group[0], _named(group)
+    if len(group) > 1:
+        about = f"{format_count(len(group))} quants"
+    else:
+        about = "" if first.quant is None or first.quant in title.lower() else first.quant
     return ModelEntry(
         Section.DISK if first.place is None else Section.ADDED,
         model,
         title,
-        sanitize(quant if is_one else f"{format_count(len(group))} quants"),
-        () if is_one and first.is_named_by_path else quants,
-        first.reason if is_one else "",
+        sanitize(about),
+        quants,
+        first.reason if len(group) == 1 else "",
         tuple(path for each in group for path in each.paths),
         first.place,
         _family(title, families),
     )
+
+
+def _named(group: Sequence[LocalModel]) -> tuple[str, str, tuple[str, ...]]:
+    """Return MODEL, the title and the quants: several files are selected by name in their folder, one by its path."""
+    first = group[0]
+    if not first.is_named_by_path:
+        return first.model, first.name, tuple(each.quant for each in group if each.quant)
+    if len(group) == 1:
+        return first.model, first.name, ()
+    names = tuple(each.paths[0].name for each in group)
+    return path_argument(first.paths[0].parent), sanitize(name_without_quant(names[0]) or first.name), names

@@ -88,7 +88,7 @@ def test_a_run_without_samples_is_not_in_the_legend() -> None:
         assert app.lines[0] == "a q8_0   c q2_k"
         app.plot.show([latencies([series(f"name{index} " * 5, 20) for index in range(20)])])
         await pilot.pause()
-        assert any("… " in line and line.endswith(" s t") for line in app.lines), app.lines
+        assert sum("name" in line for line in app.lines) <= 6
 
     drive(steps)
 

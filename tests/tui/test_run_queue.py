@@ -132,7 +132,7 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
     assert question is not None
     assert asked_s is not None
     assert live.asked_s is None
-    *_, asked_last, found_text = bracket_lines(live.answers, live.question, 60)
+    *_, asked_last, found_text = bracket_lines(live.answers, live.question)
     assert asked_last.startswith("context     4,096 – cancelled")
     assert found_text == "none known to work"
     assert queue_lines([item], {}, paused=False)[0].endswith("  skipped, stopped before the end")

@@ -28,7 +28,7 @@ from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, gauge_lines, number_lines
+from ggbench.tui.widgets.run_panels import DecodedText, Lines, QueueList, bracket_lines, gauge_lines, number_lines
 from ggbench.tui.work_queue import WorkState
 from ggbench.units import counted
 
@@ -82,7 +82,7 @@ class RunScreen(Screen[None]):
             with Horizontal(id="middle"):
                 with ContentSwitcher(id="curves", initial="plot"):
                     yield CurvesPlot(id="plot")
-                    yield BracketPlot(id="bracket")
+                    yield Lines(id="bracket")
                 with Vertical(id="side"):
                     yield Lines(id="numbers")
                     yield Lines(id="gauges")
@@ -105,9 +105,9 @@ class RunScreen(Screen[None]):
             case "order", _:
                 return queue.is_busy
             case "next_plot", _:
-                return self.query_one(CurvesPlot).display and len(self.query_one(CurvesPlot).figures) > 1
+                return len(self.query_one(CurvesPlot).figures) > 1
             case "toggle_text", _:
-                return self._queue.live is not None and not self._is_mute
+                return not self._is_mute
         return True
 
     def action_order(self, order: Literal["pause", "resume", "skip", "cancel"]) -> None:
@@ -155,7 +155,7 @@ class RunScreen(Screen[None]):
     @property
     def _is_mute(self) -> bool:
         live = self._queue.live
-        return live is not None and not presenter_of(self._queue.items[live.item_id].kind).has_samples
+        return live is None or not presenter_of(self._queue.items[live.item_id].kind).has_samples
 
     def _look(self) -> None:
         """Draw changes: another state at once, more tokens when they are due."""
@@ -200,23 +200,30 @@ class RunScreen(Screen[None]):
         switcher, widget_id = self.query_one(ContentSwitcher), _WIDGETS[presenter_of(item.kind).live_view]
         switcher.current = widget_id
         view = switcher.get_child_by_id(widget_id)
-        if isinstance(view, BracketPlot):
-            view.answers, view.question, view.asked_s = live.answers, live.question, live.asked_s
+        if isinstance(view, Lines):
+            lines = bracket_lines(live.answers, live.question, live.asked_s)
+            view.lines = tuple(lines[-max(1, view.size.height) :])
         elif isinstance(view, CurvesPlot):
-            shown = [items[job.item_id] for job in plotted]
-            names = distinct_by_kv(row_labels([each.subject for each in shown]), [each.setup for each in shown])
-            own = live.plotted("")
-            behind = [None if job is live else own for job in plotted]
-            runs = [job.plotted(name, behind=other) for job, name, other in zip(plotted, names, behind, strict=True)]
-            view.show(figures_of([item.kind], runs))
-            # without values there is no scale, and that of an earlier run is not this one's
-            view.visible = not view.figure.is_empty and (live in plotted or item.state.is_over)
+            self._show_curves(view, live, items, plotted)
         numbers = number_lines(live, item, paused=queue.is_paused, all_left_s=queue.all_left_s)
         self.query_one("#numbers", Lines).lines = tuple(numbers)
         reading = live.reading if queue.is_busy else None
         self.query_one("#gauges", Lines).lines = () if reading is None else tuple(gauge_lines(reading))
         if self.has_class("-text"):
             self.query_one(DecodedText).text = live.text
+
+    def _show_curves(
+        self, view: CurvesPlot, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]
+    ) -> None:
+        item, shown = items[live.item_id], [items[job.item_id] for job in plotted]
+        names = distinct_by_kv(row_labels([each.subject for each in shown]), [each.setup for each in shown])
+        own = live.plotted("")
+        runs = [
+            job.plotted(name, behind=None if job is live else own) for job, name in zip(plotted, names, strict=True)
+        ]
+        view.show(figures_of([item.kind], runs))
+        # without values there is no scale, and that of an earlier run is not this one's
+        view.visible = not view.figure.is_empty and (live in plotted or item.state.is_over)
 
     @on(OptionList.OptionHighlighted, "#queue")
     def _show_reason(self) -> None:

@@ -162,22 +162,28 @@ class StartScreen(PlanScreen):
         self, request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job], elsewhere: str
     ) -> None:
         """`targets` are all with needed files, including the bases; `elsewhere` describes another ggbench's run."""
-        download_bytes = sum(target.download_bytes for target in targets)
-        names = ", ".join(dict.fromkeys(quant_names([target.subject for target in targets if target.download_bytes])))
-        size = format_bytes(download_bytes)
         if not targets and request is None:
             hint = "twins are written when they are measured; the other files are already on this disk"
             self.fail("start", UsageError("nothing to download", hint))
             return
-        if download_bytes and host_of(self).services.hub.offline:
+        to_download = [target for target in targets if target.download_bytes]
+        size = format_bytes(sum(target.download_bytes for target in to_download))
+        if to_download and host_of(self).services.hub.offline:
             message = f"{size} must be downloaded, but ggbench is offline"
             self.fail("start", NetworkError(message, "a twin needs no network: b offers it for catalog models"))
             return
+        doubts = [f"{elsewhere[0].upper()}{elsewhere[1:]}."] if elsewhere else []
+        if sum(target.download_bytes for target in to_download) > CONFIRM_ABOVE_BYTES:
+            names = ", ".join(dict.fromkeys(quant_names([target.subject for target in to_download])))
+            doubts.append(f"{size} will be downloaded into Hugging Face's cache: {names}.")
+        self._start_unless(doubts, request, targets, jobs)
+
+    def _start_unless(
+        self, doubts: Sequence[str], request: RunRequest | None, targets: Sequence[Target], jobs: Sequence[Job]
+    ) -> None:
+        """Start at once, or after a question if there are doubts."""
         if (dialog := self._measure_dialog) is not None:
             dialog.start()
-        doubts = [f"{elsewhere[0].upper()}{elsewhere[1:]}."] if elsewhere else []
-        if download_bytes > CONFIRM_ABOVE_BYTES:
-            doubts.append(f"{size} will be downloaded into Hugging Face's cache: {names}.")
 
         def start(confirmed: bool | None) -> None:
             if confirmed:

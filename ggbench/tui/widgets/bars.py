@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 from rich.console import Group
-from rich.style import Style
 from rich.text import Text
-from textual.app import App, RenderResult
+from textual.app import RenderResult
 from textual.binding import ActiveBinding, Binding, BindingType
 from textual.events import Click
 from textual.reactive import reactive
@@ -166,35 +165,22 @@ class KeysFooter(Widget):
             self.refresh()
 
     def render(self) -> RenderResult:
-        style, groups = self.get_component_rich_style("keys-footer--key"), dict[str, list[ActiveBinding]]()
+        style, shown = self.get_component_rich_style("keys-footer--key"), dict[str, tuple[ActiveBinding, Text]]()
         for active in self.screen.active_bindings.values():
-            binding = active.binding
-            if binding.show:
-                keys = groups.setdefault(binding.group.description if binding.group else binding.action, [])
-                if binding.action not in (each.binding.action for each in keys):
-                    keys.append(active)
-        parts = [(keys[0].node is self.app, _keys_text(keys, style, self.app)) for keys in groups.values()]
-        while len(parts) > 1 and sum(len(text) for _, (text, _) in parts) > self.size.width + 1:
-            parts.pop(max((at for at, (is_of_app, _) in enumerate(parts) if not is_of_app), default=-1))
+            if active.binding.show and active.binding.action not in shown:
+                key = self.app.get_key_display(active.binding)
+                shown[active.binding.action] = active, Text.assemble((key, style), f" {active.binding.description} ")
+        room = self.size.width + 1 - sum(text.cell_len for active, text in shown.values() if active.node is self.app)
         line, self._ends = Text(no_wrap=True, overflow="crop"), []
-        for _, (text, ends) in parts:
-            self._ends += [(line.cell_len + end, key) for end, key in ends]
-            line.append_text(text)
+        for active, text in shown.values():
+            if active.node is self.app or line.cell_len + text.cell_len <= room:
+                line.append_text(text)
+                self._ends.append((line.cell_len, active.binding.key))
         return line
 
     def on_click(self, event: Click) -> None:
         if (key := next((key for end, key in self._ends if event.x < end), None)) is not None:
             self.app.simulate_key(key)
-
-
-def _keys_text(keys: Sequence[ActiveBinding], style: Style, app: App[Any]) -> tuple[Text, list[tuple[int, str]]]:
-    """Return keys of one kind with what they do, and the column after each."""
-    text, ends, first = Text(), list[tuple[int, str]](), keys[0].binding
-    for active in keys:
-        text.append(app.get_key_display(active.binding), style).append(" ")
-        ends.append((text.cell_len, active.binding.key))
-    text.append(f"{first.group.description if first.group else first.description} ")
-    return text, [*ends[:-1], (text.cell_len, ends[-1][1])]
 
 
 class NeedsBar(Static):

@@ -78,14 +78,7 @@ class ModelList(EndedList):
         chosen, top = self.chosen_key, self.scroll_offset.y
         self.entries = {entry.key: entry for entry in shown}
         self.clear_options()
-        titles = dict(zip(self.entries, short_titles([entry.title for entry in shown], self._room), strict=True))
-        for heading, families in grouped(shown):
-            self._add_heading(heading)
-            for family in families:
-                is_listed = len(families) == 1 or len(family) == 1 or self._add_family(family)
-                for entry in family if is_listed else ():
-                    mark = "✗ " if entry.reason else " "
-                    self.add_option(Option(_line(f"{mark}{titles[entry.key]}", entry.about), id=entry.key))
+        self._add_models(shown)
         self._add_offers(text, hub_state)
         if not self.option_count:
             self.add_option(Option(Text("no model matches"), disabled=True))
@@ -94,10 +87,16 @@ class ModelList(EndedList):
         if self.highlighted is None:
             self.action_first()
 
-    @property
-    def _room(self) -> int:
-        """The most characters of a title."""
-        return max(8, (self.size.width or 28) - 3)
+    def _add_models(self, shown: Sequence[ModelEntry]) -> None:
+        room = max(8, (self.size.width or 28) - 3)
+        titles = dict(zip(self.entries, short_titles([entry.title for entry in shown], room), strict=True))
+        for heading, families in grouped(shown):
+            self._add_heading(heading)
+            for family in families:
+                is_listed = len(families) == 1 or len(family) == 1 or self._add_family(family)
+                for entry in family if is_listed else ():
+                    mark = "✗ " if entry.reason else " "
+                    self.add_option(Option(_line(f"{mark}{titles[entry.key]}", entry.about), id=entry.key))
 
     def _add_offers(self, text: str, hub_state: str) -> None:
         """Offer to add a path or a server, or else to search the Hub; a word that is also a local path, both."""

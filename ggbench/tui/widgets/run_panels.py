@@ -24,7 +24,6 @@ from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import QueueItem
 from ggbench.tui.work_queue import GLYPHS, WorkState
 from ggbench.units import (
-    KV_CELLS,
     format_bytes,
     format_count,
     format_duration,
@@ -34,7 +33,7 @@ from ggbench.units import (
 )
 
 if TYPE_CHECKING:
-    from ggbench.machine.records import MachineReading
+    from ggbench.machine.records import GpuReading, MachineReading
 
 
 _RUNNING, _PAUSED = "▶", "‖"
@@ -191,65 +190,39 @@ def gauge_lines(reading: MachineReading) -> list[str]:
     if reading.used_bytes is not None:
         lines.append(f"RAM {format_bytes(reading.used_bytes)} of {format_bytes(reading.total_bytes)}")
     for gpu in reading.gpus:
-        lines.append(f"GPU{gpu.index} {gpu.name}")
-        clocks = [str(mhz) for mhz in (gpu.sm_clock_mhz, gpu.memory_clock_mhz) if mhz is not None]
-        lines += [f"  {' / '.join(clocks)} MHz"] if clocks else []
-        lines += [f"  {gpu.temperature_c:.0f} °C"] if gpu.temperature_c is not None else []
-        lines += [f"  {gpu.power_w:.0f} W"] if gpu.power_w is not None else []
-        lines += [f"  {format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)}"] if gpu.used_bytes else []
-        lines += [f"  throttled: {', '.join(gpu.throttle)}"] if gpu.throttle else []
+        lines += _gpu_lines(gpu)
     return [shorten(line, _WIDTH) for line in lines]
 
 
+def _gpu_lines(gpu: GpuReading) -> Iterator[str]:
+    yield f"GPU{gpu.index} {gpu.name}"
+    clocks = [str(mhz) for mhz in (gpu.sm_clock_mhz, gpu.memory_clock_mhz) if mhz is not None]
+    if clocks:
+        yield f"  {' / '.join(clocks)} MHz"
+    if gpu.temperature_c is not None:
+        yield f"  {gpu.temperature_c:.0f} °C"
+    if gpu.power_w is not None:
+        yield f"  {gpu.power_w:.0f} W"
+    if gpu.used_bytes is not None:
+        yield f"  {format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)}"
+    if gpu.throttle:
+        yield f"  throttled: {', '.join(gpu.throttle)}"
+
+
 _KINDS = {"alloc": "context", "decode": "decode"}
-_LABEL_WIDTH, _LEAST_LINE = 34, 12
-_WORKS, _OPEN, _FAILS = "━", "·", "╳"
-
-
-class BracketPlot(Widget):
-    """A line for each real context tried, the newest last."""
-
-    answers: reactive[tuple[tuple[Probe, BracketEnds], ...]] = reactive(())
-    """The probes so far, each with the resulting bracket."""
-    question: reactive[Question | None] = reactive(None)
-    asked_s: reactive[int | None] = reactive(None)
-    """Seconds taken so far."""
-
-    def render(self) -> Text:
-        scale, *lines = bracket_lines(self.answers, self.question, self.size.width, self.asked_s)
-        room = max(1, self.size.height - 1)
-        return Text("\n".join([scale, *lines[-room:]]), no_wrap=True)
 
 
 def bracket_lines(
-    answers: Sequence[tuple[Probe, BracketEnds]], question: Question | None, width: int, asked_s: int | None = None
+    answers: Sequence[tuple[Probe, BracketEnds]], question: Question | None, asked_s: int | None = None
 ) -> list[str]:
-    """Return the scale of n_ctx, a line for each probe of a real context, and the current trial.
-
-    `━` works, `╳` does not, `·` between them is unknown; cancelled and timed-out probes move neither end.
-    """
+    """Return a line for each probe of a real context, for the current trial, and for what is known so far."""
     real = [(probe, ends) for probe, ends in answers if not probe.is_dry]
-    tried = [probe.n_ctx for probe, _ in real] + ([question.n_ctx] if question is not None else [])
-    if not tried:
+    if not real and question is None:
         return ["planning"]
-    room = max(KV_CELLS, (max(tried) - min(tried)) // 4)
-    low, high = max(0, min(tried) - room), max(tried) + room
-    n_columns = max(_LEAST_LINE, width - _LABEL_WIDTH - 1)
-
-    def column(n_ctx: int) -> int:
-        return min(n_columns - 1, (n_ctx - low) * n_columns // (high - low))
-
-    def line(label: str, ends: BracketEnds) -> str:
-        works = 0 if ends.passed is None else column(ends.passed) + 1
-        fails = n_columns if ends.failed is None else max(works, column(ends.failed))
-        bar = _WORKS * works + _OPEN * (fails - works) + _FAILS * (n_columns - fails)
-        return f"{label[:_LABEL_WIDTH]:<{_LABEL_WIDTH}} {bar}"
-
-    lines = [f"{'n_ctx':<{_LABEL_WIDTH}} {format_count(low)}{format_count(high):>{n_columns - len(format_count(low))}}"]
-    lines += [line(_probe_label(probe), ends) for probe, ends in real]
-    ends = real[-1][1] if real else BracketEnds(None, None)
+    lines = [_probe_label(probe) for probe, _ in real]
     if question is not None:
-        lines.append(line(f"{_KINDS[question.kind]:<7} {format_count(question.n_ctx):>9} ? {asked_s or 0} s", ends))
+        lines.append(f"{_KINDS[question.kind]:<7} {format_count(question.n_ctx):>9} ? {asked_s or 0} s")
+    ends = real[-1][1] if real else BracketEnds(None, None)
     works = "none known to work" if ends.passed is None else f"{format_count(ends.passed)} works"
     fails = "" if ends.failed is None else f", {format_count(ends.failed)} does not"
     return [*lines, works + fails]
