@@ -4,70 +4,30 @@ import msgspec
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import (
-    BatchAtDepth,
-    BatchedDecode,
-    Decode,
-    Prefill,
-    ProveContext,
-    Request,
-    RowsFile,
-    Score,
-    Tokenize,
-    Workload,
-)
-from ggbench.engines.events import (
-    ContextProven,
-    Loaded,
-    MemoryKind,
-    Opened,
-    Opening,
-    PromptRead,
-    Proving,
-    Ready,
-    Scored,
-    Steps,
-    Tokenized,
-)
-from ggbench.engines.llama.config import LlamaConfig, LlamaRequest, LoadModel, MakeContext
+from ggbench.engines.contract import Request, RowsFile, Score, Tokenize, Workload
+from ggbench.engines.events import MemoryKind, Opened, Steps
+from ggbench.engines.llama.config import LlamaConfig, LlamaRequest, LoadModel
 
 SETUP = LlamaConfig(
     n_ctx=512, type_k="q8_0", tensor_split=(0.25, 0.75), split_mode="row", n_cpu_moe=3,
     override_tensor=(r"blk\.0\..*=CPU",), threads=2, threads_batch=4, mmap=False, mlock=True, kv_offload=False,
     swa_full=True, n_seq_max=8, memory_limit_bytes=3 << 30,
 )  # fmt: skip
-WORKLOADS = (
-    Prefill(25, repeat=3, warmup=1),
-    Decode(25, 300),
-    BatchedDecode(25, 300, 8),
-    BatchAtDepth(4096, 8, 256),
-    ProveContext(),
-    Tokenize("Grüße\n"),
-    Score(((1, 2, 3), (4, 5, 6)), ((3,), (6,)), 1, 2, 2, RowsFile("/rows", "f32", 0, 0, 1, 1, writes=True)),
-)
 DECODER = protocol.request_decoder(LlamaRequest)
-REQUESTS = (LoadModel("/models/x.gguf", SETUP, 1 << 30, dry=True), MakeContext(SETUP), *WORKLOADS)
+REQUESTS = (
+    LoadModel("/models/x.gguf", SETUP, 1 << 30, dry=True), Tokenize("Grüße\n"), protocol.Hold(),
+    Score(((1, 2, 3), (4, 5, 6)), ((3,), (6,)), 1, 2, 2, RowsFile("/rows", "f32", 0, 0, 1, 1, writes=True)),
+)  # fmt: skip
 MESSAGES = (
-    Ready(7, {"llama_cpp": "b1"}),
     protocol.Log(2, 'a "quoted" line, a tab\t, é'),
     protocol.Devices({"CPU": MemoryKind.HOST, "CUDA0": MemoryKind.GPU, "RPC[h:1]": MemoryKind.REMOTE}),
-    Opening(0.5),
-    Loaded(1.5, 1 << 30),
-    Opened(0.1, 512, 512, 128, None),
-    PromptRead(25, 1_000_000, 4),
-    Tokenized([1, 2, 3], 32_000, 1),
-    Scored([1.5, 0.25], [1.25, 0.5], [0.1, 0.0], [-0.5, 0.25], 1),
     Steps(26, [1 << 40, 2], [3, 4], "tokens"),
-    Proving("fill", 0.25),
-    ContextProven(full=True, left_bytes=0),
-    protocol.Done(),
+    Opened(0.1, 512, 512, 128, None),
     protocol.Refused("context", out_of_memory=True, message="failed to allocate"),
 )
 
 
-@pytest.mark.parametrize(
-    "request_", [*REQUESTS, protocol.Hold(), protocol.Release()], ids=lambda each: type(each).__name__
-)
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: type(each).__name__)
 def test_a_request_arrives_as_it_was_sent(request_: Request | protocol.Control) -> None:
     line = protocol.encode(request_)
     assert line.count(b"\n") == 1
