@@ -204,7 +204,6 @@ class Layout(NamedTuple):
     shape: ModelShape
     parameters: tuple[Parameter, ...]
     """Without the output if it is tied to the embedding."""
-    is_tied: bool
 
 
 def read_layout(config: Config) -> Layout:
@@ -247,7 +246,7 @@ def read_layout(config: Config) -> Layout:
         sliding_window=next((state.window for state in states if state.window), None),
         states=states,
     )
-    return Layout(family.architecture, shape, tuple(_parameters(config, family, shape, is_tied)), is_tied)
+    return Layout(family.architecture, shape, tuple(_parameters(config, family, shape, is_tied)))
 
 
 def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
