@@ -45,7 +45,7 @@ class LiveJob:
         self.working: Working | None = None
         """The slow step in progress; None once the next one has started."""
         self.pace = Pace()
-        """Of the slow step in progress, or else of the steps to time."""
+        """Progress of the slow step, or else of the steps to time."""
         self.memory: Memory | None = None
         self.limit: DecodeLimit | None = None
         self.reading: MachineReading | None = None

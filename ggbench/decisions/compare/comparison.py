@@ -53,7 +53,7 @@ class Tied(msgspec.Struct, frozen=True):
     ratio: str = ""
     """Ratio of the second of two runs to the first; empty for more than two, and for exact values."""
     disturbed: str = ""
-    """As `Versus.disturbed`."""
+    """Disturbances of the runs, like `Versus.disturbed`."""
 
     def text(self, names: Sequence[str]) -> str:
         """`undecided between a and b; worse: c`, `undecided, b 1.01 (0.65–1.56) times`."""
