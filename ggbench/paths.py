@@ -84,7 +84,9 @@ def _folder(kind: Literal["data", "cache", "config"]) -> Path:
         folder = Path(getattr(_dirs, f"user_{kind}_dir"))
         if folder.is_absolute():  # older platformdirs do not expand a `~` without a home
             return folder
-    raise UsageError("this user has no home folder", "set HOME, or XDG_DATA_HOME, XDG_CACHE_HOME and XDG_CONFIG_HOME")
+    raise UsageError(
+        "this user has no home folder", "set HOME, or XDG_DATA_HOME, XDG_CACHE_HOME and XDG_CONFIG_HOME"
+    )
 
 
 def path_exists(text: str) -> bool:

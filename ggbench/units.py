@@ -69,7 +69,9 @@ def parse_size(text: str) -> int:
     if not n_bytes:
         raise UsageError(f"{text!r} is out of range for {accepted}", "it must be at least one byte")
     if n_bytes < MIB and text.strip().isdigit():
-        raise UsageError(f"{text} without a unit means bytes; expected {accepted}", f"did you mean {text.strip()}GiB?")
+        raise UsageError(
+            f"{text} without a unit means bytes; expected {accepted}", f"did you mean {text.strip()}GiB?"
+        )
     return n_bytes
 
 
@@ -89,7 +91,9 @@ def parse_compute(text: str) -> float:
         raise UsageError(f"{text!r} is not {accepted}", "write GFLOPS, TFLOPS or PFLOPS after the number")
     value = float(match[1]) * 1024.0 ** _THOUSANDS[match[2].lower()]
     if not 0 < value <= _LARGEST:
-        raise UsageError(f"{text!r} is out of range for {accepted}", "it must be above zero and below 1152 PFLOPS")
+        raise UsageError(
+            f"{text!r} is out of range for {accepted}", "it must be above zero and below 1152 PFLOPS"
+        )
     return value
 
 
@@ -105,7 +109,9 @@ def _parse(text: str, *, per_second: bool, accepted: str, binary: bool = False) 
         raise UsageError(f"{text!r} is a number of bits", f"for bytes write {in_bytes}, with a capital B")
     value = float(match[1]) * (1024 ** _DECIMAL[unit] if binary and unit in _DECIMAL else _SIZE_UNITS[unit])
     if not 0 < value <= _LARGEST:
-        raise UsageError(f"{text!r} is out of range for {accepted}", "it must be above zero and below 2^60 bytes")
+        raise UsageError(
+            f"{text!r} is out of range for {accepted}", "it must be above zero and below 2^60 bytes"
+        )
     return value
 
 
@@ -114,7 +120,9 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(text)
     seconds = float(match[1]) * _SECONDS[match[2].lower()] if match else 0
     if not 0 < seconds < _LARGEST:
-        raise UsageError(f"{text!r} is not a time such as 90s, 10m or 1h", "s, m and h are seconds, minutes and hours")
+        raise UsageError(
+            f"{text!r} is not a time such as 90s, 10m or 1h", "s, m and h are seconds, minutes and hours"
+        )
     return seconds
 
 
@@ -197,7 +205,11 @@ def parse_percent(text: str) -> float:
     """Parse `5%` or `0.5 %` as a share, 0.05. Raises UsageError for a number without the sign, and below zero."""
     match = _PERCENT.fullmatch(text)
     if match is None:
-        hint = f"did you mean {text.strip()}%?" if _PERCENT.fullmatch(f"{text}%") else "write a percentage such as 5%"
+        hint = (
+            f"did you mean {text.strip()}%?"
+            if _PERCENT.fullmatch(f"{text}%")
+            else "write a percentage such as 5%"
+        )
         raise UsageError(f"{text!r} is not a percentage of zero or more", hint)
     share = float(match[1]) / 100
     if share > _LARGEST_PERCENT / 100:

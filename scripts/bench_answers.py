@@ -39,11 +39,15 @@ def main() -> int:
     """Time the commands and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commands", nargs="*", default=COMMANDS, help="as after `ggbench`")
-    parser.add_argument("--store", type=Path, default=paths.results_file(), help="the small results file; only copied")
+    parser.add_argument(
+        "--store", type=Path, default=paths.results_file(), help="the small results file; only copied"
+    )
     parser.add_argument("--runs", type=int, default=20_000, help="runs of the large one")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--against", metavar="COMMIT", help="also time the commands of this commit")
-    parser.add_argument("--tui", action="store_true", help="only time keys on the TUI's Results, with the large file")
+    parser.add_argument(
+        "--tui", action="store_true", help="only time keys on the TUI's Results, with the large file"
+    )
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ggbench-bench-answers-") as name:
         folder = Path(name)
@@ -51,17 +55,34 @@ def main() -> int:
         homes = {}
         for tree, size in [(tree, size) for tree in trees for size in ("small", "large")]:
             homes[tree, size] = folder / f"{tree or 'here'}-{size}"
-            _copy(asked.store, homes[tree, size] / "ggbench" / "results.sqlite", asked.runs if size == "large" else 0)
+            _copy(
+                asked.store,
+                homes[tree, size] / "ggbench" / "results.sqlite",
+                asked.runs if size == "large" else 0,
+            )
         with Store.open(homes["", "small"] / "ggbench" / "results.sqlite") as store:
             n_runs = store.count_runs()[0]
             newest = store.list_runs(kind="decode", state="completed", limit=2)
-        compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}  # as installed
+        compiled = {
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+        }  # as installed
         base = {**os.environ, **compiled}
         if asked.tui:
             _time_keys({**base, "XDG_DATA_HOME": str(homes["", "large"])})
             return 0
         exported, model = folder / "run.json", shlex.quote(newest[0].subject.model)
-        export = ("-m", "ggbench", "export", str(newest[0].run_id), "--format", "json", "-o", str(exported), "-q")
+        export = (
+            "-m",
+            "ggbench",
+            "export",
+            str(newest[0].run_id),
+            "--format",
+            "json",
+            "-o",
+            str(exported),
+            "-q",
+        )
         run_once((sys.executable, "-P", *export), {**base, "XDG_DATA_HOME": str(homes["", "small"])})
         jobs: dict[tuple[str, str, str], tuple[tuple[str, ...], dict[str, str]]] = {
             (text, "", ""): (words, base) for text, words in (_EMPTY, _BASE)
@@ -94,7 +115,9 @@ def enlarge(path: Path, n_runs: int) -> None:
     Each copy starts a minute later than the copy before.
     """
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        (n_own, last) = connection.execute("SELECT count(*), max(id) FROM runs WHERE state <> 'running'").fetchone()
+        (n_own, last) = connection.execute(
+            "SELECT count(*), max(id) FROM runs WHERE state <> 'running'"
+        ).fetchone()
         columns = _columns(connection, "runs")
         for turn in range(1, -(-n_runs // n_own)):
             changed = {
@@ -119,7 +142,10 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 def _copy(store: Path, target: Path, n_runs: int) -> None:
     target.parent.mkdir(parents=True)
-    with contextlib.closing(sqlite3.connect(store)) as source, contextlib.closing(sqlite3.connect(target)) as copy:
+    with (
+        contextlib.closing(sqlite3.connect(store)) as source,
+        contextlib.closing(sqlite3.connect(target)) as copy,
+    ):
         source.backup(copy)
     if n_runs:
         enlarge(target, n_runs)
@@ -166,7 +192,9 @@ def _time_keys(environment: dict[str, str]) -> None:
         ("j", "j", cursor, 20), ("page down", "\x1b[6~", cursor, 20), ("G", "G", cursor, 1), ("g", "g", cursor, 1),
         ("/", "/", "ilter by", 1), *((f"letter {letter}", letter, count, 1) for letter in "q4_k_m decode"),
     ]  # fmt: skip
-    terminal = Terminal([sys.executable, "-P", "-m", "ggbench", "tui"], environment | {"TERM": "xterm"}, 120, 40)
+    terminal = Terminal(
+        [sys.executable, "-P", "-m", "ggbench", "tui"], environment | {"TERM": "xterm"}, 120, 40
+    )
     terminal.wait_for(b"Library")
     begun = time.perf_counter()
     terminal.press(b"3")
@@ -200,13 +228,19 @@ def _print(
     base_s = statistics.median(seconds[_BASE[0], "", ""])
     for name in (_EMPTY[0], _BASE[0]):
         print(f"`python -c '{name}'`: {statistics.median(seconds[name, '', '']):.3f} s")
-    print("\nSeconds, in brackets the ratio to importing llama_cpp; seconds of CPU and MB of a process's own peak.\n")
+    print(
+        "\nSeconds, in brackets the ratio to importing llama_cpp; seconds of CPU and MB of a process's own peak.\n"
+    )
     print("| command | commit |", " | ".join(f"{n:,} runs" for n in sizes), "| large / small | CPU s | MB |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for command, tree in [(command, tree) for command in commands for tree in trees]:
         small_s, large_s = (statistics.median(seconds[command, tree, size]) for size in ("small", "large"))
-        mb = " → ".join(f"{statistics.median(peaks[command, tree, size]) / 1e6:.0f}" for size in ("small", "large"))
-        cpu = " → ".join(f"{statistics.median(computed[command, tree, size]):.2f}" for size in ("small", "large"))
+        mb = " → ".join(
+            f"{statistics.median(peaks[command, tree, size]) / 1e6:.0f}" for size in ("small", "large")
+        )
+        cpu = " → ".join(
+            f"{statistics.median(computed[command, tree, size]):.2f}" for size in ("small", "large")
+        )
         each = " | ".join(f"{taken_s:.2f} ({taken_s / base_s:.1f})" for taken_s in (small_s, large_s))
         print(f"| `{command}` | {tree or 'here'} | {each} | {large_s / small_s:.2f} | {cpu} | {mb} |")
 

@@ -46,7 +46,10 @@ def published_header() -> bytes:
         text_key("general.architecture", "qwen2"),
         text_key("general.name", "Qwen2.5 7B Instruct"),
         text_key("general.size_label", "7B"),
-        *(number_key(f"qwen2.{name}", 28) for name in ("block_count", "embedding_length", "feed_forward_length")),
+        *(
+            number_key(f"qwen2.{name}", 28)
+            for name in ("block_count", "embedding_length", "feed_forward_length")
+        ),
         number_key("qwen2.context_length", 32768),
         text_key("tokenizer.ggml.model", "gpt2"),
         string("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, N_TOKENS) + tokens,
@@ -119,7 +122,9 @@ def main() -> None:
         listed = subprocess.run([*COMMAND, "--json"], env=environment, check=True, capture_output=True).stdout
         if len(json.loads(listed)["files"]) != options.files:
             raise SystemExit("not every file was found")
-        print(f"{options.files} files, headers of {len(published_header()) / 1e6:.1f} MB, median of {options.repeat}")
+        print(
+            f"{options.files} files, headers of {len(published_header()) / 1e6:.1f} MB, median of {options.repeat}"
+        )
         print(f"  none on the disk  {empty * 1e3:6.0f} ms")
         print(f"  without the index {statistics.median(cold) * 1e3:6.0f} ms")
         for title, args in (("with it", ()), ("with it, --json", ("--json",))):

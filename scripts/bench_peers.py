@@ -37,7 +37,9 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = _parse(words)
     if not asked.show:
         if not asked.file.exists():
-            sys.exit(f"Error: there is no {asked.file}\nHint: ./scripts/real_models smollm2 fetches the default")
+            sys.exit(
+                f"Error: there is no {asked.file}\nHint: ./scripts/real_models smollm2 fetches the default"
+            )
         peers = find_or_build(asked.peers, asked.jobs, asked.sdist)
         cpu, at = describe_cpu(), datetime.now(UTC).isoformat(timespec="seconds")
         session = Session(at, f"{cpu.name}, {cpu.n_cores} cores", asked.file.name, peers.version)
@@ -53,7 +55,9 @@ def main(words: Sequence[str] | None = None) -> int:
     print(peer_table.table(rounds))
     latest = peer_table.last_sessions(rounds)
     sessions = dict.fromkeys(kept[0].session for kept in latest)
-    print("\n".join(dict.fromkeys(f"{each.file}; {each.machine}; llama.cpp {each.version}" for each in sessions)))
+    print(
+        "\n".join(dict.fromkeys(f"{each.file}; {each.machine}; llama.cpp {each.version}" for each in sessions))
+    )
     return 1 if any(map(peer_table.misses_aim, latest)) else 0
 
 
@@ -61,15 +65,23 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/bench_peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", type=Path, nargs="?", default=FILE, help="a GGUF with a tokenizer (default: SmolLM2)")
+    parser.add_argument(
+        "file", type=Path, nargs="?", default=FILE, help="a GGUF with a tokenizer (default: SmolLM2)"
+    )
     parser.add_argument("--base", type=Path, help="another quant of it, for the KL divergence")
-    parser.add_argument("--only", type=_figures, default=list(FIGURES), metavar="NAMES", help=", ".join(FIGURES))
+    parser.add_argument(
+        "--only", type=_figures, default=list(FIGURES), metavar="NAMES", help=", ".join(FIGURES)
+    )
     parser.add_argument("--rounds", type=int, help="of each figure (default: 3 to 9)")
     parser.add_argument("--quick", action="store_true", help="3 rounds of each figure")
     parser.add_argument("--peers", type=Path, metavar="FOLDER", help="built programs of llama.cpp")
-    parser.add_argument("--sdist", type=Path, metavar="FILE", help="llama-cpp-python's source, instead of a download")
+    parser.add_argument(
+        "--sdist", type=Path, metavar="FILE", help="llama-cpp-python's source, instead of a download"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at once")
-    parser.add_argument("--results", type=Path, default=CACHE / "results.jsonl", metavar="FILE", help="added to")
+    parser.add_argument(
+        "--results", type=Path, default=CACHE / "results.jsonl", metavar="FILE", help="added to"
+    )
     parser.add_argument("--show", action="store_true", help="measure nothing, print the table")
     return parser.parse_args(words)
 

@@ -56,7 +56,9 @@ def serve(folder: Path, n_bytes: int) -> Iterator[str]:
     file.parent.mkdir(parents=True)
     write_random(file, n_bytes)
     command = [sys.executable, "-m", "tests.fakes.hub", "--root", str(folder / "repos")]
-    with subprocess.Popen(command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()
@@ -74,7 +76,9 @@ def write_random(path: Path, n_bytes: int) -> None:
 
 def environment(url: str, caches: Path) -> dict[str, str]:
     """What a command needs to ask this Hub, and to keep all it keeps in that folder."""
-    settled = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING", "XDG_"))}
+    settled = {
+        key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING", "XDG_"))
+    }
     return settled | {
         "HF_ENDPOINT": url,
         "HF_HOME": str(caches / "huggingface"),

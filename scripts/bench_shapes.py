@@ -76,7 +76,9 @@ def _built(row: BenchedRow, name: str, catalog: Hyperparameters) -> Shape | None
         weights.parameters.active,
         kv_cache(file, row.type_k or "f16", row.type_v or "f16"),
         bool(file.n_expert),
-        weights.expert_bytes * weights.parameters.expert_share * weight_bytes / n_bytes if file.n_expert else 0.0,
+        weights.expert_bytes * weights.parameters.expert_share * weight_bytes / n_bytes
+        if file.n_expert
+        else 0.0,
     )
 
 
@@ -125,4 +127,6 @@ def _estimated(row: BenchedRow, name: str, shape: dict[str, Any]) -> Shape | Non
     of_one = row.weight_bytes / row.n_params
     experts = shape["experts"] * 1e9 * of_one if "experts" in shape else None if "active" in shape else 0.0
     name = name.split()[0]
-    return Shape(name, shape["n_layer"], n_active * of_one, row.weight_bytes, n_active, kv, "active" in shape, experts)
+    return Shape(
+        name, shape["n_layer"], n_active * of_one, row.weight_bytes, n_active, kv, "active" in shape, experts
+    )

@@ -41,7 +41,8 @@ def main() -> int:
     print(f"load {os.getloadavg()[0]:.2f} on {os.cpu_count()} CPUs; best and median of {repeat}")
     ok = [report("prefill curve, 131,072 lengths, with its knees", timed(curve_work(), repeat), CURVE_MS)]
     ok += [
-        report("limits " + " ".join(call), timed(functools.partial(run, call), repeat), PROCESS_MS) for call in CALLS
+        report("limits " + " ".join(call), timed(functools.partial(run, call), repeat), PROCESS_MS)
+        for call in CALLS
     ]
     return 0 if all(ok) else 1
 

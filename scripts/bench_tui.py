@@ -108,11 +108,15 @@ def _time_keys(home: _Home, quant: str, n_rounds: int) -> float:
         terminal.wait_for(_SURE)
         terminal.press(_YES)
         terminal.wait_for_end()
-    print(f"{'key':>5} {'median':>8} {'9th decile':>10} {'max':>8}   ms, without the first, which makes the screen")
+    print(
+        f"{'key':>5} {'median':>8} {'9th decile':>10} {'max':>8}   ms, without the first, which makes the screen"
+    )
     deciles = []
     for key, found in times.items():
         known = found[1:]
-        deciles.append(statistics.quantiles(known, n=10, method="inclusive")[-1] if len(known) > 1 else known[0])
+        deciles.append(
+            statistics.quantiles(known, n=10, method="inclusive")[-1] if len(known) > 1 else known[0]
+        )
         print(f"{key.decode():>5} {statistics.median(known):8.1f} {deciles[-1]:10.1f} {max(known):8.1f}")
     return max(deciles)
 
@@ -166,7 +170,9 @@ class _Home:
     @contextmanager
     def terminal(self, *arguments: str) -> Iterator[Terminal]:
         """Start the TUI; it is killed in the end unless it quit."""
-        terminal = Terminal([sys.executable, "-P", "-m", "ggbench", "tui", *arguments], self._environment, *self._size)
+        terminal = Terminal(
+            [sys.executable, "-P", "-m", "ggbench", "tui", *arguments], self._environment, *self._size
+        )
         try:
             yield terminal
         finally:
@@ -174,7 +180,17 @@ class _Home:
 
     def decode(self, n_gen: int) -> None:
         """Decode on the command line, drawing nothing."""
-        command = [sys.executable, "-m", "ggbench", "decode", str(self.path), "-n", str(n_gen), "--quiet", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "ggbench",
+            "decode",
+            str(self.path),
+            "-n",
+            str(n_gen),
+            "--quiet",
+            "--json",
+        ]
         subprocess.run(command, env=self._environment, check=True, stdout=subprocess.DEVNULL)
 
     def decode_in_tui(self, quant: str, n_gen: int) -> float:
@@ -243,7 +259,11 @@ class Terminal:
     def drawn_within(self, seconds: float) -> bytes:
         """Return what is drawn until then, and since the last keys."""
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and select.select([self._ours], [], [], left)[0] and self._read():
+        while (
+            (left := until - time.monotonic()) > 0
+            and select.select([self._ours], [], [], left)[0]
+            and self._read()
+        ):
             pass
         return self._seen
 
@@ -251,7 +271,9 @@ class Terminal:
         """Wait until these bytes are drawn in one piece; return the seconds since the start, or since the last key."""
         while drawn not in self._seen:
             if not self._read():
-                sys.exit(f"the TUI ended, or was silent, before it drew {drawn.decode()}: {self._seen[-2000:]!r}")
+                sys.exit(
+                    f"the TUI ended, or was silent, before it drew {drawn.decode()}: {self._seen[-2000:]!r}"
+                )
         return time.monotonic() - self._pressed_at
 
     def wait_for_end(self) -> None:

@@ -36,7 +36,9 @@ def main() -> int:
     """Bisect; prints each step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL[:QUANT]")
-    parser.add_argument("builds", nargs="+", metavar="BUILD", help="llama-server's path, and flags in the same word")
+    parser.add_argument(
+        "builds", nargs="+", metavar="BUILD", help="llama-server's path, and flags in the same word"
+    )
     parser.add_argument("--slower", type=parse_percent, default=0.05, help="the loss to look for; default 5%%")
     parser.add_argument("--rounds", type=int, default=3, help="of a step's first try")
     parser.add_argument("--most-rounds", type=int, default=24)
@@ -56,7 +58,9 @@ def main() -> int:
     if slow == len(asked.builds):
         say("no build is slower than the first")
     else:
-        say(f"the first slower build is {slow + 1}, {asked.builds[slow]}; the one before it is {asked.builds[good]}")
+        say(
+            f"the first slower build is {slow + 1}, {asked.builds[slow]}; the one before it is {asked.builds[good]}"
+        )
     return 0
 
 
@@ -67,7 +71,11 @@ def compare(asked: argparse.Namespace, first: str, other: str) -> Step:
         engines = [f"--engine=llama-server={build}" for build in (first, other)]
         words = ["bench", asked.model, *asked.bench.split(), "-r", str(rounds), *engines, "--json", "--quiet"]
         ran = subprocess.run(
-            [sys.executable, "-P", "-m", "ggbench", *words], cwd=_ROOT, stdout=subprocess.PIPE, check=False, text=True
+            [sys.executable, "-P", "-m", "ggbench", *words],
+            cwd=_ROOT,
+            stdout=subprocess.PIPE,
+            check=False,
+            text=True,
         )
         if not ran.stdout.strip():
             return step._replace(verdict="does not run")

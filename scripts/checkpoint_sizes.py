@@ -145,7 +145,10 @@ def _memory_parts(quant: str, layout: Layout) -> Iterator[tuple[str, int]]:
     yield "rotary tables", 2 * 2 * (shape.n_ctx_train or 0) * shape.head_dim_k * shape.n_layer
     if quant == "gptq-int4":
         matrices = [each.shape for each in layout.parameters if each.is_converted]
-        yield "exllamav2's scratch", max(2 * n_in * n_out + 4 * n_out * _SCRATCH_ROWS for n_out, n_in in matrices) + 256
+        yield (
+            "exllamav2's scratch",
+            max(2 * n_in * n_out + 4 * n_out * _SCRATCH_ROWS for n_out, n_in in matrices) + 256,
+        )
 
 
 def bpw_table() -> list[str]:

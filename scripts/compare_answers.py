@@ -44,7 +44,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commit")
     parser.add_argument("models", nargs="*", help="ids; default: the whole catalog")
-    parser.add_argument("--machine", action="append", help="options, e.g. '--gpu rtx-3060'; default: four machines")
+    parser.add_argument(
+        "--machine", action="append", help="options, e.g. '--gpu rtx-3060'; default: four machines"
+    )
     asked = parser.parse_args()
     models = asked.models or [model.id for model in load_catalog().models]
     commands = [

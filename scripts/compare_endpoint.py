@@ -76,7 +76,9 @@ def main() -> int:
     parser.add_argument("-n", "--n-gen", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-t", "--threads", type=int, default=default_threads())
-    parser.add_argument("--batched-bench", type=Path, help="llama-batched-bench; compares speed instead of a decode")
+    parser.add_argument(
+        "--batched-bench", type=Path, help="llama-batched-bench; compares speed instead of a decode"
+    )
     parser.add_argument("--batch", default="1,4")
     parser.add_argument("--input", type=int, default=128)
     parser.add_argument("--n-batch-gen", type=int, default=128)
@@ -86,8 +88,12 @@ def main() -> int:
     if asked.batched_bench:
         batches = tuple(int(part) for part in asked.batch.split(","))
         settings = SpeedSettings((asked.input,), asked.n_batch_gen, batches)
-        return compare_speed(Served(asked.server, path, asked.threads), asked.batched_bench, settings, asked.rounds)
-    return compare_decode(Served(asked.server, path, asked.threads), target, DecodeSettings(asked.n_gen), asked.rounds)
+        return compare_speed(
+            Served(asked.server, path, asked.threads), asked.batched_bench, settings, asked.rounds
+        )
+    return compare_decode(
+        Served(asked.server, path, asked.threads), target, DecodeSettings(asked.n_gen), asked.rounds
+    )
 
 
 def compare_decode(server: Served, target: Target, settings: DecodeSettings, rounds: int) -> int:
@@ -172,7 +178,12 @@ def line_of(run: Run, *, with_sampling: bool) -> Line:
     """Return W, B and tokens/s of a decode."""
     result = run.result
     assert isinstance(result, DecodeResult)
-    if result.fit is None or result.fit.w_tokens_per_ms is None or result.fit.b_ms is None or result.latency is None:
+    if (
+        result.fit is None
+        or result.fit.w_tokens_per_ms is None
+        or result.fit.b_ms is None
+        or result.latency is None
+    ):
         sys.exit("a decode shows no line: decode more tokens, on a machine that nobody else uses")
     sampling_ms = (result.latency.sample_p50_ms or 0.0) if with_sampling else 0.0
     tok_s = 1e3 / (1e3 / result.latency.tok_s + sampling_ms)
@@ -196,7 +207,9 @@ def serving(server: Served, *, n_ctx: int, n_parallel: int) -> Iterator[str]:
         "-np", str(n_parallel), "-t", threads, "-tb", threads, "-ngl", "0", "-fa", "auto", "--no-webui",
     ]  # fmt: skip
     url = f"http://127.0.0.1:{port}"
-    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=library_path())
+    started = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=library_path()
+    )
     try:
         until = time.monotonic() + _START_S
         while not is_healthy(url):
@@ -228,7 +241,9 @@ def by_batched_bench(server: Served, bench: Path, settings: SpeedSettings) -> di
         "-ngl", "0", "-fa", "auto", "--output-format", "jsonl",
     ]  # fmt: skip
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=library_path())
-    rows = [json.loads(line) for line in ran.stdout.splitlines() + ran.stderr.splitlines() if line.startswith("{")]
+    rows = [
+        json.loads(line) for line in ran.stdout.splitlines() + ran.stderr.splitlines() if line.startswith("{")
+    ]
     return {row["pl"]: (row["speed_pp"], row["speed_tg"]) for row in rows}
 
 

@@ -83,7 +83,9 @@ def find_toolkit(search_path: Sequence[str] = sys.path) -> CudaToolkit | None:
 
 def _root(compiler: str) -> Path:
     """Where nvcc itself says that it is: what is on PATH may be a wrapper."""
-    output = subprocess.run([compiler, "--dryrun", "-E", "-x", "cu", os.devnull], capture_output=True, text=True).stderr
+    output = subprocess.run(
+        [compiler, "--dryrun", "-E", "-x", "cu", os.devnull], capture_output=True, text=True
+    ).stderr
     top = re.search(r"^#\$ TOP=(.+)$", output, re.MULTILINE)
     return Path(top[1]).resolve() if top else Path(compiler).resolve().parent.parent
 

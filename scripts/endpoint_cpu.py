@@ -83,7 +83,10 @@ def main() -> int:
     parser.add_argument("--tokens-per-s", type=float, default=100.0)
     asked = parser.parse_args()
     metered = Metered()
-    with tempfile.TemporaryDirectory() as home, TestEndpoint(SteadyVoice(asked.tokens_per_s, metered)) as endpoint:
+    with (
+        tempfile.TemporaryDirectory() as home,
+        TestEndpoint(SteadyVoice(asked.tokens_per_s, metered)) as endpoint,
+    ):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
         environment["HOME"] = home
         command = [sys.executable, "-P", "-m", "ggbench", "decode", endpoint.url, "--quiet"]

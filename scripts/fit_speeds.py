@@ -82,9 +82,13 @@ class Row(msgspec.Struct, frozen=True):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--validate", nargs="*", choices=list(KEYS), help="also fit without each device, model or year")
+    parser.add_argument(
+        "--validate", nargs="*", choices=list(KEYS), help="also fit without each device, model or year"
+    )
     parser.add_argument("--worst", type=int, default=0, help="print as many of the worst predictions")
-    parser.add_argument("--before", type=Path, help="predict what is in main memory by these coefficients as well")
+    parser.add_argument(
+        "--before", type=Path, help="predict what is in main memory by these coefficients as well"
+    )
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     fits, behind = {}, dict[str, list[int]]()
@@ -223,7 +227,9 @@ def _of_any_size(name: str) -> KnownDevice | None:
     if len(rates) == 1:
         return max(alike, key=lambda device: device.memory_gib)
     if found and len(rates) == 2:
-        return next(device for device in alike if device.bandwidth_gb_s == rates[int(found["cores"]) >= _MANY_CORES])
+        return next(
+            device for device in alike if device.bandwidth_gb_s == rates[int(found["cores"]) >= _MANY_CORES]
+        )
     return recognize_device(name, None)
 
 
@@ -259,7 +265,11 @@ def _circumstances(row: BenchedRow, device: KnownDevice, shape: Shape) -> tuple[
     if row.date >= CURRENT:
         era = f"era=late 2025/{row.backend}/{'experts' if shape.is_moe else 'dense'}"
         return f"place={place}", f"run={run}", *((era,) if row.date < LATEST else ())
-    return f"older place={place}", f"older run={run}", f"era={'2024' if row.date < '2024-09' else '2025'}/{row.backend}"
+    return (
+        f"older place={place}",
+        f"older run={run}",
+        f"era={'2024' if row.date < '2024-09' else '2025'}/{row.backend}",
+    )
 
 
 def _merged(costs: Sequence[Cost]) -> Iterator[Cost]:
@@ -276,7 +286,16 @@ def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
     for row in (each for each in rows if not _is_split(each)):
         each = row.published
         test = "decode" if each.is_decode else each.test
-        same = (row.device.name, each.count, each.backend, each.model, each.quant, each.n_depth, test, row.is_current)
+        same = (
+            row.device.name,
+            each.count,
+            each.backend,
+            each.model,
+            each.quant,
+            each.n_depth,
+            test,
+            row.is_current,
+        )
         alike.setdefault(same, []).append(row)
     tried = []
     for group in alike.values():
@@ -298,7 +317,10 @@ def print_on_host(rows: Sequence[Row], whole: SpeedFit, before: SpeedModel) -> N
         model = fitted(seen).start_from(whole).run(ROUNDS_WITHOUT).model()
         for row in (each for each in split if each.published.source == source):
             told, costs = row.published, [_without_place(cost) for cost in row.costs]
-            old, new = before.predict([cost for cost in costs if before.knows(cost.terms[0])]), model.predict(costs)
+            old, new = (
+                before.predict([cost for cost in costs if before.knows(cost.terms[0])]),
+                model.predict(costs),
+            )
             part = f"-ncmoe {min(told.n_cpu_moe or 0, row.shape.n_layer)}"
             part += f" -ngl {told.n_gpu_layers}" if _host_share(told, row.shape) else ""
             speeds = [f"{1e3 / ms:.1f}" for ms in (row.ms, old.value, new.value)]

@@ -42,7 +42,9 @@ def main() -> int:
                 each.show(f"{target.model} {target.quant}")
                 found.append(each)
     n_within = sum(each.is_within for each in found)
-    print(f"\n{n_within} of {len(found)} within their intervals; worst {max(abs(each.error) for each in found):.1%}")
+    print(
+        f"\n{n_within} of {len(found)} within their intervals; worst {max(abs(each.error) for each in found):.1%}"
+    )
     return 0 if all(abs(each.error) <= AIMS[each.name] for each in found) else 1
 
 

@@ -120,7 +120,9 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="compilers at once (default: one per core)"
     )
-    parser.add_argument("--prepare", type=Path, metavar="FOLDER", help="fill a folder of wheels; needs a network")
+    parser.add_argument(
+        "--prepare", type=Path, metavar="FOLDER", help="fill a folder of wheels; needs a network"
+    )
     parser.add_argument("--python-version", default="3.12", help="of the machine with the GPU (default: 3.12)")
     parser.add_argument("--with-cmake", action="store_true", help="put cmake and ninja into the folder too")
     parser.add_argument("--show", type=Path, metavar="FILE", help="print a report.json again")
@@ -174,7 +176,11 @@ def run_tests(
     document: dict[str, Any] = {
         "schema": f"ggbench.{marker}_check/1",
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {"cpu_count": os.cpu_count(), "os": platform.platform(), "python": platform.python_version()},
+        "machine": {
+            "cpu_count": os.cpu_count(),
+            "os": platform.platform(),
+            "python": platform.python_version(),
+        },
         **sections,
         "pieces": read_pieces(pieces),
         "tests": read_results(results),
@@ -195,7 +201,9 @@ def has_passed(results: Sequence[Mapping[str, object]]) -> bool:
 def find_device() -> Device:
     """The first GPU that nvidia-smi lists. Raises Missing."""
     if shutil.which("nvidia-smi") is None:
-        raise Missing("there is no nvidia-smi on PATH", "this check is for a machine with an NVIDIA GPU and its driver")
+        raise Missing(
+            "there is no nvidia-smi on PATH", "this check is for a machine with an NVIDIA GPU and its driver"
+        )
     command = ["nvidia-smi", f"--query-gpu={DEVICE_QUERY}", "--format=csv,noheader"]
     answer = subprocess.run(command, capture_output=True, text=True)
     devices = parse_devices(answer.stdout) if answer.returncode == 0 else []
@@ -206,7 +214,8 @@ def find_device() -> Device:
         )
     if not devices:
         raise Missing(
-            f"nvidia-smi lists no GPU: {(answer.stderr or answer.stdout).strip()}", "see that its driver is loaded"
+            f"nvidia-smi lists no GPU: {(answer.stderr or answer.stdout).strip()}",
+            "see that its driver is loaded",
         )
     return devices[0]
 
@@ -253,15 +262,24 @@ def build_llama(
     folder = build / re.sub(r"[^\w.-]", "-", name)
     wheel, seconds = next(folder.glob("*.whl"), None), None
     if wheel is None:
-        env = {**os.environ, "CMAKE_ARGS": " ".join([*arguments, PARTS]), "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs)}
-        env |= {"CPATH": with_folders(toolkit.include_folders, "CPATH"), "PATH": with_folders([python.parent], "PATH")}
+        env = {
+            **os.environ,
+            "CMAKE_ARGS": " ".join([*arguments, PARTS]),
+            "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs),
+        }
+        env |= {
+            "CPATH": with_folders(toolkit.include_folders, "CPATH"),
+            "PATH": with_folders([python.parent], "PATH"),
+        }
         started = time.monotonic()
         settings = f"--config-settings=build-dir={folder / 'objects'}"
         # pip's own cache does not record how a wheel was built.
         steps = ["wheel", "--no-deps", "--no-cache-dir", *from_folder(wheels), "--no-build-isolation", settings]
         steps += ["--wheel-dir", str(folder)]
         if pip(python, *steps, source, env=env):
-            raise Missing(f"{LLAMA} could not be built", "the reason is above; --help says what the build needs")
+            raise Missing(
+                f"{LLAMA} could not be built", "the reason is above; --help says what the build needs"
+            )
         wheel, seconds = next(folder.glob("*.whl")), time.monotonic() - started
     if pip(python, "install", "--quiet", "--no-deps", "--force-reinstall", *from_folder(wheels), wheel):
         raise Missing(f"{wheel} could not be installed", "delete it to build it again")
@@ -293,10 +311,21 @@ def prepare(folder: Path, python_version: str, *, with_cmake: bool) -> None:
     if pip(Path(sys.executable), "download", "--quiet", "--dest", folder, *constraints, *chosen, *wanted):
         raise Missing("pip could not fetch the wheels", "its message is above")
     pinned = next(
-        line for line in (ROOT / "scripts/constraints.txt").read_text().splitlines() if line.startswith(f"{LLAMA}==")
+        line
+        for line in (ROOT / "scripts/constraints.txt").read_text().splitlines()
+        if line.startswith(f"{LLAMA}==")
     )
     whole = folder / "whole"
-    if pip(Path(sys.executable), "download", "--quiet", "--dest", whole, "--no-deps", f"--no-binary={LLAMA}", pinned):
+    if pip(
+        Path(sys.executable),
+        "download",
+        "--quiet",
+        "--dest",
+        whole,
+        "--no-deps",
+        f"--no-binary={LLAMA}",
+        pinned,
+    ):
         raise Missing(f"pip could not fetch the source of {LLAMA}", "its message is above")
     source = next(whole.glob("*.tar.gz"))
     trim(source, folder / source.name)
@@ -348,7 +377,12 @@ def read_results(file: Path) -> list[dict[str, object]]:
         outcome = "passed" if ended is None else {"failure": "failed"}.get(ended.tag, ended.tag)
         reason = "" if ended is None else (ended.get("message") or "").strip()
         results.append(
-            {"name": case.get("name"), "outcome": outcome, "seconds": float(case.get("time", 0)), "reason": reason}
+            {
+                "name": case.get("name"),
+                "outcome": outcome,
+                "seconds": float(case.get("time", 0)),
+                "reason": reason,
+            }
         )
     return results
 

@@ -31,7 +31,9 @@ from scripts.cuda_toolkit import CudaToolkit, find_toolkit  # noqa: E402
 SOURCES = ROOT / "tests/fakes/cuda"
 CUDA_MAJOR = "13"
 """The stand-ins have the functions that a library built with this CUDA asks for."""
-NVIDIA_SMI = "Stand-in GPU, GPU-00000000-0000-0000-0000-000000000000, 00000000:00:00.0, 0.0 stand-in, 9.0, {mib} MiB"
+NVIDIA_SMI = (
+    "Stand-in GPU, GPU-00000000-0000-0000-0000-000000000000, 00000000:00:00.0, 0.0 stand-in, 9.0, {mib} MiB"
+)
 
 
 def main() -> int:
@@ -39,9 +41,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="scripts/gpu_rehearsal", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--wheels", type=Path, required=True, metavar="FOLDER", help="what gpu_check --prepare made")
-    parser.add_argument("--build", type=Path, metavar="FOLDER", default=ROOT / ".gpu_check", help="kept between runs")
-    parser.add_argument("--gpus", type=int, default=1, choices=range(1, 5), help="how many devices (default: 1)")
+    parser.add_argument(
+        "--wheels", type=Path, required=True, metavar="FOLDER", help="what gpu_check --prepare made"
+    )
+    parser.add_argument(
+        "--build", type=Path, metavar="FOLDER", default=ROOT / ".gpu_check", help="kept between runs"
+    )
+    parser.add_argument(
+        "--gpus", type=int, default=1, choices=range(1, 5), help="how many devices (default: 1)"
+    )
     parser.add_argument("--memory-mib", type=int, default=81920, metavar="MIB", help="of each (default: 81920)")
     parser.add_argument("--only", metavar="EXPRESSION", help="tests to run, as pytest's -k takes them")
     parser.add_argument(
@@ -56,10 +64,20 @@ def main() -> int:
     try:
         make_stand_ins(folder, compiler, toolkit)
     except subprocess.CalledProcessError:
-        print(f"Error: the stand-ins in {SOURCES} do not compile; the compiler's message is above", file=sys.stderr)
+        print(
+            f"Error: the stand-ins in {SOURCES} do not compile; the compiler's message is above",
+            file=sys.stderr,
+        )
         return 2
     environ = environment(folder, options.memory_mib, options.gpus)
-    check = [sys.executable, ROOT / "scripts/gpu_check.py", "--wheels", options.wheels, "--build", options.build]
+    check = [
+        sys.executable,
+        ROOT / "scripts/gpu_check.py",
+        "--wheels",
+        options.wheels,
+        "--build",
+        options.build,
+    ]
     if options.command:
         built = subprocess.run([*check, "--build-only"], env=environ).returncode
         python = gpu_check.venv_folder(options.build.resolve()) / "bin/python"

@@ -20,9 +20,13 @@ def main() -> int:
     """Run the rows, print each as it ends, its faults, and the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"only these of {', '.join(ROWS)}")
-    parser.add_argument("--quick", action="store_true", help="a few trials of each row, in less than 20 seconds")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few trials of each row, in less than 20 seconds"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--real", type=Path, nargs="*", default=(), metavar="FILE", help="damage these headers too")
+    parser.add_argument(
+        "--real", type=Path, nargs="*", default=(), metavar="FILE", help="damage these headers too"
+    )
     parser.add_argument("--minutes", type=float, default=60.0, help="of two front ends at once")
     asked = parser.parse_args()
     # What a shell or `nohup` makes programs in the background ignore, ggbench ignores too.
@@ -30,9 +34,13 @@ def main() -> int:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     chosen = asked.rows or [name for name in ROWS if not asked.quick or name not in SLOW]
     rows = []
-    for row, seconds in _made(chosen, is_quick=asked.quick, seed=asked.seed, real=asked.real, minutes=asked.minutes):
+    for row, seconds in _made(
+        chosen, is_quick=asked.quick, seed=asked.seed, real=asked.real, minutes=asked.minutes
+    ):
         rows.append(row)
-        print(f"{row.name}: {row.tried:,} in {seconds:.0f} s, {'clean' if row.is_clean else 'FAULTS'}", flush=True)
+        print(
+            f"{row.name}: {row.tried:,} in {seconds:.0f} s, {'clean' if row.is_clean else 'FAULTS'}", flush=True
+        )
         for line in (*row.faults, *row.said):
             print(f"  {line}", flush=True)
     print(f"\n{date.today()}\n\n{markdown(rows)}")

@@ -22,7 +22,16 @@ import click
 ROOT = Path(__file__).parent.parent
 BUDGET = ROOT / "scripts" / "budget.toml"
 
-_DECISIONS = (ast.If, ast.IfExp, ast.For, ast.While, ast.BoolOp, ast.ExceptHandler, ast.comprehension, ast.match_case)
+_DECISIONS = (
+    ast.If,
+    ast.IfExp,
+    ast.For,
+    ast.While,
+    ast.BoolOp,
+    ast.ExceptHandler,
+    ast.comprehension,
+    ast.match_case,
+)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST_DECISIONS = 10
 """Decisions of a function above which it counts as long."""
@@ -74,7 +83,9 @@ def count_surface() -> Counter[str]:
 
     commands = list(_commands(cli, click.Context(cli, info_name="ggbench")))
     options = sum(isinstance(each, click.Option) for command in commands for each in command.params)
-    return Counter(commands=len(commands), options=options, figures=len(all_columns()), documents=len(documents()))
+    return Counter(
+        commands=len(commands), options=options, figures=len(all_columns()), documents=len(documents())
+    )
 
 
 def count_package(package: Path) -> dict[str, Figures]:
@@ -83,7 +94,9 @@ def count_package(package: Path) -> dict[str, Figures]:
     whole = sum(rooms.values(), Counter())
     density = round(whole["nodes"] / whole["code"], 2)
     kept = ("lines", "nodes", "decisions", "long_functions", "nested_conditionals")
-    counted: dict[str, Figures] = {"package": {**{name: whole[name] for name in kept}, "nodes_per_code_line": density}}
+    counted: dict[str, Figures] = {
+        "package": {**{name: whole[name] for name in kept}, "nodes_per_code_line": density}
+    }
     return counted | {name: {key: room[key] for key in kept[:3]} for name, room in rooms.items()}
 
 
@@ -124,7 +137,11 @@ def _code_lines(text: str, nodes: list[ast.AST]) -> int:
         if token.type not in _NOT_CODE:
             used.update(range(token.start[0], token.end[0] + 1))
     for node in nodes:
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             used.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return len(used)
 
@@ -143,7 +160,9 @@ def _print_table(counted: Mapping[str, Figures], ceilings: Mapping[str, Figures]
     for room, figures in counted.items():
         if "nodes" in figures:
             ceiling = ceilings.get(room, {}).get("nodes", 0)
-            print(f"{room:<12}{figures['lines']:>9,}{figures['nodes']:>10,}{ceiling:>10,}{figures['decisions']:>11,}")
+            print(
+                f"{room:<12}{figures['lines']:>9,}{figures['nodes']:>10,}{ceiling:>10,}{figures['decisions']:>11,}"
+            )
     for room in ("package", "surface"):
         print(", ".join(f"{name} {figure:,}" for name, figure in counted[room].items()))
 

@@ -104,7 +104,9 @@ def _device(line: str) -> tuple[int, str] | None:
 
 def _fields(cells: list[str], header: list[str], where: str) -> dict[str, object]:
     if len(cells) != len(header):
-        raise BadFile(f"{where}: it has {len(cells)} cells under {len(header)} headers", "paste the whole table")
+        raise BadFile(
+            f"{where}: it has {len(cells)} cells under {len(header)} headers", "paste the whole table"
+        )
     named = dict(zip(header, cells, strict=True))
     sizes = (("model_size", named.get("size", "")), ("model_n_params", named.get("params", "")))
     return table_fields(named, where) | {field: _count(cell, where) for field, cell in sizes if cell}
@@ -115,7 +117,9 @@ def _count(cell: str, where: str) -> int:
     try:
         return round(float(number) * _UNITS[unit])
     except (ValueError, KeyError, OverflowError):
-        raise BadFile(f"{where}: {cell[:40]!r} is not a size such as 3.56 GiB or 6.74 B", "paste the table") from None
+        raise BadFile(
+            f"{where}: {cell[:40]!r} is not a size such as 3.56 GiB or 6.74 B", "paste the table"
+        ) from None
 
 
 def _row(raw: Mapping[str, object], where: str, devices: tuple[str, ...]) -> PastedRow | BadFile:

@@ -33,7 +33,9 @@ def pinned_llama() -> str:
     return next(line for line in lines if line.startswith("llama-cpp-python=="))
 
 
-def compile_llama(build: Path, targets: Sequence[str], options: Sequence[str], jobs: int, sdist: Path | None) -> None:
+def compile_llama(
+    build: Path, targets: Sequence[str], options: Sequence[str], jobs: int, sdist: Path | None
+) -> None:
     """Compile targets into a folder, unless that was done before; an interrupted build is continued.
 
     `sdist` is llama-cpp-python's, downloaded if None. Raises SystemExit.

@@ -137,7 +137,11 @@ def _our_batch(bench: Bench) -> Values:
     words = ("speed", bench.file, "--inputs", INPUT, "-n", BATCH_GEN, "--batch", _commas(BATCHES))
     document, _ = ggbench(*words, "--bandwidth", "20GB/s")
     cases = [(_batch_rows(case["n_batch"]), case) for case in document["cases"]]
-    return {row: case[key] for rows, case in cases for row, key in zip(rows, ("prefill_ms", "decode_ms"), strict=True)}
+    return {
+        row: case[key]
+        for rows, case in cases
+        for row, key in zip(rows, ("prefill_ms", "decode_ms"), strict=True)
+    }
 
 
 def _their_batch(bench: Bench) -> Values:
@@ -160,7 +164,9 @@ def _their_batch(bench: Bench) -> Values:
     text, _ = bench.peers.run("llama-batched-bench", "-m", bench.file, *words)
     found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     cases = [(_batch_rows(case["pl"]), case) for case in found]
-    return {row: case[key] * 1e3 for rows, case in cases for row, key in zip(rows, ("t_pp", "t_tg"), strict=True)}
+    return {
+        row: case[key] * 1e3 for rows, case in cases for row, key in zip(rows, ("t_pp", "t_tg"), strict=True)
+    }
 
 
 def slot_words(n_slots: int, is_unified: bool) -> tuple[object, ...]:
@@ -173,7 +179,9 @@ _USERS = tuple((n, is_unified) for n in (2, 4) for is_unified in (False, True))
 
 def _users_row(n_users: int, is_unified: bool) -> Row:
     cache = " with one KV cache" if is_unified else ""
-    return Row(f"decode {N_GEN} tokens for {n_users} users{cache}", "ms/step", "llama-batched-bench T_TG", 0.98, 1.02)
+    return Row(
+        f"decode {N_GEN} tokens for {n_users} users{cache}", "ms/step", "llama-batched-bench T_TG", 0.98, 1.02
+    )
 
 
 def _our_users(bench: Bench) -> Values:
@@ -192,7 +200,18 @@ def _their_users(bench: Bench) -> Values:
     threads = default_threads()
     for n_users, is_unified in _USERS:
         cells = n_users * -(-(N_PROMPT + N_GEN) // KV_CELLS) * KV_CELLS
-        words: tuple[object, ...] = ("-npp", N_PROMPT, "-ntg", N_GEN, "-npl", n_users, "-t", threads, "-tb", threads)
+        words: tuple[object, ...] = (
+            "-npp",
+            N_PROMPT,
+            "-ntg",
+            N_GEN,
+            "-npl",
+            n_users,
+            "-t",
+            threads,
+            "-tb",
+            threads,
+        )
         words += ("-c", cells, "-b", 2048, "-ub", 512, "-fa", "auto", "--output-format", "jsonl")
         words += ("-kvu",) if is_unified else ()
         text, _ = bench.peers.run("llama-batched-bench", "-m", bench.file, *words)
@@ -239,7 +258,15 @@ def _their_quality(bench: Bench) -> Values:
             logits = text.with_name("logits.dat")
             save = ("-m", bench.base, *scored, "--save-all-logits", logits)
             _, first_s = bench.peers.run("llama-perplexity", *save)
-            compare = ("-m", bench.file, "-t", default_threads(), "--kl-divergence", "--kl-divergence-base", logits)
+            compare = (
+                "-m",
+                bench.file,
+                "-t",
+                default_threads(),
+                "--kl-divergence",
+                "--kl-divergence-base",
+                logits,
+            )
             answer, second_s = bench.peers.run("llama-perplexity", *compare)
             values |= {_KLD_S: first_s + second_s, _KLD: _number(r"Mean\s+KLD:\s+([\d.]+)", answer)}
     return values
@@ -331,7 +358,12 @@ _PLAN_S = Row("the time of a plan", "s", "llama-fit-params")
 def _our_plan(bench: Bench) -> Values:
     document, seconds = ggbench("plan", bench.file, "-c", N_CTX, "--no-measure")
     (row,) = document["rows"]
-    sizes = {"weights": "weight_bytes", "KV": "kv_bytes", "compute": "compute_bytes", "all memory": "needed_bytes"}
+    sizes = {
+        "weights": "weight_bytes",
+        "KV": "kv_bytes",
+        "compute": "compute_bytes",
+        "all memory": "needed_bytes",
+    }
     values = {_PLANNED[name]: row[key] / MIB for name, key in sizes.items()}
     return {**values, _FITTED: row["needed_bytes"] / MIB, _PLAN_S: seconds}
 
@@ -379,7 +411,10 @@ def serving(peers: Peers, path: Path, n_ctx: int, slots: Sequence[object] = ("-n
     command = [peers.folder / "llama-server", "-m", path, "-c", n_ctx, "-v", "--port", port, *slots]
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
-            [str(word) for word in command], stdout=log, stderr=subprocess.STDOUT, env=os.environ | peer_environment()
+            [str(word) for word in command],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | peer_environment(),
         )
         try:
             url = f"http://127.0.0.1:{port}"
@@ -388,7 +423,9 @@ def serving(peers: Peers, path: Path, n_ctx: int, slots: Sequence[object] = ("-n
             lines = [_LOG_PREFIX.sub("", line.rstrip("\n")) for line in log]
             with urllib.request.urlopen(f"{url}/v1/models") as response:
                 tensor_bytes = int(json.load(response)["data"][0]["meta"]["size"])
-            starts = [index for index, line in enumerate(lines) if line.startswith("llama_model_loader: loaded meta")]
+            starts = [
+                index for index, line in enumerate(lines) if line.startswith("llama_model_loader: loaded meta")
+            ]
             yield Served(url, parse_allocations(lines[starts[-1] :], PLACES), tensor_bytes, lines)
         finally:
             process.terminate()

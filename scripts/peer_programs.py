@@ -66,7 +66,9 @@ def find_or_build(folder: Path | None, jobs: int, source: Path | None = None) ->
     """
     if folder is not None:
         if missing := [name for name in PROGRAMS if not (folder / name).exists()]:
-            sys.exit(f"Error: {folder} has no {', '.join(missing)}\nHint: give the folder that holds all programs")
+            sys.exit(
+                f"Error: {folder} has no {', '.join(missing)}\nHint: give the folder that holds all programs"
+            )
         return Peers(folder)
     build = CACHE / pinned_llama().replace("==", "-")
     compile_llama(build, PROGRAMS, (), jobs, source)

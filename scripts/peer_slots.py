@@ -63,14 +63,19 @@ def _cases(bench: Bench) -> Iterator[list[_Case]]:
         folder = Path(name)
         cases = [_Case("", bench.file, slots) for slots in _SLOTS]
         drafting = ("-md", bench.file, "--spec-type", "draft-simple")
-        cases += [_Case(", draft", bench.file, slots, ("--draft", bench.file), drafting) for slots in _SLOTS[:4]]
+        cases += [
+            _Case(", draft", bench.file, slots, ("--draft", bench.file), drafting) for slots in _SLOTS[:4]
+        ]
         mtp = with_vocabulary(read_model_file(cached_twin("mtp", _DRAFTS, "q8_0", folder)), folder)
         cases += [_Case(", MTP twin", mtp, slots) for slots in _SLOTS[:1]]
         cases += [_Case(", MTP", mtp, slots, ("--mtp",), ("--spec-type", "draft-mtp")) for slots in _SLOTS[:4]]
         for kind in _TYPES:
             path = _projector(folder / f"mmproj-{kind}.gguf", kind, read_model_file(bench.file).n_embd)
             words = ("--mmproj", path)
-            cases += [_Case(f", {kind} projector", bench.file, slots, words, words) for slots in (_SLOTS[0], _SLOTS[2])]
+            cases += [
+                _Case(f", {kind} projector", bench.file, slots, words, words)
+                for slots in (_SLOTS[0], _SLOTS[2])
+            ]
         yield cases
 
 
@@ -78,10 +83,18 @@ def _projector(path: Path, kind: str, n_embd: int) -> Path:
     """Write a projector of zeros with a small image encoder."""
     merged, width, n_ff = _TYPES[kind], _VIT["embedding_length"], _VIT["feed_forward_length"]
     side, patch = 256, 16
-    keys: dict[str, object] = {"general.architecture": "clip", "clip.has_vision_encoder": True, "clip.use_gelu": True}
+    keys: dict[str, object] = {
+        "general.architecture": "clip",
+        "clip.has_vision_encoder": True,
+        "clip.use_gelu": True,
+    }
     keys |= {"clip.projector_type": kind} | {f"clip.vision.{name}": value for name, value in _VIT.items()}
     keys |= {f"clip.vision.{name}": [0.5] * 3 for name in ("image_mean", "image_std")}
-    keys |= {"clip.vision.image_size": side, "clip.vision.patch_size": patch, "clip.vision.projection_dim": n_embd}
+    keys |= {
+        "clip.vision.image_size": side,
+        "clip.vision.patch_size": patch,
+        "clip.vision.projection_dim": n_embd,
+    }
     keys |= {"clip.vision.projector.scale_factor": merged, "clip.vision.attention.layer_norm_epsilon": 1e-6}
     shapes: dict[str, tuple[int, ...]] = {
         "v.patch_embd.weight": (patch, patch, 3, width), "v.position_embd.weight": (width, (side // patch) ** 2),
@@ -92,7 +105,9 @@ def _projector(path: Path, kind: str, n_embd: int) -> Path:
         sizes |= {"attn_out": (width, width), "ffn_up": (width, n_ff), "ffn_down": (n_ff, width)}
         for name, (n_in, n_out) in sizes.items():
             shapes |= {f"v.blk.{layer}.{name}.weight": (n_in, n_out), f"v.blk.{layer}.{name}.bias": (n_out,)}
-        shapes |= {f"v.blk.{layer}.{norm}.{part}": (width,) for norm in ("ln1", "ln2") for part in ("weight", "bias")}
+        shapes |= {
+            f"v.blk.{layer}.{norm}.{part}": (width,) for norm in ("ln1", "ln2") for part in ("weight", "bias")
+        }
     if kind == "gemma3":
         shapes |= {"mm.input_projection.weight": (n_embd, width), "mm.soft_emb_norm.weight": (width,)}
     else:

@@ -13,7 +13,8 @@ from ggbench.units import format_count, format_number
 
 _COVERAGE = 0.95
 HEADER = (
-    "| | ratio | 95 % of it | ggbench | peer | unit | peer | rounds | date |\n|---|---:|---|---:|---:|---|---|---:|---|"
+    "| | ratio | 95 % of it | ggbench | peer | unit | peer | rounds | date |\n"
+    "|---|---:|---|---:|---:|---|---|---:|---|"
 )
 
 

@@ -45,7 +45,9 @@ def main() -> int:
     print("|---|---|" + "---:|---:|" * len(PARTS), flush=True)
     within = True
     for model in asked.models:
-        for row, target in zip(planned(model, setup), resolve(parse_model(f"twin:{model}", *QUANTS)), strict=True):
+        for row, target in zip(
+            planned(model, setup), resolve(parse_model(f"twin:{model}", *QUANTS)), strict=True
+        ):
             real = probed(target, setup, asked.n_ctx)
             cells = [(getattr(row, field), getattr(row, field) - real.total(field)) for field in PARTS.values()]
             within &= all(abs(residual) <= MIB for _, residual in cells)

@@ -61,15 +61,21 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="*", type=Path, help="text with llama-bench's output; standard input without")
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="text with llama-bench's output; standard input without"
+    )
     parser.add_argument("--source", required=True, help="id of the place, such as llama.cpp-pr-15077")
     parser.add_argument("--title", help="title of the place, if it is new")
     parser.add_argument("--address", help="web address of the place, if it is new")
-    parser.add_argument("--remark", default="", help="what concerns every row of the place, such as a power limit")
+    parser.add_argument(
+        "--remark", default="", help="what concerns every row of the place, such as a power limit"
+    )
     parser.add_argument("--date", required=True, type=_month, help="month of publication, such as 2024-05")
     parser.add_argument("--device", help="device of every row: an id of known_devices.toml or a name")
     parser.add_argument("--count", type=int, help="number of devices")
-    parser.add_argument("--n-cpu-moe", type=int, help="layers with experts on the CPU, which older tables do not show")
+    parser.add_argument(
+        "--n-cpu-moe", type=int, help="layers with experts on the CPU, which older tables do not show"
+    )
     parser.add_argument("--model", default="", help="keep only models whose llama-bench name contains this")
     parser.add_argument("--dry-run", action="store_true", help="report, and write nothing")
     parser.add_argument("--data", type=Path, default=DATA, help=argparse.SUPPRESS)

@@ -96,7 +96,9 @@ def _report(home: Path) -> None:
     if browser is None:
         sys.exit(f"report.png needs a browser: one of {', '.join(_BROWSERS)}")
     page = home / "report.html"
-    subprocess.run([sys.executable, "-P", "-m", "ggbench", "report", "1", "2", "-q", "-o", str(page)], check=True)
+    subprocess.run(
+        [sys.executable, "-P", "-m", "ggbench", "report", "1", "2", "-q", "-o", str(page)], check=True
+    )
     as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
     look = ["--headless", "--hide-scrollbars", f"--window-size={_PAGE}", f"--user-data-dir={home / 'browser'}"]
     picture = FOLDER / "report.png"

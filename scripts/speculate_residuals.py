@@ -119,7 +119,9 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--remove", action="store_true", help="delete the twins that this writes")
     made.add_argument("-k", type=_integers, default=KS, metavar="N,...")
     made.add_argument("--depths", type=_integers, default=DEPTHS, metavar="N,...")
-    made.add_argument("--lengths", type=lambda text: tuple(map(float, text.split(","))), default=LENS, metavar="L,...")
+    made.add_argument(
+        "--lengths", type=lambda text: tuple(map(float, text.split(","))), default=LENS, metavar="L,..."
+    )
     return made
 
 
@@ -201,7 +203,13 @@ def _answer(url: str, prompt: Sequence[int], n_gen: int) -> _Answer:
 
     It is abandoned then, since the steps at the end of an answer draft fewer tokens.
     """
-    asked = {"prompt": prompt, "n_predict": n_gen + SPARE, "temperature": 0, "ignore_eos": True, "cache_prompt": True}
+    asked = {
+        "prompt": prompt,
+        "n_predict": n_gen + SPARE,
+        "temperature": 0,
+        "ignore_eos": True,
+        "cache_prompt": True,
+    }
     asked |= {"stream": True, "timings_per_token": True}
     request = urllib.request.Request(f"{url}/completion", json.dumps(asked).encode())
     last: dict[str, Any] = {"predicted_n": 0, "predicted_ms": 0.0}
@@ -209,7 +217,9 @@ def _answer(url: str, prompt: Sequence[int], n_gen: int) -> _Answer:
     with urllib.request.urlopen(request) as response:
         for line in response:
             found = json.loads(line[6:])["timings"] if line.startswith(b"data: ") else last
-            if found["predicted_ms"] != last["predicted_ms"]:  # the tokens of a step come one by one, with its time
+            if (
+                found["predicted_ms"] != last["predicted_ms"]
+            ):  # the tokens of a step come one by one, with its time
                 if last["predicted_n"]:
                     ends_ms.append(last["predicted_ms"])
                 if last["predicted_n"] > n_gen:
@@ -246,7 +256,9 @@ def _predicted(target: Path, draft: Path, ks: Sequence[int], depth: int) -> dict
 def _expected(cases: Sequence[SpeculationCase], answer: Served) -> Expected:
     """Return the ms per token for an answer's own length, by the mean of the runs."""
     found = [case.step.speedup(answer.mean_len) for case in cases]
-    return Expected(*(answer.off_ms / statistics.fmean(getattr(each, end) for each in found) for end in _SWAPPED))
+    return Expected(
+        *(answer.off_ms / statistics.fmean(getattr(each, end) for each in found) for end in _SWAPPED)
+    )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,9 @@ class SpeedFit:
                 self._design[number, row, [self._index[term] for term in cost.terms]] = 1
         self._logs = np.log(times_ms)
         self._groups = [group_of(term) for term in self.terms]
-        self._members = {group: np.array([each == group for each in self._groups]) for group in set(self._groups)}
+        self._members = {
+            group: np.array([each == group for each in self._groups]) for group in set(self._groups)
+        }
         self._pooled = {term.partition("=")[0] for term in self.terms if "=" in term}
         self._mean = np.array([EXPECTED.get(term, 0.0) for term in self.terms])
         self.spreads = {group: 0.15 if group in self._pooled else _LOOSE for group in self._members}
@@ -96,7 +98,9 @@ class SpeedFit:
         errors = self._logs - self._predicted()[0]
         of_values = np.diag(self._of_rows) - (self._of_rows @ self._gain * self._of_rows).sum(1)
         weights = (_FREEDOM + 1) / (_FREEDOM + (errors / self.scale) ** 2)
-        self.scale = max(0.01, math.sqrt(float(np.mean(weights * (errors**2 + np.minimum(of_values, self.scale**2))))))
+        self.scale = max(
+            0.01, math.sqrt(float(np.mean(weights * (errors**2 + np.minimum(of_values, self.scale**2)))))
+        )
         squares = (self.values - self._mean) ** 2 + self._left()
         for group in self._pooled:
             members = self._members[group]
@@ -108,7 +112,9 @@ class SpeedFit:
 
     def model(self) -> SpeedModel:
         """Return what the program needs: without the terms of places, whose spread becomes part of the residual."""
-        kept = [index for index, group in enumerate(self._groups) if group not in (*ELSEWHERE, *OLDER, *SPREAD_ONLY)]
+        kept = [
+            index for index, group in enumerate(self._groups) if group not in (*ELSEWHERE, *OLDER, *SPREAD_ONLY)
+        ]
         left = self._left()
         kept = [index for index in kept if self._is_found(index, left[index])]
         scaled = self._scaled[:, kept]

@@ -64,7 +64,9 @@ class Counter:
         self._model = lib.llama_model_load_from_file(str(path).encode(), params)
         context = lib.llama_context_default_params()
         context.n_ctx = context.n_batch = context.n_ubatch = n_ctx
-        self._callback = lib.ggml_backend_sched_eval_callback(self._evaluated)  # ctypes frees it when unreferenced
+        self._callback = lib.ggml_backend_sched_eval_callback(
+            self._evaluated
+        )  # ctypes frees it when unreferenced
         context.cb_eval = self._callback
         self._context: Any = lib.llama_init_from_model(self._model, context)
         assert self._context, "no context"
@@ -126,7 +128,9 @@ def main() -> int:
                 found = [counter.touched([int(token) for token in batch], skew) for batch in batches]
                 cells.append(statistics.fmean(found) / counter.n_used)
             print(f"| {name} | {text} |" + "".join(f" {cell:.2f} |" for cell in cells), flush=True)
-        chance = "".join(f" {by_chance(hyper.n_expert, counter.n_used, k + 1) / counter.n_used:.2f} |" for k in KS)
+        chance = "".join(
+            f" {by_chance(hyper.n_expert, counter.n_used, k + 1) / counter.n_used:.2f} |" for k in KS
+        )
         print(f"| {name} | independent choices |{chance}", flush=True)
     return 0
 

@@ -40,7 +40,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=100)
     n = parser.parse_args().seeds
-    print("| machine | planted default found | truth in the interval | gain claimed where none is | measurements |")
+    print(
+        "| machine | planted default found | truth in the interval | gain claimed where none is | measurements |"
+    )
     print("|---|---:|---:|---:|---:|")
     is_good = True
     with tempfile.TemporaryDirectory() as folder:
@@ -52,8 +54,13 @@ def main() -> int:
                 result = machine.tune(target, SETTINGS).result
                 assert isinstance(result, TuneResult)
                 is_found = result.changes == {"flash_attn": "off"}
-                n_found, n_measured = n_found + is_found, n_measured + machine.n_measured // len(SETTINGS.depths)
-                n_held += is_found and result.ratio is not None and result.ratio.low <= TRUTH <= result.ratio.high
+                n_found, n_measured = (
+                    n_found + is_found,
+                    n_measured + machine.n_measured // len(SETTINGS.depths),
+                )
+                n_held += (
+                    is_found and result.ratio is not None and result.ratio.low <= TRUTH <= result.ratio.high
+                )
                 nothing = PlantedMachine(seed, {}, **noise).tune(target, SETTINGS).result
                 assert isinstance(nothing, TuneResult)
                 n_false += nothing.has_gain

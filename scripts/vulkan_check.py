@@ -64,11 +64,16 @@ def main(words: Sequence[str] | None = None) -> int:
     built = describe_llama_build()
     if built.problem or built.commit.removesuffix("-dirty") != installed.removesuffix("-dirty"):
         what = built.problem or f"its commit is {built.commit}, that of the bindings {installed}"
-        print(f"Error: {library} cannot be used: {what}\nHint: delete {build} to build it again", file=sys.stderr)
+        print(
+            f"Error: {library} cannot be used: {what}\nHint: delete {build} to build it again", file=sys.stderr
+        )
         return 2
     device = next((each for each in built.devices if each.backend == "Vulkan"), None)
     if device is None:
-        print("Error: llama.cpp lists no Vulkan device\nHint: vulkaninfo --summary names the drivers", file=sys.stderr)
+        print(
+            "Error: llama.cpp lists no Vulkan device\nHint: vulkaninfo --summary names the drivers",
+            file=sys.stderr,
+        )
         return 2
     report_folder = (options.report or build).resolve()
     report_folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +100,9 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     folder = {"type": Path, "metavar": "FOLDER"}
     parser.add_argument("--build", **folder, default=CACHE, help="kept between runs (default: ggbench's cache)")
     parser.add_argument("--headers", **folder, help="has vulkan/vulkan_core.h (default: the system's)")
-    parser.add_argument("--sdist", type=Path, metavar="FILE", help=f"of {pinned_llama()}, else downloaded by pip")
+    parser.add_argument(
+        "--sdist", type=Path, metavar="FILE", help=f"of {pinned_llama()}, else downloaded by pip"
+    )
     parser.add_argument("--report", **folder, help="for report.txt and report.json (default: with the build)")
     parser.add_argument("--only", metavar="EXPRESSION", help="tests to run, as pytest's -k takes them")
     parser.add_argument("--build-only", action="store_true", help="stop once it is built, and print its folder")
@@ -121,7 +128,9 @@ def of_set_up(function: str, headers: Path | None) -> str:
     """Return what a function of scripts/backends.sh prints, as scripts/setup would call it."""
     given = {"CMAKE_ARGS": f"-DVulkan_INCLUDE_DIR={headers.resolve()}"} if headers else {}
     words = ["bash", "-c", f". scripts/backends.sh; {function}"]
-    return subprocess.run(words, cwd=ROOT, env={**os.environ, **given}, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        words, cwd=ROOT, env={**os.environ, **given}, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def drivers() -> Iterator[Path]:

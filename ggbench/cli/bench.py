@@ -109,7 +109,9 @@ def _refuse_what_excludes(asked: MeasureRequest, *, plot: bool, maxctx: bool, ag
         raise UsageError("several engines exclude --maxctx, --plot and --against", "omit them")
 
 
-def _print_document(summaries: Sequence[QuantSummary], asked: MeasureRequest, n_gen: int, against: str | None) -> None:
+def _print_document(
+    summaries: Sequence[QuantSummary], asked: MeasureRequest, n_gen: int, against: str | None
+) -> None:
     from ggbench.show.against import nearest_to
     from ggbench.show.run_documents import BENCH, QUANT
 

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     "--against", "Compare with this run or file, or show the nearest published rows.",
     metavar="RUN|FILE|published",
 )  # fmt: skip
-@option("--average", "Average repeated runs; of a --model, at most the 12 newest of each setting.", is_flag=True)
+@option(
+    "--average", "Average repeated runs; of a --model, at most the 12 newest of each setting.", is_flag=True
+)
 @limit_option("--fail-if-slower", "Exit with 1 if a run is slower by more than PERCENT of the first's speed.")
 @limit_option("--fail-if-larger", "Exit with 1 if a run takes more than PERCENT more memory than the first.")
 @limit_option("--fail-if-worse", "Exit with 1 if perplexity or KLD is more than PERCENT above the first's.")
@@ -75,7 +77,11 @@ def command(
     from ggbench.decisions.compare.thresholds import check_limits
     from ggbench.runs.store.database import Store
 
-    limits = {"--fail-if-slower": fail_if_slower, "--fail-if-larger": fail_if_larger, "--fail-if-worse": fail_if_worse}
+    limits = {
+        "--fail-if-slower": fail_if_slower,
+        "--fail-if-larger": fail_if_larger,
+        "--fail-if-worse": fail_if_worse,
+    }
     asked = {name: share for name, share in limits.items() if share is not None}
     refuse_undecided_alone(fail_if_undecided, limits.values())
     if plot and output.as_json:

@@ -55,10 +55,22 @@ def command(n_gen: int, output: Output) -> None:
     if measured.exit_code:
         measured.leave()
     output.show("")
-    ids = [each.run.run_id for each in measured.finished if each.run.is_complete and each.run.run_id is not None]
+    ids = [
+        each.run.run_id for each in measured.finished if each.run.is_complete and each.run.run_id is not None
+    ]
     if len(ids) > 1:
-        _step(3, "Which of the two is better, in what, and by how much?", f"compare {' '.join(map(str, ids))}", output)
-    _step(4, "Would it make a 7B faster here, as its draft model? Twins of a few layers are timed.", _SPECULATE, output)
+        _step(
+            3,
+            "Which of the two is better, in what, and by how much?",
+            f"compare {' '.join(map(str, ids))}",
+            output,
+        )
+    _step(
+        4,
+        "Would it make a 7B faster here, as its draft model? Twins of a few layers are timed.",
+        _SPECULATE,
+        output,
+    )
     output.show(_NEXT)
     measured.leave()
 

@@ -106,7 +106,9 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, 
     from ggbench.formats.llama_bench_export import export_run
     from ggbench.runs.stored import read_recording, read_run
 
-    exported = [export_run(read_run(store, each), read_recording(store, each), with_paths=with_paths) for each in runs]
+    exported = [
+        export_run(read_run(store, each), read_recording(store, each), with_paths=with_paths) for each in runs
+    ]
     rows = [row for each in exported for row in each.rows]
     empty = [stored for stored, each in zip(runs, exported, strict=True) if not each.rows]
     if not rows:

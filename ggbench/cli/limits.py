@@ -34,7 +34,11 @@ _PLOT_HEIGHT = 20
     """,
 )
 @model_arguments
-@option("--gpu", "GPUs, e.g. rtx-4090, rtx-3090x2 or 24GiB@936GB/s. Default: the GPU of this machine.", metavar="NAME")
+@option(
+    "--gpu",
+    "GPUs, e.g. rtx-4090, rtx-3090x2 or 24GiB@936GB/s. Default: the GPU of this machine.",
+    metavar="NAME",
+)
 @option("--vram", "GPU memory, e.g. 24GiB. Default: that of --gpu.", metavar="SIZE")
 @option("--bandwidth", "Memory bandwidth, e.g. 1008GB/s. Default: that of --gpu.", metavar="RATE")
 @option("--compute", "FP16 rate, e.g. 82.58TFLOPS. Default: that of --gpu.", metavar="RATE")

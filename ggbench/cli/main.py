@@ -78,7 +78,9 @@ def _groups() -> dict[str, dict[str, str]]:
     """Return `GROUPS` and the commands of further experiments, with the first line of their packages' docstrings."""
     others = [name for name in plugin_names(_EXPERIMENTS, "command") if name not in COMMANDS]
     texts = {name: importlib.import_module(f"{_EXPERIMENTS}.{name}").__doc__ or "" for name in others}
-    return GROUPS | {"Measure": GROUPS["Measure"] | {name: text.partition("\n")[0] for name, text in texts.items()}}
+    return GROUPS | {
+        "Measure": GROUPS["Measure"] | {name: text.partition("\n")[0] for name, text in texts.items()}
+    }
 
 
 def _commands() -> dict[str, str]:
@@ -106,7 +108,9 @@ class _LazyGroup(click.Group):
             with formatter.section(heading):
                 formatter.write_dl([(f"{name:<9}", text) for name, text in commands.items()])
         with formatter.section("Topics (ggbench help TOPIC)"):
-            formatter.write_dl([(f"{name:<9}", f"{(text := summary(name))[0].upper()}{text[1:]}.") for name in TOPICS])
+            formatter.write_dl(
+                [(f"{name:<9}", f"{(text := summary(name))[0].upper()}{text[1:]}.") for name in TOPICS]
+            )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -130,7 +130,9 @@ def _list_all(words: Sequence[str], output: Output) -> None:
         output.show("")
         _show_models(found, output)
     elif not words:
-        output.notice("Hugging Face, llama.cpp, LM Studio and Ollama have no GGUF file here; list a folder with --dir")
+        output.notice(
+            "Hugging Face, llama.cpp, LM Studio and Ollama have no GGUF file here; list a folder with --dir"
+        )
     _notice_update(catalog, output)
     output.notice("Measure a twin of any model in the catalog with: ggbench bench twin:<id>")
 
@@ -200,7 +202,8 @@ def _check_size(name: str, file_bytes: int) -> None:
     if file_bytes > _LARGEST_CATALOG_BYTES:
         size, most = map(format_bytes, (file_bytes, _LARGEST_CATALOG_BYTES))
         raise BadFile(
-            f"{sanitize(name)} is {size}; a catalog has at most {most}", "check the file's name; nothing was changed"
+            f"{sanitize(name)} is {size}; a catalog has at most {most}",
+            "check the file's name; nothing was changed",
         )
 
 
@@ -227,7 +230,9 @@ def _show_models(found: Sequence[LocalModel], output: Output) -> None:
 
     console = output.console()
     console.print(local_models_listing(found), soft_wrap=True)
-    output.notice(f"{local_models_total(found)}. Measure one with: ggbench bench MODEL QUANT; a path needs no QUANT")
+    output.notice(
+        f"{local_models_total(found)}. Measure one with: ggbench bench MODEL QUANT; a path needs no QUANT"
+    )
 
 
 def _verify(blob: Path, output: Output) -> None:

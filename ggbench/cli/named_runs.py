@@ -79,7 +79,9 @@ def _named(store: Store, name: str) -> list[Run]:
     return [each.run for each in read_runs(path)]
 
 
-def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) -> tuple[list[Column], list[str]]:
+def _of_model(
+    store: Store, named: Sequence[str], model: str, *, average: bool
+) -> tuple[list[Column], list[str]]:
     """Return a column for each file and setup, with the newest run of each kind, and a notice about the other runs."""
     if named:
         raise UsageError(
@@ -106,7 +108,9 @@ def _left_out(used: Sequence[int], n_completed: int, n_stored: int) -> list[str]
         which = f"{counted(n_completed, 'completed run')}: {in_words(list(map(str, used)))}"
         notices.append(f"comparing the newest {format_count(len(used))} of {which}")
     if n_completed < n_stored:
-        notices.append(f"{counted(n_stored - n_completed, 'run')} left out: not completed, or of another ggbench")
+        notices.append(
+            f"{counted(n_stored - n_completed, 'run')} left out: not completed, or of another ggbench"
+        )
     return notices
 
 
@@ -139,7 +143,9 @@ def _base(runs: Sequence[Run], columns: Sequence[Column], name: str) -> Column:
     if len(runs) == 1:
         return (QuantSummary.of(runs),)
     own = columns[0][0].run if columns else None
-    alike = [run for run in runs if own and (run.head.kind, run.subject.quant) == (own.head.kind, own.subject.quant)]
+    alike = [
+        run for run in runs if own and (run.head.kind, run.subject.quant) == (own.head.kind, own.subject.quant)
+    ]
     if len(alike) == 1:
         return (QuantSummary.of(alike),)
     what = f"{own.head.kind} of {sanitize(own.subject.quant)}" if own else "run"
@@ -168,5 +174,7 @@ def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> li
 
 def _no_run_of(store: Store, model: str) -> UsageError:
     names = store.models()
-    known = f"stored are runs of {', '.join(map(sanitize, names))}" if names else "measure it first: ggbench decode"
+    known = (
+        f"stored are runs of {', '.join(map(sanitize, names))}" if names else "measure it first: ggbench decode"
+    )
     return UsageError(f"no run of {sanitize(model)!r} is stored", known)

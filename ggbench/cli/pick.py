@@ -61,7 +61,9 @@ _need_options = as_record(
         TOKENS,
     ),
     option("--min-speed", "Minimum decode speed in tokens/s.", float, metavar="TOK_S"),
-    option("--max-loss", "Maximum loss of weights and KV cache, in nats of KL divergence.", float, metavar="NATS"),
+    option(
+        "--max-loss", "Maximum loss of weights and KV cache, in nats of KL divergence.", float, metavar="NATS"
+    ),
     option(
         "--prefer",
         "What decides between candidates that meet the needs. Default: balanced; context for --workload longest.",
@@ -164,7 +166,9 @@ def command(
             planned, models = _of_model(ref, hub, output)
         else:
             models = _of_several(several, families, quants)
-        request = PickRequest(needs, budget, setup, caches_of(kv_types, setup, on_gpu=budget.on_gpu), memory.given)
+        request = PickRequest(
+            needs, budget, setup, caches_of(kv_types, setup, on_gpu=budget.on_gpu), memory.given
+        )
         pick = _pick(models, request, allocator)
     if measures:
         pick = _measured(pick, models, request, draft, parse_duration(within or "5m"), hub, output)
@@ -184,7 +188,9 @@ def _refuse_to_measure(memory: BudgetOptions, within: str | None, *, measures: b
         raise UsageError("--within needs --measure", "add --measure, or omit --within")
 
 
-def _of_model(ref: ModelRef, hub: HubOptions, output: Output) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
+def _of_model(
+    ref: ModelRef, hub: HubOptions, output: Output
+) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
     from ggbench.decisions.pick.candidates import of_model
 
     with reading_headers(output) as on_progress:
@@ -269,7 +275,9 @@ def _measured(
         tried.add(candidate.name)
         variant = variant_of(candidate, models)
         if variant.scaled_from:
-            output.notice(f"{candidate_name(candidate)} is not timed: a twin of its mixture needs the file's header")
+            output.notice(
+                f"{candidate_name(candidate)} is not timed: a twin of its mixture needs the file's header"
+            )
             continue
         if time.monotonic() >= end:
             output.notice(f"--within {within_s:g}s is over; some speeds are still unknown")

@@ -109,7 +109,9 @@ def command(
     raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))
 
 
-def _show(ref: ModelRef, plan: EnginePlan, alternative: PlanRow | None, setup: LlamaConfig, output: Output) -> None:
+def _show(
+    ref: ModelRef, plan: EnginePlan, alternative: PlanRow | None, setup: LlamaConfig, output: Output
+) -> None:
     from ggbench.show.plan import PLAN, plan_report
     from ggbench.sizing.placement import place_bandwidths
 
@@ -117,7 +119,9 @@ def _show(ref: ModelRef, plan: EnginePlan, alternative: PlanRow | None, setup: L
     read = None if plan.listing is None else (plan.listing, plan.moved_bytes)
     if output.as_json:
         model = rows[0].model
-        output.document(PLAN, read, model=model, machine=budget, sources=sources, rows=rows, alternative=alternative)
+        output.document(
+            PLAN, read, model=model, machine=budget, sources=sources, rows=rows, alternative=alternative
+        )
     else:
         planned_setup = None if ref.engine else setup
         output.show(plan_report(budget, planned_setup, sources, rows, width=output.console().width))

@@ -27,7 +27,9 @@ from ggbench.models.published.selection import AnyRow, filter_published
     """,
 )
 @option("--model", "Model, e.g. qwen2.5-7b; qwen2.5 matches every size.", metavar="ID")
-@option("--system", "Inference system: vllm, llama.cpp, hf-transformers, autoawq, bitsandbytes.", metavar="NAME")
+@option(
+    "--system", "Inference system: vllm, llama.cpp, hf-transformers, autoawq, bitsandbytes.", metavar="NAME"
+)
 @option("--device", "GPU: a100, rtx-4090, rx-7900-xtx or m2-ultra.", metavar="NAME")
 @option("--quant", "Quant, e.g. q4_k_m, gptq-int4, awq or bf16.", metavar="NAME")
 @option(
@@ -35,7 +37,9 @@ from ggbench.models.published.selection import AnyRow, filter_published
     "Only rows with this metric: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx, perplexity, kld.",
     metavar="NAME",
 )
-@option("--source", "Only this document's rows, or llama-bench. Without options, they are listed.", metavar="ID")
+@option(
+    "--source", "Only this document's rows, or llama-bench. Without options, they are listed.", metavar="ID"
+)
 @option(
     "--behind",
     "Only the rows of llama-bench that an estimated speed leans on, by the name that plan and pick print; repeatable.",
@@ -44,10 +48,14 @@ from ggbench.models.published.selection import AnyRow, filter_published
 )
 @option("--sort", "Sort by a column, e.g. tok_s; -tok_s sorts in descending order.", metavar="COLUMN")
 @option(
-    "--csv as_csv", "Write CSV with every column to stdout; of llama-bench with --source llama-bench.", is_flag=True
+    "--csv as_csv",
+    "Write CSV with every column to stdout; of llama-bench with --source llama-bench.",
+    is_flag=True,
 )
 @output_options
-def command(behind: tuple[str, ...], sort: str | None, as_csv: bool, output: Output, **filters: str | None) -> None:
+def command(
+    behind: tuple[str, ...], sort: str | None, as_csv: bool, output: Output, **filters: str | None
+) -> None:
     """Show what others published: speed and memory of Qwen models, quality of quants, and rows of llama-bench.
 
     Rows of documents cover HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on A100, 4090, H100 and
@@ -81,7 +89,9 @@ _Rows = tuple[PublishedRow, ...]
 _Benches = tuple[BenchedRow, ...]
 
 
-def _selected(behind: tuple[str, ...], sort: str | None, filters: Mapping[str, str | None]) -> tuple[_Rows, _Benches]:
+def _selected(
+    behind: tuple[str, ...], sort: str | None, filters: Mapping[str, str | None]
+) -> tuple[_Rows, _Benches]:
     """Return the rows of documents and those of llama-bench. Raises UnknownName."""
     from ggbench.show.published import sort_published
 
@@ -90,7 +100,9 @@ def _selected(behind: tuple[str, ...], sort: str | None, filters: Mapping[str, s
     if behind:
         from ggbench.sizing.device_speed import rows_behind
 
-        leaned_on = set(rows_behind([" ".join(name.split()) for name in behind]))  # a terminal may have wrapped it
+        leaned_on = set(
+            rows_behind([" ".join(name.split()) for name in behind])
+        )  # a terminal may have wrapped it
         kept = tuple(row for row in kept if row in leaned_on)
     rows = tuple(row for row in kept if isinstance(row, PublishedRow))
     benches = tuple(row for row in kept if isinstance(row, BenchedRow))
@@ -118,8 +130,14 @@ def _show(rows: _Rows, benches: _Benches, column: str, output: Output) -> None:
 
     width, picked = output.console().width, column.strip().lstrip("-").lower().replace("-", "_")
     if rows:
-        output.show(published_list(rows, picked, width=width) if picked else published_tables(rows, width=width))
+        output.show(
+            published_list(rows, picked, width=width) if picked else published_tables(rows, width=width)
+        )
     if benches:
         output.show(benches_table(benches, width=width))
-    found = f"{len(rows) + len(benches)} rows" if rows or benches else "No published row matches all options; omit one."
+    found = (
+        f"{len(rows) + len(benches)} rows"
+        if rows or benches
+        else "No published row matches all options; omit one."
+    )
     output.notice(found)

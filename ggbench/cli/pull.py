@@ -121,7 +121,11 @@ def _pull(
         return tuple(zip(found.paths, there, strict=True))
     cancel = threading.Event()
     arrived: tuple[FileProgress, ...] = ()
-    with interrupt_sets(cancel), download_progress(output, title) as on_progress, contextlib.suppress(CancelledError):
+    with (
+        interrupt_sets(cancel),
+        download_progress(output, title) as on_progress,
+        contextlib.suppress(CancelledError),
+    ):
 
         def on_file_progress(files: tuple[FileProgress, ...]) -> None:
             nonlocal arrived

@@ -22,7 +22,9 @@ from ggbench.errors import GgbenchError
 )
 @click.argument("run_ids", metavar="[RUN]...", type=int, nargs=-1)
 @option("--model", "Report every run of this MODEL, as it was typed.")
-@option("-o --output path", "Write to FILE: .html, .md, .csv, .svg or .png.", PATH, metavar="FILE", required=True)
+@option(
+    "-o --output path", "Write to FILE: .html, .md, .csv, .svg or .png.", PATH, metavar="FILE", required=True
+)
 @option("--without-paths", "Leave out folders, server names and serial numbers of GPUs.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
 @option("-q --quiet", "Print no notices.", is_flag=True)
@@ -63,4 +65,6 @@ def command(
         from ggbench.show.anonymous import anonymous_run
 
         runs = [anonymous_run(each) for each in runs]
-    output.notice(*(f"saved {saved}" for saved in write_all(report_files(runs, path.suffix), path, force=force)))
+    output.notice(
+        *(f"saved {saved}" for saved in write_all(report_files(runs, path.suffix), path, force=force))
+    )

@@ -26,7 +26,10 @@ def show_welcome() -> None:
     for name, text in (("this machine", _machine()), ("on this disk", _disk(models)), ("measured", measured)):
         click.echo(f"{name:<14}{sanitize(text)}")
     click.echo()
-    steps = [*_first_steps(models, n_runs=n_runs), ("ggbench tui", "the same by hand: choose, measure, compare")]
+    steps = [
+        *_first_steps(models, n_runs=n_runs),
+        ("ggbench tui", "the same by hand: choose, measure, compare"),
+    ]
     width = max(len(line) for line, _ in steps)
     for line, text in steps:
         click.echo(f"  {sanitize(line):<{width}}  {text}")

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 def _cache_ram(text: str) -> int:
     """Return bytes; a number without a unit is in MiB, as llama-server's is."""
     if text.strip().startswith("-"):
-        raise UsageError("a prompt cache without a limit cannot be planned", "give its size, e.g. --cache-ram 4GiB")
+        raise UsageError(
+            "a prompt cache without a limit cannot be planned", "give its size, e.g. --cache-ram 4GiB"
+        )
     return int(text) * MIB if text.strip().isdecimal() else parse_size(text)
 
 
@@ -52,7 +54,9 @@ class BudgetOptions(msgspec.Struct, frozen=True):
     """Main memory for llama-server's prompt cache, in MiB or as 4GiB. Default: not counted."""
     ctx_checkpoints: Annotated[int | None, Option("-ctxcp", kind=_COUNT, heading="memory")] = None
     """Context checkpoints of each slot to count, made for windows and recurrent states. Default: not counted."""
-    draft: Annotated[str | None, Option("-md", kind=FieldKind(metavar="MODEL[:QUANT]|FILE"), heading="memory")] = None
+    draft: Annotated[
+        str | None, Option("-md", kind=FieldKind(metavar="MODEL[:QUANT]|FILE"), heading="memory")
+    ] = None
     """Count a draft model for speculative decoding: its weights and its own context of the same length."""
     mmproj: Path | None = None
     published: Any = None
@@ -81,7 +85,9 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         """
         from ggbench.sizing.projectors import read_projector
 
-        budget = replace(self._without_projector(setup, measures=measures), n_checkpoints=self.ctx_checkpoints or 0)
+        budget = replace(
+            self._without_projector(setup, measures=measures), n_checkpoints=self.ctx_checkpoints or 0
+        )
         if self.cache_ram is not None:
             budget = budget.beside_prompt_cache(self.cache_ram)
             if not budget.usable_bytes:
@@ -146,7 +152,9 @@ def find_draft(text: str | None, setup: LlamaConfig, hub: HubOptions) -> Target 
 def check_draft(text: str | None, setup: LlamaConfig) -> None:
     """Raise UsageError for options of a draft that exclude each other, or without any; None means no draft model."""
     if not text and not setup.mtp and setup != setup.undrafted():
-        raise UsageError("--type-k-draft and --type-v-draft are for a draft", "add --draft or --mtp, or omit them")
+        raise UsageError(
+            "--type-k-draft and --type-v-draft are for a draft", "add --draft or --mtp, or omit them"
+        )
     if text and setup.mtp:
         raise UsageError("--draft and --mtp exclude each other", "omit one of them")
 

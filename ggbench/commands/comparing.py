@@ -149,7 +149,9 @@ def _measure_turns(
     return measure([replace(job, setup=engines[index]) for index in order], asked, is_sweep=True), order
 
 
-def _by_engine(measured: MeasureResult, order: Sequence[int]) -> tuple[list[list[QuantSummary]], list[list[Finished]]]:
+def _by_engine(
+    measured: MeasureResult, order: Sequence[int]
+) -> tuple[list[list[QuantSummary]], list[list[Finished]]]:
     """Return the completed runs of each engine, and those that failed."""
     columns: list[list[QuantSummary]] = [[] for _ in measured.asked.engines]
     failed: list[list[Finished]] = [[] for _ in measured.asked.engines]
@@ -168,7 +170,11 @@ def _notice_engines(
     found = [column for column in columns if column]
     for setup, column, failures in zip(asked.engines, columns, failed, strict=True):
         text = setup.engine_option or f"{' '.join(['llama', *config_options(setup)])}, ggbench's own"
-        runs = f"{letter(found.index(column))}, {counted(len(column), 'run')}" if column else "no run was completed"
+        runs = (
+            f"{letter(found.index(column))}, {counted(len(column), 'run')}"
+            if column
+            else "no run was completed"
+        )
         failure = f", {len(failures)} failed: {failures[0].run.reason}" if failures else ""
         asked.output.notice(f"{text}: {runs}{failure}")
 

@@ -67,7 +67,9 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
     elif not can_ask():
         raise UsageError(f"{what} needs confirmation: the download exceeds 1 GB", f"add --yes{_pull(wanted)}")
     elif not click.confirm(f"Download {what} into Hugging Face's cache?", err=True):
-        output.notice(sanitize(f"nothing was downloaded; ggbench plan {wanted[0].model} shows what each quant needs"))
+        output.notice(
+            sanitize(f"nothing was downloaded; ggbench plan {wanted[0].model} shows what each quant needs")
+        )
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 

@@ -43,7 +43,9 @@ def _load_options(*names: str, n_ctx: str = "", hides_n_ctx: bool = False) -> Ca
     first = [field_option(LlamaConfig, name, n_ctx if name == "n_ctx" else "") for name in names]
     hidden = [model_option("-c --n-ctx", "", TOKENS, hidden=True)] if hides_n_ctx else []
     make = functools.partial(given_record, LlamaConfig)
-    return as_record("setup", make, LlamaConfig.__struct_fields__, *first, *hidden, *field_options(LlamaConfig, _REST))
+    return as_record(
+        "setup", make, LlamaConfig.__struct_fields__, *first, *hidden, *field_options(LlamaConfig, _REST)
+    )
 
 
 load_options = _load_options(*_KV, "n_ctx")
@@ -99,9 +101,14 @@ def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
         "kv_types",
         _kv_pairs,
         ("type_k", "type_v"),
-        model_option("-ctk --type-k", "Data types of the K cache, e.g. f16,q8_0.", metavar="TYPE,...", default=default),
         model_option(
-            "-ctv --type-v", "Data types of the V cache: one, or one per K type.", metavar="TYPE,...", default=default
+            "-ctk --type-k", "Data types of the K cache, e.g. f16,q8_0.", metavar="TYPE,...", default=default
+        ),
+        model_option(
+            "-ctv --type-v",
+            "Data types of the V cache: one, or one per K type.",
+            metavar="TYPE,...",
+            default=default,
         ),
     )
 
@@ -112,7 +119,9 @@ class IgnoredGpuOptions:
     def __init__(self, output: Output) -> None:
         self._output = output
         given = click.get_current_context().get_parameter_source
-        self._names = [long_flag(name, None) for name in _GPU_FIELDS if given(name) is ParameterSource.COMMANDLINE]
+        self._names = [
+            long_flag(name, None) for name in _GPU_FIELDS if given(name) is ParameterSource.COMMANDLINE
+        ]
 
     def look(self, setup: EngineConfig, memory: Memory) -> None:
         """Print the notice if all buffers of a model with layers to offload are in main memory."""

@@ -146,7 +146,9 @@ def _reloaded(setup: LlamaConfig, words: Sequence[str]) -> LlamaConfig:
     try:
         return replace(setup, **command.main(list(words), standalone_mode=False))
     except click.ClickException as error:
-        raise UsageError(f"--engine llama: {error.format_message()}", "it takes options of loading: -fa off") from None
+        raise UsageError(
+            f"--engine llama: {error.format_message()}", "it takes options of loading: -fa off"
+        ) from None
 
 
 def measuring_options(
@@ -174,7 +176,11 @@ def measuring_options(
         if own_models:
             function = _engine_options(function)
         function = load(download_options(function))
-        quants = {"nargs": -1} if many else {"nargs": 1, "metavar": "[QUANT]", "required": False, "callback": _as_tuple}
+        quants = (
+            {"nargs": -1}
+            if many
+            else {"nargs": 1, "metavar": "[QUANT]", "required": False, "callback": _as_tuple}
+        )
         return model_argument()(click.argument("quants", **quants)(function))
 
     return decorate
@@ -218,7 +224,9 @@ def _refuse_options_of_others(asked: MeasureRequest) -> None:
             raise UsageError(what, f"omit them, or give {schemes}")
     given = asked.server.given if asked.server is not None else ()
     if given and not ref.is_server:
-        raise UsageError(f"{_names(given)} only for a server, but {ref.text} is not one", "omit them, or give a URL")
+        raise UsageError(
+            f"{_names(given)} only for a server, but {ref.text} is not one", "omit them, or give a URL"
+        )
 
 
 def _refuse(asked: MeasureRequest, shared: Sequence[str], what: str, hint: str) -> None:

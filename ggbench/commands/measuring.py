@@ -105,7 +105,9 @@ def exit_code_of(finished: Finished) -> ExitCode:
     return error.exit_code if error else _EXIT_CODES.get(run.outcome, ExitCode.ENGINE_FAILED)
 
 
-def make_jobs(experiment: Experiment, settings: Settings, asked: MeasureRequest, *, every: bool = False) -> list[Job]:
+def make_jobs(
+    experiment: Experiment, settings: Settings, asked: MeasureRequest, *, every: bool = False
+) -> list[Job]:
     """Return the job of the target that MODEL and QUANT select, or with `every` all of them; asks about downloads.
 
     Raises UsageError for settings that do not fit the setup, or several targets without `every`, and
@@ -158,7 +160,9 @@ def measure(
                 store,
                 given_bandwidth=asked.bandwidth,
                 timeout_s=asked.timeout_s or default_s,
-                needs_bandwidth=any(job.experiment.measures_speed and job.target.served is None for job in jobs),
+                needs_bandwidth=any(
+                    job.experiment.measures_speed and job.target.served is None for job in jobs
+                ),
             )
         sweeps = len(jobs) > 1 if is_sweep is None else is_sweep
         measured = _follow(run(context, jobs), context, tuple(jobs), asked, is_sweep=sweeps)
@@ -167,7 +171,12 @@ def measure(
 
 
 def _follow(
-    progress: Generator[Progress], context: RunContext, jobs: tuple[Job, ...], asked: MeasureRequest, *, is_sweep: bool
+    progress: Generator[Progress],
+    context: RunContext,
+    jobs: tuple[Job, ...],
+    asked: MeasureRequest,
+    *,
+    is_sweep: bool,
 ) -> MeasureResult:
     setups = [job.setup for job in jobs]
     names = distinct_by_kv(quant_names([job.target.subject for job in jobs]), setups)
@@ -189,10 +198,14 @@ def _follow(
                 case Finished(run, error):
                     ignored.look(job.setup, run.memory)
                     groups[-1].append(record)
-                    if error is not None and not is_sweep and len(groups[-1]) == 1:  # the command ends with this error
+                    if (
+                        error is not None and not is_sweep and len(groups[-1]) == 1
+                    ):  # the command ends with this error
                         continue
             view.draw(record)
-    return MeasureResult(asked, jobs, tuple(map(tuple, filter(None, groups))), is_sweep, context.cancel.is_set())
+    return MeasureResult(
+        asked, jobs, tuple(map(tuple, filter(None, groups))), is_sweep, context.cancel.is_set()
+    )
 
 
 def _stops(context: RunContext, record: Progress) -> bool:
@@ -230,7 +243,9 @@ def _print_failures(runs: Sequence[Run], names: Sequence[str]) -> None:
             click.echo(f"Error: {name}: {sanitize(run.reason)}", err=True)
 
 
-def _notice_disturbances(jobs: Sequence[Job], runs: Sequence[Run], names: Sequence[str], output: Output) -> None:
+def _notice_disturbances(
+    jobs: Sequence[Job], runs: Sequence[Run], names: Sequence[str], output: Output
+) -> None:
     """Print how the machine changed during runs, and the largest mean load of other programs on one setup."""
     shares: dict[tuple[str, EngineConfig], list[float]] = {}
     for job, run, name in zip(jobs, runs, names, strict=False):

@@ -9,7 +9,17 @@ import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import click
 import msgspec
@@ -113,7 +123,11 @@ def field_option(record: type, field: str, text: str = "") -> Decorator:
     """Return the option of a field, with its own help or `text`; the command gets None without a value or a default."""
     each, default = fields.options_of(record)[field], fields.defaults_of(record).get(field)
     flags, kind, type_ = each.flags_of(field, default), each.kind, _types_of(record)[field]
-    more: dict[str, Any] = {"field": (record, field), "group": OptionGroup[each.heading.upper()], "cls": GroupedOption}
+    more: dict[str, Any] = {
+        "field": (record, field),
+        "group": OptionGroup[each.heading.upper()],
+        "cls": GroupedOption,
+    }
     more["help"] = text or each.help or None
     if type_ is bool:
         more |= {"is_flag": True, "default": bool(default)}
@@ -177,12 +191,16 @@ def as_record(name: str, make: Callable[..., object], names: Collection[str], *o
 def settings_options(settings: type) -> Decorator:
     """Add the options of a type of settings; the command gets `settings`, a record of that type."""
     names = fields.options_of(settings)
-    return as_record("settings", functools.partial(given_record, settings), names, *field_options(settings, names))
+    return as_record(
+        "settings", functools.partial(given_record, settings), names, *field_options(settings, names)
+    )
 
 
 def given_record(record: Callable[..., Any], /, **values: Any) -> Any:  # noqa: ANN401 - the fields' own types
     """Return a record of these values, with its defaults in place of None."""
-    return getattr(record, "of_options", record)(**{name: value for name, value in values.items() if value is not None})
+    return getattr(record, "of_options", record)(
+        **{name: value for name, value in values.items() if value is not None}
+    )
 
 
 @functools.cache
@@ -190,7 +208,9 @@ def _types_of(record: type) -> dict[str, Any]:
     return get_type_hints(record)
 
 
-offline_option = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions, ["offline"]))
+offline_option = as_record(
+    "hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions, ["offline"])
+)
 """Add --offline; the command gets `hub`, a HubOptions."""
 output_options = as_record("output", Output, Output.__struct_fields__, *field_options(Output))
 """Add --json and --quiet; the command gets `output`, an Output."""
@@ -214,5 +234,7 @@ def _offered_models(_ctx: click.Context, _param: click.Parameter, incomplete: st
 
 model_argument = functools.partial(click.argument, "model", shell_complete=_offered_models)
 """Return MODEL, which a shell completes to a model of the catalog or to a file."""
-model_arguments = as_record("ref", _parsed, ("model", "quants"), model_argument(), click.argument("quants", nargs=-1))
+model_arguments = as_record(
+    "ref", _parsed, ("model", "quants"), model_argument(), click.argument("quants", nargs=-1)
+)
 """Add MODEL and QUANTs; the command gets `ref`, a ModelRef."""

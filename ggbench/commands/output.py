@@ -35,7 +35,9 @@ class Output(msgspec.Struct, frozen=True):
         """Print tables or text on stdout."""
         console = self.console()
         for renderable in renderables:
-            console.print(renderable, crop=False)  # tables fit the width anyway, and a command line must not be cut
+            console.print(
+                renderable, crop=False
+            )  # tables fit the width anyway, and a command line must not be cut
 
     def plot(self, figure: Figure, height: int) -> None:
         """Draw a figure in the terminal, as wide as it is."""
@@ -60,8 +62,14 @@ class Output(msgspec.Struct, frozen=True):
             return
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(binary_units=True))
-        with Progress(*columns, TimeRemainingColumn(), console=self.console(stderr=True), transient=True) as progress:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+        )
+        with Progress(
+            *columns, TimeRemainingColumn(), console=self.console(stderr=True), transient=True
+        ) as progress:
             task = progress.add_task(title, total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)
 

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 
 from ggbench.commands.downloads import DownloadLines, transfer_text
 from ggbench.commands.output import Output
-from ggbench.runs.progress import Finished, ModelReady, Pace, PointMeasured, Progress, SamplesTimed, Started, Working
+from ggbench.runs.progress import (
+    Finished,
+    ModelReady,
+    Pace,
+    PointMeasured,
+    Progress,
+    SamplesTimed,
+    Started,
+    Working,
+)
 from ggbench.runs.recording import PromptTiming
 from ggbench.show.presenter import presenter_of
 from ggbench.units import format_count, format_ms, format_number, format_percent

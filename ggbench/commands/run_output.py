@@ -28,7 +28,15 @@ def show_measured(measured: MeasureResult, *, plot: bool = False, against: str |
     runs = [each.run for each in measured.finished]
     if output.as_json or measured.is_sweep or measured.error is None:
         documents = [run_document(run, against=against) for run in runs] if output.as_json else []
-        show_runs(kind, runs, output, documents, model=measured.asked.model.text, is_sweep=measured.is_sweep, plot=plot)
+        show_runs(
+            kind,
+            runs,
+            output,
+            documents,
+            model=measured.asked.model.text,
+            is_sweep=measured.is_sweep,
+            plot=plot,
+        )
     if against and not output.as_json and measured.error is None:
         show_against(runs, output)
     show_run_ids(measured)

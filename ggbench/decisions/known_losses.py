@@ -72,7 +72,9 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
 
     def of_both(self, header: str, cache: tuple[str, str]) -> Loss | None:
         """Return the combined loss of weights and quantized cache, if both were measured together."""
-        own = next((each for each in self._group() if each.header == header and each.loss.cache == cache != _F16), None)
+        own = next(
+            (each for each in self._group() if each.header == header and each.loss.cache == cache != _F16), None
+        )
         return None if own is None else _from_base(own)
 
     def _group(self) -> list[_Scored]:
@@ -111,7 +113,9 @@ def _from_base(each: _Scored) -> Loss:
     base, own = f"from {each.loss.base_quant}", each.base_own
     if own.basis == "unquantized":
         return _loss(each, base)
-    return _loss(each, f"{base}, with the {format_number(own.nats.value, 2)} nats typical of it added", own.nats)
+    return _loss(
+        each, f"{base}, with the {format_number(own.nats.value, 2)} nats typical of it added", own.nats
+    )
 
 
 UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
@@ -208,7 +212,9 @@ def _typical_loss(quant: str, n_params: int | None, architecture: str) -> Loss |
     usable, how = comparable, ""
     if kin.isdisjoint(known):
         usable, how = (
-            _of_relatives(rows, scored, kin) or _scaled_of_relatives(name, n_params, architecture) or (usable, "")
+            _of_relatives(rows, scored, kin)
+            or _scaled_of_relatives(name, n_params, architecture)
+            or (usable, "")
         )
     losses = _by_model(usable)
     if not losses:
@@ -263,7 +269,9 @@ def _as_the_limits(scored: _Losses, kin: Collection[str]) -> _Losses:
     return [(row, kld) for row, kld in scored if _is_comparable(row, is_kin=row.model in kin)]
 
 
-def _of_relatives(rows: Iterable[PublishedRow], scored: _Losses, kin: Collection[str]) -> tuple[_Losses, str] | None:
+def _of_relatives(
+    rows: Iterable[PublishedRow], scored: _Losses, kin: Collection[str]
+) -> tuple[_Losses, str] | None:
     """Return the relatives' losses over another text, else by perplexity, and which; None if they are too small."""
     for losses, how in ((scored, _OVER_ANOTHER), (_perplexity_losses(rows), ", by perplexity")):
         telling = [(row, loss) for row, loss in losses if row.base and row.model in kin]
@@ -282,9 +290,14 @@ def _scaled_of_relatives(name: str, n_params: int | None, architecture: str) -> 
 
 def _near_ratios(rows: Sequence[PublishedRow], n_params: int | None) -> dict[str, float]:
     """Return ln(PPL / PPL of the base) of the models that are near in size, but of at least three."""
-    ratios, octaves = _by_model(_perplexity_losses(rows)), {row.model: size_octaves(row.size, n_params) for row in rows}
+    ratios, octaves = (
+        _by_model(_perplexity_losses(rows)),
+        {row.model: size_octaves(row.size, n_params) for row in rows},
+    )
     n_near = max(_FEWEST_NEAR, sum(octaves[model] <= _NEAR_OCTAVES for model in ratios))
-    return {model: ratios[model] for model in sorted(ratios, key=lambda model: (octaves[model], model))[:n_near]}
+    return {
+        model: ratios[model] for model in sorted(ratios, key=lambda model: (octaves[model], model))[:n_near]
+    }
 
 
 def _as_small(
@@ -311,7 +324,9 @@ def _scaled(name: str, n_params: int | None, architecture: str) -> _Losses:
         if _is_near(rows[0][0], n_params) and _is_kin(model, architecture):
             steps = _steps(model, {row.quant or "" for row, _ in rows}, plain_quant(name))
             nearest = min(steps, key=lambda quant: (abs(math.log(steps[quant])), quant), default=None)
-            found += [(row, kld * steps[nearest]) for row, kld in rows if nearest is not None and row.quant == nearest]
+            found += [
+                (row, kld * steps[nearest]) for row, kld in rows if nearest is not None and row.quant == nearest
+            ]
     return found
 
 

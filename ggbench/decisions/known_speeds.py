@@ -106,7 +106,9 @@ class KnownSpeeds:
                 known.append(replace(elsewhere, prefill_ms=prefill_ms or elsewhere.prefill_ms))
         return _best(sorted(known, key=lambda each: not each.has_line))
 
-    def _of_each(self, file: ModelFile, setup: LlamaConfig, n_seqs: int, *, only_steady: bool) -> SpeedEstimate | None:
+    def _of_each(
+        self, file: ModelFile, setup: LlamaConfig, n_seqs: int, *, only_steady: bool
+    ) -> SpeedEstimate | None:
         """Return what `n_seqs` sequences at once get, by the estimate of one."""
         alone = self.of(file, setup, only_steady=only_steady)
         if alone is None:
@@ -143,7 +145,9 @@ class KnownSpeeds:
     def _measured(self, file: ModelFile, setup: LlamaConfig, n_seqs: int) -> list[SpeedEstimate]:
         """Return the speeds of runs with the same tensors under the same setup, newest first."""
         wanted = self.decisive(setup, file.n_layer)
-        same = [run for run in self.runs_of(file) if self.decisive(run.head.setup, run.subject.n_layer) == wanted]
+        same = [
+            run for run in self.runs_of(file) if self.decisive(run.head.setup, run.subject.n_layer) == wanted
+        ]
         if n_seqs > 1:
             same = [run for run in same if run.head.setup.kv_unified is setup.kv_unified]
         speeds = (experiment_of(run.head.kind).speed_of(run, n_seqs) for run in same)
@@ -159,7 +163,9 @@ class KnownSpeeds:
             return False
         if (run.subject.weight_bytes or 0) <= self._cache_bytes or run.memory.weights_on_gpu is not on_gpu:
             return False
-        return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
+        return not on_gpu or (
+            decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload
+        )
 
     def _placement(self, file: ModelFile, setup: LlamaConfig) -> Placement:
         budget = self._budget
@@ -184,7 +190,9 @@ class KnownSpeeds:
         return published_estimate(file, setup, budget) or _bound(latencies, places, budget)
 
 
-def _decodes(measured: Iterable[SpeedEstimate], prefill_ms: tuple[tuple[int, Expected], ...]) -> list[SpeedEstimate]:
+def _decodes(
+    measured: Iterable[SpeedEstimate], prefill_ms: tuple[tuple[int, Expected], ...]
+) -> list[SpeedEstimate]:
     """Return the estimates that show a decode, the most reliable first, with these times of prompts."""
     found = [replace(each, prefill_ms=prefill_ms) for each in measured if each.step_ms]
     return sorted(found, key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
@@ -215,7 +223,9 @@ def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast |
     if known is None or known.basis == "bound" or n is None:
         return None
     tok_s = tok_s_at(known, n)
-    return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis, known.is_steady, known.rows)
+    return PlannedForecast(
+        tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis, known.is_steady, known.rows
+    )
 
 
 def with_estimates(row: PlanRow, known: SpeedEstimate | None) -> PlanRow:
@@ -226,7 +236,10 @@ def with_estimates(row: PlanRow, known: SpeedEstimate | None) -> PlanRow:
         if speed is None or found is None:
             return speed
         return replace(
-            speed, tok_s_estimate=found.tok_s, tok_s_estimate_ci95=found.tok_s_ci95, tok_s_basis=found.speed_basis
+            speed,
+            tok_s_estimate=found.tok_s,
+            tok_s_estimate_ci95=found.tok_s_ci95,
+            tok_s_basis=found.speed_basis,
         )
 
     return replace(
@@ -298,7 +311,10 @@ def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> Bandw
     """Return the shares reached by the newest run of each model; None for fewer than two."""
     found: dict[str, tuple[float, float]] = {}
     for run in runs:
-        key, speed = run.subject.shape_key or run.subject.header_sha256, experiment_of(run.head.kind).speed_of(run)
+        key, speed = (
+            run.subject.shape_key or run.subject.header_sha256,
+            experiment_of(run.head.kind).speed_of(run),
+        )
         if key and speed is not None and speed.rates is not None:
             found.setdefault(key, speed.rates)
     if len(found) < _FEWEST:

@@ -133,7 +133,9 @@ PLAN_MACHINES = Document(
                 "PlannedMachine",
                 "The plan for one machine.",
                 field("machine", MEMORY, get=lambda plan: plan.budget),
-                field("main_memory", str | None, "For the part that lies there; null without one.", _main_memory),
+                field(
+                    "main_memory", str | None, "For the part that lies there; null without one.", _main_memory
+                ),
                 field("rows", many(PLAN_ROW)),
             )
         ),
@@ -160,7 +162,9 @@ def _machine_name(budget: Budget) -> str:
     return f"{name} @ {format_bandwidth(budget.bandwidth.bytes_per_s)}"
 
 
-def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice], *, width: int) -> RenderableType:
+def machines_report(
+    plans: Sequence[EnginePlan], choices: Sequence[MachineChoice], *, width: int
+) -> RenderableType:
     """Return the verdict of each quant, and a line for each quant and machine."""
     places = machine_names([plan.budget for plan in plans])
     rows = [row for quant in zip(*(plan.rows for plan in plans), strict=True) for row in quant]
@@ -173,7 +177,9 @@ def machines_report(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
         width=width,
     )
     verdicts = Text("\n".join(sanitize(choice.verdict) for choice in choices), style="bold")
-    return Group(Padding(verdicts, (0, 0, 1, 0)), table, *(Text(text, style="dim") for text in _legend(plans, rows)))
+    return Group(
+        Padding(verdicts, (0, 0, 1, 0)), table, *(Text(text, style="dim") for text in _legend(plans, rows))
+    )
 
 
 def _legend(plans: Sequence[EnginePlan], rows: Sequence[PlanRow]) -> Iterator[str]:
@@ -200,7 +206,12 @@ def _cells(rows: Sequence[PlanRow], where: Sequence[str]) -> list[Cells]:
         right("max n_ctx", map(longest_text, rows), "tokens", stays=True),
         right("tok/s", (_speed_text(row.expected_first, row) for row in rows), "at 1", 1, stays=True),
         right("tok/s", (_speed_text(row.expected, row) for row in rows), there, stays=True),
-        left("speed from", (SPEED_FROM[row.expected.speed_basis] if row.expected else UNKNOWN for row in rows), "", 2),
+        left(
+            "speed from",
+            (SPEED_FROM[row.expected.speed_basis] if row.expected else UNKNOWN for row in rows),
+            "",
+            2,
+        ),
         notes(map(_note, rows)),
     ]
     return [each for each in cells if not each.is_empty or each.is_note]

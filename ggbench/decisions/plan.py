@@ -33,18 +33,29 @@ def _rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocat
     if not budget.on_gpu and not (budget.is_here and has_runs()):
         yield from rows
         return
-    from ggbench.decisions.known_speeds import KnownSpeeds, with_estimate_together, with_estimates  # slow to import
+    from ggbench.decisions.known_speeds import (
+        KnownSpeeds,
+        with_estimate_together,
+        with_estimates,
+    )  # slow to import
 
     n_seqs = request.setup.n_seq_max
     with KnownSpeeds.here(request.budget) as known:
         for target, row in zip(targets, rows, strict=True):
             setup = row.setup or request.setup
             row = with_estimates(row, known.of(target.file, setup))
-            yield row if n_seqs == 1 else with_estimate_together(row, known.of(target.file, setup, n_seqs), n_seqs)
+            yield (
+                row
+                if n_seqs == 1
+                else with_estimate_together(row, known.of(target.file, setup, n_seqs), n_seqs)
+            )
 
 
 def plan_model(
-    targets: Sequence[Target], request: PlanRequest, allocator: DryAllocator, smaller: Callable[[int], Sequence[Target]]
+    targets: Sequence[Target],
+    request: PlanRequest,
+    allocator: DryAllocator,
+    smaller: Callable[[int], Sequence[Target]],
 ) -> ModelPlan:
     """Return the rows of all targets, and what would help.
 
@@ -65,7 +76,9 @@ def plan_model(
 def _sources(rows: Sequence[PlanRow], budget: Budget, allocator: DryAllocator) -> dict[str, str]:
     weights = "tensor table of the header"
     if any(row.provenance == "catalog" for row in rows):
-        weights = "simulated by llama.cpp's quantizer on the catalog's shape; a real file adds a few MB of tokenizer"
+        weights = (
+            "simulated by llama.cpp's quantizer on the catalog's shape; a real file adds a few MB of tokenizer"
+        )
     build = "" if allocator.versions is None else f" {allocator.versions.get('llama_cpp', '')}"
     sized = f"simulated by llama.cpp{build}'s allocator, nothing loaded"
     if allocator.compute_devices:

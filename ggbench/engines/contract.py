@@ -203,7 +203,9 @@ class EngineConfig:
     def of(cls, config: EngineConfig) -> Self:
         """Return the config, checked to be this engine's. Raises Unsupported for another engine's."""
         if not isinstance(config, cls):
-            raise Unsupported(f"this needs {cls.program}, but {config.program} runs the model", "give a GGUF file")
+            raise Unsupported(
+                f"this needs {cls.program}, but {config.program} runs the model", "give a GGUF file"
+            )
         return config
 
 

@@ -326,7 +326,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compute_bytes(self) -> int | None:
-        return None if self.n_ctx is None or not self.buffers else sum(each.compute_bytes for each in self.buffers)
+        return (
+            None if self.n_ctx is None or not self.buffers else sum(each.compute_bytes for each in self.buffers)
+        )
 
     @property
     def weight_bytes(self) -> int | None:

@@ -20,7 +20,9 @@ _TOO_LARGE = re.compile(
 _GOES_ON = re.compile(r"pinned memory|failed to mlock|failed to allocate graph, reserving")
 """Failures after which llama.cpp continues, with pageable memory or by reserving again."""
 _WANTED = re.compile(r"buffer of size (?P<bytes>\d+)$|attempted to allocate\s+(?P<mib>[\d.]+) MB\)")
-_CAUSE = re.compile(r"\b(?:CUDA|ROCm|MUSA|SYCL|Vulkan) error: |GGML_ASSERT|GGML_ABORT|terminate called|what\(\):")
+_CAUSE = re.compile(
+    r"\b(?:CUDA|ROCm|MUSA|SYCL|Vulkan) error: |GGML_ASSERT|GGML_ABORT|terminate called|what\(\):"
+)
 _RETRIES = "retrying without pipeline parallelism"
 
 

@@ -228,7 +228,9 @@ class WorkerProcess:
             blame = "the kernel killed the worker because memory ran out"
         if blame:
             return OutOfMemory(self._stage, blame, alive=False)
-        return Crashed.exited(self._program, self._process.returncode, crash_cause(self._tail), tuple(self._tail))
+        return Crashed.exited(
+            self._program, self._process.returncode, crash_cause(self._tail), tuple(self._tail)
+        )
 
 
 class WorkerEngine:

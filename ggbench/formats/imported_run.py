@@ -43,7 +43,9 @@ def observed(records: Sequence[object]) -> list[tuple[int, str, object]]:
 
 def content_sha256(*parts: object) -> str:
     """Return the hash of JSON values, the same for the same content in any file."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()
+    return hashlib.sha256(
+        json.dumps(parts, sort_keys=True, ensure_ascii=False).encode("utf-8", "replace")
+    ).hexdigest()
 
 
 def environment_of(imported: Imported, *, cpu: str = "", commit: str = "", llama_cpp: str = "") -> Environment:
@@ -69,7 +71,9 @@ def utc_text(text: str) -> str:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return ""
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="seconds")
+    return (
+        (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="seconds")
+    )
 
 
 MOST_BYTES = 64 << 20

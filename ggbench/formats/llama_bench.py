@@ -144,11 +144,15 @@ class BenchRow(msgspec.Struct, frozen=True):
                 raise BadFile(f"{where}: {name} is missing", "pass an unmodified file of llama-bench")
         for name in ("n_prompt", "n_gen", "n_depth"):
             if not 0 <= self.integer(name) < MOST_TOKENS:
-                raise BadFile(f"{where}: {name} is {self.integer(name)}, which is not a number of tokens", _HINT)
+                raise BadFile(
+                    f"{where}: {name} is {self.integer(name)}, which is not a number of tokens", _HINT
+                )
         if not self.n_prompt and not self.n_gen:
             raise BadFile(f"{where}: n_prompt and n_gen are both 0, so nothing was timed", _HINT)
         if not self.samples_ns and self.number("avg_ns") <= 0 and self.number("avg_ts") <= 0:
-            raise BadFile(f"{where}: there is no time: avg_ns, avg_ts and samples_ns are missing or zero", _HINT)
+            raise BadFile(
+                f"{where}: there is no time: avg_ns, avg_ts and samples_ns are missing or zero", _HINT
+            )
         if self.elapsed_ns < 1:
             raise BadFile(f"{where}: the test took less than a nanosecond", _HINT)
 
@@ -243,7 +247,10 @@ def _parse(text: str, name: str, first_line: int) -> Any:  # noqa: ANN401 - JSON
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise BadFile(f"{name}, line {line}, column {error.colno}: {sanitize(error.msg)}", _JSON_HINT) from None
-    except (ValueError, RecursionError):  # an integer with more digits than Python reads, or a thousand brackets
+    except (
+        ValueError,
+        RecursionError,
+    ):  # an integer with more digits than Python reads, or a thousand brackets
         raise BadFile(f"{name}, line {first_line}: not JSON as written by a tool", _JSON_HINT) from None
 
 
@@ -261,7 +268,8 @@ def as_csv(rows: Sequence[BenchRow]) -> str:
     writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL)
     for row in rows:
         writer.writerow(
-            without_formula(value) if isinstance(value, str) else cell_text(value) for value in row.whole.values()
+            without_formula(value) if isinstance(value, str) else cell_text(value)
+            for value in row.whole.values()
         )
     return buffer.getvalue()
 

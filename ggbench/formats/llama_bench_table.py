@@ -81,7 +81,9 @@ def table_fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
             f"{where}: {shorten(cells['test'], 40)!r} is not a test such as pp512 or tg128 @ d4096", _TABLE_HINT
         )
     if speed is None:
-        raise BadFile(f"{where}: {shorten(cells['t/s'], 40)!r} is not a speed such as 12.34 ± 0.56", _TABLE_HINT)
+        raise BadFile(
+            f"{where}: {shorten(cells['t/s'], 40)!r} is not a speed such as 12.34 ± 0.56", _TABLE_HINT
+        )
     counts = {"n_prompt": test[1] or "0", "n_gen": test[2] or "0", "n_depth": test[3] or "0"}
     named = {_NAMES.get(short, short): text for short, text in cells.items() if text}
     rounded = {"size", "params", "test", "t/s"}  # size and params have only a few digits, so they are not exact

@@ -64,7 +64,9 @@ def report_contents(runs: Sequence[SavedRun]) -> tuple[ReportedModel, ...]:
         groups.setdefault(name, []).append(index)
     spreads = RunSpreads(repeats_among(one.summary.run for one in runs))
     return tuple(
-        ReportedModel(name, tuple(runs[index] for index in group), spreads, tuple(colors[index] for index in group))
+        ReportedModel(
+            name, tuple(runs[index] for index in group), spreads, tuple(colors[index] for index in group)
+        )
         for name, group in groups.items()
     )
 

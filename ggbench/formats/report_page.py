@@ -22,7 +22,17 @@ from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import column_of, presenter_of
 from ggbench.show.quants import column_texts
-from ggbench.show.vega import LIMITS, ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, labels_of, title_of, vega_script
+from ggbench.show.vega import (
+    LIMITS,
+    ON_PAPER,
+    ON_SLATE,
+    PAGE,
+    Drawing,
+    as_vega,
+    labels_of,
+    title_of,
+    vega_script,
+)
 from ggbench.text import in_words, sanitize
 from ggbench.units import counted
 
@@ -89,7 +99,11 @@ def _model(model: ReportedModel, specs: list[object]) -> str:
     comparison = model.comparison
     sentences = comparison.sentences if comparison else ()
     return (
-        (f'<ul class="answer">{"".join(f"<li>{text(each)}</li>" for each in sentences)}</ul>' if sentences else "")
+        (
+            f'<ul class="answer">{"".join(f"<li>{text(each)}</li>" for each in sentences)}</ul>'
+            if sentences
+            else ""
+        )
         + _runs_table(model)
         + "".join(_chart(model, chart, specs) for chart in all_charts(model.runs))
         + ("" if comparison is None else _comparison(comparison))

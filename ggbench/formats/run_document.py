@@ -96,7 +96,8 @@ def _pieces(store: Store, stored: StoredRun, *, with_paths: bool) -> Iterator[st
     yield _encode(document if with_paths else _without_folders(document))[:-1]
     shown = functools.cache(lambda text: text if with_paths else anonymous(text))
     samples = (
-        msgspec.structs.asdict(chunk) | {"series": shown(chunk.series)} for chunk in store.load_chunks(stored.run_id)
+        msgspec.structs.asdict(chunk) | {"series": shown(chunk.series)}
+        for chunk in store.load_chunks(stored.run_id)
     )
     yield from _array("samples", samples)
     observations = (
@@ -186,13 +187,17 @@ def read_documents(file: SourceFile) -> list[ImportedRun]:
     runs = whole.get("runs")
     if not isinstance(runs, list):
         raise BadFile(f"{file.name} lists no runs", _HINT)
-    return [read_document(each, file, f"{file.name}, run {number}") for number, each in enumerate(runs, start=1)]
+    return [
+        read_document(each, file, f"{file.name}, run {number}") for number, each in enumerate(runs, start=1)
+    ]
 
 
 def read_document(document: object, file: SourceFile, where: str) -> ImportedRun:
     """Return the run of a document. Raises BadFile, naming `where` and the field, for anything else."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise BadFile(f"{where}: this is not a run of this version ({SCHEMA})", "export it again with this version")
+        raise BadFile(
+            f"{where}: this is not a run of this version ({SCHEMA})", "export it again with this version"
+        )
     try:
         fields: _Document = _printable(document)
         whole = msgspec.convert(fields, _Whole)
@@ -256,7 +261,9 @@ def _check_chunks(chunks: Sequence[SampleChunk], where: str) -> None:
             and all(0 <= each <= _LARGEST_NS for each in times)
         )
         if not is_valid:
-            raise BadFile(f"{where}: the samples of {chunk.series!r} at {chunk.first_position} are invalid", _HINT)
+            raise BadFile(
+                f"{where}: the samples of {chunk.series!r} at {chunk.first_position} are invalid", _HINT
+            )
         seen.add(place)
 
 
@@ -276,7 +283,9 @@ COLUMNS = ("run_id", "kind", "model", "quant", "series", "position", "step_ns", 
 
 def samples_csv(store: Store, runs: Sequence[StoredRun]) -> Iterator[str]:
     """Yield the steps of these runs without warm-up; `sampler_ns` is empty if the sampler was not timed."""
-    lines: Iterator[tuple[object, ...]] = itertools.chain([COLUMNS], *(_lines(store, stored) for stored in runs))
+    lines: Iterator[tuple[object, ...]] = itertools.chain(
+        [COLUMNS], *(_lines(store, stored) for stored in runs)
+    )
     while some := list(itertools.islice(lines, _MANY)):
         yield csv_text(some[0], some[1:])
 

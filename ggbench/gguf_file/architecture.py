@@ -243,7 +243,9 @@ def _is_between_attention(architecture: str, values: TypedMetadata, n_all: int) 
     stated = values.flags(RECURRENT_LAYERS, n_all)
     if stated is not None:
         return list(stated)
-    interval = values.count(gguf_constants.Keys.LLM.FULL_ATTENTION_INTERVAL, FULL_ATTENTION_INTERVAL[architecture])
+    interval = values.count(
+        gguf_constants.Keys.LLM.FULL_ATTENTION_INTERVAL, FULL_ATTENTION_INTERVAL[architecture]
+    )
     return [interval > 0 and (layer + 1) % interval > 0 for layer in range(n_all)]
 
 
@@ -309,7 +311,9 @@ def read_shape(
         n_layer=n_layer,
         n_embd=n_embd,
         n_head=heads.n_head,
-        n_head_kv=tuple(n_kv if state.k_width else 0 for n_kv, state in zip(heads.n_head_kv, states, strict=True)),
+        n_head_kv=tuple(
+            n_kv if state.k_width else 0 for n_kv, state in zip(heads.n_head_kv, states, strict=True)
+        ),
         head_dim_k=heads.head_dim_k,
         # a latent cache (MLA) has only K; V is a view of it
         head_dim_v=0 if heads.is_latent else heads.head_dim_v,

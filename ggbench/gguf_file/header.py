@@ -43,7 +43,12 @@ _MOST_SHARDS = 99_999
 _LONGEST_NAME = 255
 """Maximum length of a file name in characters, as no file system of Linux or macOS allows more."""
 _VALUE_TYPES = {code: value_type for value_type, code in NUMBER_CODES.items()}
-_CODES_BY_KEY = {"split.no": "H", "split.count": "H", "split.tensors.count": "i", "tokenizer.ggml.token_type": "i"}
+_CODES_BY_KEY = {
+    "split.no": "H",
+    "split.count": "H",
+    "split.tensors.count": "i",
+    "tokenizer.ggml.token_type": "i",
+}
 """Keys that llama.cpp accepts with only one type."""
 
 
@@ -55,7 +60,8 @@ def read_model_file(path: Path, *, allow_missing_data: bool = False) -> ModelFil
     header = read_local_header(path, allow_missing_data=allow_missing_data)
     paths = _shard_paths(path, shard_count(header, path.name))
     headers = [
-        header if shard == path else read_local_header(shard, allow_missing_data=allow_missing_data) for shard in paths
+        header if shard == path else read_local_header(shard, allow_missing_data=allow_missing_data)
+        for shard in paths
     ]
     return assemble(headers, model_name(path.name), paths)
 
@@ -79,7 +85,9 @@ def read_local_header(path: Path, *, allow_missing_data: bool = False) -> Header
     except FileNotFoundError:
         raise BadFile(f"{name} does not exist", f"looked in {sanitize(str(path.parent.absolute()))}") from None
     except PermissionError:
-        raise BadFile(f"no permission to read {name}", "change its permissions, or those of its folder") from None
+        raise BadFile(
+            f"no permission to read {name}", "change its permissions, or those of its folder"
+        ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadFile(f"{name} cannot be opened: {reason}", "check the path") from error
@@ -157,7 +165,8 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
     found = sum(len(header.tensors) for header in headers)
     if claimed is not None and claimed != found:
         raise BadFile(
-            f"{name}: its shards contain {found} tensors, but its header claims {str(claimed)[:40]!r}", BROKEN_HINT
+            f"{name}: its shards contain {found} tensors, but its header claims {str(claimed)[:40]!r}",
+            BROKEN_HINT,
         )
 
 
@@ -201,7 +210,9 @@ def _encode_table(tensors: tuple[TensorInfo, ...]) -> tuple[bytes, int]:
         n_dims = len(tensor.shape)
         type_id = type_by_name(tensor.type_name).type_id
         parts += (_string(tensor.name), struct.pack(f"<I{n_dims}QIQ", n_dims, *tensor.shape, type_id, end))
-        n_bytes = tensor_bytes(tensor.type_name, tensor.shape)  # `tensor.n_bytes` may be scaled to a published size
+        n_bytes = tensor_bytes(
+            tensor.type_name, tensor.shape
+        )  # `tensor.n_bytes` may be scaled to a published size
         end += n_bytes + n_padding(n_bytes)
     return b"".join(parts), end
 
@@ -241,7 +252,9 @@ def _string(text: str) -> bytes:
 def _typed(key: str, value: object) -> bytes:
     if isinstance(value, list | tuple):
         value_type = _type_of_all(key, value)
-        return struct.pack("<IIQ", ARRAY, value_type, len(value)) + b"".join(_pack(value_type, item) for item in value)
+        return struct.pack("<IIQ", ARRAY, value_type, len(value)) + b"".join(
+            _pack(value_type, item) for item in value
+        )
     value_type = _type_of_all(key, (value,))
     return struct.pack("<I", value_type) + _pack(value_type, value)
 
@@ -259,7 +272,8 @@ def _type_of_all(key: str, values: Sequence[object]) -> int:
     if all(isinstance(value, float) for value in values):
         return _VALUE_TYPES["f"]
     raise Unsupported(
-        f"metadata {key!r} has a value of a type that cannot be written", "use only numbers, booleans and strings"
+        f"metadata {key!r} has a value of a type that cannot be written",
+        "use only numbers, booleans and strings",
     )
 
 

@@ -242,7 +242,10 @@ class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _wrong_pattern(self, family: Family) -> Iterator[str]:
         if set(self.layer_pattern) - set(family.letters) or (family.letters and not self.layer_pattern):
-            letters = " and ".join(filter(None, [", ".join(family.letters[:-1]), family.letters[-1:]])) or "no letters"
+            letters = (
+                " and ".join(filter(None, [", ".join(family.letters[:-1]), family.letters[-1:]]))
+                or "no letters"
+            )
             yield f"layer_pattern has {letters} in {self.architecture}, not {self.layer_pattern!r}"
 
     def _mismatches(self, family: Family) -> Iterator[str]:

@@ -21,7 +21,9 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 
 _SIGMOID = 2
 """gguf's `ExpertGatingFuncType.SIGMOID`."""
-_HYBRID_BY_KV_HEADS = frozenset({"granitehybrid", "nemotron_h", "nemotron_h_moe", "lfm2", "lfm2moe", "kimi-linear"})
+_HYBRID_BY_KV_HEADS = frozenset(
+    {"granitehybrid", "nemotron_h", "nemotron_h_moe", "lfm2", "lfm2moe", "kimi-linear"}
+)
 """Architectures whose recurrent layers have 0 KV heads in the metadata."""
 
 

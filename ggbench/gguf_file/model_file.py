@@ -164,7 +164,8 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
         """Raise Unsupported if a sequence needs more memory than `states` describes."""
         if self.no_kv_reason:
             raise Unsupported(
-                f"{self.name}: {self.no_kv_reason}", "its memory can be measured, but not computed from the header"
+                f"{self.name}: {self.no_kv_reason}",
+                "its memory can be measured, but not computed from the header",
             )
 
     def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:

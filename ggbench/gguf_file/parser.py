@@ -227,7 +227,8 @@ class _HeaderBytes:
                 ) from error
             if not chunk:
                 raise BadFile(
-                    f"{self.name} ended after {format_bytes(len(self._data))} of {format_bytes(self.size)}", BROKEN_HINT
+                    f"{self.name} ended after {format_bytes(len(self._data))} of {format_bytes(self.size)}",
+                    BROKEN_HINT,
                 )
             self._data += chunk
 
@@ -248,7 +249,8 @@ def _begin(
     cursor.expect(n_keys, 13, "metadata keys")
     if n_tensors > _MOST_TENSORS or n_keys > _MOST_KEYS:
         raise BadFile(
-            f"{name} claims {format_count(n_tensors)} tensors and {format_count(n_keys)} metadata keys", BROKEN_HINT
+            f"{name} claims {format_count(n_tensors)} tensors and {format_count(n_keys)} metadata keys",
+            BROKEN_HINT,
         )
     return cursor, version, n_tensors, n_keys
 
@@ -374,5 +376,7 @@ def _tensor(cursor: _HeaderBytes, name: str, shape: tuple[int, ...], type_id: in
         return tensor
     row_length, block_len = shape[0] if shape else 1, ggml_type.block_len
     if row_length % block_len:
-        raise cursor.broken(f"{what} has rows of {row_length}, not whole {ggml_type.name} blocks of {block_len}")
+        raise cursor.broken(
+            f"{what} has rows of {row_length}, not whole {ggml_type.name} blocks of {block_len}"
+        )
     return TensorInfo(name, shape, ggml_type.name, ggml_type.row_bytes(tensor.n_elements))

@@ -116,7 +116,9 @@ def quantize(ggml_type: GgmlType, values: np.ndarray) -> bytes:
         ctypes.c_int64(0),
         ctypes.c_int64(len(source)),
         ctypes.c_int64(row_length),
-        ctypes.c_void_p(importance.ctypes.data if library.ggml_quantize_requires_imatrix(ggml_type.type_id) else None),
+        ctypes.c_void_p(
+            importance.ctypes.data if library.ggml_quantize_requires_imatrix(ggml_type.type_id) else None
+        ),
     )
     return target.tobytes()
 
@@ -136,7 +138,9 @@ def _dry_run(path: bytes, quant: str, ftype: int) -> str:
     params.nthread = 1
     if quant.startswith(_WITH_IMPORTANCE):
         entry = lib.llama_model_imatrix_data
-        params.imatrix = (entry * 2)(entry(b"any tensor", (ctypes.c_float * 1)(1.0), 1))  # a null name ends the list
+        params.imatrix = (entry * 2)(
+            entry(b"any tensor", (ctypes.c_float * 1)(1.0), 1)
+        )  # a null name ends the list
     with _captured_log() as lines:
         status = lib.llama_model_quantize(path, b"", ctypes.byref(params))
     log = b"".join(lines).decode("utf-8", "replace")
@@ -169,7 +173,9 @@ def _chosen(quant: str, tensors: Sequence[TensorInfo], log: str) -> list[str]:
         raise EngineFailed(f"llama.cpp's quantizer did not report {missing[0]} for {quant}", _UNREADABLE_HINT)
     types = [by_name[tensor.name] for tensor in tensors]
     total = _TOTAL.search(log)
-    added_up = sum(_retyped(tensor, name).n_bytes or 0 for tensor, name in zip(tensors, types, strict=True)) / MIB
+    added_up = (
+        sum(_retyped(tensor, name).n_bytes or 0 for tensor, name in zip(tensors, types, strict=True)) / MIB
+    )
     if total is None or abs(float(total["mib"]) - added_up) > _ROUNDING_MIB:
         reported = f"{total['mib']} MiB" if total else "no size"
         raise EngineFailed(

@@ -64,7 +64,9 @@ def plain_quant(quant: str) -> str:
     if name == quant or not name.endswith("_xl"):
         return name
     plain = name.removesuffix("_xl")
-    return next((each for each in (f"{plain}_m", plain, plain.replace("_k", "_0")) if each in known_quants()), name)
+    return next(
+        (each for each in (f"{plain}_m", plain, plain.replace("_k", "_0")) if each in known_quants()), name
+    )
 
 
 def compact(name: str) -> str:

@@ -24,7 +24,13 @@ from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.architecture import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
 from ggbench.gguf_file.ggml_types import tensor_bytes
-from ggbench.gguf_file.header import encode_header, encode_model, read_local_header, read_model_file, write_sparse_file
+from ggbench.gguf_file.header import (
+    encode_header,
+    encode_model,
+    read_local_header,
+    read_model_file,
+    write_sparse_file,
+)
 from ggbench.gguf_file.hyperparameters import FAMILIES, Hyperparameters
 from ggbench.gguf_file.layout import build_metadata, build_tensors
 from ggbench.gguf_file.model_file import SCALED_KEY, ModelFile, TensorInfo, layer_of, tensors_by_layer
@@ -114,7 +120,10 @@ def twin_of(model: ModelFile, source: str, layers: Sequence[int] | None = None) 
         if not key.startswith(_LEFT_OUT) and value != [] and not isinstance(value, ArrayLength)
     }
     keys = gguf_constants.Keys
-    metadata |= {keys.LLM.VOCAB_SIZE.format(arch=model.architecture): model.n_vocab, keys.Tokenizer.MODEL: "none"}
+    metadata |= {
+        keys.LLM.VOCAB_SIZE.format(arch=model.architecture): model.n_vocab,
+        keys.Tokenizer.MODEL: "none",
+    }
     tensors = tuple(replace(tensor, shard=0) for tensor in model.tensors)
     if layers is not None:
         metadata, tensors = select_layers(model, metadata, layers)
@@ -204,7 +213,10 @@ def _is_same(path: Path, planned: ModelFile) -> bool:
         found = read_model_file(path)
     except BadFile:
         return False
-    return found.file_bytes == planned.file_bytes and found.metadata.get(_FINGERPRINT) == planned.metadata[_FINGERPRINT]
+    return (
+        found.file_bytes == planned.file_bytes
+        and found.metadata.get(_FINGERPRINT) == planned.metadata[_FINGERPRINT]
+    )
 
 
 _INDEX_MATTERS = "behaves in a layer according to its index"
@@ -250,7 +262,9 @@ def _check_selection(model: ModelFile, layers: Sequence[int], routed: list[bool]
         reason = f"{architecture} {_NOT_ALONE[architecture]}, so its layers cannot be timed separately"
         raise Unsupported(f"{name}: {reason}", "use ggbench decode on the whole model")
     if routed != sorted(routed):
-        raise Unsupported(f"{name}: a layer without experts follows one with experts", "select the dense layers first")
+        raise Unsupported(
+            f"{name}: a layer without experts follows one with experts", "select the dense layers first"
+        )
     if any(state.window for state in model.states):
         _check_windows(model, layers)
 
@@ -304,7 +318,9 @@ def twin_folder(parent: Path) -> Iterator[Path]:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent)))
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             stack.callback(os.close, descriptor)
-            with contextlib.suppress(OSError):  # some network file systems cannot lock; then nothing removes it either
+            with contextlib.suppress(
+                OSError
+            ):  # some network file systems cannot lock; then nothing removes it either
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if (folder / _LOCK).exists():  # otherwise it was removed before it was locked
                 break
@@ -357,6 +373,8 @@ def write_sparse(file: ModelFile, folder: Path) -> Path:
         header = read_local_header(path, allow_missing_data=True)
         stated = header.metadata.get(ALIGNMENT_KEY, ALIGNMENT)
         alignment = stated if isinstance(stated, int) and stated > 0 else ALIGNMENT
-        end = header.data_offset + sum(-(-(tensor.n_bytes or 0) // alignment) * alignment for tensor in header.tensors)
+        end = header.data_offset + sum(
+            -(-(tensor.n_bytes or 0) // alignment) * alignment for tensor in header.tensors
+        )
         written.append(write_sparse_file(folder / path.name, header.raw, max(end, header.file_bytes)))
     return written[0]

@@ -55,7 +55,9 @@ _SEED = 20240424
 _INTEGERS = frozenset({"i8", "i16", "i32", "i64", "f64"})
 
 
-def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = None, *, is_kept: bool = True) -> None:
+def write_twin(
+    planned: ModelFile, path: Path, on_progress: Progress | None = None, *, is_kept: bool = True
+) -> None:
     """Write the twin of this plan to `path`, replacing any file there; the same plan gives the same bytes.
 
     Missing folders are created. A temporary file is not synced to disk. Raises DoesNotFit before writing if the disk
@@ -219,4 +221,6 @@ def _part(twin: ModelFile, number: int, *, in_layers: bool) -> ModelFile:
         keys.LLM_KV_SPLIT_TENSORS_COUNT: len(twin.tensors),
     }
     tensors = tuple(tensor for tensor in twin.tensors if (layer_of(tensor.name) is not None) is in_layers)
-    return replace(twin, metadata=metadata, tensors=tensors, file_bytes=encode_header(metadata, tensors).file_bytes)
+    return replace(
+        twin, metadata=metadata, tensors=tensors, file_bytes=encode_header(metadata, tensors).file_bytes
+    )

@@ -50,7 +50,8 @@ class HubAccess(msgspec.Struct, frozen=True):
         endpoint = (environment.get("HF_ENDPOINT") or HUB).strip().rstrip("/")
         if not endpoint.startswith(("https://", "http://")):
             raise UsageError(
-                f"HF_ENDPOINT is {shorten(endpoint, 60)!r}, which is not a URL", "unset it, or use a URL with https://"
+                f"HF_ENDPOINT is {shorten(endpoint, 60)!r}, which is not a URL",
+                "unset it, or use a URL with https://",
             )
         says_offline = environment.get("HF_HUB_OFFLINE") or environment.get("TRANSFORMERS_OFFLINE") or ""
         return cls(
@@ -116,8 +117,12 @@ def error_for_response(response: httpx2.Response, repo: str, doing: str) -> Netw
     if status == 429:
         pause_s = retry_after_s(response)
         wait = "later" if pause_s is None else f"in {format_duration(pause_s)}"
-        return NetworkError(f"the Hub's rate limit was reached while {doing}", f"try again {wait}, or {_LOG_IN_HINT}")
-    hint = f"try again later, {_OFFLINE_HINT}" if status >= 500 else "check that HF_ENDPOINT is the URL of a Hub"
+        return NetworkError(
+            f"the Hub's rate limit was reached while {doing}", f"try again {wait}, or {_LOG_IN_HINT}"
+        )
+    hint = (
+        f"try again later, {_OFFLINE_HINT}" if status >= 500 else "check that HF_ENDPOINT is the URL of a Hub"
+    )
     return NetworkError(f"the Hub returned status {status} while {doing}", hint)
 
 
@@ -146,7 +151,9 @@ def _network_problem(error: Exception) -> str:
     if isinstance(error, httpx2.ProxyError):
         return "the proxy of HTTPS_PROXY refused the connection"
     return (
-        "cannot connect to the Hub" if isinstance(error, httpx2.ConnectError) else "the connection to the Hub was lost"
+        "cannot connect to the Hub"
+        if isinstance(error, httpx2.ConnectError)
+        else "the connection to the Hub was lost"
     )
 
 
@@ -170,9 +177,13 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
         raise UsageError(f"{_url_variables()} is not a valid URL", "correct or unset it") from None
     except (httpx2.LocalProtocolError, UnicodeEncodeError):
-        raise UsageError("the token contains invalid characters", f"{_LOG_IN_HINT} again, or set HF_TOKEN") from None
+        raise UsageError(
+            "the token contains invalid characters", f"{_LOG_IN_HINT} again, or set HF_TOKEN"
+        ) from None
     except (httpx2.HTTPError, OfflineModeIsEnabled, TimeoutError, ConnectionError) as error:
-        raise NetworkError(f"{_network_problem(error)} while {doing}", f"check the network, {_OFFLINE_HINT}") from None
+        raise NetworkError(
+            f"{_network_problem(error)} while {doing}", f"check the network, {_OFFLINE_HINT}"
+        ) from None
     except OSError as error:
         hint = "check the folder, or choose another with HF_HOME"
         place = sanitize(str(error.filename or "this disk"))

@@ -36,7 +36,9 @@ READ_TIMEOUT_S = 10.0
 """Retry a request after this long without data."""
 
 _MAX_RESPONSE_BYTES = 64 << 20
-_UNEXPECTED_HINT = "check that HF_ENDPOINT is the URL of a Hub, and that this network does not require a login page"
+_UNEXPECTED_HINT = (
+    "check that HF_ENDPOINT is the URL of a Hub, and that this network does not require a login page"
+)
 _Answer = TypeVar("_Answer")
 _Document = TypeVar("_Document")
 Params = Iterable[tuple[str, str]]
@@ -91,7 +93,8 @@ def fetch_json(
             body += chunk
             if len(body) > _MAX_RESPONSE_BYTES:
                 raise NetworkError(
-                    f"the Hub's response exceeds {format_bytes(_MAX_RESPONSE_BYTES)} while {doing}", _UNEXPECTED_HINT
+                    f"the Hub's response exceeds {format_bytes(_MAX_RESPONSE_BYTES)} while {doing}",
+                    _UNEXPECTED_HINT,
                 )
         # Only the query of the next page is used: its URL may name another host, which must not receive the token.
         link = response.links.get("next", {}).get("url")

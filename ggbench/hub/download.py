@@ -112,7 +112,11 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 def _jobs(
-    access: HubAccess, listing: RepoListing, variant: RepoVariant, to: Path | None, here: tuple[Path, ...] | None
+    access: HubAccess,
+    listing: RepoListing,
+    variant: RepoVariant,
+    to: Path | None,
+    here: tuple[Path, ...] | None,
 ) -> list[_Job]:
     folder = repo_folder(access, listing.repo)
     snapshot = folder / "snapshots" / listing.commit
@@ -263,7 +267,9 @@ class _Download(msgspec.Struct, frozen=True):
             except OSError as error:
                 return f"{sanitize(str(source))} cannot be read: {error.strerror}"
         elif part.missing_bytes:
-            self.access.require_network(f"downloading {sanitize(part.file.path)} of {sanitize(self.listing.repo)}")
+            self.access.require_network(
+                f"downloading {sanitize(part.file.path)} of {sanitize(self.listing.repo)}"
+            )
             download_part(self.access, self.listing.repo, self.listing.commit, part, self.stop)
         return "" if part.agrees(self.stop.check) else "its hash differs from the one on the Hub"
 
@@ -331,5 +337,7 @@ class FileProgress(msgspec.Struct, frozen=True):
 
 def summed(files: Iterable[FileProgress]) -> tuple[int, int, int]:
     """Return the bytes present, the total, and those received over the network in this run."""
-    done, total, moved = zip(*((each.done_bytes, each.file.n_bytes, each.moved_bytes) for each in files), strict=True)
+    done, total, moved = zip(
+        *((each.done_bytes, each.file.n_bytes, each.moved_bytes) for each in files), strict=True
+    )
     return sum(done), sum(total), sum(moved)

@@ -21,7 +21,15 @@ from ggbench.gguf_file.header import assemble, shard_count
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import Header, read_header
 from ggbench.hub.access import HubAccess
-from ggbench.hub.api import NotReadable, Stop, bytes_to_skip, file_url, range_headers, send_request, start_daemons
+from ggbench.hub.api import (
+    NotReadable,
+    Stop,
+    bytes_to_skip,
+    file_url,
+    range_headers,
+    send_request,
+    start_daemons,
+)
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
@@ -136,7 +144,9 @@ MAX_HEADER_BYTES = 64 << 20
 class RangeSource:
     """The first bytes of a file at one commit of a repo, fetched on demand."""
 
-    def __init__(self, access: HubAccess, repo: str, commit: str, file: RepoFile, stop: Stop | None = None) -> None:
+    def __init__(
+        self, access: HubAccess, repo: str, commit: str, file: RepoFile, stop: Stop | None = None
+    ) -> None:
         access.require_network(f"reading the header of {sanitize(file.path)}")
         self.moved_bytes = 0
         """Bytes of file content received over the network."""

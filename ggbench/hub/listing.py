@@ -22,12 +22,20 @@ from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.quants import is_sidecar
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import Params, api_url, fetch_json
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant, group_variants, path_on_hub
+from ggbench.hub.repo_records import (
+    RepoFile,
+    RepoListing,
+    RepoSummary,
+    RepoVariant,
+    group_variants,
+    path_on_hub,
+)
 from ggbench.text import sanitize, shorten
 
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
 _CHECKPOINT_FILE = re.compile(
-    r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?|[\w.-]+\.py", re.ASCII
+    r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?|[\w.-]+\.py",
+    re.ASCII,
 )
 """The files that Transformers needs to run a checkpoint on token ids, all at the top of its repo."""
 _CHECKPOINT = "checkpoint "
@@ -94,7 +102,9 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
     NetworkError.
     """
     if not _is_name(repo):
-        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "write it as transformers:ORG/NAME")
+        raise UsageError(
+            f"{shorten(repo, 100)!r} is not a valid repo name", "write it as transformers:ORG/NAME"
+        )
     kept = cached_listing(access, repo, f"{_CHECKPOINT}{revision}") if access.offline else None
     if kept is not None:
         return kept
@@ -106,7 +116,9 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
             "its GGUF files are named without transformers:",
         )
     if "model.safetensors" in by_path:
-        by_path = {path: entry for path, entry in by_path.items() if "-of-" not in path and ".index." not in path}
+        by_path = {
+            path: entry for path, entry in by_path.items() if "-of-" not in path and ".index." not in path
+        }
     files = tuple(_repo_file(by_path[path]) for path in sorted(by_path))
     variant = RepoVariant("checkpoint", None, files)
     listing = RepoListing(info.id, revision, info.sha, (variant,), (), len(entries) - len(files), _now())
@@ -123,7 +135,9 @@ def find_file(access: HubAccess, repo: str, path: str) -> RepoListing:
     info, entries = _contents(access, repo, "main", doing)
     found = [_repo_file(entry) for entry in entries if entry.path == path]
     if not found:
-        raise NetworkError(f"{sanitize(repo)} has no {sanitize(path)}", "check the repo's page, or update ggbench")
+        raise NetworkError(
+            f"{sanitize(repo)} has no {sanitize(path)}", "check the repo's page, or update ggbench"
+        )
     variant = RepoVariant(sanitize(path), None, tuple(found))
     return RepoListing(repo, "main", info.sha, (variant,), (), 0, _now())
 
@@ -145,14 +159,23 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
             f"{doing} needs the network, but offline mode is on",
             "run it without --offline and HF_HUB_OFFLINE; `ggbench models` lists local models",
         )
-    wanted = (("search", text), ("filter", "gguf"), ("sort", "downloads"), ("limit", str(min(limit, _MAX_RESULTS))))
+    wanted = (
+        ("search", text),
+        ("filter", "gguf"),
+        ("sort", "downloads"),
+        ("limit", str(min(limit, _MAX_RESULTS))),
+    )
     fields = tuple(("expand", field) for field in ("downloads", "likes", "lastModified", "gated"))
     found, _ = fetch_json(
         api_url(access, "models"), list[_SearchResult], repo="", doing=doing, params=(*wanted, *fields)
     )
     return tuple(
         RepoSummary(
-            each.id, each.downloads, each.likes, each.last_modified and sanitize(each.last_modified), bool(each.gated)
+            each.id,
+            each.downloads,
+            each.likes,
+            each.last_modified and sanitize(each.last_modified),
+            bool(each.gated),
         )
         for each in found[:limit]
         if _is_name(each.id)

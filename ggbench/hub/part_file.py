@@ -18,7 +18,15 @@ from pathlib import Path
 from ggbench.errors import DoesNotFit, NetworkError, UsageError
 from ggbench.files import make_folders
 from ggbench.hub.access import HubAccess, hub_errors, retry_after_s
-from ggbench.hub.api import RETRY_STATUSES, NotReadable, Stop, bytes_to_skip, file_url, open_response, range_headers
+from ggbench.hub.api import (
+    RETRY_STATUSES,
+    NotReadable,
+    Stop,
+    bytes_to_skip,
+    file_url,
+    open_response,
+    range_headers,
+)
 from ggbench.hub.repo_records import RepoFile
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_duration

@@ -222,7 +222,9 @@ def snapshots(folder: Path, first: str | None) -> list[Path]:
     """Return the snapshots in a repo's cache folder: the one of the commit `first`, then the newest."""
     try:
         with os.scandir(folder / "snapshots") as entries:
-            dated = [(each.name != first, -each.stat().st_mtime_ns, each.path) for each in entries if each.is_dir()]
+            dated = [
+                (each.name != first, -each.stat().st_mtime_ns, each.path) for each in entries if each.is_dir()
+            ]
     except OSError:
         return []
     return [Path(path) for _, _, path in sorted(dated)]

@@ -24,7 +24,9 @@ def limit_bytes() -> int | None:
 def set_limit(n_bytes: int) -> None:
     """Set the limit, at most to the process's hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (n_bytes if hard == resource.RLIM_INFINITY else min(n_bytes, hard), hard))
+    resource.setrlimit(
+        resource.RLIMIT_AS, (n_bytes if hard == resource.RLIM_INFINITY else min(n_bytes, hard), hard)
+    )
 
 
 def forbid_core_files() -> None:

@@ -52,7 +52,9 @@ def cached_bandwidth(threads: int, *, file: Path | None = None) -> Bandwidth:
     rate = _probe(threads, cpu, ram)
     if known is not None and rate.busy and known.bytes_per_s > rate.bytes_per_s:
         return known
-    source = f"measured {datetime.date.today().isoformat()} with {counted(rate.threads, 'thread')} ({rate.kernel})"
+    source = (
+        f"measured {datetime.date.today().isoformat()} with {counted(rate.threads, 'thread')} ({rate.kernel})"
+    )
     found = Bandwidth(rate.bytes_per_s, source + (_BUSY + _TOO_LOW if rate.busy else ""))
     with contextlib.suppress(OSError):
         document = {_SECTION: {**_read(file), key: found}}
@@ -97,7 +99,9 @@ def _read(file: Path) -> dict[str, Bandwidth]:
         entries = msgspec.json.decode(file.read_bytes(), type=BandwidthCache).get(_SECTION, {})
     except (OSError, ValueError, RecursionError):
         return {}
-    return {key: entry for key, entry in entries.items() if entry.bytes_per_s > 0 and entry.source.isprintable()}
+    return {
+        key: entry for key, entry in entries.items() if entry.bytes_per_s > 0 and entry.source.isprintable()
+    }
 
 
 if TYPE_CHECKING:
@@ -145,7 +149,9 @@ def probe_reads(
         stack.callback(
             ended.set
         )  # otherwise, after Ctrl-C, the pool would wait until its threads have touched everything
-        wanted, minimum = (max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, min_bytes))
+        wanted, minimum = (
+            max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, min_bytes)
+        )
         touch_until = time.perf_counter() + touch_s
         # each thread touches its own region, so that its pages are on the thread's NUMA node
         regions = list(pool.map(lambda _: _touch_region(wanted, minimum, touch_until, ended), range(threads)))
@@ -159,14 +165,18 @@ def probe_reads(
             first = len(windows)
             for n_readers, name in candidates:
                 for window_s in _WINDOWS_S:
-                    rate, is_starved = _read_together(pool, n_readers, _KERNELS[name], regions, cursors, window_s)
+                    rate, is_starved = _read_together(
+                        pool, n_readers, _KERNELS[name], regions, cursors, window_s
+                    )
                     windows.append((rate, is_starved, n_readers, name))
             best, _, n_readers, name = max(windows)
             if time.perf_counter() > end:
                 starved = [is_starved for _, is_starved, n, _ in windows if n == threads]
                 return ReadRate(best, n_readers, name, busy=sum(starved) * 2 > len(starved))
             promising = {
-                (n, name) for rate, starved, n, name in windows[first:] if rate >= _REPEAT_SHARE * best or starved
+                (n, name)
+                for rate, starved, n, name in windows[first:]
+                if rate >= _REPEAT_SHARE * best or starved
             }
             candidates = [candidate for candidate in candidates if candidate in promising] or candidates
 

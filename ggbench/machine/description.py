@@ -19,7 +19,9 @@ from ggbench.units import GIB, parse_bandwidth, parse_size
 _COUNTED = re.compile(r"(?P<what>.+?)\s*[x*×]\s*(?P<count>\d{1,2})", re.IGNORECASE)
 _SIZE = re.compile(r"[\d.]+\s*[kmgt]i?b", re.IGNORECASE)
 """The start of a size; without a B, `780m` is a GPU."""
-_MODULES = re.compile(r"(?:lp)?ddr[3-5]x?-(?P<rate>\d{3,5})(?:\s*[x*×]\s*(?P<channels>\d{1,2}))?", re.IGNORECASE)
+_MODULES = re.compile(
+    r"(?:lp)?ddr[3-5]x?-(?P<rate>\d{3,5})(?:\s*[x*×]\s*(?P<channels>\d{1,2}))?", re.IGNORECASE
+)
 _CHANNEL_BYTES = 8
 """Width of a channel of memory modules, 64 bits; DDR5 splits it into two of 32."""
 _MOST_GPUS = 16
@@ -78,7 +80,9 @@ def describe_machine(
     if vram is not None:
         devices = _with_memory(devices or [Device(GIVEN_GPU, 0, "")], parse_size(vram))
     if len(devices) > _MOST_GPUS:
-        raise UsageError(f"{len(devices)} GPUs are described, but llama.cpp supports {_MOST_GPUS}", "name fewer")
+        raise UsageError(
+            f"{len(devices)} GPUs are described, but llama.cpp supports {_MOST_GPUS}", "name fewer"
+        )
     if host is not None and host.bandwidth is not None:
         devices = [_with_modules(each, host.bandwidth) for each in devices]
     given = None if rate is None else Bandwidth(parse_bandwidth(rate), "given")
@@ -90,7 +94,9 @@ def describe_machine(
 
 
 def _with_memory(devices: Sequence[Device], memory_bytes: int) -> list[Device]:
-    return [replace(each, memory_bytes=memory_bytes, memory_source="given", shared_bytes=None) for each in devices]
+    return [
+        replace(each, memory_bytes=memory_bytes, memory_source="given", shared_bytes=None) for each in devices
+    ]
 
 
 def _is_mac(devices: Sequence[Device]) -> bool:
@@ -128,7 +134,9 @@ def parse_gpus(text: str, ram_bytes: int | None = None) -> tuple[Device, ...]:
                 raise
             device, count = _gpu(match["what"], ram_bytes), int(match["count"])
             if not 0 < count <= _MOST_GPUS:
-                raise UsageError(f"{what!r} is {count} GPUs", f"write from 1 to {_MOST_GPUS}: {_EXAMPLES}") from None
+                raise UsageError(
+                    f"{what!r} is {count} GPUs", f"write from 1 to {_MOST_GPUS}: {_EXAMPLES}"
+                ) from None
         found += [device] * count
     return tuple(found)
 
@@ -142,9 +150,9 @@ def _gpu(text: str, ram_bytes: int | None) -> Device:
         if ram_bytes is None:
             raise
         sized = f"{text}-{ram_bytes / GIB:g}gb"
-        known = next((device for device in known_devices() if device.id.endswith(sized.lower())), None) or find_device(
-            text
-        )
+        known = next(
+            (device for device in known_devices() if device.id.endswith(sized.lower())), None
+        ) or find_device(text)
     shared_bytes = round(known.memory_gib * GIB) if known.is_unified else None
     bandwidth = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
     backend = _METAL if known.backend == "Metal" else known.backend  # ggml's name of it

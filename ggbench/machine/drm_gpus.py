@@ -43,7 +43,9 @@ def list_drm_gpus(first_index: int = 0, sysfs: Path = SYSFS) -> tuple[Gpu, ...]:
 
 def read_drm_gpus(first_index: int = 0, sysfs: Path = SYSFS) -> tuple[GpuReading, ...]:
     """Read the same GPUs at one moment."""
-    return tuple(_read(index, address, card) for index, (address, card) in enumerate(_cards(sysfs), first_index))
+    return tuple(
+        _read(index, address, card) for index, (address, card) in enumerate(_cards(sysfs), first_index)
+    )
 
 
 def _read(index: int, address: str, card: Path) -> GpuReading:

@@ -37,7 +37,11 @@ def environment(versions: Mapping[str, str]) -> Environment:
 def gpus_of(backends: Collection[str]) -> tuple[Gpu, ...]:
     """Return NVIDIA's GPUs and, if one of llama.cpp's backends may use them, AMD's and Intel's."""
     nvidia = list_gpus()
-    return nvidia if {each.lower() for each in backends} <= _WITHOUT_DRM else (*nvidia, *list_drm_gpus(len(nvidia)))
+    return (
+        nvidia
+        if {each.lower() for each in backends} <= _WITHOUT_DRM
+        else (*nvidia, *list_drm_gpus(len(nvidia)))
+    )
 
 
 _WITHOUT_DRM = {"cpu", "blas", "rpc", "cuda"}

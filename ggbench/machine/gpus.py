@@ -195,6 +195,7 @@ def describe_gpu(nvml: Nvml, index: int, handle: Any) -> Gpu:  # noqa: ANN401 - 
         total_bytes=None if memory is None else int(memory.total),
         free_bytes=None if memory is None else int(memory.free),
         bus_width_bits=nvml.query("nvmlDeviceGetMemoryBusWidth", handle) or None,
-        memory_clock_mhz=nvml.query("nvmlDeviceGetMaxClockInfo", handle, nvml.constant("NVML_CLOCK_MEM")) or None,
+        memory_clock_mhz=nvml.query("nvmlDeviceGetMaxClockInfo", handle, nvml.constant("NVML_CLOCK_MEM"))
+        or None,
         driver=nvml.query("nvmlSystemGetDriverVersion"),
     )

@@ -129,7 +129,9 @@ def describe_ram(proc: Path = PROC, sysfs: Path = SYSFS) -> Ram:
     limits = memory_limits(proc, sysfs)
     return Ram(
         total_bytes=min([memory.total, *(limit.limit_bytes for limit in limits)]),
-        available_bytes=min([memory.available, *(max(0, limit.limit_bytes - limit.used_bytes) for limit in limits)]),
+        available_bytes=min(
+            [memory.available, *(max(0, limit.limit_bytes - limit.used_bytes) for limit in limits)]
+        ),
     )
 
 

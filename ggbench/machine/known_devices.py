@@ -132,7 +132,9 @@ def _matching(text: str) -> list[KnownDevice]:
     asked, gib = _words(text), _size_gib(text)
     sized = [device for device in known_devices() if gib in (None, device.memory_gib)]
     found = [device for device in sized if asked and any(asked <= words for words in _names(device))]
-    whole = [device for device in found if any(asked <= words <= asked | _OPTIONAL_WORDS for words in _names(device))]
+    whole = [
+        device for device in found if any(asked <= words <= asked | _OPTIONAL_WORDS for words in _names(device))
+    ]
     found = whole or found
     if gib is None and len({_words(device.id) for device in found}) == 1:
         common = [device for device in found if _size_gib(device.id) is None]

@@ -83,7 +83,9 @@ def cpu_seconds() -> tuple[float, float]:
 
     times = psutil.cpu_times()
     # The kernel includes guest time in `user`; `iowait` is idle time.
-    total_s: float = sum(seconds for name, seconds in times._asdict().items() if name not in ("guest", "guest_nice"))
+    total_s: float = sum(
+        seconds for name, seconds in times._asdict().items() if name not in ("guest", "guest_nice")
+    )
     return total_s - times.idle - getattr(times, "iowait", 0.0), total_s
 
 
@@ -103,7 +105,9 @@ class OthersWatch:
         The time of this process and of its ended children is subtracted. None if the clocks did not advance.
         """
         time.sleep(max(0.0, self._at_s + least_s - time.monotonic()))
-        busy_s, total_s, own_s = (now - begun for now, begun in zip(self._seconds(), self._begun_s, strict=True))
+        busy_s, total_s, own_s = (
+            now - begun for now, begun in zip(self._seconds(), self._begun_s, strict=True)
+        )
         return min(1.0, max(0.0, (busy_s - own_s) / total_s)) if total_s > 0 else None
 
     @staticmethod
@@ -141,7 +145,9 @@ def processes_by_pid(gpus: Sequence[GpuReading]) -> dict[int, GpuProcess] | None
     found: dict[int, GpuProcess] = {}
     for process in (process for gpu in gpus for process in gpu.processes or ()):
         used = (found[process.pid].used_bytes if process.pid in found else 0, process.used_bytes)
-        found[process.pid] = GpuProcess(process.pid, process.name, None if None in used else sum(filter(None, used)))
+        found[process.pid] = GpuProcess(
+            process.pid, process.name, None if None in used else sum(filter(None, used))
+        )
     return found
 
 
@@ -211,7 +217,9 @@ def _processes(nvml: Nvml, handle: Any) -> tuple[GpuProcess, ...] | None:  # noq
     found: dict[int, int | None] = {}
     for process in (process for processes in lists for process in processes or ()):
         found[process.pid] = process.usedGpuMemory if found.get(process.pid) is None else found[process.pid]
-    return tuple(GpuProcess(pid, nvml.query("nvmlSystemGetProcessName", pid), found[pid]) for pid in sorted(found))
+    return tuple(
+        GpuProcess(pid, nvml.query("nvmlSystemGetProcessName", pid), found[pid]) for pid in sorted(found)
+    )
 
 
 def _running(nvml: Nvml, handle: Any, use: str) -> list[Any] | None:  # noqa: ANN401

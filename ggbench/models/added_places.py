@@ -101,7 +101,8 @@ def add_place(path: Path) -> tuple[LocalModel, ...]:
         raise BadFile(f"{name} has too many folders to search", "add the folder below it that has the models")
     if not found:
         raise BadFile(
-            f"{name} contains no GGUF file, nor do its subfolders", "add a .gguf file or a folder with .gguf files"
+            f"{name} contains no GGUF file, nor do its subfolders",
+            "add a .gguf file or a folder with .gguf files",
         )
     if all(model.reason for model in found):
         raise BadFile(f"{name}: {found[0].reason}", "download it again, or add another file or folder")
@@ -194,4 +195,6 @@ def _write(known: _Remembered) -> None:
         replace_file(file, msgspec.json.format(msgspec.json.encode(known)))
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "its name is not text"
-        raise UsageError(f"{sanitize(str(file))} cannot be written: {reason}", "nothing was remembered") from None
+        raise UsageError(
+            f"{sanitize(str(file))} cannot be written: {reason}", "nothing was remembered"
+        ) from None

@@ -122,7 +122,11 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
     """
     user_file = paths.user_models_file() if user_file is None else user_file
     return _built(
-        [*_shipped(shipped_models_file()), *_read(paths.updated_models_file(), "updated"), *_read(user_file, "user")]
+        [
+            *_shipped(shipped_models_file()),
+            *_read(paths.updated_models_file(), "updated"),
+            *_read(user_file, "user"),
+        ]
     )
 
 
@@ -162,7 +166,10 @@ def update_catalog(file: Path, source: str) -> CatalogUpdate:
 
 def updated_from() -> tuple[str, bool] | None:
     """Return the source of the installed update, and whether this version of ggbench installed it; None without one."""
-    with contextlib.suppress(OSError), paths.updated_models_file().open(encoding="utf-8", errors="replace") as file:
+    with (
+        contextlib.suppress(OSError),
+        paths.updated_models_file().open(encoding="utf-8", errors="replace") as file,
+    ):
         source, _, version = file.readline().removeprefix("#").strip().partition(_BY)
         return sanitize(source), version == __version__
     return None
@@ -238,7 +245,9 @@ def _text_of(path: Path) -> str:
     except UnicodeDecodeError:
         raise _error(path, "this is not UTF-8 text") from None
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", "make it a readable file, or move it") from None
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}", "make it a readable file, or move it"
+        ) from None
 
 
 def _error(path: Path, what: str) -> UsageError:

@@ -69,7 +69,9 @@ class LocalModel(msgspec.Struct, frozen=True):
         return bool(self.paths) and self.model == path_argument(self.paths[0])
 
 
-def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | None = None) -> tuple[LocalModel, ...]:
+def find_local_models(
+    dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | None = None
+) -> tuple[LocalModel, ...]:
     """Return the models of every store and of `dirs`, by store and name, largest quant first.
 
     A file reachable under several names is listed once, in the first place. Never raises for file system errors.
@@ -77,7 +79,9 @@ def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | 
     """
     stores = find_model_stores() if stores is None else stores
     finder = _Finder()
-    found = [finder.models(store) for store in (*stores, *(ModelStore("folder", path, "folder") for path in dirs))]
+    found = [
+        finder.models(store) for store in (*stores, *(ModelStore("folder", path, "folder") for path in dirs))
+    ]
     finder.index.save()
     return tuple(model for models in found for model in models)
 
@@ -201,7 +205,9 @@ class _Finder:
         try:
             if entry.blob is not None:
                 (variant,) = local_variants(entry.blob)
-                yield from self.with_headers(store_name, [(replace(variant, quant=entry.quant), entry.name, None)])
+                yield from self.with_headers(
+                    store_name, [(replace(variant, quant=entry.quant), entry.name, None)]
+                )
                 return
         except BadFile as error:
             reason = error.message
@@ -225,7 +231,9 @@ def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
 
 
 def _unreadable_store(store: ModelStore, reason: str) -> LocalModel:
-    return LocalModel(store.name, sanitize(path_argument(store.root)), "", None, (), None, reason=sanitize(reason))
+    return LocalModel(
+        store.name, sanitize(path_argument(store.root)), "", None, (), None, reason=sanitize(reason)
+    )
 
 
 def _twin_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:

@@ -97,7 +97,11 @@ def variants_in(root: Path, max_depth: int = _MAX_DEPTH) -> tuple[tuple[LocalVar
                 if entry.is_file():
                     if entry.name.lower().endswith(".gguf") and not is_sidecar(entry.name):
                         found.append(_repo_file(entry.path[start:], Path(entry.path), entry.stat()))
-                elif entry.is_dir() and depth < max_depth and (identity := _identity(entry.stat())) not in entered:
+                elif (
+                    entry.is_dir()
+                    and depth < max_depth
+                    and (identity := _identity(entry.stat())) not in entered
+                ):
                     if len(entered) < MAX_FOLDERS:
                         entered.add(identity)
                         queue.append((entry.path, depth + 1))
@@ -110,7 +114,9 @@ def _entries(folder: str, *, may_fail: bool) -> list[os.DirEntry[str]]:
     """Return what is in a folder, by name, without hidden entries; nothing if it cannot be read and `may_fail`."""
     try:
         with os.scandir(folder) as entries:
-            return sorted((each for each in entries if not each.name.startswith(".")), key=lambda each: each.name)
+            return sorted(
+                (each for each in entries if not each.name.startswith(".")), key=lambda each: each.name
+            )
     except OSError:
         if not may_fail:
             raise

@@ -69,7 +69,9 @@ def _candidates(environment: Mapping[str, str], home: Path, platform: str) -> It
         # Newer llama.cpp uses Hugging Face's layout for this variable.
         yield ModelStore("llama.cpp", llama_cache, "hub")
     # The default is in the user's cache. Source: fs_get_cache_directory in llama.cpp's common.cpp.
-    user_cache = home / "Library/Caches" if platform == "darwin" else _folder(environment, "XDG_CACHE_HOME", home)
+    user_cache = (
+        home / "Library/Caches" if platform == "darwin" else _folder(environment, "XDG_CACHE_HOME", home)
+    )
     yield ModelStore("llama.cpp", llama_cache or (user_cache or home / ".cache") / "llama.cpp", "folder")
     for root in _lm_studio_folders(home):
         yield ModelStore(LM_STUDIO, root, "folder")
@@ -85,7 +87,9 @@ def _lm_studio_folders(home: Path) -> Iterator[Path]:
     pointed = _text(home / ".lmstudio-home-pointer").strip()
     for lm_studio in (*([Path(pointed)] if pointed else []), home / ".lmstudio", home / ".cache/lm-studio"):
         with suppress(msgspec.DecodeError, RecursionError):
-            yield Path(msgspec.json.decode(_text(lm_studio / "settings.json"), type=_LmStudioSettings).downloads_folder)
+            yield Path(
+                msgspec.json.decode(_text(lm_studio / "settings.json"), type=_LmStudioSettings).downloads_folder
+            )
         yield lm_studio / "models"
 
 
@@ -177,7 +181,9 @@ def _models(root: Path, name: str, path: Path) -> Iterator[OllamaModel]:
         return
     listed = [_read_blob(root, each.digest, _Manifest) for each in (manifest.manifests or [])[:_MAX_BUILDS]]
     builds = [manifest, *(build for build in listed if build is not None)]
-    weights = [(build, layer) for build in builds for layer in build.layers or () if layer.media_type == _WEIGHTS]
+    weights = [
+        (build, layer) for build in builds for layer in build.layers or () if layer.media_type == _WEIGHTS
+    ]
     for build, layer in weights:
         yield _model(root, name, build, layer)
     if not weights:

@@ -24,7 +24,8 @@ MAIN = "main"
 
 _FORMS = "MODEL is a catalog id, org/name or hf:org/name, a path, twin:<id or org/name>, {own} or the URL of a server"
 HUB_NAME = re.compile(
-    rf"(?P<repo>{HUB_REPO.pattern})(?:@(?P<revision>refs/[a-z]+/[A-Za-z0-9][\w.-]*|[A-Za-z0-9][\w.-]*))?", re.ASCII
+    rf"(?P<repo>{HUB_REPO.pattern})(?:@(?P<revision>refs/[a-z]+/[A-Za-z0-9][\w.-]*|[A-Za-z0-9][\w.-]*))?",
+    re.ASCII,
 )
 """`org/name`, or `org/name@revision` for a branch, a tag, a commit or a pull request."""
 
@@ -121,7 +122,9 @@ def _parse(text: str) -> ModelRef:
         return _path(text)
     prefix, colon, rest = text.partition(":")
     if colon and (engine := engine_of_scheme(prefix.lower())):
-        parsed: ModelRef = load_plugin("ggbench.engines", engine, "models", "engine").parse(prefix.lower(), rest)
+        parsed: ModelRef = load_plugin("ggbench.engines", engine, "models", "engine").parse(
+            prefix.lower(), rest
+        )
         return parsed
     text = _normalize(text)
     if "://" in text:
@@ -143,7 +146,9 @@ def _parse_prefixed(text: str) -> ModelRef:
     if not is_twin:
         raise UsageError(f"{text!r} is not hf:org/name", _forms())
     if not name or "/" in name:
-        raise UsageError(f"{text!r} is neither twin:<id> nor twin:org/name", "list the ids with: ggbench models")
+        raise UsageError(
+            f"{text!r} is neither twin:<id> nor twin:org/name", "list the ids with: ggbench models"
+        )
     return _ref("twin", name.lower(), text, quant)
 
 
@@ -162,7 +167,9 @@ def _parse_bare(text: str) -> ModelRef:
 
 
 def _forms() -> str:
-    return _FORMS.format(own=", ".join(form for options in own_models().values() for form in options.SCHEMES.values()))
+    return _FORMS.format(
+        own=", ".join(form for options in own_models().values() for form in options.SCHEMES.values())
+    )
 
 
 def _path(text: str) -> ModelRef:

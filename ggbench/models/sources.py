@@ -17,7 +17,14 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import MIXTURE, compact, known_quants, names_quant, plain_quant
 from ggbench.gguf_file.twin import cached_twin, plan_twin, scaled, twin_of, write_cached
 from ggbench.hub.access import HubAccess
-from ggbench.hub.repo_records import RepoListing, RepoVariant, cached_paths, recorded_commit, repo_folder, snapshots
+from ggbench.hub.repo_records import (
+    RepoListing,
+    RepoVariant,
+    cached_paths,
+    recorded_commit,
+    repo_folder,
+    snapshots,
+)
 from ggbench.models.catalog import CatalogModel
 from ggbench.models.local_files import variants_in
 from ggbench.models.reference import MAIN
@@ -162,7 +169,9 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) ->
     return tuple(found[variant.name] for variant in chosen)
 
 
-def _cached_variants(access: HubAccess, request: RepoRequest, kept: RepoListing | None) -> dict[str, FoundVariant]:
+def _cached_variants(
+    access: HubAccess, request: RepoRequest, kept: RepoListing | None
+) -> dict[str, FoundVariant]:
     """Return the complete variants in Hugging Face's cache, by name; `kept` is the cached listing."""
     folder = repo_folder(access, request.repo)
     commits = {request.revision, kept and kept.commit, recorded_commit(folder, request.revision)}
@@ -230,7 +239,11 @@ def _matching(quant: str, variants: Sequence[_Variant]) -> list[_Variant]:
 def selector_in(variants: Sequence[RepoVariant], variant: RepoVariant) -> str:
     """Return the QUANT argument that selects only this variant: its quant, or else its name."""
     quant = variant.quant or NO_QUANT
-    return quant if [other.name for other in variants if other.answers_to(quant)] == [variant.name] else variant.name
+    return (
+        quant
+        if [other.name for other in variants if other.answers_to(quant)] == [variant.name]
+        else variant.name
+    )
 
 
 def list_variants(variants: Sequence[RepoVariant]) -> str:
@@ -269,7 +282,9 @@ def with_listed_quants(model: CatalogModel, access: HubAccess) -> CatalogModel:
         return model
     request = RepoRequest(model.repo, file_pattern=model.file_pattern)
     found = [each.quant.removeprefix(MIXTURE) for each in kept.variants if each.quant and request.takes(each)]
-    return msgspec.structs.replace(model, quants=tuple(dict.fromkeys(each for each in found if each in known_quants())))
+    return msgspec.structs.replace(
+        model, quants=tuple(dict.fromkeys(each for each in found if each in known_quants()))
+    )
 
 
 _ALIKE = 0.005
@@ -305,7 +320,9 @@ class CatalogTwin(msgspec.Struct, frozen=True):
         return plan_twin(self.model.hyper, [self.quant], name=self.model.id)[self.quant]
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
-        return cached_twin(self.model.id, self.model.hyper, self.quant, paths.twins_dir(), on_progress=on_progress)
+        return cached_twin(
+            self.model.id, self.model.hyper, self.quant, paths.twins_dir(), on_progress=on_progress
+        )
 
 
 class PublishedTwin(msgspec.Struct, frozen=True):

@@ -39,7 +39,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     def has_other_shape(self, other: Subject) -> bool | None:
         """Return whether the other is a different model by architecture or shape; None if unknown for either."""
         pairs = [
-            (getattr(self, name), getattr(other, name)) for name in ("architecture", "n_layer", "n_embd", "n_params")
+            (getattr(self, name), getattr(other, name))
+            for name in ("architecture", "n_layer", "n_embd", "n_params")
         ]
         differ = [mine != theirs for mine, theirs in pairs if mine is not None and theirs is not None]
         return any(differ) if differ else None

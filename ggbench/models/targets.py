@@ -281,7 +281,8 @@ def _planned_targets(ref: ModelRef, catalog: Catalog, hub: HubAccess) -> tuple[T
     else:
         name, planned = found.id, planned_files(found, quants, source)
     return tuple(
-        Target(name, quant, "catalog", source=CatalogTwin(found, quant), file=planned[quant]) for quant in quants
+        Target(name, quant, "catalog", source=CatalogTwin(found, quant), file=planned[quant])
+        for quant in quants
     )
 
 
@@ -321,10 +322,14 @@ def smaller_targets(
     known = [target.file.file_bytes for target in planned if target.file is not None]
     others = _other_quants(ref, most_bytes, load_catalog(), hub)
     sized = [(each.file.file_bytes, each) for each in others if each.file is not None]
-    return tuple(each for size, each in sorted(sized, key=lambda pair: -pair[0]) if size < min(known, default=0))
+    return tuple(
+        each for size, each in sorted(sized, key=lambda pair: -pair[0]) if size < min(known, default=0)
+    )
 
 
-def _other_quants(ref: ModelRef, most_bytes: int, catalog: Catalog, hub: HubAccess | None) -> tuple[Target, ...]:
+def _other_quants(
+    ref: ModelRef, most_bytes: int, catalog: Catalog, hub: HubAccess | None
+) -> tuple[Target, ...]:
     if ref.kind in ("hub", "published_twin"):
         hub = hub or HubAccess.from_environment()
         found = find_published(ref.of_quants(), hub, catalog)
@@ -404,7 +409,9 @@ def single(targets: Sequence[Target]) -> Target:
         return targets[0]
     if targets[0].served is not None:
         offered = ", ".join(each.served.setup.model for each in targets if each.served is not None)
-        raise UsageError(f"the server has {len(targets)} models; name one after its URL", f"it offers: {offered}")
+        raise UsageError(
+            f"the server has {len(targets)} models; name one after its URL", f"it offers: {offered}"
+        )
     models = {name_without_quant(each.path.name) for each in targets if each.path and each.published is None}
     what = f"{len(models)} models" if len(models) > 1 else f"{len(targets)} quants"
     candidates = ", ".join(_candidates(targets, by_file=len(models) > 1))
@@ -434,7 +441,9 @@ def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:
         source = PublishedTwin(found)
         return Target(label, found.quant, "twin", source=source, selector=found.selector, published=found)
     path, size = found.paths[0] if found.paths else None, found.variant.file_bytes
-    return Target(label, found.quant, "hub", path, size, None if path else found, found.selector, published=found)
+    return Target(
+        label, found.quant, "hub", path, size, None if path else found, found.selector, published=found
+    )
 
 
 def _local_targets(ref: ModelRef) -> tuple[Target, ...]:

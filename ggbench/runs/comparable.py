@@ -126,7 +126,9 @@ def copies_of(store: Store, head: RunHead, content_sha256: str) -> Iterator[Stor
 
     Runs added since `update_facts` are left out.
     """
-    return store.load_runs(store.facts.copies(_origin(head.kind, head.started_at, head.subject.quant), content_sha256))
+    return store.load_runs(
+        store.facts.copies(_origin(head.kind, head.started_at, head.subject.quant), content_sha256)
+    )
 
 
 def update_facts(store: Store) -> None:

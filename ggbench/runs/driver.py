@@ -84,7 +84,9 @@ def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion)
         reason = f"{reason}; GPU memory is used by {name_processes(gpu_use.other_processes)}"
     if memory.other_bytes is None:
         memory = replace(memory, other_bytes=_other_bytes(memory, gpu_use))
-    return Run(head=head, outcome=conclusion.outcome, reason=reason, memory=memory, gpu_use=gpu_use, result=result)
+    return Run(
+        head=head, outcome=conclusion.outcome, reason=reason, memory=memory, gpu_use=gpu_use, result=result
+    )
 
 
 def _other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:

@@ -114,7 +114,9 @@ class Experiment(abc.ABC):
         """Return the jobs that measure these targets of a model. Raises UsageError, and Unsupported for a twin."""
         twins = [target for target in targets if target.provenance == "twin"]
         if self.needs_trained and twins:
-            raise Unsupported(f"{twins[0].model} {twins[0].quant} is a twin: {self.needs_trained}", "use the file")
+            raise Unsupported(
+                f"{twins[0].model} {twins[0].quant} is a twin: {self.needs_trained}", "use the file"
+            )
         return [Job(self, target, target.setup(setup), request) for target in targets]
 
     def check(self, setup: EngineConfig, settings: Settings) -> None:

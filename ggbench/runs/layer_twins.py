@@ -82,7 +82,9 @@ def weights_bytes_per_s(context: RunContext) -> float:
     return WEIGHTS_SHARE * (UNKNOWN_BYTES_PER_S if bandwidth is None else bandwidth.bytes_per_s)
 
 
-def write_twins(twins: Sequence[LayerTwin], group: TwinGroup, folder: Path) -> Generator[Progress, None, list[Path]]:
+def write_twins(
+    twins: Sequence[LayerTwin], group: TwinGroup, folder: Path
+) -> Generator[Progress, None, list[Path]]:
     """Write a group of twins to a temporary folder, and return their paths. Raises like `TwinGroup.write`."""
     paths = []
     for number, (twin, own) in enumerate(zip(twins, group.own, strict=True)):

@@ -74,7 +74,9 @@ def throttled(use: GpuUse | None) -> str:
     throttling = [each for each in (use.throttle if use else None) or () if each.reason not in _STEADY_LIMITS]
     if use is None or not throttling:
         return ""
-    reasons = ", ".join(f"{each.reason} in {each.n_readings} of {use.n_readings} readings" for each in throttling)
+    reasons = ", ".join(
+        f"{each.reason} in {each.n_readings} of {use.n_readings} readings" for each in throttling
+    )
     return f"the GPU lowered its clocks: {reasons}"
 
 
@@ -223,7 +225,9 @@ def others_share(readings: Sequence[MachineReading], spans: Sequence[Span]) -> f
     begun, ended = (np.searchsorted(begins, at_ns[1:], "right"), np.searchsorted(ends, at_ns[:-1]))
     is_timed = (begun > ended) & ~np.isnan(share)
     elapsed_ns = np.diff(at_ns)[is_timed]
-    return float(share[is_timed] @ elapsed_ns / elapsed_ns.sum()) if elapsed_ns.sum() >= _FEWEST_TICKS_NS else None
+    return (
+        float(share[is_timed] @ elapsed_ns / elapsed_ns.sum()) if elapsed_ns.sum() >= _FEWEST_TICKS_NS else None
+    )
 
 
 _FEWEST_TICKS_NS = 200_000_000
@@ -245,7 +249,9 @@ def device_spills(
     for first in used[0]:
         moved_bytes = _moved_bytes([gpu for gpus in used for gpu in gpus if gpu.index == first.index])
         if moved_bytes:
-            found.append(f"{format_bytes(moved_bytes)} moved from a full {first.name} to main memory ({_AVOIDS})")
+            found.append(
+                f"{format_bytes(moved_bytes)} moved from a full {first.name} to main memory ({_AVOIDS})"
+            )
     return tuple(filter(None, found))
 
 

@@ -75,7 +75,9 @@ class ReadingLog:
                 if self._worker_pid is not None:
                     faults, read_bytes = disk_waits(self._worker_pid)
                     others = self._others_share(self._worker_pid, reading)
-                    reading = replace(reading, worker_faults=faults, worker_read_bytes=read_bytes, others_share=others)
+                    reading = replace(
+                        reading, worker_faults=faults, worker_read_bytes=read_bytes, others_share=others
+                    )
                 self._new.append(reading)
                 self._show(reading)
             except OSError:

@@ -124,7 +124,9 @@ class Recording:
             if name in uncounted:
                 parts.append(TimedSeries((), (), chunks=uncounted[name]))
             else:
-                parts.append(TimedSeries(series.position, series.step_ns, series.sampler_ns, chunks.get(name, ())))
+                parts.append(
+                    TimedSeries(series.position, series.step_ns, series.sampler_ns, chunks.get(name, ()))
+                )
         return parts
 
     def token_times(self, names: Iterable[str]) -> TokenTimes:
@@ -352,7 +354,9 @@ class Recorder:
     def _write_chunk(self, series: str, first: int, step_ns: array[int], sampler_ns: array[int]) -> None:
         at_ns = self._arrived_ns
         self.recording.add_span(series, (at_ns - sum(step_ns) - sum(sampler_ns), at_ns))
-        self._write(lambda store, run_id: store.append_samples(run_id, series, first, step_ns, sampler_ns, at_ns=at_ns))
+        self._write(
+            lambda store, run_id: store.append_samples(run_id, series, first, step_ns, sampler_ns, at_ns=at_ns)
+        )
 
     def _write_observations(self, observations: list[Observation]) -> None:
         if observations:

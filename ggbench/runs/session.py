@@ -87,7 +87,9 @@ class RunContext(msgspec.Struct, frozen=True):
         """
         if self.given_bandwidth is not None:
             return self.given_bandwidth
-        on_gpu = [buffers.device for buffers in allocated.buffers if buffers.weight_bytes and not buffers.is_host]
+        on_gpu = [
+            buffers.device for buffers in allocated.buffers if buffers.weight_bytes and not buffers.is_host
+        ]
         if not on_gpu:
             return self.cpu_bandwidth
         if len(on_gpu) > 1 or not allocated.is_all_offloaded or env is None:

@@ -13,7 +13,14 @@ from ggbench.engines.events import Memory
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.runs.run import DecodeTiming, LargestContext, PromptTimings, Result, Run
-from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed, ServingFigures
+from ggbench.stats.decode_timing import (
+    DecodeLimit,
+    DepthSpeed,
+    LatencySummary,
+    LineFit,
+    PrefillSpeed,
+    ServingFigures,
+)
 
 _R = TypeVar("_R", bound=Result)
 

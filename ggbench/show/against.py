@@ -87,7 +87,9 @@ def _speed_table(summary: QuantSummary, near: Sequence[NearRow], width: int | No
         FigureColumn("W", "tokens/ms", w, printed("w_tokens_per_ms")),
         FigureColumn("B", "ms", b, printed("b_ms")),
         FigureColumn("speed", "tok/s", speed, printed("tok_s")),
-        FigureColumn("prefill", "ms", format_ms(decode.prefill_ms if decode else None), printed("prefill_ms"), 1),
+        FigureColumn(
+            "prefill", "ms", format_ms(decode.prefill_ms if decode else None), printed("prefill_ms"), 1
+        ),
         FigureColumn("throughput", "tok/s", UNKNOWN, printed("throughput_tok_s"), 2),
         FigureColumn("memory", "GB", UNKNOWN, printed("memory_gb"), 3),
         FigureColumn("BPW", "bits", format_number(summary.subject.bpw), printed("bpw"), 4),
@@ -110,7 +112,9 @@ def nearest_to(summary: QuantSummary) -> tuple[NearRow, ...]:
     return () if own is None else nearest_published(load_published(), own, _NEAREST)
 
 
-def own_speed(summary: QuantSummary, n_prompt: int | None, n_gen: int | None, batch_size: int = 1) -> OwnSpeed | None:
+def own_speed(
+    summary: QuantSummary, n_prompt: int | None, n_gen: int | None, batch_size: int = 1
+) -> OwnSpeed | None:
     """Return how a run was measured, in the terms of published rows; None for an unpublished model."""
     model = published_model(summary.subject)
     if model is None:

@@ -20,7 +20,9 @@ _Record = TypeVar("_Record")
 
 _IDENTIFYING = frozenset(("uuid", "pci_bus_id"))
 _SIGNS = ("/", "\\", *(f'"{name}"' for name in _IDENTIFYING))
-_QUOTED_PATH = re.compile(r"'((?:~|\.{1,2})?/[^']+|[A-Za-z]:\\[^']+)'|\"((?:~|\.{1,2})?/[^\"]+|[A-Za-z]:\\[^\"]+)\"")
+_QUOTED_PATH = re.compile(
+    r"'((?:~|\.{1,2})?/[^']+|[A-Za-z]:\\[^']+)'|\"((?:~|\.{1,2})?/[^\"]+|[A-Za-z]:\\[^\"]+)\""
+)
 _ANY_PATH = re.compile(r"(?<![\w.:/~\\-])(?:(?:~|\.{1,2})?/|[A-Za-z]:\\)[^\s'\"(),;]+")
 _SERVER = re.compile(r"\b(https?://)(?!(?:[\w-]+\.)*(?:huggingface\.co|github\.com)\b)[^\s/'\"]+")
 _HOMES = re.compile(r"^(?:/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\]+$|^(?:/root|~)$")
@@ -48,7 +50,9 @@ def anonymous_run(one: SavedRun) -> SavedRun:
         gpu_use=_anonymous_record(run.gpu_use),
         result=_anonymous_record(run.result),
     )
-    return replace(one, summary=QuantSummary.of([bare]), observations=[*map(_anonymous_record, one.observations)])
+    return replace(
+        one, summary=QuantSummary.of([bare]), observations=[*map(_anonymous_record, one.observations)]
+    )
 
 
 def _anonymous_record(record: _Record) -> _Record:
@@ -78,7 +82,9 @@ def _bytes_fields() -> frozenset[str]:
     """Return the fields of observations that are base64 in JSON, which contains slashes."""
     kinds = plugin_names("ggbench.experiments", "measure")
     observed = (each for kind in kinds for each in experiment_of(kind).observed)
-    return frozenset(field.name for each in observed for field in msgspec.structs.fields(each) if field.type is bytes)
+    return frozenset(
+        field.name for each in observed for field in msgspec.structs.fields(each) if field.type is bytes
+    )
 
 
 def _without_paths(text: str) -> str:

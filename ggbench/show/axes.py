@@ -252,7 +252,9 @@ def curve_data(figure: Figure) -> CurveData:
         for kind, line in (("fit", curve.fit), ("limit", curve.limit)):
             if line is not None:
                 for end in (float(curve.x.min()), float(curve.x.max())):
-                    data.lines.append({"s": index, "k": kind, "x": round(end), "y": _short(float(line.ms(end)))})
+                    data.lines.append(
+                        {"s": index, "k": kind, "x": round(end), "y": _short(float(line.ms(end)))}
+                    )
         data.ends.append({"s": index, "x": rows[-1]["x"], "y": rows[-1]["y"]})
     return data
 

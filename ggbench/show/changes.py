@@ -15,7 +15,9 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number
 
 
-def changes_report(title: str, changes: Sequence[Change], *, width: int, is_host_known: bool = True) -> RenderableType:
+def changes_report(
+    title: str, changes: Sequence[Change], *, width: int, is_host_known: bool = True
+) -> RenderableType:
     """Return the sufficient changes, best first; if there are none, all, with the memory still missing.
 
     `is_host_known` says whether changes were checked to have enough main memory beside GPUs.

@@ -104,7 +104,9 @@ def max_n_ctx_text(summary: QuantSummary) -> str:
     return f"{format_count(summary.max_n_ctx)}{'?' if unproven else ''}"
 
 
-def reader(path: str, of: Callable[[QuantSummary], Any] = lambda summary: summary) -> Callable[[QuantSummary], Any]:
+def reader(
+    path: str, of: Callable[[QuantSummary], Any] = lambda summary: summary
+) -> Callable[[QuantSummary], Any]:
     """Return a function that reads a path of attributes such as `decode.n_gen`; it returns None if any of them is
     None.
     """
@@ -133,7 +135,9 @@ def _yes_no(is_so: bool | None) -> str:
     return {None: UNKNOWN, True: "yes", False: "no"}[is_so]
 
 
-def interval_columns(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, ...]:
+def interval_columns(
+    key: str, name: str, unit: str, path: str, form: Callable[[Any], str]
+) -> tuple[Column, ...]:
     ends, rest = reader(path), f"end of the 95 % interval of {name}"
 
     def end(index: int) -> Callable[[QuantSummary], float | None]:

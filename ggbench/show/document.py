@@ -136,7 +136,9 @@ def json_text(content: Mapping[str, object]) -> str:
     """Return JSON that any terminal and reader accepts; NaN and infinity become null."""
     plain = msgspec.to_builtins(content, str_keys=True, enc_hook=_builtin)
     text = json.dumps(_finite(plain), ensure_ascii=False, allow_nan=False, indent=2)
-    return _NOT_ASCII.sub(lambda match: match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1], text)
+    return _NOT_ASCII.sub(
+        lambda match: match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1], text
+    )
 
 
 def _member(record: type, text: str, at: Get | None, *, maybe: bool) -> Field:

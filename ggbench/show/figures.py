@@ -168,7 +168,8 @@ def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Fl
     x = sorted(found)
     y = [float(np.mean(found[each])) for each in x]
     error = [
-        float(np.std(found[each], ddof=1)) / len(found[each]) ** 0.5 if len(found[each]) > 1 else 0.0 for each in x
+        float(np.std(found[each], ddof=1)) / len(found[each]) ** 0.5 if len(found[each]) > 1 else 0.0
+        for each in x
     ]
     return np.asarray(x, np.int64), np.asarray(y, np.float64), np.asarray(error, np.float64)
 

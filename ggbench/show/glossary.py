@@ -30,7 +30,20 @@ def read_rows(text: str) -> list[tuple[str, ...]]:
 TERMS = {key: Term(name, text) for key, name, text in read_rows((_FOLDER / "terms.txt").read_text("utf-8"))}
 """Every term by its key, in the order of `ggbench help numbers`."""
 
-DECODE = ("w", "b", "speed", "users", "w_ratio", "b_ratio", "b_w16", "bpw", "interval", "bound", "unknown", "unsteady")
+DECODE = (
+    "w",
+    "b",
+    "speed",
+    "users",
+    "w_ratio",
+    "b_ratio",
+    "b_w16",
+    "bpw",
+    "interval",
+    "bound",
+    "unknown",
+    "unsteady",
+)
 PREFILL = ("prefill", "interval", "bound", "unknown")
 SPEED = ("qwen2_5", "qwen3", "throughput", "case_memory", "unknown")
 PLAN = ("w", "b", "bpw", "best_speed", "unknown", "training", "ceiling", "fits")

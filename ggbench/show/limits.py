@@ -47,13 +47,21 @@ _BOUND_NAMES = {Bound.WEIGHTS: "weights", Bound.COMPUTE: "compute", Bound.KV: "K
 
 
 def limits_report(
-    model: str, parameters: Parameters, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits], *, width: int
+    model: str,
+    parameters: Parameters,
+    kv: KvCache,
+    hardware: Hardware,
+    rows: Sequence[SchemeLimits],
+    *,
+    width: int,
 ) -> RenderableType:
     parts: list[RenderableType] = [
         facts_table(f"{model} on {hardware.name}", _facts(parameters, kv, hardware)),
         Group(_decode_table(rows, width), Text(_decode_notes(rows), style="dim")),
     ]
-    if curves := [row.prefill for row in rows if row.prefill]:  # all or none, as the machine has one compute rate
+    if curves := [
+        row.prefill for row in rows if row.prefill
+    ]:  # all or none, as the machine has one compute rate
         longest = min(curve.longest for curve in curves)
         notes = (
             "knee: prompt length at which the bound changes between reads and compute, searched up to "
@@ -75,7 +83,10 @@ def _facts(parameters: Parameters, kv: KvCache, hardware: Hardware) -> Facts:
     }
     return [
         ("convention", MEANING),
-        *((name, "not known" if text == UNKNOWN else f"{text} ({source})") for name, (text, source) in known.items()),
+        *(
+            (name, "not known" if text == UNKNOWN else f"{text} ({source})")
+            for name, (text, source) in known.items()
+        ),
         ("parameters", _parameters(parameters)),
         ("KV cache", _cache(kv)),
     ]
@@ -89,7 +100,9 @@ def _parameters(parameters: Parameters) -> str:
     active = f"{text(parameters.active)} active"
     if parameters.n_expert:
         active += f" with {parameters.n_expert_used} of {parameters.n_expert} experts"
-    embedding = f"embedding {text(parameters.embedding)}" if parameters.embedding else "embedding tied to lm_head"
+    embedding = (
+        f"embedding {text(parameters.embedding)}" if parameters.embedding else "embedding tied to lm_head"
+    )
     return f"{text(parameters.total)}: layers {text(layers)}, lm_head {text(parameters.lm_head)}, {embedding}; {active}"
 
 
@@ -141,13 +154,19 @@ def _decode_notes(rows: Sequence[SchemeLimits]) -> str:
         "fits: an upper bound, without reserve, compute buffers and training context: ggbench plan counts them",
     ]
     if rows[0].decode:
-        lines.append("latency(n) = (n - 1) / W + B: the lower bound at this memory bandwidth, whether or not n fits")
+        lines.append(
+            "latency(n) = (n - 1) / W + B: the lower bound at this memory bandwidth, whether or not n fits"
+        )
     if any(row.batch_size > 1 for row in rows):
-        lines.append("batch: W and B are of one step of all sequences, tok/s is their total, tokens are per sequence")
+        lines.append(
+            "batch: W and B are of one step of all sequences, tok/s is their total, tokens are per sequence"
+        )
     return "\n".join(lines)
 
 
-def _prefill_table(rows: Sequence[SchemeLimits], curves: Sequence[PrefillLimit], longest: int, width: int) -> Table:
+def _prefill_table(
+    rows: Sequence[SchemeLimits], curves: Sequence[PrefillLimit], longest: int, width: int
+) -> Table:
     cells = [right("knees", (knees_text(row.prefill) for row in rows), "tokens")]
     for length in (length for length in _PREFILL_LENGTHS if length <= longest):
         times = [format_number(curve.latency_ms(length), 4) for curve in curves]
@@ -175,7 +194,9 @@ def prefill_figure(rows: Sequence[SchemeLimits]) -> Figure | None:
 
     from ggbench.show.figures import Curve, Figure, Mark
 
-    drawn = [(row, row.prefill) for row in rows if row.prefill is not None and row.batch_size == rows[0].batch_size]
+    drawn = [
+        (row, row.prefill) for row in rows if row.prefill is not None and row.batch_size == rows[0].batch_size
+    ]
     if not drawn:
         return None
     prefill = drawn[0][1]
@@ -189,10 +210,14 @@ def prefill_figure(rows: Sequence[SchemeLimits]) -> Figure | None:
 
     curves = [curve(f"read {row.scheme}", f"knees ◆ {knees_text(each)}", each.read_ms) for row, each in drawn]
     marks = [
-        Mark(knee, each.compute_ms(knee), "◆", index) for index, (_, each) in enumerate(drawn) for knee in each.knees()
+        Mark(knee, each.compute_ms(knee), "◆", index)
+        for index, (_, each) in enumerate(drawn)
+        for knee in each.knees()
     ]
     curves.append(curve("compute", "", prefill.compute_ms))
-    return Figure("prefill", "first token", "ms", "prompt", "tokens", tuple(curves), marks=tuple(marks), is_log=True)
+    return Figure(
+        "prefill", "first token", "ms", "prompt", "tokens", tuple(curves), marks=tuple(marks), is_log=True
+    )
 
 
 def decode_figure(rows: Sequence[SchemeLimits], hardware: Hardware) -> Figure | None:
@@ -273,7 +298,10 @@ _SCHEME = Shape(
     of(SchemeLimits, "batch_size"),
     field("resident_bytes", int, get=lambda row: round(row.weights.resident_bytes)),
     field(
-        "read_bytes", int, "For the weights, in one step.", lambda row: round(row.weights.read_bytes(row.batch_size))
+        "read_bytes",
+        int,
+        "For the weights, in one step.",
+        lambda row: round(row.weights.read_bytes(row.batch_size)),
     ),
     field("printed", str, "W, B and the context, rounded as in the article.", printed_line),
     of(SchemeLimits, "w_tokens_per_ms b_ms max_n_ctx fits"),
@@ -317,7 +345,9 @@ LIMITS = Document(
         Shape(
             "Parameters",
             "Counted by role.",
-            field("layers", int, "With the experts.", lambda parameters: parameters.layers + parameters.experts),
+            field(
+                "layers", int, "With the experts.", lambda parameters: parameters.layers + parameters.experts
+            ),
             of(Parameters, "layers_active lm_head active embedding total n_expert n_expert_used"),
         ),
     ),

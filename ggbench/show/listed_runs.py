@@ -118,7 +118,9 @@ class ListedRun(msgspec.Struct, frozen=True, dict=True):
 def named_runs(runs: Sequence[ListedRun]) -> tuple[ListedRun, ...]:
     """Return the runs with their models named; an unchanged run is the same object."""
     names = model_names([run.subject for run in runs])
-    return tuple(run if run.model == name else replace(run, model=name) for run, name in zip(runs, names, strict=True))
+    return tuple(
+        run if run.model == name else replace(run, model=name) for run, name in zip(runs, names, strict=True)
+    )
 
 
 class SavedRun(msgspec.Struct, frozen=True):

@@ -84,7 +84,10 @@ def environment_line(environment: Environment) -> str:
     ram = f"{format_bytes(environment.ram_bytes)} RAM" if environment.ram_bytes else ""
     parts = [software, environment.os, ", ".join(filter(None, (environment.cpu, cores, ram))), *gpus]
     if imported := environment.imported:
-        parts += [f"imported from {imported.file} of {imported.tool}, sha256 {imported.file_sha256}", *imported.lacks]
+        parts += [
+            f"imported from {imported.file} of {imported.tool}, sha256 {imported.file_sha256}",
+            *imported.lacks,
+        ]
     return sanitize("; ".join(filter(None, (*parts, *environment.changes))))
 
 
@@ -134,7 +137,9 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
     if serving is None:
         return []
     url = f" at {setup.base_url}" if setup.base_url else ""
-    ttft = "" if serving.ttft_ms is None else f"{format_ms(serving.ttft_ms)} ms, from sending to the first token"
+    ttft = (
+        "" if serving.ttft_ms is None else f"{format_ms(serving.ttft_ms)} ms, from sending to the first token"
+    )
     draft = ""
     if serving.n_drafted:
         n_accepted = serving.n_accepted or 0
@@ -165,7 +170,9 @@ def _chunks(serving: ServingFigures) -> str:
         return ""
     share = serving.n_tokens_together / max(1, serving.n_tokens)
     n_together, n_tokens = format_count(serving.n_tokens_together), format_count(serving.n_tokens)
-    what = "left out of W, B and percentiles" if share <= RARE else "timed in blocks, so there are no percentiles"
+    what = (
+        "left out of W, B and percentiles" if share <= RARE else "timed in blocks, so there are no percentiles"
+    )
     return f"{n_together} of {n_tokens} tokens arrived together with others, {what}"
 
 

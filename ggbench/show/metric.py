@@ -135,7 +135,11 @@ def decode_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     """Return speed, W, B, memory, percentiles, and prompts read by several runs."""
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
     together = [_TOGETHER] if any(each.decode and each.decode.n_seqs > 1 for each in summaries) else []
-    return (*_DECODE, *together, *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1))
+    return (
+        *_DECODE,
+        *together,
+        *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1),
+    )
 
 
 def _why_no_memory(summary: QuantSummary) -> str:
@@ -234,7 +238,9 @@ _DECODE = (
     B,
     MEMORY,
     *(
-        metric_of(COLUMNS[key], more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS, is_timed=True)
+        metric_of(
+            COLUMNS[key], more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS, is_timed=True
+        )
         for key in ("p50_ms", "p99_ms")
     ),
 )

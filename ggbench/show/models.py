@@ -207,16 +207,25 @@ def _file(model_file: ModelFile) -> Facts:
     return [
         ("path", where),
         ("size", format_bytes(model_file.file_bytes)),
-        ("format", f"GGUF version {model_file.version}{order}, {format_count(len(model_file.tensors))} tensors"),
+        (
+            "format",
+            f"GGUF version {model_file.version}{order}, {format_count(len(model_file.tensors))} tensors",
+        ),
         ("header", f"sha256 {model_file.header_sha256}"),
     ]
 
 
 def shape_facts(model_file: ModelFile) -> Facts:
-    experts = f"{model_file.n_expert}, {model_file.n_expert_used} used for each token" if model_file.n_expert else ""
+    experts = (
+        f"{model_file.n_expert}, {model_file.n_expert_used} used for each token" if model_file.n_expert else ""
+    )
     heads = f"{_range(model_file.n_head)} query, {_range(model_file.n_head_kv)} KV"
     dims = {model_file.head_dim_k, model_file.head_dim_v}
-    width = f"{model_file.head_dim_k}" if len(dims) == 1 else f"K {model_file.head_dim_k}, V {model_file.head_dim_v}"
+    width = (
+        f"{model_file.head_dim_k}"
+        if len(dims) == 1
+        else f"K {model_file.head_dim_k}, V {model_file.head_dim_v}"
+    )
     window = ""
     if model_file.sliding_window is not None:
         n_windowed = sum(state.window is not None for state in model_file.states)
@@ -230,7 +239,10 @@ def shape_facts(model_file: ModelFile) -> Facts:
         ("heads", f"{heads}, {width} wide"),
         ("experts", experts),
         ("vocabulary", "" if model_file.n_vocab is None else f"{format_count(model_file.n_vocab)} tokens"),
-        ("trained to", "" if model_file.n_ctx_train is None else f"{format_count(model_file.n_ctx_train)} tokens"),
+        (
+            "trained to",
+            "" if model_file.n_ctx_train is None else f"{format_count(model_file.n_ctx_train)} tokens",
+        ),
         ("window", window),
     ]
 
@@ -245,14 +257,19 @@ def _projector_facts(model_file: ModelFile) -> Facts:
         found.append(("shape", f"{format_count(each.n_layer)} layers {format_count(each.n_embd)} wide"))
         found.append(("for models", f"{format_count(each.projection_dim)} wide" if each.projection_dim else ""))
     named = (model_file.metadata.get(f"general.{key}") for key in ("base_model.0.name", "basename", "name"))
-    compute_bytes = None if model_file.unknown_types else projector_of(model_file, model_file.name).compute_bytes
+    compute_bytes = (
+        None if model_file.unknown_types else projector_of(model_file, model_file.name).compute_bytes
+    )
     return [
         *found,
         ("model", next((shorten(str(name), _VALUE_WIDTH) for name in named if name), "")),
         ("parameters", f"{format_params(model_file.n_params)} ({format_count(model_file.n_params)})"),
         ("BPW", format_number(model_file.bpw)),
         ("weights", format_bytes(model_file.weight_bytes)),
-        ("compute", f"at most {format_bytes(compute_bytes)} for llama.cpp's warm-up image" if compute_bytes else ""),
+        (
+            "compute",
+            f"at most {format_bytes(compute_bytes)} for llama.cpp's warm-up image" if compute_bytes else "",
+        ),
         ("use", "load it beside its model: llama-server --mmproj, ggbench plan MODEL --mmproj"),
     ]
 

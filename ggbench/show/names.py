@@ -82,7 +82,8 @@ def model_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
 
 def quant_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
     return tuple(
-        f"{model} {sanitize(subject.quant)}" for model, subject in zip(model_names(subjects), subjects, strict=True)
+        f"{model} {sanitize(subject.quant)}"
+        for model, subject in zip(model_names(subjects), subjects, strict=True)
     )
 
 
@@ -118,7 +119,11 @@ def engine_names(setups: Sequence[EngineConfig]) -> tuple[str, ...]:
     programs = {PurePath(program) for program, *_ in parts}
     depth = next((n for n in range(1, 9) if len({each.parts[-n:] for each in programs}) == len(programs)), 9)
     return tuple(
-        sanitize(" ".join(["/".join(PurePath(program).parts[-depth:]), *(each for each in own if each not in common)]))
+        sanitize(
+            " ".join(
+                ["/".join(PurePath(program).parts[-depth:]), *(each for each in own if each not in common)]
+            )
+        )
         for program, *own in parts
     )
 

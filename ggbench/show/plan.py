@@ -32,7 +32,12 @@ from ggbench.units import format_bytes, format_count, format_length, format_ms, 
 
 
 def plan_report(
-    budget: Budget, config: LlamaConfig | None, sources: Mapping[str, str], rows: Sequence[PlanRow], *, width: int
+    budget: Budget,
+    config: LlamaConfig | None,
+    sources: Mapping[str, str],
+    rows: Sequence[PlanRow],
+    *,
+    width: int,
 ) -> RenderableType:
     """Return facts, the table, and what would help if a quant does not fit.
 
@@ -46,7 +51,9 @@ def plan_report(
     legend = "\n".join(_legend(rows))
     table = fitted_table(_cells(rows, budget, shared), labels=labels, dim=dim, width=width, caption=legend)
     parts: list[RenderableType] = [facts_table(title, facts), table]
-    parts += [_memory_table(*each, width) for each in zip(rows, labels, strict=True) if _has_memories(each[0], rows)]
+    parts += [
+        _memory_table(*each, width) for each in zip(rows, labels, strict=True) if _has_memories(each[0], rows)
+    ]
     missing = [row for row in rows if row.fits is False and row.changes]
     nearest = max(missing, key=lambda row: row.left_bytes or 0, default=None)
     if nearest is not None:
@@ -103,7 +110,11 @@ def fit_text(row: PlanRow) -> str:
     if row.fits is None:
         text = UNKNOWN
     else:
-        text = f"{left_text(row.left_bytes)} of main memory" if row.lacks_main_memory else left_text(row.left_bytes)
+        text = (
+            f"{left_text(row.left_bytes)} of main memory"
+            if row.lacks_main_memory
+            else left_text(row.left_bytes)
+        )
     return f"{text}, file incomplete" if row.missing_bytes else text
 
 
@@ -129,7 +140,9 @@ def training_legend(rows: Sequence[PlanRow], longest: Iterable[str]) -> list[str
     if not any(WHOLE_TRAINING in text for text in longest):
         return []
     trained = [format_count(n) for n in sorted({row.n_ctx_train for row in rows if row.n_ctx_train})]
-    return [f"{WHOLE_TRAINING}: the whole training context of {in_words(trained)} fits; llama-server uses no more"]
+    return [
+        f"{WHOLE_TRAINING}: the whole training context of {in_words(trained)} fits; llama-server uses no more"
+    ]
 
 
 def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Set[str]) -> list[Cells]:
@@ -150,7 +163,9 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Set[str]) -> list[Ce
         cell(users_text(rows), together_text, "each / all", 1),
         cell("W", _w_text, "tokens/ms", 3),
         cell("B", _b_text, "ms", 2),
-        cell("on GPU" if budget.on_gpu else "weights", lambda row: format_bytes(row.device_weight_bytes), "", 4),
+        cell(
+            "on GPU" if budget.on_gpu else "weights", lambda row: format_bytes(row.device_weight_bytes), "", 4
+        ),
         cell("on CPU", lambda row: format_bytes(row.host_weight_bytes or None), "", 6),
         cell("KV", lambda row: format_bytes(row.device_kv_bytes), there, 5),
         cell("KV on CPU", _host_kv_text, "", 4),
@@ -212,7 +227,10 @@ _PROJECTOR = (
     ),
 )
 _BANDWIDTH = of(
-    Bandwidth, "bandwidth_bytes_per_s=bytes_per_s bandwidth_source=source", lambda budget: budget.bandwidth, maybe=True
+    Bandwidth,
+    "bandwidth_bytes_per_s=bytes_per_s bandwidth_source=source",
+    lambda budget: budget.bandwidth,
+    maybe=True,
 )
 MEMORY = Shape("Machine", "The memory budget.", of(Budget, f"{_DEVICE} budget_bytes=usable_bytes"), _BANDWIDTH)
 DEVICE = Shape(

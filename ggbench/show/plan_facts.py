@@ -105,7 +105,9 @@ def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
         return ", ".join(filter(None, (n_ctx, f"KV cache {cache}")))
     slots = slots_text(config, lengths[-1]) if lengths else ""
     cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
-    n_ubatch = min(config.n_ubatch, config.n_batch, *lengths[-1:])  # llama.cpp clamps it to n_batch, and that to n_ctx
+    n_ubatch = min(
+        config.n_ubatch, config.n_batch, *lengths[-1:]
+    )  # llama.cpp clamps it to n_batch, and that to n_ctx
     windows = dict.fromkeys(swa_text(row.swa_cells, row.n_ctx) for row in rows)
     flash = " or ".join(dict.fromkeys(on_off(row.flash_attn) for row in rows if row.flash_attn is not None))
     parts = (f"{n_ctx}{slots}", f"KV cache {cache}", *windows, f"n_ubatch {format_count(n_ubatch)}")

@@ -83,7 +83,9 @@ class Frame(msgspec.Struct, frozen=True):
         if every_fourth:
             down, across = np.ogrid[: dots.shape[0], : dots.shape[1]]
             dots &= (down % 2 == 0) & ((across + down // 2) % 2 == 0)
-        bits = np.einsum("rdce,de->rc", dots.reshape(self.n_rows, _DOTS_DOWN, self.n_columns, DOTS_ACROSS), _BITS)
+        bits = np.einsum(
+            "rdce,de->rc", dots.reshape(self.n_rows, _DOTS_DOWN, self.n_columns, DOTS_ACROSS), _BITS
+        )
         rows, at = np.nonzero(bits)
         return [
             (column, row, chr(_BLANK + each))
@@ -95,7 +97,10 @@ class Frame(msgspec.Struct, frozen=True):
         columns = np.arange(-(-first // every) * every, last + 1, every)
         y = line.ms(self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low))
         inside = (y >= self.y.low) & (y <= self.y.high)
-        return [(column, self.row(at)) for column, at in zip(columns[inside].tolist(), y[inside].tolist(), strict=True)]
+        return [
+            (column, self.row(at))
+            for column, at in zip(columns[inside].tolist(), y[inside].tolist(), strict=True)
+        ]
 
     def _dots(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Return the dots from the least to the largest of every column, without gaps between neighbours."""
@@ -109,7 +114,9 @@ class Frame(msgspec.Struct, frozen=True):
             n_dots_down - 1 - self.y.dots(np.interp(every, columns.column, values), n_dots_down)
             for values in (columns.largest, columns.least)
         )
-        top[1:] = np.minimum(top[1:], bottom[:-1])  # a column below its neighbour reaches up to it, and one above down
+        top[1:] = np.minimum(
+            top[1:], bottom[:-1]
+        )  # a column below its neighbour reaches up to it, and one above down
         bottom[1:] = np.maximum(bottom[1:], top[:-1])
         rows = np.arange(n_dots_down)[:, None]
         dots[:, every] = (rows >= top) & (rows <= bottom)
@@ -172,7 +179,9 @@ def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, 
     rows = [[(figure.y_title, Ink())]]
     for row, cells in enumerate(canvas.rows):
         rule = f"{y_labels.get(row, ''):>{margin}} {'┤' if row in y_labels else '│'}"
-        runs = (("".join(cell[0] for cell in run), ink) for ink, run in groupby(cells, key=lambda cell: cell[1]))
+        runs = (
+            ("".join(cell[0] for cell in run), ink) for ink, run in groupby(cells, key=lambda cell: cell[1])
+        )
         rows.append([(rule, Ink()), *runs])
     below = (*_x_axis_lines(frame, n_ticks), f" {figure.x_title}")
     return [*rows, *([(" " * (margin + 1) + line, Ink())] for line in below)], frame

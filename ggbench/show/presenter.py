@@ -51,7 +51,9 @@ class Presenter(abc.ABC):
         """Return the run's results so far in one line; empty if there are none. Printable."""
 
     @abc.abstractmethod
-    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+    def details(
+        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
+    ) -> RenderableType:
         """Return all details of a run; `readings` are the machine's, `folded` wraps the command."""
 
     @abc.abstractmethod
@@ -107,7 +109,9 @@ def figures_of(kinds: Iterable[str], runs: Sequence[PlottedRun]) -> tuple[Figure
     return tuple({figure.key: figure for figure in found if not figure.is_empty}.values())
 
 
-def charts_of(kinds: Iterable[str], summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
+def charts_of(
+    kinds: Iterable[str], summaries: Sequence[QuantSummary], names: Sequence[str]
+) -> tuple[Chart, ...]:
     """Return the non-empty charts of runs of these kinds, each once. Raises StoreError."""
     found = [chart for kind in dict.fromkeys(kinds) for chart in presenter_of(kind).charts(summaries, names)]
     return tuple({chart.key: chart for chart in found if series_of(chart)}.values())

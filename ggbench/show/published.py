@@ -64,7 +64,9 @@ def benches_table(rows: Sequence[BenchedRow], *, width: int | None = None) -> Re
     lines = (f"{each.id}: {each.address}" + (f" ({each.remark})" if each.remark else "") for each in places)
     title = Text(f"{LLAMA_BENCH}, published by others", style="bold")
     return Group(
-        title, fitted_table(_bench_columns(rows), width=width), Text("\n".join(map(sanitize, lines)), style="dim")
+        title,
+        fitted_table(_bench_columns(rows), width=width),
+        Text("\n".join(map(sanitize, lines)), style="dim"),
     )
 
 
@@ -117,7 +119,10 @@ def published_tables(rows: Sequence[PublishedRow], *, width: int | None = None) 
     parts: list[RenderableType] = []
     for (source, name), members in grouped.items():
         table = table_of(members[0])
-        parts += [Text(f"{source}: {name}", style="bold"), fitted_table(_columns(members, METRICS), width=width)]
+        parts += [
+            Text(f"{source}: {name}", style="bold"),
+            fitted_table(_columns(members, METRICS), width=width),
+        ]
         notes = [versions_text(table.versions), table.remark, *_remarks(members)]
         parts += [Text("\n".join(filter(None, notes)), style="dim"), Text()]
     return Group(*parts[:-1])
@@ -127,7 +132,9 @@ def published_list(rows: Sequence[PublishedRow], column: str, *, width: int | No
     stated = {name: sum(getattr(row, name) is not None for row in rows) for name in METRICS}
     usual = sorted(METRICS, key=lambda name: -stated[name])[:_FIGURES_IN_A_LIST]
     metrics = [column] if column in METRICS else [name for name in METRICS if name in usual]
-    return Group(fitted_table(_columns(rows, metrics), width=width), Text("\n".join(_remarks(rows)), style="dim"))
+    return Group(
+        fitted_table(_columns(rows, metrics), width=width), Text("\n".join(_remarks(rows)), style="dim")
+    )
 
 
 def _columns(rows: Sequence[PublishedRow], metrics: Sequence[str]) -> list[Cells]:
@@ -143,7 +150,9 @@ def _columns(rows: Sequence[PublishedRow], metrics: Sequence[str]) -> list[Cells
         names("device", texts("device"), 4),
     ]
     columns += [right(header, texts(key), "", priority) for key, header, priority in _COUNTS]
-    columns += [right(_HEADERS[name][0], texts(name), _HEADERS[name][1], _PRIORITIES.get(name, 0)) for name in metrics]
+    columns += [
+        right(_HEADERS[name][0], texts(name), _HEADERS[name][1], _PRIORITIES.get(name, 0)) for name in metrics
+    ]
     return [each for each in columns if each.is_name or not each.is_empty]
 
 
@@ -159,7 +168,9 @@ def _printed(value: PublishedFigure | str | int | None) -> str:
 
 def _remarks(rows: Sequence[PublishedRow]) -> list[str]:
     """Return each distinct setting and remark, with its number of rows."""
-    settings = (f"{row.note}: {row.setting}" if row.setting and row.note else row.setting or row.note for row in rows)
+    settings = (
+        f"{row.note}: {row.setting}" if row.setting and row.note else row.setting or row.note for row in rows
+    )
     pairs = zip(settings, (row.remark for row in rows), strict=True)
     found = Counter(text for pair in pairs for text in pair if text)
     return [f"{counted(count, 'row')}: {text}" for text, count in found.items()]

@@ -126,9 +126,15 @@ def _model(summary: QuantSummary) -> Facts:
         ("source", f"{subject.source}{size}"),
         ("header", f"sha256 {subject.header_sha256}" if subject.header_sha256 else ""),
         ("parameters", parameters if subject.n_params is not None else ""),
-        ("quant", "taken from the model's name; the server does not report it" if subject.is_quant_from_name else ""),
+        (
+            "quant",
+            "taken from the model's name; the server does not report it" if subject.is_quant_from_name else "",
+        ),
         ("context", ", ".join(filter(None, (_context(summary), _decoded(summary))))),
-        ("max n_ctx", f"{format_count(summary.max_n_ctx)} tokens, {proof}" if summary.max_n_ctx is not None else ""),
+        (
+            "max n_ctx",
+            f"{format_count(summary.max_n_ctx)} tokens, {proof}" if summary.max_n_ctx is not None else "",
+        ),
         *_loaded(summary),
     ]
 
@@ -191,7 +197,9 @@ def memory_table(memory: Memory) -> Table:
             format_bytes(sum(parts)),
         ]
 
-    parts = [[each.weight_bytes, each.kv_bytes, each.compute_bytes, each.output_bytes] for each in memory.buffers]
+    parts = [
+        [each.weight_bytes, each.kv_bytes, each.compute_bytes, each.output_bytes] for each in memory.buffers
+    ]
     rows = [row(buffers.device, part) for buffers, part in zip(memory.buffers, parts, strict=True)]
     unread = format_bytes(memory.unread_bytes)
     if memory.unread_bytes:
@@ -218,7 +226,9 @@ def _prefills(summary: QuantSummary) -> Table:
 
 def _depths(summary: QuantSummary) -> Table:
     headers = ("  tokens in\n  the cache", "speed\ntok/s", "timings")
-    rows = [(format_count(each.n_depth), tok_s_text(each), format_count(each.repeat)) for each in summary.depths]
+    rows = [
+        (format_count(each.n_depth), tok_s_text(each), format_count(each.repeat)) for each in summary.depths
+    ]
     return new_table("Speed by depth", dict.fromkeys(headers, "right"), rows)
 
 
@@ -259,7 +269,9 @@ def _speeds(decode: DecodeTiming) -> Facts:
         facts.append(("users", f"{decode.n_seqs} at once, that speed each; together {together} tok/s"))
     if requests is not None:
         low, high = format_number(requests.tok_s_low), format_number(requests.tok_s_high)
-        facts.append(("", f"slowest {low}, fastest {high} tok/s; max TTFT {format_ms(requests.ttft_max_ms)} ms"))
+        facts.append(
+            ("", f"slowest {low}, fastest {high} tok/s; max TTFT {format_ms(requests.ttft_max_ms)} ms")
+        )
     if latency.sample_p50_ms is not None:
         facts.append(("sampling", f"{format_ms(latency.sample_p50_ms)} ms per token, not included above"))
     return facts
@@ -282,7 +294,10 @@ def _gpu(use: GpuUse) -> Facts:
         ("energy", _measured(None if energy is None else energy / 1e3, "J per token")),
         ("throttle reason", _throttle_text(use)),
         ("peak memory", "" if use.worker_bytes is None else format_bytes(use.worker_bytes)),
-        ("other programs", "" if use.other_processes is None else name_processes(use.other_processes) or "none"),
+        (
+            "other programs",
+            "" if use.other_processes is None else name_processes(use.other_processes) or "none",
+        ),
     ]
 
 
@@ -293,7 +308,10 @@ def _measured(value: float | None, unit: str) -> str:
 def _throttle_text(use: GpuUse) -> str:
     if use.throttle is None:
         return ""
-    return ", ".join(f"{each.reason} in {format_count(each.n_readings)} readings" for each in use.throttle) or "none"
+    return (
+        ", ".join(f"{each.reason} in {format_count(each.n_readings)} readings" for each in use.throttle)
+        or "none"
+    )
 
 
 _ANSWERS = {"w_tokens_per_ms": 2, "b_ms": 3, "tok_s": 1}
@@ -323,7 +341,10 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
             names("model", (run.model for run in runs)),
             names("quant", (run.subject.quant for run in runs)),
             left("source", (run.subject.source for run in runs), priority=4),
-            *(replace(_cells(key, [run.text(key) for run in runs]), priority=rank) for key, rank in _ANSWERS.items()),
+            *(
+                replace(_cells(key, [run.text(key) for run in runs]), priority=rank)
+                for key, rank in _ANSWERS.items()
+            ),
             left("outcome", map(_outcome, runs)),
             notes(map(_note, runs)),
         ],
@@ -379,7 +400,9 @@ def rows_as_csv(summaries: Sequence[QuantSummary]) -> str:
     def cell(value: Value) -> Value:
         return without_formula(value) if isinstance(value, str) else value
 
-    return csv_text(list(columns), ([cell(each.value(summary)) for each in columns.values()] for summary in summaries))
+    return csv_text(
+        list(columns), ([cell(each.value(summary)) for each in columns.values()] for summary in summaries)
+    )
 
 
 def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:
@@ -387,7 +410,10 @@ def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> 
     lines = [
         [markdown_escaped(column.title) for column in columns],
         ["---:" if column.right_aligned else "---" for column in columns],
-        *(map(markdown_escaped, cells) for cells in zip(*(column_texts(key, summaries) for key in keys), strict=True)),
+        *(
+            map(markdown_escaped, cells)
+            for cells in zip(*(column_texts(key, summaries) for key in keys), strict=True)
+        ),
     ]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
@@ -423,5 +449,7 @@ class QuantPresenter(Presenter):
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         return against_tables([QuantSummary.of([run]) for run in runs], width=width)
 
-    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+    def details(
+        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
+    ) -> RenderableType:
         return row_details(QuantSummary.of([run]), folded=folded, readings=readings)

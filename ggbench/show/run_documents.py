@@ -48,14 +48,18 @@ def _of_decode(name: str) -> Get:
 
 
 def _context(name: str) -> Get:
-    return lambda listed: getattr(listed.summary.context, name) if listed.summary and listed.summary.context else None
+    return lambda listed: (
+        getattr(listed.summary.context, name) if listed.summary and listed.summary.context else None
+    )
 
 
 _PREFILL_MS = field("prefill_ms", NUMBER, "Median time to read the prompt.", _of_decode("prefill_ms"))
 NAMED = subject("model quant file provenance=source")
 MEASURED_FILE = (*NAMED, *subject("file_bytes n_params bpw weight_bytes kv_bytes_per_token"))
 CACHE_TYPES = of(LlamaConfig, "type_k type_v", lambda run: run.head.setup, maybe=True)
-CONFIG = field("config", EngineConfig, "Settings of the load, by the engine's own names.", lambda run: run.head.setup)
+CONFIG = field(
+    "config", EngineConfig, "Settings of the load, by the engine's own names.", lambda run: run.head.setup
+)
 ORIGIN = (
     *of(Run, "outcome reason?"),
     *CONFIG,
@@ -99,7 +103,9 @@ def run_documents(kind: str, shape: Shape, *, stored: str = "", is_swept: bool =
 
 
 def stored_document(name: str, shape: Shape) -> Document:
-    return Document(f"results.{name}", "results show ID", f"{shape.about} As stored.", shape.fields, _STORED.fields)
+    return Document(
+        f"results.{name}", "results show ID", f"{shape.about} As stored.", shape.fields, _STORED.fields
+    )
 
 
 def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[str, object]:
@@ -137,7 +143,12 @@ QUANT = Shape(
         lambda summary: summary.latency,
         maybe=True,
     ),
-    field("n_seqs", int | None, "Users that decoded at once; the speed above is what each got.", _of_decode("n_seqs")),
+    field(
+        "n_seqs",
+        int | None,
+        "Users that decoded at once; the speed above is what each got.",
+        _of_decode("n_seqs"),
+    ),
     field("tok_s_together", NUMBER, "Tokens/s of several users together.", _of_decode("tok_s_together")),
     field("requests", RequestRates | None, "A server's answers to several users.", _of_decode("requests")),
     of(QuantSummary, "limit"),
@@ -158,7 +169,11 @@ QUANT = Shape(
     within(lambda summary: summary.run, ORIGIN),
     AGAINST,
 )
-_ASKED = (*field("model", str), *field("n_gen", int, "Tokens decoded, as requested."), *field("rows", many(QUANT)))
+_ASKED = (
+    *field("model", str),
+    *field("n_gen", int, "Tokens decoded, as requested."),
+    *field("rows", many(QUANT)),
+)
 BENCH = Document("bench", "bench MODEL [QUANT...]", "The whole table of a model.", _ASKED)
 
 
@@ -186,11 +201,15 @@ _LISTED = Shape(
         "max_n_ctx_verified",
         bool | None,
         "Whether tokens were decoded at the end of that context.",
-        lambda listed: _context("verified_by_decode")(listed) if _context("max_n_ctx")(listed) is not None else None,
+        lambda listed: (
+            _context("verified_by_decode")(listed) if _context("max_n_ctx")(listed) is not None else None
+        ),
     ),
     within(lambda listed: listed.summary, _N_GEN, _PREFILL_MS),
     of(QuantSummary, "fit", lambda listed: listed.summary),
-    of(LatencySummary, "tok_s tok_s_ci95", lambda listed: listed.summary and listed.summary.latency, maybe=True),
+    of(
+        LatencySummary, "tok_s tok_s_ci95", lambda listed: listed.summary and listed.summary.latency, maybe=True
+    ),
     field(
         "reason",
         str | None,
@@ -205,4 +224,6 @@ _LISTED = Shape(
     ),
     of(StoredRun, "command", lambda listed: listed.stored),
 )
-RESULTS = Document("results", "results", "The stored runs, the most recent first.", field("rows", many(_LISTED)))
+RESULTS = Document(
+    "results", "results", "The stored runs, the most recent first.", field("rows", many(_LISTED))
+)

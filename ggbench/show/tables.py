@@ -217,7 +217,10 @@ def _below(moved: Sequence[Cells], labels: Sequence[str]) -> list[str]:
 
 def _width(cells: Iterable[Cells], *, wraps_names: bool = False) -> int:
     """Return the width of a table with these columns, with names in full or at their narrowest."""
-    return sum(min(each.width, _NAME_WIDTH) if wraps_names and each.is_name else each.width for each in cells) - GAP
+    return (
+        sum(min(each.width, _NAME_WIDTH) if wraps_names and each.is_name else each.width for each in cells)
+        - GAP
+    )
 
 
 def _fit(cells: Sequence[Cells], width: float) -> tuple[list[Cells], list[Cells], dict[str, None]]:

@@ -119,7 +119,11 @@ def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
     if swa_cells is None or n_ctx is None:
         return ""
     whole = f"all {format_count(n_ctx)}"
-    cells = f"{format_count(swa_cells)} cells (of {whole} with --swa-full)" if swa_cells < n_ctx else f"{whole} cells"
+    cells = (
+        f"{format_count(swa_cells)} cells (of {whole} with --swa-full)"
+        if swa_cells < n_ctx
+        else f"{whole} cells"
+    )
     return f"sliding-window caches of {cells}"
 
 

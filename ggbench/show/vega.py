@@ -79,7 +79,11 @@ class Look(msgspec.Struct, frozen=True):
 PICTURE = Look(ON_PAPER, "#1b1b1b", "#6b6b6b", "#e3e3e3", "#ffffff")
 """For SVG and PNG, which may be opened on any background."""
 PAGE = Look(
-    tuple(f"var(--run{index})" for index in range(len(ON_PAPER))), "var(--ink)", "var(--muted)", "var(--grid)", None
+    tuple(f"var(--run{index})" for index in range(len(ON_PAPER))),
+    "var(--ink)",
+    "var(--muted)",
+    "var(--grid)",
+    None,
 )
 """For HTML, whose style sheet defines the variables for light and dark screens and paper."""
 
@@ -170,7 +174,9 @@ def _curves(figure: Figure, drawing: Drawing) -> Spec:
         layers = [_layer("area", band, BINS_NAME, clip=True, opacity=_ERRORS, line=False)]
     for kind, dash, width in (("limit", _DOTS, 2.0), ("fit", _DASHES, 1.4)):
         if rows := [row for row in data.lines if row["k"] == kind]:
-            layers.append(_layer("line", at, rows, clip=True, strokeDash=dash, strokeWidth=width, strokeCap="round"))
+            layers.append(
+                _layer("line", at, rows, clip=True, strokeDash=dash, strokeWidth=width, strokeCap="round")
+            )
     line = _layer("line", at, BINS_NAME, clip=True, strokeWidth=1.8, strokeJoin="round")
     if drawing.is_interactive:
         wheel = "wheel![event.ctrlKey || event.metaKey]"
@@ -216,7 +222,13 @@ def _bars(chart: BarChart, drawing: Drawing) -> Spec:
 def _stack(chart: StackChart, drawing: Drawing) -> Spec:
     order = list(dict.fromkeys(part.name for part in chart.parts))
     rows: list[Spec] = [
-        {"s": part.run, "p": part.name, "v": part.value, "t": f"{part.name} {part.text}", "o": order.index(part.name)}
+        {
+            "s": part.run,
+            "p": part.name,
+            "v": part.value,
+            "t": f"{part.name} {part.text}",
+            "o": order.index(part.name),
+        }
         for part in chart.parts
     ]
     totals: list[Spec] = [{"s": total.run, "v": total.value, "t": total.text} for total in chart.totals]
@@ -253,7 +265,12 @@ def _points(chart: PointChart, drawing: Drawing) -> Spec:
                      "y1": y1, "y2": y2, "t": f"{letter(point.run)} {name}: {point.text}"})  # fmt: skip
     x: Spec = {"field": "x", "type": "quantitative", "title": chart.x_title, "axis": {"tickCount": _TICKS_ACROSS},
                "scale": {"zero": False, "padding": 24}}  # fmt: skip
-    y: Spec = {"field": "y", "type": "quantitative", "title": chart.y_title, "scale": {"zero": False, "padding": 16}}
+    y: Spec = {
+        "field": "y",
+        "type": "quantitative",
+        "title": chart.y_title,
+        "scale": {"zero": False, "padding": 16},
+    }
     at: Spec = {"x": x, "y": y, "color": _run_color(chart, drawing)}
     layers = []
     for axis in ("x", "y"):
@@ -282,7 +299,13 @@ def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Sp
     legend = {"orient": "bottom", "columns": 1, "labelLimit": 0, "symbolType": "stroke", "symbolOpacity": 1,
               "symbolStrokeWidth": 3, "labelExpr": "labels[datum.value]"}  # fmt: skip
     is_shown = has_legend and not drawing.is_interactive
-    return {"field": "s", "type": "nominal", "scale": scale, "title": None, "legend": legend if is_shown else None}
+    return {
+        "field": "s",
+        "type": "nominal",
+        "scale": scale,
+        "title": None,
+        "legend": legend if is_shown else None,
+    }
 
 
 class _RunRows(NamedTuple):
@@ -302,7 +325,14 @@ class _RunRows(NamedTuple):
 def _run_rows(chart: Chart, drawing: Drawing) -> _RunRows:
     """Return rows with names above the bars: beside them, a phone has room for only a dozen characters."""
     scale = {"paddingInner": 0, "paddingOuter": 0}
-    y = {"field": "s", "type": "nominal", "sort": list(series_of(chart)), "title": None, "axis": None, "scale": scale}
+    y = {
+        "field": "s",
+        "type": "nominal",
+        "sort": list(series_of(chart)),
+        "title": None,
+        "axis": None,
+        "scale": scale,
+    }
     n_lines = next(iter(_wrapped_labels(chart, drawing.names).values())).count("\n") + 1
     height = n_lines * _NAME_LINE + _BAR + _BAR_GAP
     middle = (height - _BAR_GAP - _BAR) / 2

@@ -83,7 +83,10 @@ class Reserve(msgspec.Struct, frozen=True):
             if besides:
                 why += f", and {format_bytes(besides)} for llama.cpp's process"
         elif is_limited:
-            kept, why = 0, "for llama.cpp's process" if besides else "--memory-limit is only for weights and context"
+            kept, why = (
+                0,
+                "for llama.cpp's process" if besides else "--memory-limit is only for weights and context",
+            )
         else:
             besides = self.process_bytes
             kept, why = self.default_bytes - besides, self.why
@@ -115,7 +118,9 @@ def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes
     host = _described_host(machine, reserve_bytes if not machine.devices else None, limit_bytes)
     if not machine.devices:
         if host is None or machine.host is None:
-            raise UsageError("no memory to plan for", "name a card with --gpu, or the size of main memory with --ram")
+            raise UsageError(
+                "no memory to plan for", "name a card with --gpu, or the size of main memory with --ram"
+            )
         return replace(host, bandwidth=machine.host.bandwidth, is_here=False)
     each = [
         (_CARD if device.shared_bytes is None else GPU_RESERVE).budget(
@@ -136,7 +141,9 @@ def _described_devices(described: Sequence[Device]) -> list[DeviceMemory]:
     for each in described:
         name, is_shared = f"{each.backend}{seen[each.backend]}", each.shared_bytes is not None
         devices.append(
-            DeviceMemory(name, each.memory_bytes, 0, each.name, each.backend, each.bandwidth, is_shared=is_shared)
+            DeviceMemory(
+                name, each.memory_bytes, 0, each.name, each.backend, each.bandwidth, is_shared=is_shared
+            )
         )
         seen[each.backend] += 1
     return devices
@@ -162,7 +169,9 @@ def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: in
 
 def _as_host(budget: Budget, host: MainMemory | None) -> DeviceMemory:
     bandwidth = None if host is None else host.bandwidth
-    return DeviceMemory(HOST_DEVICE, budget.memory_bytes, budget.reserve_bytes, "main memory", bandwidth=bandwidth)
+    return DeviceMemory(
+        HOST_DEVICE, budget.memory_bytes, budget.reserve_bytes, "main memory", bandwidth=bandwidth
+    )
 
 
 def with_main_memory(budget: Budget) -> Budget:
@@ -230,10 +239,14 @@ def machine_budget(
     if bandwidth is not None:
         devices = [replace(device, bandwidth=bandwidth) for device in devices]
     each = [
-        GPU_RESERVE.budget(device.name, True, device.free_bytes, "free at the moment", limit_bytes, reserve_bytes)
+        GPU_RESERVE.budget(
+            device.name, True, device.free_bytes, "free at the moment", limit_bytes, reserve_bytes
+        )
         for device in devices
     ]
-    shared_bytes = sum(budget.memory_bytes for device, budget in zip(devices, each, strict=True) if device.is_shared)
+    shared_bytes = sum(
+        budget.memory_bytes for device, budget in zip(devices, each, strict=True) if device.is_shared
+    )
     in_main_memory = main_memory_here(None, None)
     beside = replace(in_main_memory, memory_bytes=max(0, in_main_memory.memory_bytes - shared_bytes))
     host = _as_host(beside, MainMemory(None, known_bandwidth(threads)))
@@ -301,4 +314,6 @@ def main_memory_here(limit_bytes: int | None, reserve_bytes: int | None) -> Budg
     default_bytes = min(CPU_RESERVE_BYTES, ram.total_bytes // CPU_RESERVE_SHARE)
     reserve = Reserve(default_bytes, why, min(default_bytes, BESIDE_BUFFERS_BYTES), BESIDE_BUFFERS_BYTES)
     device = f"{describe_cpu().name}, main memory"
-    return reserve.budget(device, False, ram.available_bytes, "available at this moment", limit_bytes, reserve_bytes)
+    return reserve.budget(
+        device, False, ram.available_bytes, "available at this moment", limit_bytes, reserve_bytes
+    )

@@ -182,7 +182,9 @@ def model_kind(file: ModelFile) -> ModelKind:
     for tensor in file.tensors:
         sizes[tensor.type_name] = sizes.get(tensor.type_name, 0) + (tensor.n_bytes or 0)
     is_recurrent = any(state.recurrent_elements for state in file.states)
-    return ModelKind(file.architecture, quant_class(max(sizes, key=sizes.__getitem__)), file.n_expert > 0, is_recurrent)
+    return ModelKind(
+        file.architecture, quant_class(max(sizes, key=sizes.__getitem__)), file.n_expert > 0, is_recurrent
+    )
 
 
 def _rows_of(kind: DeviceKind) -> tuple[str, str]:
@@ -208,7 +210,12 @@ def _prefills(
     device = devices[0]
     known = recognize_device(device.name, device.free_bytes)
     rate = None if known is None else prompt_rate(known)
-    if rate is None or device.bandwidth is None or placement.theory is None or not placement.is_cache_on_devices:
+    if (
+        rate is None
+        or device.bandwidth is None
+        or placement.theory is None
+        or not placement.is_cache_on_devices
+    ):
         return ()
     weights, in_main = file_weights(file, file.name), placement.weights_read.get(HOST)
     found = []
@@ -225,7 +232,9 @@ def _prefills(
 def _with_copies(computed: Expected, n_bytes: float) -> Expected:
     rate, copied = _COPIED_BYTES_PER_S, n_bytes * 1e3
     return Expected(
-        computed.value + copied / rate.value, computed.low + copied / rate.high, computed.high + copied / rate.low
+        computed.value + copied / rate.value,
+        computed.low + copied / rate.high,
+        computed.high + copied / rate.low,
     )
 
 

@@ -95,7 +95,9 @@ def check_drafts(draft: ModelFile | None, target: ModelFile) -> None:
     if draft is not None:
         check_pair(target, draft)
     elif not any(".nextn." in tensor.name for tensor in target.tensors):
-        raise BadFile(f"{sanitize(target.name)} has no MTP layers", "omit --mtp, or use a file converted with them")
+        raise BadFile(
+            f"{sanitize(target.name)} has no MTP layers", "omit --mtp, or use a file converted with them"
+        )
 
 
 def check_pair(target: ModelFile, draft: ModelFile) -> None:

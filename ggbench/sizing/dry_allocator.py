@@ -66,7 +66,9 @@ class DryAllocator:
         """`setup.n_ctx` is ignored; `setup.threads` must be set. `devices` are those of the budget."""
         self._engine, self._devices = engine, devices
         self._described = tuple(
-            DescribedDevice(device.device, device.backend, device.usable_bytes) for device in devices if device.backend
+            DescribedDevice(device.device, device.backend, device.usable_bytes)
+            for device in devices
+            if device.backend
         )
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._source: Source | None = None
@@ -109,7 +111,9 @@ class DryAllocator:
             n_gpu_layers = setup.n_gpu_layers if self._setup.n_gpu_layers else 0
             kept = {name: getattr(self._setup, name) for name in ("main_gpu", "threads")}
             split = setup.tensor_split if len(self._devices) > 1 else self._setup.tensor_split
-            wanted = replace(setup, n_gpu_layers=n_gpu_layers, memory_limit_bytes=None, tensor_split=split, **kept)
+            wanted = replace(
+                setup, n_gpu_layers=n_gpu_layers, memory_limit_bytes=None, tensor_split=split, **kept
+            )
         wanted = replace(wanted, n_ctx=n_ctx)
         key = self._shape, self._copied_types(wanted), wanted
         if key not in self._known:
@@ -164,7 +168,9 @@ class DryAllocator:
         assert file is not None
         layers = device_layers(file.n_layer, setup, self._devices)[:-1] if self._devices else ()
         firsts = {place: layer for layer, place in reversed(list(enumerate(layers))) if place != HOST}
-        begin_with_norm = {layer_of(each.name) for each in file.tensors if each.name.endswith(".attn_norm.weight")}
+        begin_with_norm = {
+            layer_of(each.name) for each in file.tensors if each.name.endswith(".attn_norm.weight")
+        }
         norm_bytes = n_copies * 4 * file.n_embd * min(n_ctx, setup.n_ubatch)
         counted = {
             self._devices[place].device: norm_bytes
@@ -172,7 +178,8 @@ class DryAllocator:
             if place > min(firsts) and layer in begin_with_norm
         }
         return tuple(
-            replace(each, compute_bytes=max(0, each.compute_bytes - counted.get(each.device, 0))) for each in buffers
+            replace(each, compute_bytes=max(0, each.compute_bytes - counted.get(each.device, 0)))
+            for each in buffers
         )
 
     def _open(self, setup: LlamaConfig) -> tuple[Allocated, Loaded | None, Opened | None]:
@@ -203,4 +210,8 @@ def _shape(file: ModelFile) -> object:
         for key, value in file.metadata.items()
         if not key.startswith(("general.", "tokenizer.", "ggbench.", "split.")) or key == "general.architecture"
     }
-    return file.n_vocab, tuple(sorted(graph.items())), tuple((tensor.name, tensor.shape) for tensor in file.tensors)
+    return (
+        file.n_vocab,
+        tuple(sorted(graph.items())),
+        tuple((tensor.name, tensor.shape) for tensor in file.tensors),
+    )

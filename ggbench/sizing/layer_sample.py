@@ -97,7 +97,9 @@ def _groups(model: ModelFile) -> list[_Group]:
         alike.setdefault(frozenset((name, shape) for name, shape, _ in kind.tensors), []).append(kind)
     found = []
     for kinds in alike.values():
-        ordered = sorted(kinds, key=lambda kind: (kind.state.window is None, kind.active_bytes or 0, kind.layers))
+        ordered = sorted(
+            kinds, key=lambda kind: (kind.state.window is None, kind.active_bytes or 0, kind.layers)
+        )
         found.append(_Group(tuple(layer for kind in ordered for layer in kind.layers)))
     return sorted(found, key=lambda group: -len(group.layers))
 
@@ -190,7 +192,9 @@ def _kept(model: ModelFile, setup: LlamaConfig) -> tuple[list[str], dict[int, li
     """Return the overrides of tensors outside the layers, and the names of each layer's tensors in main memory."""
     outside, kept = [], dict[int, list[str]]()
     for tensor in model.tensors:
-        device = next((device for pattern, device in setup.tensor_overrides if re.search(pattern, tensor.name)), "CPU")
+        device = next(
+            (device for pattern, device in setup.tensor_overrides if re.search(pattern, tensor.name)), "CPU"
+        )
         if not device.startswith("CPU"):
             raise Unsupported(
                 f"--override-tensor puts {tensor.name} on {device}, which forecast does not support",

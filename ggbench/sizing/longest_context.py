@@ -95,7 +95,9 @@ def largest_n_ctx(
         known[n_ctx] = need(n_ctx)
         bracket.record(n_ctx, passed=known[n_ctx] <= budget_bytes)
         if bracket.passed is not None and bracket.failed is not None:
-            bytes_per_token = (known[bracket.failed] - known[bracket.passed]) / (bracket.failed - bracket.passed)
+            bytes_per_token = (known[bracket.failed] - known[bracket.passed]) / (
+                bracket.failed - bracket.passed
+            )
         expected = n_ctx + math.floor((budget_bytes - known[n_ctx]) / max(bytes_per_token, 1 / step))
     return bracket.passed or 0
 
@@ -119,7 +121,11 @@ _FAR = 4
 
 
 def longest_by_line(
-    placement: Placement, usable_bytes: int, size: Callable[[int], DryContext | None], first: DryContext, ceiling: int
+    placement: Placement,
+    usable_bytes: int,
+    size: Callable[[int], DryContext | None],
+    first: DryContext,
+    ceiling: int,
 ) -> int:
     """Return the longest context that fits by a line for each memory through `first` and a longer context; 0 for none.
 
@@ -149,7 +155,11 @@ def longest_by_line(
 
 
 def longest_n_ctx(
-    placement: Placement, usable_bytes: int, size: Callable[[int], DryContext | None], first: DryContext, ceiling: int
+    placement: Placement,
+    usable_bytes: int,
+    size: Callable[[int], DryContext | None],
+    first: DryContext,
+    ceiling: int,
 ) -> int:
     """Return the longest context that fits with weights and process, searched from `first`; 0 for none.
 

@@ -19,7 +19,14 @@ from ggbench.gguf_file.gguf_constants import Keys
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DraftContext, DryContext
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, MemoryPartName, PlannedDevice, PlannedSpeed
+from ggbench.sizing.plan_record import (
+    HOST_DEVICE,
+    Budget,
+    DeviceMemory,
+    MemoryPartName,
+    PlannedDevice,
+    PlannedSpeed,
+)
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
 from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, overriding_buffers, split_shares
@@ -144,7 +151,12 @@ class Placement:
         rows: dict[int, int] = {}
         for tensor, place in zip(self._file.tensors, self._tensor_places, strict=True):
             n_bytes = tensor.n_bytes or 0
-            if self._setup.split_mode == "row" and len(self.devices) > 1 and place != HOST and len(tensor.shape) > 1:
+            if (
+                self._setup.split_mode == "row"
+                and len(self.devices) > 1
+                and place != HOST
+                and len(tensor.shape) > 1
+            ):
                 rows[place] = rows.get(place, 0) + n_bytes
             else:
                 held[place] += n_bytes
@@ -224,9 +236,15 @@ class Placement:
         """Return the cache in each memory, weighted by the theory, or else by layers."""
         counts = {place: float(self._cache_places.count(place)) for place in set(self._cache_places)}
         if self.theory is not None:
-            counts = {place: sum(self._cached_bytes(each, context).values()) for place, each in self.caches.items()}
+            counts = {
+                place: sum(self._cached_bytes(each, context).values()) for place, each in self.caches.items()
+            }
         total = sum(counts.values())
-        return {place: round(context.cache_bytes * count / total) for place, count in counts.items()} if total else {}
+        return (
+            {place: round(context.cache_bytes * count / total) for place, count in counts.items()}
+            if total
+            else {}
+        )
 
     def cache_bytes(self, context: DryContext) -> int:
         """Return the cache in the planned memory."""
@@ -266,12 +284,16 @@ class Placement:
             place = 0 if self.on_gpu else HOST
             return {place: (placement.weight_bytes or 0) + placement.context_bytes(drafting)}
         places = (*range(len(self.devices)), HOST)
-        return {place: each.needed_bytes for place, each in zip(places, placement.planned(drafting), strict=False)}
+        return {
+            place: each.needed_bytes for place, each in zip(places, placement.planned(drafting), strict=False)
+        }
 
     def _draft_placement(self, draft: DraftContext) -> Placement:
         """Return where a draft lies; it is the same for contexts of any length."""
         if self._draft is None:
-            self._draft = Placement(draft.file, draft.setup, on_gpu=self.on_gpu, devices=self.devices, host=self.host)
+            self._draft = Placement(
+                draft.file, draft.setup, on_gpu=self.on_gpu, devices=self.devices, host=self.host
+            )
         return self._draft
 
     def needed_bytes(self, context: DryContext, usable_bytes: int) -> int:
@@ -297,7 +319,9 @@ class Placement:
         metadata = self._file.metadata
         entries = (metadata.get(key) for key in (Keys.Tokenizer.LIST, Keys.Tokenizer.MERGES))
         vocabulary = _VOCABULARY_ENTRY_BYTES * sum(n for n in entries if isinstance(n, int))
-        n_cells = min(context.n_ctx, context.cache_bytes // _SMALLEST_CELL_BYTES)  # a recurrent state has no cells
+        n_cells = min(
+            context.n_ctx, context.cache_bytes // _SMALLEST_CELL_BYTES
+        )  # a recurrent state has no cells
         context_bytes = _CONTEXT_BYTES + _TENSOR_BYTES * max(_FEWEST_TENSORS, len(self._file.tensors))
         return vocabulary + context_bytes + _DECODE_BYTES + (_MADE_CELL_BYTES + _USED_CELL_BYTES) * n_cells
 
@@ -379,7 +403,9 @@ class Placement:
             return 1.0
         rates = {place: bandwidths[place].bytes_per_s for place in read if place in bandwidths}
         rates = rates if len(rates) == len(read) else dict.fromkeys(read, 1.0)
-        one, many = (sum(each.read_bytes(n) / rates[place] for place, each in read.items()) for n in (1, n_seqs))
+        one, many = (
+            sum(each.read_bytes(n) / rates[place] for place, each in read.items()) for n in (1, n_seqs)
+        )
         return many / one
 
     @property
@@ -442,7 +468,9 @@ def speed_together(
     return PlannedSpeed(n, step_ms, 1e3 * n_seqs / step_ms, fits)
 
 
-def read_latencies_ms(budget: Budget, placement: Placement, positions: Sequence[int]) -> dict[int, float] | None:
+def read_latencies_ms(
+    budget: Budget, placement: Placement, positions: Sequence[int]
+) -> dict[int, float] | None:
     """Return the least time to read what a token at each position needs; None if it is unknown, or nothing is read."""
     bandwidths = place_bandwidths(budget)
     try:
@@ -463,7 +491,9 @@ def place_bandwidths(budget: Budget) -> dict[int, Bandwidth]:
     if not budget.on_gpu:
         found = {HOST: budget.bandwidth}
     else:
-        found = {place: device.bandwidth for place, device in enumerate(budget.devices)} or {0: budget.bandwidth}
+        found = {place: device.bandwidth for place, device in enumerate(budget.devices)} or {
+            0: budget.bandwidth
+        }
         found[HOST] = None if budget.host is None else budget.host.bandwidth
     return {place: bandwidth for place, bandwidth in found.items() if bandwidth is not None}
 

@@ -139,7 +139,9 @@ class _Planner(msgspec.Struct, frozen=True):
         """
         row = self._row(request, longest_n_ctx)
         if row.fits is False and request.places_experts and request.budget.on_gpu and self.file.n_expert:
-            row = next(self._split(replace(request, setup=replace(request.setup, n_ctx=row.n_ctx)), longest_n_ctx), row)
+            row = next(
+                self._split(replace(request, setup=replace(request.setup, n_ctx=row.n_ctx)), longest_n_ctx), row
+            )
         if row.fits is False:
             changes = what_helps(self.file, row.setup or request.setup, request.budget, self.allocator, row)
             row = replace(row, changes=changes)
@@ -164,7 +166,9 @@ class _Planner(msgspec.Struct, frozen=True):
         """Return the sizes of a setup, with the longest context that `search` finds."""
         file, budget, setup = self.file, request.budget, request.setup
         placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
-        context = self.allocator.context(setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX), setup)
+        context = self.allocator.context(
+            setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX), setup
+        )
         row = _unplanned(self.variant, request)
         row = replace(
             row,
@@ -178,7 +182,9 @@ class _Planner(msgspec.Struct, frozen=True):
             output_bytes=context.output_bytes,
             draft_bytes=placement.draft_bytes(context),
             checkpoint_bytes=_checkpoint_bytes(file, setup),
-            host_compute_bytes=context.host_compute_bytes if budget.on_gpu and context.device_compute_bytes else None,
+            host_compute_bytes=context.host_compute_bytes
+            if budget.on_gpu and context.device_compute_bytes
+            else None,
             is_split=placement.is_split or not placement.is_cache_on_devices,
             flash_attn=context.flash_attn,
             swa_cells=context.swa_cells,
@@ -187,7 +193,9 @@ class _Planner(msgspec.Struct, frozen=True):
         if placement.weight_bytes is None:
             return row
         ceiling = planning_ceiling(file, context.n_ctx)
-        longest = search(placement, budget.usable_bytes, lambda n: self.allocator.sized(n, setup), context, ceiling)
+        longest = search(
+            placement, budget.usable_bytes, lambda n: self.allocator.sized(n, setup), context, ceiling
+        )
         return _with_memory(row, placement, context, budget, longest, ceiling)
 
 
@@ -200,7 +208,10 @@ def _with_memory(
     limit, decode = speed_bounds(budget, placement, longest, row.n_ctx_slot)
     n_seqs, notes = row.setup.n_seq_max, row.notes
     if unreserved := placement.unreserved_bytes(context):
-        notes = (*notes, f"at this n_ctx llama.cpp's process needs {format_bytes(unreserved)} more than the reserve")
+        notes = (
+            *notes,
+            f"at this n_ctx llama.cpp's process needs {format_bytes(unreserved)} more than the reserve",
+        )
     return replace(
         row,
         needed_bytes=placement.weight_bytes + placement.context_bytes(context),

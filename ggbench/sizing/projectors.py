@@ -146,7 +146,9 @@ def projector_beside(model: Path) -> Path:
     Raises BadFile without one, and for several without one in f16.
     """
     folder = model if model.is_dir() else model.parent
-    return _chosen({each.name: each for each in sorted(folder.glob("*.gguf"))}, sanitize(folder.name) or "this folder")
+    return _chosen(
+        {each.name: each for each in sorted(folder.glob("*.gguf"))}, sanitize(folder.name) or "this folder"
+    )
 
 
 def _chosen(files: Mapping[str, _File], shown: str) -> _File:
@@ -204,7 +206,13 @@ def _compute_bytes(file: ModelFile) -> tuple[int, int]:
     kind = str(file.metadata.get("clip.vision.projector_type") or file.metadata.get("clip.projector_type"))
     n_embd, n_ff, n_head, patch, side = (
         _count(file, f"clip.vision.{key}")
-        for key in ("embedding_length", "feed_forward_length", "attention.head_count", "patch_size", "image_size")
+        for key in (
+            "embedding_length",
+            "feed_forward_length",
+            "attention.head_count",
+            "patch_size",
+            "image_size",
+        )
     )
     if not all((n_embd, patch, side)):
         return 0, 0

@@ -163,13 +163,18 @@ def beside_projector(budget: SearchBudget, projector: Projector) -> SearchBudget
     """
     planned, held = budget.planned.beside_projector(projector), budget.held_bytes - projector.needed_bytes
     if held <= 0:
-        needed, free = format_bytes(projector.needed_bytes), f"{format_bytes(budget.held_bytes)} of {budget.place}"
+        needed, free = (
+            format_bytes(projector.needed_bytes),
+            f"{format_bytes(budget.held_bytes)} of {budget.place}",
+        )
         hint = "omit --mmproj, or close programs that use the memory"
         raise DoesNotFit(f"the projector needs {needed}, but only {free} are available", hint)
     if not budget.on_gpu:
         return replace(budget, planned=planned, held_bytes=held, worker_limit_bytes=held)
     share = -(-projector.needed_bytes // max(1, len(budget.gpus)))
-    return replace(budget, planned=planned, held_bytes=held, worker_reserve_bytes=budget.worker_reserve_bytes + share)
+    return replace(
+        budget, planned=planned, held_bytes=held, worker_reserve_bytes=budget.worker_reserve_bytes + share
+    )
 
 
 def taken_bytes(budget: SearchBudget, gpus: Sequence[Gpu]) -> int | None:

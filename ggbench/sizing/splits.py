@@ -42,7 +42,13 @@ def smallest_split(
     GPUs, which does not fit. The allocator has the file loaded, and `setup` an n_ctx. Raises EngineEnded if the worker
     ends, but not if llama.cpp refuses a context.
     """
-    if setup.cpu_moe or setup.n_cpu_moe or setup.override_tensor or setup.n_gpu_layers >= 0 or not setup.kv_offload:
+    if (
+        setup.cpu_moe
+        or setup.n_cpu_moe
+        or setup.override_tensor
+        or setup.n_gpu_layers >= 0
+        or not setup.kv_offload
+    ):
         return None  # the user has placed it
     if budget.host is None and any(device.is_shared for device in budget.devices):
         return None  # main memory is the GPU's
@@ -71,7 +77,9 @@ class _Search:
     def least(self, whole: DryContext) -> LlamaConfig | None:
         """Return the setup of the smallest number with which every GPU has enough; None if none does."""
         low, most = 1, self._file.n_layer + (self._kind != "n_cpu_moe")
-        beside = {each.device: each.compute_bytes + each.draft_bytes for each in self._planned(self._setup, whole)}
+        beside = {
+            each.device: each.compute_bytes + each.draft_bytes for each in self._planned(self._setup, whole)
+        }
         fits: LlamaConfig | None = None
         for _ in range(_MOST_TRIES):
             sized = ((number, self._counts(number, beside)) for number in range(low, most + 1))
@@ -95,14 +103,18 @@ class _Search:
 
     def _planned(self, setup: LlamaConfig, context: DryContext) -> tuple[PlannedDevice, ...]:
         """Return the contents of the GPUs."""
-        placement = Placement(self._file, setup, on_gpu=True, devices=self._budget.devices, host=self._budget.host)
+        placement = Placement(
+            self._file, setup, on_gpu=True, devices=self._budget.devices, host=self._budget.host
+        )
         return placement.planned(context)[: len(self._budget.devices)]
 
     def _kept(self, number: int) -> list[int]:
         """Return the bytes on GPUs of each layer with a part there, the output's as the last."""
         if self._kind != "n_cpu_moe":
             return [layer.rest + layer.experts for layer in self._layers[number:]]
-        return [layer.rest + (0 if index < number else layer.experts) for index, layer in enumerate(self._layers)]
+        return [
+            layer.rest + (0 if index < number else layer.experts) for index, layer in enumerate(self._layers)
+        ]
 
     def _counts(self, number: int, beside: Mapping[str, int]) -> tuple[int, ...]:
         """Return how many layers lie on each GPU, the output's included; empty if they do not all fit.

@@ -41,7 +41,9 @@ def what_helps(
     sizes = _Sizes(file, replace(setup, n_ctx=row.n_ctx), budget, allocator)
     needed_bytes, left_bytes = row.needed_bytes or 0, row.left_bytes or 0
     tried = (sizes.change(*each) for each in (*_of_context(sizes.setup, row), *_of_placement(sizes)))
-    changes = [each for each in tried if each and each.needed_bytes < needed_bytes and each.left_bytes > left_bytes]
+    changes = [
+        each for each in tried if each and each.needed_bytes < needed_bytes and each.left_bytes > left_bytes
+    ]
     longest = [each for each in changes if each.fits] or changes
     return _in_order((sizes.with_longest(each) if each in longest else each for each in changes), row)
 
@@ -119,7 +121,9 @@ class _Sizes(msgspec.Struct, frozen=True):
         placement, context = self.placement(setup), self.context(setup)
         assert context is not None
         usable, ceiling = self.budget.usable_bytes, planning_ceiling(self.file, setup.n_ctx)
-        longest = longest_n_ctx(placement, usable, lambda n: self.context(replace(setup, n_ctx=n)), context, ceiling)
+        longest = longest_n_ctx(
+            placement, usable, lambda n: self.context(replace(setup, n_ctx=n)), context, ceiling
+        )
         return replace(change, planned_n_ctx=longest or None)
 
 
@@ -174,7 +178,9 @@ def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:
         is_drastic = change.kind == "n_ctx" and (row.planned_n_ctx or 0) < (row.n_ctx or 0) / 2
         return len(_COSTS) if is_drastic else _COSTS.index(change.kind)
 
-    return tuple(sorted(changes, key=lambda each: (not each.fits, 0 if each.fits else -each.left_bytes, cost(each))))
+    return tuple(
+        sorted(changes, key=lambda each: (not each.fits, 0 if each.fits else -each.left_bytes, cost(each)))
+    )
 
 
 class SetupSize(msgspec.Struct, frozen=True):
@@ -228,7 +234,10 @@ def setup_sizes(launch: Callable[[], Engine], file: ModelFile, setup: LlamaConfi
 
     Raises DoesNotFit if no memory is free at all.
     """
-    servers, gpus = servers_budget(setup, None), list_gpus()  # read before the dry worker uses some of their memory
+    servers, gpus = (
+        servers_budget(setup, None),
+        list_gpus(),
+    )  # read before the dry worker uses some of their memory
     devices = () if servers is None else servers.devices
     with DryAllocator(launch(), setup, devices) as dry:
         try:

@@ -141,7 +141,10 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
         return None
     n_samples = sum(len(repetition.position) for repetition in repetitions)
     mean_ms = mean_interval_ms(repetitions)
-    waves = [slow_waves(len(position), FREEDOM + 1) if _holds_a_line(position) else None for position, _ in repetitions]
+    waves = [
+        slow_waves(len(position), FREEDOM + 1) if _holds_a_line(position) else None
+        for position, _ in repetitions
+    ]
     if all(wave is None for wave in waves):
         return LineFit(n_samples, None, None, None, mean_ms and (0.0, mean_ms[1]), None)
     fits = [_fit_with_stairs(repetitions, waves, share) for share in _STAIR_SHARES]
@@ -274,7 +277,9 @@ def window_speed(windows: Sequence[DecodeWindow]) -> LatencySummary:
     if len(set(map(len, depths))) == 1 and {window.repeat for window in windows} == {1}:
         rounds = list(zip(*depths, strict=True))
         n_each = sum(window.n_gen for window in rounds[0])
-        interval = prompt_speed(n_each, [round(sum(each.elapsed_ns for each in one)) for one in rounds]).tok_s_ci95
+        interval = prompt_speed(
+            n_each, [round(sum(each.elapsed_ns for each in one)) for one in rounds]
+        ).tok_s_ci95
     return LatencySummary(None, None, None, n_tokens * 1e9 / elapsed_ns, None, interval)
 
 

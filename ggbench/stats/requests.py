@@ -38,7 +38,9 @@ class ServedRequest(msgspec.Struct, frozen=True):
         first_ns = self.timing.first_token_ns or 0
         timed = in_order(self.steps)
         ends = accumulate(ns for _, _, ns in timed)
-        return [(first_ns + end, n_tokens, first) for end, (first, n_tokens, _) in zip(ends, timed, strict=True)]
+        return [
+            (first_ns + end, n_tokens, first) for end, (first, n_tokens, _) in zip(ends, timed, strict=True)
+        ]
 
 
 def shared_steps(requests: Sequence[ServedRequest]) -> TokenTimes:
@@ -53,7 +55,9 @@ def shared_steps(requests: Sequence[ServedRequest]) -> TokenTimes:
     parts = []
     for each in requests:
         shared = {at for arrived, _, at in each.arrivals if begin_ns < arrived <= end_ns}
-        kept = [(at, ns) for at, ns in zip(each.steps.position, each.steps.step_ns, strict=True) if at in shared]
+        kept = [
+            (at, ns) for at, ns in zip(each.steps.position, each.steps.step_ns, strict=True) if at in shared
+        ]
         parts.append(TimedSeries([at for at, _ in kept], [ns for _, ns in kept]))
     return TokenTimes.of(parts)
 

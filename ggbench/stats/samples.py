@@ -55,7 +55,9 @@ def split_repetitions(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> list[R
     if not len(positions):
         return []
     begins = np.flatnonzero(np.diff(positions) <= 0) + 1
-    return [Repetition(*pair) for pair in zip(np.split(positions, begins), np.split(steps_ms, begins), strict=True)]
+    return [
+        Repetition(*pair) for pair in zip(np.split(positions, begins), np.split(steps_ms, begins), strict=True)
+    ]
 
 
 def stair(position: Floats) -> Integers:
@@ -147,7 +149,9 @@ class LoadSpread(msgspec.Struct, frozen=True):
     def widened(self, value: float, ci95: Interval, n_runs: int = 1) -> Interval:
         """Return the interval of a positive value including the spread between loads; squares of logarithms add."""
         spread = self.half_width(n_runs)
-        below, above = (math.hypot(spread, each) for each in (log_ratio(value, ci95[0]), log_ratio(ci95[1], value)))
+        below, above = (
+            math.hypot(spread, each) for each in (log_ratio(value, ci95[0]), log_ratio(ci95[1], value))
+        )
         return value * math.exp(-below), value * math.exp(above) if math.isfinite(above) else math.inf
 
 

@@ -88,7 +88,9 @@ def measured_step(rounds: Sequence[StepTimes], model_error: float = 0.0) -> Meas
     Each round is a sample of the ratio, since a slowdown of the machine affects both of its sides; `model_error` is a
     share by which it may be off besides.
     """
-    t1_ms, step_ms = (statistics.median(getattr(each, name) for each in rounds) for name in ("t1_ms", "step_ms"))
+    t1_ms, step_ms = (
+        statistics.median(getattr(each, name) for each in rounds) for name in ("t1_ms", "step_ms")
+    )
     times = StepTimes(rounds[0].k, t1_ms, step_ms)
     if parts := [each.parts for each in rounds if each.parts]:
         names = StepParts.__struct_fields__

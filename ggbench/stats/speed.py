@@ -118,7 +118,10 @@ def prompt_speed(n_prompt: int, elapsed_ns: Sequence[int]) -> PrefillSpeed:
     times_ns = np.asarray(elapsed_ns, dtype=np.float64)
     median_ns, interval = float(np.median(times_ns)), None
     if len(times_ns) >= 3:
-        mean_ns, error_ns = times_ns.mean(), t_95(len(times_ns) - 1) * times_ns.std(ddof=1) / math.sqrt(len(times_ns))
+        mean_ns, error_ns = (
+            times_ns.mean(),
+            t_95(len(times_ns) - 1) * times_ns.std(ddof=1) / math.sqrt(len(times_ns)),
+        )
         low_ns, high_ns = min(float(mean_ns - error_ns), median_ns), max(float(mean_ns + error_ns), median_ns)
         interval = _rates(n_prompt * 1e9, low_ns, high_ns)
     return PrefillSpeed(n_prompt, median_ns / 1e6, n_prompt * 1e9 / median_ns, len(times_ns), interval)
@@ -280,7 +283,9 @@ def _spikes(repetition: Repetition) -> str:
     usual_ms = np.repeat(groups.medians, groups.counts)
     is_spike = repetition.step_ms > _SPIKE * usual_ms
     n_spikes, n_steps = int(is_spike.sum()), len(is_spike)
-    lost = float((repetition.step_ms - usual_ms)[is_spike].sum() / repetition.step_ms.sum()) if n_spikes else 0.0
+    lost = (
+        float((repetition.step_ms - usual_ms)[is_spike].sum() / repetition.step_ms.sum()) if n_spikes else 0.0
+    )
     if lost <= _SPIKE_TIME and (n_spikes < _FEWEST_SPIKES or n_spikes <= _SPIKE_SHARE * n_steps):
         return ""
     worst_ms = float(repetition.step_ms[is_spike].max())
@@ -295,7 +300,11 @@ def _gap_between(repetitions: list[Repetition]) -> str:
     medians = [float(np.median(repetition.step_ms[:reached])) for repetition in repetitions]
     slow, fast = int(np.argmax(medians)), int(np.argmin(medians))
     gap = medians[slow] / medians[fast] - 1 if medians[fast] > 0 else 0.0
-    return f"repetition {slow + 1} was {_percent(gap)} slower than repetition {fast + 1}" if gap > _SMALLEST_GAP else ""
+    return (
+        f"repetition {slow + 1} was {_percent(gap)} slower than repetition {fast + 1}"
+        if gap > _SMALLEST_GAP
+        else ""
+    )
 
 
 def _percent(ratio: float) -> str:

@@ -45,7 +45,9 @@ def estimate_at(known: SpeedEstimate, n: int) -> SpeedEstimate | None:
     """Return the known estimate to use at position n, preferring a run that measured there to a longer line."""
     found = [each for each in (known, *known.others) if knows(each, n)]
     return min(
-        found, key=lambda each: (each.basis != "measured", not each.is_steady, not is_measured(each, n)), default=None
+        found,
+        key=lambda each: (each.basis != "measured", not each.is_steady, not is_measured(each, n)),
+        default=None,
     )
 
 
@@ -95,7 +97,9 @@ def with_sequences(known: SpeedEstimate, n_seqs: int, weights_ratio: float = 1.0
     return msgspec.structs.replace(best, others=tuple(others))
 
 
-def _with_sequences(known: SpeedEstimate, n_seqs: int, weights_ratio: float, first: Expected | None) -> SpeedEstimate:
+def _with_sequences(
+    known: SpeedEstimate, n_seqs: int, weights_ratio: float, first: Expected | None
+) -> SpeedEstimate:
     position, own = known.step_ms[0]
     begins_at_1 = position == 1
     first = own if begins_at_1 else first or Expected(0.0, 0.0, 0.0)
@@ -103,7 +107,8 @@ def _with_sequences(known: SpeedEstimate, n_seqs: int, weights_ratio: float, fir
 
     def of_all(step: Expected) -> Expected:
         low, at_best = (
-            one + n_seqs * max(0.0, end - one) for one, end in ((first.low, step.low), (first.value, step.value))
+            one + n_seqs * max(0.0, end - one)
+            for one, end in ((first.low, step.low), (first.value, step.value))
         )
         if not begins_at_1:
             low = step.low  # another estimate's t(1) is no bound of this one's
@@ -121,7 +126,9 @@ def _with_sequences(known: SpeedEstimate, n_seqs: int, weights_ratio: float, fir
         "other runs" if known.basis in ("measured", "forecast") else known.basis,
         f"{known.source}, of one user" if known.basis != "bound" else known.source,
         tuple((n, of_all(step)) for n, step in known.step_ms),
-        tuple((n, Expected(n_seqs * ms.value, n_seqs * ms.low, n_seqs * ms.high)) for n, ms in known.prefill_ms),
+        tuple(
+            (n, Expected(n_seqs * ms.value, n_seqs * ms.low, n_seqs * ms.high)) for n, ms in known.prefill_ms
+        ),
         known.is_steady,
         known.first,
         known.reach,
@@ -308,5 +315,7 @@ def measured_speed(
 ) -> SpeedEstimate | None:
     """Return the measurements of a run, up to `reach`; None if its steps show neither a line nor a rate."""
     if len(step_ms) > 1:
-        return SpeedEstimate("measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady, rates=rates)
+        return SpeedEstimate(
+            "measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady, rates=rates
+        )
     return SpeedEstimate("measured", f"run {run_id}", is_steady=is_steady, rates=rates) if rates else None

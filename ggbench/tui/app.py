@@ -79,13 +79,21 @@ class GgbenchApp(App[None]):
     AUTO_FOCUS = ""
     """Each screen sets the focus itself, as Textual would choose the filter, the first widget."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("1", "switch_mode('library')", "Library", show=False, tooltip="Choose a model and plan its quants"),
+        Binding(
+            "1", "switch_mode('library')", "Library", show=False, tooltip="Choose a model and plan its quants"
+        ),
         Binding("2", "switch_mode('run')", "Run", show=False, tooltip="Watch the runs of this session"),
-        Binding("3", "switch_mode('results')", "Results", show=False, tooltip="Stored runs: open, compare, save"),
+        Binding(
+            "3", "switch_mode('results')", "Results", show=False, tooltip="Stored runs: open, compare, save"
+        ),
         Binding("4", "switch_mode('pulls')", "Pulls", show=False, tooltip="Downloads of this session"),
-        Binding("question_mark", "show_help", "Help", key_display="?", tooltip="Keys, and what the numbers mean"),
+        Binding(
+            "question_mark", "show_help", "Help", key_display="?", tooltip="Keys, and what the numbers mean"
+        ),
         Binding("q", "leave", "Quit", tooltip="Quit; asks while something runs"),
-        Binding("ctrl+p", "command_palette", "All", priority=True, tooltip="Search all actions, and the themes"),
+        Binding(
+            "ctrl+p", "command_palette", "All", priority=True, tooltip="Search all actions, and the themes"
+        ),
     ]
 
     def __init__(
@@ -180,7 +188,9 @@ class GgbenchApp(App[None]):
         # the process of a run in progress may be killed, which writes nothing
         is_running = self._counted is not None and self._counted[1] > 0
         is_due = files is None or files != self._store_files or is_running
-        if is_due and self.current_mode in _SHOW_RUNS and not self._is_looking:  # opening a locked store takes seconds
+        if (
+            is_due and self.current_mode in _SHOW_RUNS and not self._is_looking
+        ):  # opening a locked store takes seconds
             self._is_looking, self._store_files = True, files
             self.run_worker(self._look_at_store, thread=True, group="watch")
 
@@ -208,7 +218,9 @@ class GgbenchApp(App[None]):
         """Offer every active key that does more than move, in addition to Textual's own commands."""
         yield from super().get_system_commands(screen)
         other = "textual-light" if self.current_theme.dark else "textual-dark"
-        yield SystemCommand("Light or dark", f"Change the theme to {other}", lambda: setattr(self, "theme", other))
+        yield SystemCommand(
+            "Light or dark", f"Change the theme to {other}", lambda: setattr(self, "theme", other)
+        )
         for active in screen.active_bindings.values():
             binding = active.binding
             if binding.tooltip and active.enabled and binding.action != "command_palette":

@@ -50,9 +50,13 @@ def command(model: str | None, offline: bool, api_key_env: str) -> None:
     from ggbench.tui.host import Services
 
     if not is_terminal():
-        raise UsageError("the TUI needs a terminal", "without one: ggbench plan, ggbench bench, ggbench results")
+        raise UsageError(
+            "the TUI needs a terminal", "without one: ggbench plan, ggbench bench, ggbench results"
+        )
     opens, quant = (None, None) if model is None else _opened(model)
-    app = GgbenchApp(Services(HubAccess.from_environment(offline=offline), api_key_env), opens=opens, opens_quant=quant)
+    app = GgbenchApp(
+        Services(HubAccess.from_environment(offline=offline), api_key_env), opens=opens, opens_quant=quant
+    )
     try:
         app.run()
     finally:

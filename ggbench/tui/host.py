@@ -83,7 +83,9 @@ class Services(msgspec.Struct, frozen=True):
     """Yield this machine's memory budget for a model loaded with this setup, with the known bandwidth, and again if
     measuring it, which takes a second or two, gave another value."""
 
-    def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
+    def resolve(
+        self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None
+    ) -> tuple[Target, ...]:
         """Return the targets that MODEL and QUANTS select, using this Hub access and key."""
         return resolve(
             parse_model(model, *quants), hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env)
@@ -155,7 +157,9 @@ class TaskScreen(Screen[None]):
         self.problems: dict[str, GgbenchError] = {}
         """Why the latest task of each name failed."""
 
-    def perform(self, task: str, work: Callable[[], Iterable[Result]], show: Callable[[Result], object]) -> None:
+    def perform(
+        self, task: str, work: Callable[[], Iterable[Result]], show: Callable[[Result], object]
+    ) -> None:
         """Call `work` in a thread; pass each of its results to `show`, or its error to `show_failure`."""
 
         def answer(worker: Worker[None], take: Callable[[Any], object], result: object) -> None:

@@ -87,7 +87,9 @@ class Library:
 
     @property
     def can_pull(self) -> bool:
-        return any(not row.is_here and not row.is_twin for row in self.rows.values()) or bool(self.selection(None))
+        return any(not row.is_here and not row.is_twin for row in self.rows.values()) or bool(
+            self.selection(None)
+        )
 
     @property
     def picked(self) -> QuantRow | None:
@@ -135,7 +137,9 @@ class Library:
         """Update the quants on this disk; return whether one of them was planned as a file to download."""
         self._on_disk, before = on_disk, self.rows
         self.rows = {name: replace(row, is_here=self._is_here(row.candidate)) for name, row in before.items()}
-        arrived = (row.candidate.to_run for name, row in self.rows.items() if row.is_here and not before[name].is_here)
+        arrived = (
+            row.candidate.to_run for name, row in self.rows.items() if row.is_here and not before[name].is_here
+        )
         return any(file is not None and not file.is_here for file in arrived)
 
     def toggle_mark(self, name: str) -> None:
@@ -153,7 +157,9 @@ class Library:
 
     def planned_setup(self, selection: Selection) -> LlamaConfig:
         """Return the setup in which a selection is measured: one quant as it is shown, several with the options."""
-        names = [name for model, names in selection for name in names if self.entry and model == self.entry.model]
+        names = [
+            name for model, names in selection for name in names if self.entry and model == self.entry.model
+        ]
         row = self.rows.get(names[0]) if len(names) == sum(len(each) for _, each in selection) == 1 else None
         if row is None or row.plan.setup is None:
             return self.setup
@@ -186,7 +192,9 @@ class Library:
         is_twin = any(row.is_twin for row in self.rows.values())
         twin = "twin: random weights in its shape" if is_twin else ""
         options = sanitize(" ".join(config_options(self.options)))
-        return " · ".join(filter(None, (*short_titles([entry.title], _MOST_TITLE), state, marked, options, twin)))
+        return " · ".join(
+            filter(None, (*short_titles([entry.title], _MOST_TITLE), state, marked, options, twin))
+        )
 
     def reason(self) -> str:
         """Return the pick and its reason in a sentence; empty until it is made."""

@@ -85,7 +85,9 @@ class ModelEntry(msgspec.Struct, frozen=True):
         return has_words(f"{self.title} {self.model}", text)
 
 
-def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence[str] = ()) -> tuple[ModelEntry, ...]:
+def list_models(
+    catalog: Catalog, local: Sequence[LocalModel], servers: Sequence[str] = ()
+) -> tuple[ModelEntry, ...]:
     """List all models known without a Hub search, and the added servers.
 
     A section has them by family: those on this disk by name, those of the catalog by size. A model of the catalog that
@@ -107,7 +109,10 @@ def grouped(entries: Iterable[ModelEntry]) -> Iterator[tuple[str, list[list[Mode
     for heading, section in groupby(entries, key=lambda entry: entry.heading):
         members = list(section)
         is_long = len(members) > _LONG_SECTION
-        yield heading, [list(group) for _, group in groupby(members, key=lambda each: each.family if is_long else "")]
+        yield (
+            heading,
+            [list(group) for _, group in groupby(members, key=lambda each: each.family if is_long else "")],
+        )
 
 
 def short_titles(titles: Sequence[str], width: int) -> tuple[str, ...]:
@@ -119,7 +124,9 @@ def found_models(found: Iterable[RepoSummary]) -> list[ModelEntry]:
     entries = []
     for repo in found:
         downloads = "" if repo.downloads is None else f"{format_count(repo.downloads)} a month"
-        entries.append(ModelEntry(Section.HUB, repo.repo, sanitize(repo.repo), "gated" if repo.gated else downloads))
+        entries.append(
+            ModelEntry(Section.HUB, repo.repo, sanitize(repo.repo), "gated" if repo.gated else downloads)
+        )
     return entries
 
 
@@ -140,7 +147,9 @@ def _on_disk(local: Sequence[LocalModel], families: Sequence[str]) -> Iterable[M
         is_own_twin = model.place is None and model.model.startswith("twin:")
         if not is_own_twin and not is_listed_above:
             groups.setdefault((model.place, *_group(model)), []).append(model)
-    found = [_entry(sorted(group, key=lambda model: -(model.file_bytes or 0)), families) for group in groups.values()]
+    found = [
+        _entry(sorted(group, key=lambda model: -(model.file_bytes or 0)), families) for group in groups.values()
+    ]
     found.sort(
         key=lambda entry: (
             entry.place is None,

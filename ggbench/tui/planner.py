@@ -38,7 +38,9 @@ _MODELS_KEPT = 16
 class Planner:
     """Sizes quants one by one and picks one of them. Methods may be called from any thread."""
 
-    def __init__(self, hub: HubAccess, start: Callable[[], Engine] | None = None, *, api_key_env: str = "") -> None:
+    def __init__(
+        self, hub: HubAccess, start: Callable[[], Engine] | None = None, *, api_key_env: str = ""
+    ) -> None:
         """`start` starts an engine for the first plan; `api_key_env` names the variable with the servers' API key."""
         self._server = ServerOptions(api_key_env)
         self._hub, self._start = hub, start or (lambda: launch_engine(LlamaConfig()))
@@ -67,7 +69,11 @@ class Planner:
             if self._is_closed:
                 raise GgbenchError("ggbench is closing", "start it again to pick")
             try:
-                return (yield from decide(models, request, self._allocator_for(request.budget, request.setup), store))
+                return (
+                    yield from decide(
+                        models, request, self._allocator_for(request.budget, request.setup), store
+                    )
+                )
             finally:
                 self._leave_servers(request.setup)
 

@@ -85,7 +85,11 @@ class QuantRow(msgspec.Struct, frozen=True):
 
     def is_called(self, name: str) -> bool:
         """Return whether the name, in any case, is its QUANT argument, its quant or its file's name."""
-        return name.casefold() in (self.name.casefold(), self.plan.quant, PurePath(self.plan.file).name.casefold())
+        return name.casefold() in (
+            self.name.casefold(),
+            self.plan.quant,
+            PurePath(self.plan.file).name.casefold(),
+        )
 
 
 class QuantColumn(msgspec.Struct, frozen=True):
@@ -197,7 +201,11 @@ ESSENTIAL = (
     QuantColumn("fits", "fits", _fits, right_aligned=False, width=9),
     QuantColumn("tok_s", "tok/s", _tok_s, width=6, style=_speed_style),
     QuantColumn(
-        "n_ctx", "context", _context, width=7, style=lambda row: _BOLD if row.candidate.probed_by is not None else ""
+        "n_ctx",
+        "context",
+        _context,
+        width=7,
+        style=lambda row: _BOLD if row.candidate.probed_by is not None else "",
     ),
     QuantColumn("kld", "KLD", _kld, width=7, style=_kld_style),
     QuantColumn("file", "file", _file, width=10),

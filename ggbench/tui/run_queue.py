@@ -20,7 +20,16 @@ from ggbench.machine.records import MachineReading
 from ggbench.models.subject import Subject
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Experiment, Job
-from ggbench.runs.progress import Finished, ModelReady, Pace, PointMeasured, Progress, SamplesTimed, Stage, Working
+from ggbench.runs.progress import (
+    Finished,
+    ModelReady,
+    Pace,
+    PointMeasured,
+    Progress,
+    SamplesTimed,
+    Stage,
+    Working,
+)
 from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
@@ -183,7 +192,9 @@ class RunQueue(WorkQueue[QueueItem]):
             live.reading = reading
             self._report()
 
-        context = replace(self._run_context(store, job.experiment), cancel=self._cancel, show_reading=show_reading)
+        context = replace(
+            self._run_context(store, job.experiment), cancel=self._cancel, show_reading=show_reading
+        )
         with self._changed:
             self._context = context
             if self.is_paused:
@@ -213,7 +224,10 @@ class RunQueue(WorkQueue[QueueItem]):
             case Finished(run=run):
                 self.store_error = record.store_error or self.store_error
                 states = {Outcome.COMPLETED: WorkState.DONE, Outcome.CANCELLED: self._left_as}
-                state, run_id = states.get(run.outcome, WorkState.FAILED), run.run_id or self._items[item.id].run_id
+                state, run_id = (
+                    states.get(run.outcome, WorkState.FAILED),
+                    run.run_id or self._items[item.id].run_id,
+                )
                 self._update(item.id, state=state, reason=run.reason, run=run, run_id=run_id)
 
     def _plot(self, live: LiveJob) -> None:

@@ -59,7 +59,9 @@ class Order(Generic[Row]):
             return list(rows)
         pairs = [(column.value(row), row) for row in rows]
         known: list[tuple[Any, Row]] = [
-            (value.casefold() if isinstance(value, str) else value, row) for value, row in pairs if value is not None
+            (value.casefold() if isinstance(value, str) else value, row)
+            for value, row in pairs
+            if value is not None
         ]
         known.sort(key=lambda pair: pair[0], reverse=self.is_descending)
         return [row for _, row in known] + [row for value, row in pairs if value is None]

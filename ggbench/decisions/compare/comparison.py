@@ -266,7 +266,9 @@ def _not_compared(found: Sequence[Estimated]) -> list[NotCompared]:
     return [NotCompared(why, tuple(runs)) for why, runs in left_out.items()]
 
 
-def _better(metric: Metric, best: int, others: Sequence[int], found: Sequence[Estimated], pairs: Pairs) -> Better:
+def _better(
+    metric: Metric, best: int, others: Sequence[int], found: Sequence[Estimated], pairs: Pairs
+) -> Better:
     over = sorted(others, key=lambda index: found[index].value or 0.0, reverse=metric.more_is_better)[0]
     lead = pairs[best, over]
     if metric.difference is not None:
@@ -295,4 +297,7 @@ def _left_out(lines: Sequence[ComparedLine]) -> list[str]:
         holders = [index for index, text in enumerate(line.texts) if text != UNKNOWN]
         if len(holders) == 1 and line.topic:
             alone.setdefault(holders[0], []).append(line.topic)
-    return [f"only {letters([index])} has {in_words(topics)}: not compared" for index, topics in sorted(alone.items())]
+    return [
+        f"only {letters([index])} has {in_words(topics)}: not compared"
+        for index, topics in sorted(alone.items())
+    ]

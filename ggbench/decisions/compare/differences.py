@@ -124,7 +124,9 @@ _LIMIT = (
 _ENVIRONMENT = (
     Property("ggbench", "environment.ggbench"),
     Property("llama.cpp", "environment", lambda environment: _version(environment, environment.llama_cpp)),
-    Property("Transformers", "environment", lambda environment: _version(environment, environment.transformers)),
+    Property(
+        "Transformers", "environment", lambda environment: _version(environment, environment.transformers)
+    ),
     Property("llama-cpp-python", "environment.llama_cpp_python"),
     Property("backends", "environment.backends", ", ".join),
     Property("built with", "environment.build_flags"),
@@ -138,7 +140,9 @@ _ENVIRONMENT = (
         "environment.gpus",
         lambda gpus: " + ".join(f"{gpu.name} {format_bytes(gpu.total_bytes)}" for gpu in gpus) or "none",
     ),
-    Property("GPU driver", "environment.gpus", lambda gpus: " + ".join(sorted({gpu.driver or "" for gpu in gpus}))),
+    Property(
+        "GPU driver", "environment.gpus", lambda gpus: " + ".join(sorted({gpu.driver or "" for gpu in gpus}))
+    ),
 )
 
 
@@ -193,7 +197,9 @@ def caveats(summaries: Sequence[QuantSummary]) -> list[str]:
     lines = []
     for index, summary in enumerate(summaries):
         if summary.outcome is not Outcome.COMPLETED:
-            lines.append(f"{letter(index)} did not complete: {sanitize(summary.run.reason) or summary.outcome.text}")
+            lines.append(
+                f"{letter(index)} did not complete: {sanitize(summary.run.reason) or summary.outcome.text}"
+            )
         elif summary.unsteady:
             lines.append(f"{letter(index)} was not steady: {sanitize(summary.unsteady)}")
     if any(_are_other_models(*pair) for pair in combinations([summary.subject for summary in summaries], 2)):

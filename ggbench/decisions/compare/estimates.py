@@ -158,7 +158,9 @@ def versus(
     in_turns = ratio_in_turns(metric, columns, one, other)
     if in_turns is not None:
         is_decided = not in_turns.low <= 1 <= in_turns.high
-        return _versus(in_turns.value, (in_turns.low, in_turns.high), its.value, "" if is_decided else disturbed)
+        return _versus(
+            in_turns.value, (in_turns.low, in_turns.high), its.value, "" if is_decided else disturbed
+        )
     paired = None if metric.paired is None else metric.paired(columns[one][0], columns[other][0])
     ends = paired or ratio_interval(mine.value, mine.ci95, its.value, its.ci95)
     return _versus(mine.value / its.value, ends, its.value, disturbed)
@@ -278,7 +280,9 @@ class RunSpreads:
         if key not in self._known:
             machines = {_machine_of(run) for run in summary.runs}
             of_machine = [(setting, group) for machine, setting, group in self._groups if machine in machines]
-            own = _repeats(metric, [group for setting, group in of_machine if setting in settings], is_steady=is_steady)
+            own = _repeats(
+                metric, [group for setting, group in of_machine if setting in settings], is_steady=is_steady
+            )
             if sum(len(group) - 1 for group in own) < _ENOUGH:
                 others = [group for setting, group in of_machine if setting not in settings]
                 own += _repeats(metric, others, is_steady=True)

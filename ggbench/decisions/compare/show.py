@@ -37,7 +37,9 @@ class ComparisonReport:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         comparison, width = self._comparison, options.max_width
-        names = (Text(f"{letter(index)} ", style="bold") + Text(name) for index, name in enumerate(comparison.names))
+        names = (
+            Text(f"{letter(index)} ", style="bold") + Text(name) for index, name in enumerate(comparison.names)
+        )
         parts: list[RenderableType] = [
             Group(*names),
             Group(*_notes(comparison)),
@@ -142,8 +144,14 @@ _METRIC = Shape(
     "Metric",
     "One metric of all runs.",
     of(ComparedLine, "metric=key"),
-    field("values", list[float | None], "Value of each run, or the mean of the `n_runs` averaged; null if unknown."),
-    field("values_ci95", list[Interval | None], "95 % interval of each; null if it has none, or is not compared."),
+    field(
+        "values",
+        list[float | None],
+        "Value of each run, or the mean of the `n_runs` averaged; null if unknown.",
+    ),
+    field(
+        "values_ci95", list[Interval | None], "95 % interval of each; null if it has none, or is not compared."
+    ),
     field(
         "compared",
         list[int | None],
@@ -161,7 +169,9 @@ _DEPTH = Shape(
     "One depth.",
     field("n_depth", int, "Tokens already in the cache."),
     of(ComparedLine, "texts"),
-    field("extrapolated", list[str], "Letters of the runs whose speed is from their fitted line, not measured."),
+    field(
+        "extrapolated", list[str], "Letters of the runs whose speed is from their fitted line, not measured."
+    ),
     _METRIC.fields,
 )
 _LIMIT = Shape(
@@ -211,7 +221,11 @@ def comparison_fields(
     return {
         "rows": [
             _ROW.value(
-                summary, name=name, letter=letter(index), kind=summary.run.head.kind, n_runs=comparison.n_runs[index]
+                summary,
+                name=name,
+                letter=letter(index),
+                kind=summary.run.head.kind,
+                n_runs=comparison.n_runs[index],
             )
             for index, (name, summary) in named
         ],
@@ -242,7 +256,9 @@ def _of_line(line: ComparedLine, comparison: Comparison) -> dict[str, object]:
     }
 
 
-def _of_depth(line: ComparedLine, comparison: Comparison, summaries: Sequence[QuantSummary]) -> dict[str, object]:
+def _of_depth(
+    line: ComparedLine, comparison: Comparison, summaries: Sequence[QuantSummary]
+) -> dict[str, object]:
     n_depth = int(line.key.removeprefix("tok_s_d"))
     beyond = [letter(index) for index, summary in enumerate(summaries) if is_extrapolated(summary, n_depth)]
     return _of_line(line, comparison) | {"n_depth": n_depth, "extrapolated": beyond}

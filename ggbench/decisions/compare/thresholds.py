@@ -55,7 +55,11 @@ class LimitCheck(msgspec.Struct, frozen=True):
 
     def message(self, comparison: Comparison) -> str:
         """`slower than --fail-if-slower 5.0 %: speed of b against a, 0.59 ±0.06 times`."""
-        verdict = {"exceeded": f"{LIMITS[self.option].word} than", "kept": "within", "undecided": "undecided by"}
+        verdict = {
+            "exceeded": f"{LIMITS[self.option].word} than",
+            "kept": "within",
+            "undecided": "undecided by",
+        }
         names = f"{comparison.names[self.run]} against {comparison.names[0]}"
         limit = f"{self.option} {format_number(self.share * 100, 2)} %"
         return f"{verdict[self.state]} {limit}: {self.topic} of {names}, {self.found}"

@@ -19,7 +19,15 @@ from ggbench.hub.access import HubAccess, hub_cache_folder
 from ggbench.machine.bandwidth import known_bandwidth
 from ggbench.machine.environment import describe_os
 from ggbench.machine.gpus import driver_problem, open_nvml
-from ggbench.machine.host import PROC, SYSFS, default_threads, describe_cpu, describe_ram, memory_limits, read_text
+from ggbench.machine.host import (
+    PROC,
+    SYSFS,
+    default_threads,
+    describe_cpu,
+    describe_ram,
+    memory_limits,
+    read_text,
+)
 from ggbench.machine.readings import OthersWatch, read_gpus
 from ggbench.machine.records import GpuReading
 from ggbench.runs.store.health import StoreHealth, inspect_store
@@ -89,7 +97,9 @@ def check_machine() -> Checkup:
     import psutil
 
     watch, cpu, total_bytes = OthersWatch(), describe_cpu(), psutil.virtual_memory().total
-    scaling = [read_text(SYSFS / f"devices/system/cpu/cpu0/cpufreq/scaling_{name}") for name in ("governor", "driver")]
+    scaling = [
+        read_text(SYSFS / f"devices/system/cpu/cpu0/cpufreq/scaling_{name}") for name in ("governor", "driver")
+    ]
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(describe_llama_build)  # a process, which takes memory of GPUs until it ends
         folders, results = _folders(), inspect_store()

@@ -117,7 +117,9 @@ def _memory(checkup: Checkup) -> Iterator[Finding]:
 
 
 def _disk(checkup: Checkup) -> Iterator[Finding]:
-    caches = [f"{each.path} ({format_bytes(each.used_bytes)})" for each in checkup.folders[1:] if each.used_bytes]
+    caches = [
+        f"{each.path} ({format_bytes(each.used_bytes)})" for each in checkup.folders[1:] if each.used_bytes
+    ]
     for folder in checkup.folders:
         if not folder.is_writable:
             hint = f"change its permissions, or point {folder.variable} at a folder that can"

@@ -26,7 +26,10 @@ def checkup_text(checkup: Checkup, found: Sequence[Finding]) -> str:
     verdict = f"{counted(n_problems, 'problem')}, {counted(len(found) - n_problems, 'piece')} of advice"
     lines = [f"ggbench doctor: {verdict if found else 'nothing to do'}", ""]
     for number, finding in enumerate(found, 1):
-        lines += [f"{number}. {finding.severity}: {sanitize(finding.message)}", f"   - do: {sanitize(finding.hint)}"]
+        lines += [
+            f"{number}. {finding.severity}: {sanitize(finding.message)}",
+            f"   - do: {sanitize(finding.hint)}",
+        ]
     lines += [""] if found else []
     lines += [f"- {name}: {sanitize(text)}" for name, text in _facts(checkup)]
     return "\n".join(lines).replace(os.path.expanduser("~/"), "~/")  # noqa: PTH111 - pathlib's raises without a home
@@ -45,7 +48,9 @@ def _facts(checkup: Checkup) -> Iterator[tuple[str, str]]:
         yield folder.name, f"{used} in {folder.path} ({free} free)"
     yield "runs", "none yet" if checkup.results.n_runs is None else f"{checkup.results.n_runs} stored"
     rate = checkup.bandwidth
-    known = "measured by the first run" if rate is None else f"{format_bandwidth(rate.bytes_per_s)}, {rate.source}"
+    known = (
+        "measured by the first run" if rate is None else f"{format_bandwidth(rate.bytes_per_s)}, {rate.source}"
+    )
     yield "memory bandwidth", known
 
 

@@ -65,7 +65,9 @@ class PickRequest(msgspec.Struct, frozen=True):
     """Other command-line options, for the command that reproduces a row."""
 
 
-def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig, *, on_gpu: bool) -> tuple[KvCacheTypes, ...]:
+def caches_of(
+    types: Sequence[tuple[str, str]], setup: LlamaConfig, *, on_gpu: bool
+) -> tuple[KvCacheTypes, ...]:
     """Return the caches to try; without flash attention, only unquantized V. Raises UsageError for none."""
     found = [KvCacheTypes(type_k, type_v, setup.flash_attn) for type_k, type_v in types]
     usable = [each for each in found if setup.flash_attn != "off" or each.type_v in UNQUANTIZED]
@@ -73,7 +75,9 @@ def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig, *, on_gpu: b
         with_cache(setup, found[0]).check()
     if not on_gpu and setup.flash_attn == "auto":
         usable += [
-            replace(each, flash_attn="off") for each in usable if UNQUANTIZED.issuperset((each.type_k, each.type_v))
+            replace(each, flash_attn="off")
+            for each in usable
+            if UNQUANTIZED.issuperset((each.type_k, each.type_v))
         ]
     return tuple(usable)
 
@@ -121,7 +125,9 @@ def _with_longest(
         return checked
     decode = tuple(replace(old, fits=new.fits) for old, new in zip(own.row.decode, row.decode, strict=True))
     names = ("at_n_ctx", "expected", "expected_first")
-    row = replace(row, decode=decode, **{name: getattr(own.row, name) for name in names})  # with their estimates
+    row = replace(
+        row, decode=decode, **{name: getattr(own.row, name) for name in names}
+    )  # with their estimates
     return check(replace(own, row=row, max_n_ctx=longest, offered_n_ctx=row.used_of(longest)), request.needs)
 
 
@@ -165,7 +171,9 @@ class _Finder:
         return min(needs.n_ctx, needs.n_slots * trained) if trained else needs.n_ctx
 
     def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
-        request = PlanRequest(self._request.budget, replace(self._request.setup, n_ctx=n_ctx), self._request.options)
+        request = PlanRequest(
+            self._request.budget, replace(self._request.setup, n_ctx=n_ctx), self._request.options
+        )
         file = variant.file
         try:
             if file is not None and file.paths and file.truncation:
@@ -214,7 +222,13 @@ class _Finder:
         return self.speeds.of(file, setup, self._request.needs.n_slots, only_steady=True)
 
     def _at_its_end(
-        self, variant: Target, sized: _Sized, setup: LlamaConfig, known: SpeedEstimate | None, *, is_probed: bool
+        self,
+        variant: Target,
+        sized: _Sized,
+        setup: LlamaConfig,
+        known: SpeedEstimate | None,
+        *,
+        is_probed: bool,
     ) -> _Sized:
         """Return a quant planned for the longest context with an answer that is fast enough."""
         offered = sized.offered
@@ -311,7 +325,9 @@ def _cache_of(candidate: Candidate) -> tuple[str, ...]:
     return *candidate.cache, candidate.setup.flash_attn
 
 
-def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
+def pick(
+    models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None
+) -> Pick:
     """Return the pick of `decide`, whose candidates are in the order of models, caches and quants."""
     steps = decide(models, request, allocator, store)
     while True:
@@ -349,7 +365,9 @@ def _close_misses(pick: Pick) -> list[Checked]:
             miss = each.missed[0]
             if miss.is_close or (each is pick.nearest_miss and not miss.is_bound):
                 found.append(each)
-    return sorted(found, key=lambda each: (concessions(each.candidate, pick.needs), each.missed[0].short_by or 0.0))
+    return sorted(
+        found, key=lambda each: (concessions(each.candidate, pick.needs), each.missed[0].short_by or 0.0)
+    )
 
 
 class PickedModel(msgspec.Struct, frozen=True):
@@ -381,7 +399,9 @@ def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
     models = [each for each in usable.values() if not wanted or each.quant in wanted]
     if not models:
         quant = f" of {', '.join(sorted(wanted))}" if wanted else ""
-        raise BadFile(f"this disk has no model{quant}", "name one: ggbench pick MODEL, e.g. org/name or qwen3-8b")
+        raise BadFile(
+            f"this disk has no model{quant}", "name one: ggbench pick MODEL, e.g. org/name or qwen3-8b"
+        )
     return _grouped((f"{each.store} {name_without_quant(each.name)}", _of_local(each)) for each in models)
 
 

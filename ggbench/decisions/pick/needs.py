@@ -116,11 +116,13 @@ class Needs(msgspec.Struct, frozen=True):
             raise UsageError(f"no context is {self.given_n_ctx:,} tokens long", f"use 1 to {LARGEST_N_CTX:,}")
         if self.given_tok_s is not None and not 0 < self.given_tok_s < math.inf:
             raise UsageError(
-                f"the minimum speed of {self.given_tok_s:g} tok/s is not above zero", "use tokens/s above 0, e.g. 15"
+                f"the minimum speed of {self.given_tok_s:g} tok/s is not above zero",
+                "use tokens/s above 0, e.g. 15",
             )
         if self.max_loss is not None and not 0 <= self.max_loss < math.inf:
             raise UsageError(
-                f"the maximum loss of {self.max_loss:g} nats is not a number of at least 0", "use 0 or more, e.g. 0.05"
+                f"the maximum loss of {self.max_loss:g} nats is not a number of at least 0",
+                "use 0 or more, e.g. 0.05",
             )
 
     @property
@@ -182,12 +184,15 @@ def parse_workload(text: str) -> ChatTurn:
     match = _TURN.fullmatch(text.strip())
     if match is None:
         raise UsageError(
-            f"{text!r} is not a workload", f"use {', '.join(WORKLOADS)}, or IN+OUT@DEPTH in tokens, e.g. 2k+500@16k"
+            f"{text!r} is not a workload",
+            f"use {', '.join(WORKLOADS)}, or IN+OUT@DEPTH in tokens, e.g. 2k+500@16k",
         )
     n_prompt, n_gen = parse_tokens(match["prompt"]), parse_tokens(match["gen"])
     n_depth = parse_tokens(match["depth"], least=0) if match["depth"] else 0
     if n_prompt + n_gen + n_depth > LARGEST_N_CTX:
-        raise UsageError(f"the workload {text!r} is longer than any context", f"use at most {LARGEST_N_CTX:,} tokens")
+        raise UsageError(
+            f"the workload {text!r} is longer than any context", f"use at most {LARGEST_N_CTX:,} tokens"
+        )
     return ChatTurn(text.strip(), n_prompt, n_gen, n_depth)
 
 

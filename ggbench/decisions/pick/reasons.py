@@ -45,7 +45,11 @@ def _rank(each: Checked, needs: Needs, asked: Concessions) -> tuple[object, ...]
     met = {True: 0, None: 1, False: 2}[each.meets]
     met += any(miss.need == "memory" and not miss.of_main_memory for miss in each.missed)
     theirs = concessions(each.candidate, needs)
-    return met, tuple(more and not less for more, less in zip(theirs, asked, strict=True)), *last_order(each.candidate)
+    return (
+        met,
+        tuple(more and not less for more, less in zip(theirs, asked, strict=True)),
+        *last_order(each.candidate),
+    )
 
 
 def _against(chosen: Checked, other: Checked, needs: Needs) -> Against:

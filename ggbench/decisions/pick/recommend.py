@@ -84,7 +84,8 @@ def ranked(pick: Pick) -> tuple[Checked, ...]:
     for each in pick.checked:
         by_quant.setdefault((each.candidate.model_key, each.candidate.quant), []).append(each)
     left = [
-        pick.recommended if pick.recommended in group else best_way(group, pick.needs) for group in by_quant.values()
+        pick.recommended if pick.recommended in group else best_way(group, pick.needs)
+        for group in by_quant.values()
     ]
     found: list[Checked] = []
     while left:
@@ -198,7 +199,9 @@ def _largest(candidates: Sequence[Candidate], prefer: Preference) -> tuple[Candi
     return min(first, rival, key=last_order), "faster of dense and mixture"
 
 
-def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> tuple[Candidate, BestIn]:
+def _best_of_model(
+    candidates: Sequence[Candidate], needs: Needs, prefer: Preference
+) -> tuple[Candidate, BestIn]:
     if prefer == "balanced":
         return _balanced(candidates, needs)
     least = min(loss_class(each, needs) for each in candidates)
@@ -301,7 +304,9 @@ def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]
     """
     pool = [each for each in pool if not (own.is_split and each.candidate.is_split)]
     gains = [(each, (each.candidate.offered_n_ctx or 0) / (own.offered_n_ctx or 1)) for each in pool]
-    return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > FASTER]
+    return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [
+        each for each, gain in gains if gain > FASTER
+    ]
 
 
 def _miss_order(each: Checked, needs: Needs) -> tuple[object, ...]:
@@ -314,7 +319,9 @@ def _miss_order(each: Checked, needs: Needs) -> tuple[object, ...]:
     is_estimated = speed is not None and speed.basis not in ("measured", "forecast")
     misses_speed = {miss.need for miss in each.missed} == {"speed"}
     is_lossy = concessions(each.candidate, needs).noticed
-    worst = max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
+    worst = max(
+        (math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf
+    )
     is_refused = each.candidate.row.outcome is not Outcome.COMPLETED
     is_worse = is_lossy and needs.tok_s is not None, worst >= 1, misses_speed and is_estimated
     return is_refused, len(each.missed), *is_worse, worst, each.candidate.name

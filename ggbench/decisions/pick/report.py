@@ -27,7 +27,18 @@ from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import model_names
 from ggbench.show.plan import longest_text, training_legend
 from ggbench.show.plan_facts import draft_text, main_memory_text
-from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names, spaced
+from ggbench.show.tables import (
+    Cells,
+    Facts,
+    facts_table,
+    fitted_table,
+    left,
+    names,
+    notes,
+    right,
+    row_names,
+    spaced,
+)
 from ggbench.show.text import SPEED_FROM, rows_behind_text
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import in_words, sanitize
@@ -81,7 +92,10 @@ def _facts(pick: Pick, budget: Budget) -> Facts:
         ("workload", workload_text(needs)),
         ("needs", needs_text(needs)),
         ("memory", f"{format_bytes(budget.memory_bytes)} ({budget.memory_source}), {reserve}"),
-        ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
+        (
+            "bandwidth",
+            f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known",
+        ),
         ("main memory", main_memory_text(pick.main_memory) if is_split else ""),
         ("draft", draft_text(budget, [each.candidate.row for each in pick.checked])),
         ("candidates", _candidates_text(pick)),
@@ -168,7 +182,9 @@ def _note(checked: Checked) -> str:
 def _unshown_models(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[str]:
     """Return the models without a row in the table."""
     keys = {checked.candidate.model_key for _, checked in shown}
-    left_out = dict.fromkeys(each.candidate.model_key for each in pick.checked if each.candidate.model_key not in keys)
+    left_out = dict.fromkeys(
+        each.candidate.model_key for each in pick.checked if each.candidate.model_key not in keys
+    )
     return [f"not shown: {in_words(list(map(sanitize, left_out)))} (--all)"] if left_out else []
 
 
@@ -180,7 +196,9 @@ def _legend(candidates: Sequence[Candidate]) -> list[str]:
         "≤: upper bound from the memory bandwidth; it can only rule a candidate out": any(
             speed.is_bound for speed in speeds
         ),
-        f"{UNSTEADY}: measured on a busy machine, so this may be too low": not all(speed.is_steady for speed in speeds),
+        f"{UNSTEADY}: measured on a busy machine, so this may be too low": not all(
+            speed.is_steady for speed in speeds
+        ),
     }
     return [
         "loss: mean KL divergence of the weights plus that of the KV cache",

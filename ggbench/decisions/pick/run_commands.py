@@ -48,8 +48,12 @@ def run_commands(
     cache = [] if cache_ram_mib is None else ["--cache-ram", str(cache_ram_mib)]
     obstacles = _ollama_obstacles(file, setup, projector, drafts=bool(drafting) or setup.mtp)
     commands = RunCommands(
-        llama_server=_line(["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting), *cache]),
-        llama_cli=_line(["llama-cli", *model, *load_flags(alone, on_gpu=on_gpu), *draft_flags(alone, drafting)]),
+        llama_server=_line(
+            ["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting), *cache]
+        ),
+        llama_cli=_line(
+            ["llama-cli", *model, *load_flags(alone, on_gpu=on_gpu), *draft_flags(alone, drafting)]
+        ),
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
         notes=tuple(_notes(file, on_gpu=on_gpu)),
         not_in_ollama=tuple(obstacles),
@@ -95,7 +99,9 @@ def _draft_words(draft: FileToRun) -> list[str]:
     return ["-hfd", f"{draft.repo}:{draft.quant}"] if draft.repo else ["-md", f"draft-{_PLACEHOLDER}"]
 
 
-def _ollama_obstacles(file: FileToRun, setup: LlamaConfig, projector: Projector | None, *, drafts: bool) -> list[str]:
+def _ollama_obstacles(
+    file: FileToRun, setup: LlamaConfig, projector: Projector | None, *, drafts: bool
+) -> list[str]:
     """Return the settings that have no equivalent in Ollama."""
     obstacles = ["a draft"] if drafts else []
     if setup.type_k != setup.type_v or setup.type_k not in _OLLAMA_KV_TYPES:
@@ -179,7 +185,8 @@ def _quoted(word: str) -> str:
         return shlex.quote(word)
     escaped = word.replace("\\", "\\\\").replace("'", "\\'")
     parts = (
-        each if each.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(each)) for each in escaped
+        each if each.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(each))
+        for each in escaped
     )
     return f"$'{''.join(parts)}'"
 

@@ -8,7 +8,14 @@ from ggbench.decisions.loss import UNNOTICED_LOSS
 from ggbench.decisions.pick.needs import LITTLE_BYTES, Needs
 from ggbench.decisions.pick.order import is_unsure
 from ggbench.decisions.pick.record import BestIn, Candidate, Checked, NeedCheck, Pick, Reason
-from ggbench.decisions.pick.wording import cache_text, candidate_name, loss_text, tok_s_text, turn_text, wanted_text
+from ggbench.decisions.pick.wording import (
+    cache_text,
+    candidate_name,
+    loss_text,
+    tok_s_text,
+    turn_text,
+    wanted_text,
+)
 from ggbench.engines.endings import Outcome
 from ggbench.show import UNKNOWN
 from ggbench.show.names import model_name

@@ -34,7 +34,9 @@ def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
     """
     if candidate.to_run is None:
         return None
-    setup = replace(candidate.setup, n_ctx=candidate.n_ctx, type_k=candidate.cache[0], type_v=candidate.cache[1])
+    setup = replace(
+        candidate.setup, n_ctx=candidate.n_ctx, type_k=candidate.cache[0], type_v=candidate.cache[1]
+    )
     if budget.is_here and (not budget.on_gpu or candidate.is_split):
         setup = setup.with_threads(default_threads())
     return run_commands(
@@ -140,7 +142,9 @@ _REASONED = Shape(
     _CHECKED.fields,
     field("comfortable", bool | None, "Whether its speed is comfortable for the workload; null if unknown."),
     field("reason", str),
-    field("reasons", many(_REASON), "Why not the quant that loses just less, and the one that loses just more."),
+    field(
+        "reasons", many(_REASON), "Why not the quant that loses just less, and the one that loses just more."
+    ),
 )
 
 
@@ -167,7 +171,11 @@ PICK = Document(
     ),
     field(
         "alternatives",
-        many(Shape("Alternative", "", of(Alternative, "label"), within(lambda each: each.checked, _CHECKED.fields))),
+        many(
+            Shape(
+                "Alternative", "", of(Alternative, "label"), within(lambda each: each.checked, _CHECKED.fields)
+            )
+        ),
     ),
     field("front", many(_CANDIDATE), "Candidates that no other dominates."),
     field("candidates", many(_CHECKED), get=lambda pick: pick.checked),
@@ -190,7 +198,8 @@ PICK = Document(
         get=lambda pick: pick.needs,
     ),
     field(
-        "needs", Shape("Needs", "", of(Needs, "n_slots n_ctx n_ctx_slot max_loss prefer min_tok_s=tok_s little_loss"))
+        "needs",
+        Shape("Needs", "", of(Needs, "n_slots n_ctx n_ctx_slot max_loss prefer min_tok_s=tok_s little_loss")),
     ),
     of(Pick, "n_models"),
     field("rules", list[str], "The rules of the pick, in order.", lambda pick: RULES),

@@ -31,7 +31,9 @@ def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpee
         tok_s=Expected(per_s / answer_ms.value, per_s / answer_ms.high, per_s / answer_ms.low),
         turn_s=_turn_s(known, depth, workload.n_prompt, answer_ms),
         basis=known.basis,
-        source=f"{known.source}, by its line beyond {format_count(reach)} tokens" if is_extrapolated else known.source,
+        source=f"{known.source}, by its line beyond {format_count(reach)} tokens"
+        if is_extrapolated
+        else known.source,
         is_steady=known.is_steady,
         rows=known.rows,
         is_extrapolated=is_extrapolated,
@@ -86,7 +88,9 @@ def _prompt_ms(timings: Sequence[tuple[int, float]], depth: int, n_prompt: int) 
     if not all(ms > 0 for _, ms in timings):  # low ends of wide intervals cannot be fitted by relative errors
         return 0.0
     rows = [(n / ms, n * n / ms) for n, ms in timings]
-    xx, xy, yy, x1, y1 = (math.fsum(each) for each in zip(*((x * x, x * y, y * y, x, y) for x, y in rows), strict=True))
+    xx, xy, yy, x1, y1 = (
+        math.fsum(each) for each in zip(*((x * x, x * y, y * y, x, y) for x, y in rows), strict=True)
+    )
     one, other = x1 * yy - y1 * xy, y1 * xx - x1 * xy
     if len(timings) > 1 and one >= 0 and other >= 0:
         linear, square = one / (xx * yy - xy**2), other / (xx * yy - xy**2)

@@ -57,7 +57,9 @@ def loss_source(candidate: Candidate) -> str:
     if candidate.joint_loss is not None:
         return f"loss by {candidate.joint_loss.source}"
     losses = {"loss": candidate.weights_loss, "cache's loss": candidate.cache_loss}
-    return "; ".join(f"{name} by {each.source}" for name, each in losses.items() if each and each.basis == "measured")
+    return "; ".join(
+        f"{name} by {each.source}" for name, each in losses.items() if each and each.basis == "measured"
+    )
 
 
 def speed_source(candidate: Candidate) -> str:

@@ -63,7 +63,12 @@ _OF_THE_LOAD = (
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 """`LLM_FFN_EXPS_REGEX` of llama.cpp's common.h."""
 
-_LOAD_MODES = {(True, False): "mmap", (True, True): "mmap+mlock", (False, False): "none", (False, True): "mlock"}
+_LOAD_MODES = {
+    (True, False): "mmap",
+    (True, True): "mmap+mlock",
+    (False, False): "none",
+    (False, True): "mlock",
+}
 """llama-bench's `load_mode`, by mmap and mlock."""
 _PLACEMENT = (
     "n_gpu_layers", "main_gpu", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor", "kv_offload",
@@ -132,9 +137,13 @@ def parse_servers(text: str) -> tuple[str, ...]:
     servers = tuple(parse_server(part) for part in text.split(","))
     twice = next((server for server in servers if servers.count(server) > 1), None)
     if twice is not None:
-        raise UsageError(f"the RPC server {twice} is named twice", "name each once, even if it has several devices")
+        raise UsageError(
+            f"the RPC server {twice} is named twice", "name each once, even if it has several devices"
+        )
     if len(servers) > MAX_SERVERS:
-        raise UsageError(f"{len(servers)} RPC servers, but llama.cpp takes at most {MAX_SERVERS}", "omit the slowest")
+        raise UsageError(
+            f"{len(servers)} RPC servers, but llama.cpp takes at most {MAX_SERVERS}", "omit the slowest"
+        )
     return servers
 
 
@@ -215,13 +224,17 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     """Keep the expert weights of all layers in main memory."""
     n_cpu_moe: Annotated[int, Option("-ncmoe", kind=_LAYERS, shown="", heading="memory")] = 0
     """Keep the experts of the first N layers: their weights stay in main memory."""
-    override_tensor: Annotated[tuple[str, ...], Option("-ot", kind=_OVERRIDES, is_repeated=True, heading="memory")] = ()
+    override_tensor: Annotated[
+        tuple[str, ...], Option("-ot", kind=_OVERRIDES, is_repeated=True, heading="memory")
+    ] = ()
     """Place tensors whose names match a regex in a buffer type, e.g. '\\.ffn_up=CPU'."""
     threads: Annotated[int | None, Option("-t", kind=THREADS, heading="model")] = None
     """CPU threads for decoding. Default: one per physical core."""
     threads_batch: Annotated[int | None, Option("-tb", kind=THREADS, heading="model")] = None
     """CPU threads for prompts and batches. Default: as --threads."""
-    mmap: Annotated[bool, Option(help="Read the file into memory instead of mapping it.", heading="memory")] = True
+    mmap: Annotated[bool, Option(help="Read the file into memory instead of mapping it.", heading="memory")] = (
+        True
+    )
     """Map the file instead of reading it; a memory limit of main memory turns it off."""
     mlock: Annotated[bool, Option(heading="memory")] = False
     """Lock the model in main memory, to prevent swapping."""
@@ -263,7 +276,9 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     @classmethod
     def of_command(cls, command: str, setup: EngineConfig) -> EngineConfig:
         if command:
-            raise UsageError("--engine: ggbench's own llama.cpp takes no path", "use --engine llama-server=PATH")
+            raise UsageError(
+                "--engine: ggbench's own llama.cpp takes no path", "use --engine llama-server=PATH"
+            )
         return setup
 
     @property

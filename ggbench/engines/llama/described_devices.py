@@ -40,7 +40,9 @@ def _structure(name: str, fields: dict[str, Any] | str) -> type[ctypes.Structure
 _BufferTypeI = _structure(
     "ggml_backend_buffer_type_i", "get_name alloc_buffer get_alignment get_max_size get_alloc_size is_host"
 )
-_BufferType = _structure("ggml_backend_buffer_type", {"iface": _BufferTypeI, "device": c_void_p, "context": c_void_p})
+_BufferType = _structure(
+    "ggml_backend_buffer_type", {"iface": _BufferTypeI, "device": c_void_p, "context": c_void_p}
+)
 _N_BUFFER_FUNCTIONS = 11
 """Pointers of `ggml_backend_buffer_i`, at the start of a buffer, followed by its type."""
 _DeviceI = _structure(
@@ -57,7 +59,9 @@ _BackendI = _structure(
     "synchronize graph_plan_create graph_plan_free graph_plan_update graph_plan_compute graph_compute event_record "
     "event_wait graph_optimize",
 )
-_Backend = _structure("ggml_backend", {"guid": c_void_p, "iface": _BackendI, "device": c_void_p, "context": c_void_p})
+_Backend = _structure(
+    "ggml_backend", {"guid": c_void_p, "iface": _BackendI, "device": c_void_p, "context": c_void_p}
+)
 _Tensor = _structure(
     "ggml_tensor",
     {
@@ -184,7 +188,9 @@ class DescribedDevices:
         if self._op(tensor.op) == "FLASH_ATTN_EXT":
             for source in tensor.src[1:3]:
                 if _Tensor.from_address(source).type != _TYPE_F16:
-                    n_bytes = -(-n_bytes // _ALIGNMENT) * _ALIGNMENT + 2 * int(self._ggml.ggml_nelements(source))
+                    n_bytes = -(-n_bytes // _ALIGNMENT) * _ALIGNMENT + 2 * int(
+                        self._ggml.ggml_nelements(source)
+                    )
         return n_bytes
 
     def _is_offloaded(self, _: int, address: int) -> bool:

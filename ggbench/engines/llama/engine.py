@@ -75,7 +75,9 @@ class LlamaEngine(WorkerEngine):
             yield Failed("load", "llama.cpp loads GGUF files only")
             return
         draft = "" if source.draft is None else str(source.draft)
-        load = LoadModel(str(source.path), setup.load_part, reserve_bytes, dry, _n_threads(setup), described, draft)
+        load = LoadModel(
+            str(source.path), setup.load_part, reserve_bytes, dry, _n_threads(setup), described, draft
+        )
         ending = yield from self._load(load)
         if isinstance(ending, Completed) and setup.n_ctx is not None:
             self._context_log = []
@@ -163,5 +165,11 @@ def _lasting(load: LoadModel) -> tuple[object, ...]:
     once = setup.rpc_servers, load.path if load.draft or setup.mtp else "", load.draft
     if setup.memory_limit_bytes is None and not load.reserve_bytes:
         return once
-    limit = (setup.memory_limit_bytes, load.reserve_bytes, setup.n_gpu_layers != 0, setup.main_gpu, load.n_threads)
+    limit = (
+        setup.memory_limit_bytes,
+        load.reserve_bytes,
+        setup.n_gpu_layers != 0,
+        setup.main_gpu,
+        load.n_threads,
+    )
     return (*once, *limit)

@@ -30,7 +30,12 @@ _LOAD_MODES = {(False, False): "none", (False, True): "mlock", (True, True): "mm
 
 
 def server_flags(
-    setup: LlamaConfig, *, on_gpu: bool, draft: Sequence[str] = (), spec_type: str = "", n_draft: int | None = None
+    setup: LlamaConfig,
+    *,
+    on_gpu: bool,
+    draft: Sequence[str] = (),
+    spec_type: str = "",
+    n_draft: int | None = None,
 ) -> list[str]:
     """Return llama-server's flags, with the slots, whose number it would otherwise choose."""
     unified = ["-kvu"] if setup.kv_unified and setup.n_seq_max > 1 else []
@@ -38,7 +43,9 @@ def server_flags(
     return [*load_flags(setup, on_gpu=on_gpu), "-np", str(setup.n_seq_max), *unified, *drafts]
 
 
-def draft_flags(setup: LlamaConfig, draft: Sequence[str], spec_type: str = "", n_draft: int | None = None) -> list[str]:
+def draft_flags(
+    setup: LlamaConfig, draft: Sequence[str], spec_type: str = "", n_draft: int | None = None
+) -> list[str]:
     """Return the flags of what drafts, which llama-server and llama-cli share; `draft` names a draft's file.
 
     Without a type of speculation they use neither a draft model nor MTP layers; by default it is the draft's or that

@@ -22,7 +22,8 @@ class Capabilities(ctypes.Structure):
     """ggml-backend.h's `ggml_backend_dev_caps`."""
 
     _fields_ = tuple(
-        (name, ctypes.c_bool) for name in ("async", "host_buffer", "buffer_from_host_ptr", "events", "mmap_support")
+        (name, ctypes.c_bool)
+        for name in ("async", "host_buffer", "buffer_from_host_ptr", "events", "mmap_support")
     )
 
 
@@ -91,7 +92,9 @@ class GgmlDevices:
     def backends(self) -> tuple[str, ...]:
         """The names of compiled-in or loaded backends, such as `CUDA` and `CPU`."""
         count = self.ggml.ggml_backend_reg_count()
-        names = (self.ggml.ggml_backend_reg_name(self.ggml.ggml_backend_reg_get(index)) for index in range(count))
+        names = (
+            self.ggml.ggml_backend_reg_name(self.ggml.ggml_backend_reg_get(index)) for index in range(count)
+        )
         return tuple(name.decode(errors="replace") for name in names)
 
     def described(self) -> tuple[LlamaDevice, ...]:
@@ -134,7 +137,9 @@ def place_of(name: str, places: Mapping[str, MemoryKind]) -> MemoryKind:
     """
     if name in places:
         return places[name]
-    beginnings = [known for known in places if name.startswith((f"{known}_", known.rstrip("0123456789") + "_Split"))]
+    beginnings = [
+        known for known in places if name.startswith((f"{known}_", known.rstrip("0123456789") + "_Split"))
+    ]
     return places[max(beginnings, key=len)] if beginnings else MemoryKind.HOST
 
 

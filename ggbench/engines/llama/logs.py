@@ -26,7 +26,9 @@ _DEVICE = re.compile(r"using device (?P<device>\S+) \(.*\) \((?P<id>[^()]+)\) - 
 _NO_ID = "unknown id"
 _OFFLOADED = re.compile(r"offloaded (?P<on_gpu>\d+)/(?P<all>\d+) layers to GPU")
 _COPIES = re.compile(r"sched copies = (?P<copies>\d+)")
-_CACHE_SIZE = re.compile(r"^llama_(?:kv_cache|memory|dsv4_comp_state)\w*: (?:.*, )?size\s*=\s*(?P<mib>[\d.]+) MiB")
+_CACHE_SIZE = re.compile(
+    r"^llama_(?:kv_cache|memory|dsv4_comp_state)\w*: (?:.*, )?size\s*=\s*(?P<mib>[\d.]+) MiB"
+)
 _SWA_CACHE = re.compile(r"creating\s+SWA KV cache, size = (?P<cells>\d+) cells")
 _FLASH_ATTN = re.compile(
     r"(?:Flash Attention (?:was auto, set to |not supported, set to )?|flash_attn\s*=\s*)(enabled|disabled|1\b|0\b)"

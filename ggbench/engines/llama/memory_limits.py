@@ -111,11 +111,16 @@ class GpuMemory:
                 try:
                     self._exposed.append(ExposedMemory(self._every, device, left_bytes))
                 except NotLimited:
-                    raise LimitFailed("this llama.cpp's GPU memory cannot be limited", out_of_memory=False) from None
+                    raise LimitFailed(
+                        "this llama.cpp's GPU memory cannot be limited", out_of_memory=False
+                    ) from None
 
     def _set_aside(self, device: int, n_bytes: int) -> bool:
         """Allocate a ballast; return False if the driver does not count it, as Vulkan ones without a memory budget."""
-        buffer_type, free_bytes = self._ggml.ggml_backend_dev_buffer_type(device), _free_bytes(self._ggml, device)
+        buffer_type, free_bytes = (
+            self._ggml.ggml_backend_dev_buffer_type(device),
+            _free_bytes(self._ggml, device),
+        )
         largest = self._ggml.ggml_backend_buft_get_max_size(buffer_type)  # Vulkan limits one buffer
         left = n_bytes
         while left:

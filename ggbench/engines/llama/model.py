@@ -184,7 +184,11 @@ class LlamaModel:
             self._context = None
             raise LlamaRefused("context", f"llama.cpp could not create a context of {setup.n_ctx} tokens")
         self._n_outputs_max = params.n_outputs_max
-        return lib.llama_n_ctx(self._context), lib.llama_n_batch(self._context), lib.llama_n_ubatch(self._context)
+        return (
+            lib.llama_n_ctx(self._context),
+            lib.llama_n_batch(self._context),
+            lib.llama_n_ubatch(self._context),
+        )
 
     def free_context(self) -> None:
         if self._context is not None:
@@ -229,7 +233,9 @@ class LlamaModel:
                     reported_at = time.perf_counter_ns()
                 status = lib.llama_decode(context, batch)
                 if status:
-                    raise LlamaRefused("prefill", f"llama_decode returned {status} for a prompt of {n_prompt} tokens")
+                    raise LlamaRefused(
+                        "prefill", f"llama_decode returned {status} for a prompt of {n_prompt} tokens"
+                    )
             lib.llama_synchronize(context)
             return time.perf_counter_ns() - started
         finally:
@@ -257,7 +263,9 @@ class LlamaModel:
         self.clear_cache()
         for batch in _prompt_batches(tokens, len(tokens), lib.llama_n_batch(context), 1):
             if status := lib.llama_decode(context, batch):
-                raise LlamaRefused("prefill", f"llama_decode returned {status} for a prompt of {len(tokens)} tokens")
+                raise LlamaRefused(
+                    "prefill", f"llama_decode returned {status} for a prompt of {len(tokens)} tokens"
+                )
 
     def prompt_tokens(self, n_prompt: int) -> ctypes.Array[Any]:
         """Return the same text for every model, cut or repeated to length; fixed random ids without a tokenizer."""

@@ -23,7 +23,9 @@ _CONNECT_TIMEOUT_S = 5.0
 _NOT_CONNECTED = re.compile(r"(?:Failed to connect to|RPC handshake failed for) (\S+:\d+)")
 _BROKE = re.compile(r"Remote RPC server crashed|RPC transport|(?:send|recv) failed")
 _VERSION = re.compile(r"RPC server version mismatch: (\d+\.\d+\.\d+)")
-_ALLOCATION = re.compile(r"failed to allocate RPC(?P<number>\d+)\[(?P<server>[^\]]+)\] buffer of size (?P<bytes>\d+)")
+_ALLOCATION = re.compile(
+    r"failed to allocate RPC(?P<number>\d+)\[(?P<server>[^\]]+)\] buffer of size (?P<bytes>\d+)"
+)
 
 
 def offload_devices_with(servers: Sequence[str]) -> tuple[LlamaDevice, ...]:
@@ -35,7 +37,9 @@ def offload_devices_with(servers: Sequence[str]) -> tuple[LlamaDevice, ...]:
         raise UsageError("--rpc: this llama.cpp was built without RPC", RPC_HINT)
     build = describe_llama_build(timeout_s=_ANSWER_TIMEOUT_S, servers=servers)
     if build.problem:
-        reason = _blame(build.log, servers) or f"RPC server {' or '.join(servers)} cannot be used: {build.problem}"
+        reason = (
+            _blame(build.log, servers) or f"RPC server {' or '.join(servers)} cannot be used: {build.problem}"
+        )
         raise NetworkError(reason, "run ggml-rpc-server of the same llama.cpp there, without another client")
     return tuple(device for device in build.devices if device.is_offloading)
 

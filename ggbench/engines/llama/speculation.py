@@ -114,14 +114,18 @@ class _Generator:
 class _Timer:
     """Times steps after `n_depth` cells, with batches made in advance: nothing else is inside a timed region."""
 
-    def __init__(self, stack: ExitStack, model: LlamaModel, draft: LlamaModel | None, request: Speculate) -> None:
+    def __init__(
+        self, stack: ExitStack, model: LlamaModel, draft: LlamaModel | None, request: Speculate
+    ) -> None:
         self._n_depth = request.n_depth
         self._target, self._draft = model.context("decode"), None if draft is None else draft.context("decode")
         tokens = list(model.prompt_tokens(max(request.n_drafted) + 1))
 
         def batch(n_tokens: int, *, has_all_logits: bool) -> Any:  # noqa: ANN401 - a structure of llama_cpp's
             last = n_tokens - 1
-            rows = [(tokens[at], request.n_depth + at, 0, has_all_logits or at == last) for at in range(n_tokens)]
+            rows = [
+                (tokens[at], request.n_depth + at, 0, has_all_logits or at == last) for at in range(n_tokens)
+            ]
             made = make_batch(rows)
             stack.callback(lib.llama_batch_free, made)
             return made
@@ -177,7 +181,9 @@ class _Timer:
         _forget(self._target, self._n_depth)
         ended = clock()
         _require(status)
-        return SpeculativeStep(k, drafted_at - started, reread_at - verify_at, reread_end - reread_at, ended - started)
+        return SpeculativeStep(
+            k, drafted_at - started, reread_at - verify_at, reread_end - reread_at, ended - started
+        )
 
 
 def _forget(context: Any, n_past: int) -> None:  # noqa: ANN401 - a ctypes pointer

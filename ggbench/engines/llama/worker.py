@@ -98,7 +98,9 @@ class Worker:
                 draft.load(request.draft, setup.for_draft(), devices, lambda _: None, dry=False)
             check_vocabularies(model, draft)
             model.draft = draft
-        self._send(Loaded(time.perf_counter() - started, self._left_bytes(), model.tensor_bytes, model.description))
+        self._send(
+            Loaded(time.perf_counter() - started, self._left_bytes(), model.tensor_bytes, model.description)
+        )
 
     def _make_context(self, request: MakeContext) -> None:
         started = time.perf_counter()

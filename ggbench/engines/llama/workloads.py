@@ -59,7 +59,9 @@ def _prefill(model: LlamaModel, request: Prefill, emit: Emit) -> None:
 
 
 def _decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
-    elapsed_ns = model.read_prompts(request.n_prompt, 1, lambda share: emit(ReadingPrompts(share, request.n_prompt)))
+    elapsed_ns = model.read_prompts(
+        request.n_prompt, 1, lambda share: emit(ReadingPrompts(share, request.n_prompt))
+    )
     emit(PromptRead(request.n_prompt, elapsed_ns))
     with without_gc():
         _timed_decode(model, request, emit)
@@ -76,7 +78,9 @@ def _timed_decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
     clock, sampler = time.perf_counter_ns, model.sampler
     token = (lib.llama_token * 1)(llama_sampler_sample(sampler, context, -1))
     batch = lib.llama_batch_get_one(token, 1)
-    step_ns, sampler_ns, tokens = (array(code, bytes(size * n_gen)) for code, size in (("q", 8), ("q", 8), ("i", 4)))
+    step_ns, sampler_ns, tokens = (
+        array(code, bytes(size * n_gen)) for code, size in (("q", 8), ("q", 8), ("i", 4))
+    )
     text = TokenText(model.vocab)
     sent, sent_at = 0, clock()
 
@@ -186,7 +190,9 @@ def _score_rows(request: Score, logits: NDArray[Any], base: _Rows | None) -> lis
     return found
 
 
-def _score_row(scorer: RowScorer, logits: Row, token: int, base: _Rows | None, position: tuple[int, int]) -> TokenScore:
+def _score_row(
+    scorer: RowScorer, logits: Row, token: int, base: _Rows | None, position: tuple[int, int]
+) -> TokenScore:
     """Return the score of a row, given by its chunk and its position there."""
     if base is None:
         return TokenScore(scorer.nll(logits, token))
@@ -214,7 +220,9 @@ def _scored(found: Sequence[TokenScore], base: _Rows | None) -> Scored:
 def _decode_chunks(context: Any, request: Score, n_scored: int) -> None:  # noqa: ANN401 - a ctypes pointer
     rows: list[tuple[int, int, int, bool]] = []
     for seq, chunk in enumerate(request.chunks):
-        rows += [(chunk[at], at, seq, at < request.start + n_scored) for at in range(request.start, request.stop)]
+        rows += [
+            (chunk[at], at, seq, at < request.start + n_scored) for at in range(request.start, request.stop)
+        ]
     batch = make_batch(rows)
     try:
         status = lib.llama_decode(context, batch)

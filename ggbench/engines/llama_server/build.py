@@ -74,10 +74,14 @@ def describe_build(program: str) -> Build:
     version, usage = _output(program, "--version"), _output(program, "--help")
     said = shorten((version or usage).strip().rpartition("\n")[2], 200)
     if "shared libraries" in said or "Library not loaded" in version:
-        raise EngineFailed(f"{NAME} does not start: {said}", "set LD_LIBRARY_PATH to the folder of its libraries")
+        raise EngineFailed(
+            f"{NAME} does not start: {said}", "set LD_LIBRARY_PATH to the folder of its libraries"
+        )
     if "--ctx-size" not in usage or "--port" not in usage:
         hint = "run it with --version by hand to see what it is"
-        raise UsageError(f"{shorten(program, 100)} is not a {NAME} that runs here{f': {said}' if said else ''}", hint)
+        raise UsageError(
+            f"{shorten(program, 100)} is not a {NAME} that runs here{f': {said}' if said else ''}", hint
+        )
     named = _found(_VERSION, version)
     return Build(
         named,
@@ -102,7 +106,9 @@ def refused_option(log: str, words: Sequence[str], build: Build) -> UsageError |
     if said is None:
         return None
     program, *own = words
-    given = f"--engine gives it {shlex.join(own)}; " if own else "update it, or omit the option that needs this; "
+    given = (
+        f"--engine gives it {shlex.join(own)}; " if own else "update it, or omit the option that needs this; "
+    )
     hint = f"{given}its options: {shlex.quote(program)} --help"
     return UsageError(f"{NAME} {build.version}".rstrip() + f" refuses an option: {said[0]}", hint)
 

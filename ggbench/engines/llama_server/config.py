@@ -95,7 +95,9 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
     def with_threads(self, threads: int) -> Self:
         """Return the setup with the threads of the user's own `-t`, which llama-server takes instead of any other."""
         own = self._own("-t", "--threads")
-        return replace(self, threads=int(own)) if own.isdecimal() and int(own) else super().with_threads(threads)
+        return (
+            replace(self, threads=int(own)) if own.isdecimal() and int(own) else super().with_threads(threads)
+        )
 
     def drafting(self, spec_type: str, n_draft: int | None = None, *, rejects_all: bool = False) -> Self:
         if given := [word for word in self.words[1:] if word.startswith("--spec-")]:
@@ -123,7 +125,9 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         if chosen:
             wanted = {name.strip().lower() for name in chosen.split(",")}  # llama.cpp ignores case here
             return {name: n_bytes for name, n_bytes in listed.items() if name.lower() in wanted}
-        return listed if self.main_gpu is None else dict(list(listed.items())[self.main_gpu : self.main_gpu + 1])
+        return (
+            listed if self.main_gpu is None else dict(list(listed.items())[self.main_gpu : self.main_gpu + 1])
+        )
 
     def holding(self, n_tokens: int) -> Self:
         """Return the setup with room for the token that a server generates before those that are timed."""

@@ -70,7 +70,9 @@ def launch(
 
 
 class LlamaServerEngine(EndpointEngine):
-    def __init__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None = None) -> None:
+    def __init__(
+        self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None = None
+    ) -> None:
         super().__init__(cancel, timeout_s=timeout_s, hold=hold)
         self._process: ServerProcess | None = None
         self._builds: dict[str, Build] = {}
@@ -189,7 +191,9 @@ class LlamaServerEngine(EndpointEngine):
         """
         n_slot = self._model.n_ctx or self._n_ctx
         n_slots = max(1, min(self._n_seq_max, self._n_ctx // n_slot))
-        for item in self._run_watched(BatchedDecode(n_slot - 2, 1, n_slots)):  # it never uses the last cell of a slot
+        for item in self._run_watched(
+            BatchedDecode(n_slot - 2, 1, n_slots)
+        ):  # it never uses the last cell of a slot
             match item:
                 case ReadingPrompts(share):
                     yield Proving("fill", share)
@@ -248,7 +252,9 @@ class LlamaServerEngine(EndpointEngine):
         yield answered
         yield Loaded(seconds, tensor_bytes=self._model.tensor_bytes)
         sizes = process.context_sizes()
-        yield Opened(seconds, sizes.get("n_ctx", self._model.n_ctx), sizes.get("n_batch"), sizes.get("n_ubatch"))
+        yield Opened(
+            seconds, sizes.get("n_ctx", self._model.n_ctx), sizes.get("n_batch"), sizes.get("n_ubatch")
+        )
         return Completed()
 
     def _explained(self, ending: Ending, workload: Workload) -> Ending:

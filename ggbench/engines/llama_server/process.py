@@ -60,7 +60,9 @@ _LOADS = "llama_model_loader: "
 """Start of llama.cpp's first lines about a file, before it allocates anything for it."""
 _STACK_BYTES = 8 << 20
 """Stack of a thread without a limit of its own: Linux's default."""
-_SIGILL_HINT = "this build uses instructions that this CPU lacks: use a build for this CPU, or compile llama.cpp here"
+_SIGILL_HINT = (
+    "this build uses instructions that this CPU lacks: use a build for this CPU, or compile llama.cpp here"
+)
 _FAULT = re.compile(
     r"error loading model: .+|error while loading shared libraries: .+|error while handling argument .+|error: .+"
     r"|cannot run .+"
@@ -170,7 +172,9 @@ class ServerProcess:
     def deviation(self, *, drafts: bool) -> GgbenchError | None:
         """Return what the loaded server is not, though it was asked for: limited, or drafting."""
         if self._limit_error:
-            return EngineFailed(f"the memory of {NAME} cannot be limited: {self._limit_error}", "omit --memory-limit")
+            return EngineFailed(
+                f"the memory of {NAME} cannot be limited: {self._limit_error}", "omit --memory-limit"
+            )
         if not self.is_limited:
             what = f"this {NAME} does not log when it loads, so that its memory cannot be limited"
             return EngineFailed(what, "omit --memory-limit, or use a newer build")
@@ -188,7 +192,9 @@ class ServerProcess:
 
     def context_sizes(self) -> dict[str, int]:
         """Return `n_ctx`, `n_batch` and `n_ubatch` as llama.cpp rounded them; without those that the log lacks."""
-        return {match["name"]: int(match["n"]) for line in self.load_log if (match := _CONTEXT_SIZE.search(line))}
+        return {
+            match["name"]: int(match["n"]) for line in self.load_log if (match := _CONTEXT_SIZE.search(line))
+        }
 
     def versions(self, build: Build) -> dict[str, str]:
         """Return the versions for `Ready`, from the build and the log of the load."""

@@ -89,7 +89,9 @@ class _Trace:
             connection = self.connection
         if connection is not None:
             with contextlib.suppress(OSError):
-                socket.socket.shutdown(connection, socket.SHUT_RDWR)  # also works for an SSLSocket, below its TLS
+                socket.socket.shutdown(
+                    connection, socket.SHUT_RDWR
+                )  # also works for an SSLSocket, below its TLS
 
 
 class Exchange:
@@ -150,7 +152,9 @@ class Client:
         return Exchange(self, post)
 
     @contextlib.contextmanager
-    def open(self, method: str, path: str, body: object, trace: _Trace, timeout_s: float) -> Iterator[httpx2.Response]:
+    def open(
+        self, method: str, path: str, body: object, trace: _Trace, timeout_s: float
+    ) -> Iterator[httpx2.Response]:
         """Send a request, with a JSON body unless it is None. Raises GgbenchError, also for a redirect."""
         import httpx2
 
@@ -252,7 +256,9 @@ def _transport_error(url: str, error: Exception) -> GgbenchError:
         case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
             return UsageError(f"{url} or a proxy setting is not a valid URL", "correct or unset it")
         case httpx2.TimeoutException() | TimeoutError():
-            return ServerTimeout(f"no answer from {url} in time", "check that the server is not busy, and its address")
+            return ServerTimeout(
+                f"no answer from {url} in time", "check that the server is not busy, and its address"
+            )
         case httpx2.ConnectError() | httpx2.ProxyError():
             hint = "check that the server is running, its host and port, and HTTP_PROXY"
             return NetworkError(f"cannot connect to {url}", hint)
@@ -267,7 +273,9 @@ def _read(response: httpx2.Response) -> bytes:
     for chunk in response.iter_raw():
         body += chunk
         if len(body) > _MAX_DOCUMENT_BYTES:
-            raise ServerFailed(f"the server sent a document of more than {_MAX_DOCUMENT_BYTES >> 20} MiB", _URL_HINT)
+            raise ServerFailed(
+                f"the server sent a document of more than {_MAX_DOCUMENT_BYTES >> 20} MiB", _URL_HINT
+            )
     return bytes(body)
 
 

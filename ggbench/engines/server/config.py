@@ -29,7 +29,9 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     program: ClassVar[str] = "the server"
     failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     runs: ClassVar[tuple[type[Workload], ...]] = (Prefill, Decode, BatchedDecode)
-    alternative: ClassVar[str] = "give the file that the server runs; decode, prefill, speed and bench measure servers"
+    alternative: ClassVar[str] = (
+        "give the file that the server runs; decode, prefill, speed and bench measure servers"
+    )
     in_words: ClassVar[frozenset[str]] = frozenset({"base_url", "model"})
 
     base_url: str = ""
@@ -46,7 +48,8 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
 _KEY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HINT = "write it as http://127.0.0.1:8080 or https://host/path"
 _URL = re.compile(
-    r"(?P<scheme>https?)://(?P<host>\[[\da-f:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?(?P<path>/[!\"$->@-~]*)?", re.A | re.I
+    r"(?P<scheme>https?)://(?P<host>\[[\da-f:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?(?P<path>/[!\"$->@-~]*)?",
+    re.A | re.I,
 )
 """Without a query or a fragment."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -93,7 +96,9 @@ class Address(msgspec.Struct, frozen=True):
             return None
         key = os.environ.get(self.api_key_env, "").strip()
         if not key:
-            raise UsageError(f"the environment variable {self.api_key_env} is not set", "export it, or name another")
+            raise UsageError(
+                f"the environment variable {self.api_key_env} is not set", "export it, or name another"
+            )
         if not key.isascii() or not key.isprintable():
             raise UsageError(f"{self.api_key_env} contains characters that a key cannot have", "set it again")
         return key

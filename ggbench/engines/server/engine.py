@@ -66,7 +66,9 @@ def launch(
 
 
 class EndpointEngine:
-    def __init__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None = None) -> None:
+    def __init__(
+        self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None = None
+    ) -> None:
         self._cancel, self._timeout_s, self._hold = cancel, timeout_s, hold or threading.Event()
         self._server: Server | None = None
         self._model = OfferedModel("")

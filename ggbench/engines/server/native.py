@@ -174,7 +174,9 @@ class _LlamaReader(StreamReader):
 
     def _end(self, chunk: _LlamaChunk, at_ns: int) -> Ended:
         timing = chunk.timings.get
-        ended = self.ended(at_ns, count(chunk.tokens_evaluated), count(timing("cache_n")), self._n_gen, chunk.stop_type)
+        ended = self.ended(
+            at_ns, count(chunk.tokens_evaluated), count(timing("cache_n")), self._n_gen, chunk.stop_type
+        )
         lines = ended.request_mismatches
         if chunk.truncated:
             lines = (*lines, "cut the prompt to fit its context")
@@ -253,7 +255,13 @@ def _ollama_request(generate: Generate) -> Post:
         "temperature": 0.0,
         "stop": [],
     }
-    body = {"model": generate.model, "prompt": generate.prompt.text, "raw": True, "stream": True, "options": options}
+    body = {
+        "model": generate.model,
+        "prompt": generate.prompt.text,
+        "raw": True,
+        "stream": True,
+        "options": options,
+    }
     return Post("/api/generate", body)
 
 
@@ -265,7 +273,9 @@ class _OllamaReader(StreamReader):
         if chunk.response:
             yield Tokens(at_ns, None, None, chunk.response)
         if chunk.done:
-            ended = self.ended(at_ns, count(chunk.prompt_eval_count), None, count(chunk.eval_count), chunk.done_reason)
+            ended = self.ended(
+                at_ns, count(chunk.prompt_eval_count), None, count(chunk.eval_count), chunk.done_reason
+            )
             yield replace(ended, prompt_ns=nanoseconds(chunk.prompt_eval_duration, 1))
 
 

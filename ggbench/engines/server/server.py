@@ -42,7 +42,9 @@ _CLOSING_S = 15.0
 class Server:
     """A server at an address; methods raise NetworkError, ServerFailed and UsageError with hints."""
 
-    def __init__(self, address: Address, *, timeout_s: float = 600.0, cancel: threading.Event | None = None) -> None:
+    def __init__(
+        self, address: Address, *, timeout_s: float = 600.0, cancel: threading.Event | None = None
+    ) -> None:
         """Recognize the server. `timeout_s` is the longest silence of a stream; a prompt on a slow CPU takes long.
 
         Setting `cancel` stops the generation that counts the tokens of a text, with ServerFailed. Raises NetworkError
@@ -66,7 +68,9 @@ class Server:
         """
         return self._kind.prompt(self._client, model, n_tokens, index, lambda: self._tokens_added(model))
 
-    def stream(self, requests: Sequence[Generate], cancel: threading.Event | None = None) -> Iterator[tuple[int, Item]]:
+    def stream(
+        self, requests: Sequence[Generate], cancel: threading.Event | None = None
+    ) -> Iterator[tuple[int, Item]]:
         """Send all requests at once and yield (index of the request, item) as they arrive, like `run_together`."""
         return run_together(self._client, self._kind, requests, cancel)
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, EngineConfig, Prefill, Workload, check_users
+from ggbench.engines.contract import (
+    BatchedDecode,
+    Decode,
+    DecodeAtDepth,
+    EngineConfig,
+    Prefill,
+    Workload,
+    check_users,
+)
 from ggbench.engines.endings import Completed
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.experiment import Conclusion, Experiment
@@ -82,10 +90,16 @@ class DecodeExperiment(Experiment):
         )
 
         found, settings = run.result, run.head.settings
-        if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings) or found.n_seqs != n_seqs:
+        if (
+            not isinstance(found, DecodeResult)
+            or not isinstance(settings, DecodeSettings)
+            or found.n_seqs != n_seqs
+        ):
             return None
         if settings.depths:
-            return speed_at_depths(run.run_id, found.depths, found.fit, found.limit, is_steady=not found.unsteady)
+            return speed_at_depths(
+                run.run_id, found.depths, found.fit, found.limit, is_steady=not found.unsteady
+            )
         if found.latency is None:
             return None
         n_gen = min(settings.n_gen, found.n_gen)
@@ -108,14 +122,19 @@ def _steps(settings: DecodeSettings) -> list[tuple[Workload, str]]:
         return [
             (DecodeAtDepth(0, settings.n_warmup), "warmup/d0/b1/r0"),
             # one token is decoded there before the timed ones, so the cache is never empty
-            *((DecodeAtDepth(max(0, n - 1), settings.n_gen), f"decode/d{n}/b1/r{index}") for n, index in rounds),
+            *(
+                (DecodeAtDepth(max(0, n - 1), settings.n_gen), f"decode/d{n}/b1/r{index}")
+                for n, index in rounds
+            ),
         ]
     n_prompt, n_seqs, name = settings.n_prompt, settings.n_seqs, f"p{settings.n_prompt}/b{settings.n_seqs}"
 
     def decode(n_gen: int) -> Workload:
         return Decode(n_prompt, n_gen) if n_seqs == 1 else BatchedDecode(n_prompt, n_gen, n_seqs)
 
-    prompts: list[tuple[Workload, str]] = [(Prefill(n_prompt, _PREFILL_REPEAT, warmup=1), "")] if n_seqs == 1 else []
+    prompts: list[tuple[Workload, str]] = (
+        [(Prefill(n_prompt, _PREFILL_REPEAT, warmup=1), "")] if n_seqs == 1 else []
+    )
     timed = [(decode(settings.n_gen), f"decode/{name}/r{index}") for index in range(settings.repeat)]
     return [*prompts, (decode(settings.n_warmup), f"warmup/{name}/r0"), *timed]
 

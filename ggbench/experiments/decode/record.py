@@ -65,7 +65,8 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         if self.depths and self.n_seqs > 1:
             inputs = ",".join(map(str, self.depths))
             raise UsageError(
-                "--n-depth fills the cache of one sequence", f"use ggbench speed --inputs {inputs} -np {self.n_seqs}"
+                "--n-depth fills the cache of one sequence",
+                f"use ggbench speed --inputs {inputs} -np {self.n_seqs}",
             )
 
     @classmethod

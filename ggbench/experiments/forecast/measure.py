@@ -51,7 +51,10 @@ class ForecastExperiment(Experiment):
     def reduce(self, recording: Recording) -> ForecastResult | None:
         from ggbench.experiments.forecast.step_forecast import step_forecast
 
-        model, twins = recording.last(ForecastModel), sorted(recording.of(ForecastTwin), key=lambda each: each.number)
+        model, twins = (
+            recording.last(ForecastModel),
+            sorted(recording.of(ForecastTwin), key=lambda each: each.number),
+        )
         placements = recording.of(ForecastPlacement)
         if model is None or not twins or not placements:
             return None
@@ -75,7 +78,9 @@ class ForecastExperiment(Experiment):
             w = found.w_tokens_per_ms
             rates = rates_of_line(found.limit, found.b_ms.value, None if w is None else w.value)
         reach, is_steady = steps[-1][0], not run.unsteady
-        return SpeedEstimate("forecast", found.basis, steps, found.prefill_ms, is_steady, reach=reach, rates=rates)
+        return SpeedEstimate(
+            "forecast", found.basis, steps, found.prefill_ms, is_steady, reach=reach, rates=rates
+        )
 
 
 EXPERIMENT = ForecastExperiment()

@@ -49,7 +49,10 @@ def _by_number(name: str, about: str) -> tuple[Field, ...]:
     def intervals(run: Run) -> dict[int, object]:
         return {n: ends(each) for n, each in getattr(result_of(run), name)}
 
-    return (*field(name, dict[str, float], about, values), *field(f"{name}_ci95", dict[str, ENDS], get=intervals))
+    return (
+        *field(name, dict[str, float], about, values),
+        *field(f"{name}_ci95", dict[str, ENDS], get=intervals),
+    )
 
 
 _FORECAST = Shape(
@@ -109,14 +112,19 @@ class ForecastPresenter(Presenter):
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return _as_expected(W, "w_tokens_per_ms"), _as_expected(B, "b_ms")
 
-    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+    def details(
+        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
+    ) -> RenderableType:
         found, blocks = result_of(run), list[RenderableType]()
         if found.b_ms is not None:
             facts = [
                 ("B", f"{expected_text(found.b_ms)} ms"),
                 ("W", f"{expected_text(found.w_tokens_per_ms)} tokens/ms"),
                 *((f"token {format_count(n)}", f"{expected_text(each)} tok/s") for n, each in found.tok_s),
-                *((f"prompt of {format_count(n)}", f"{expected_text(each)} ms") for n, each in found.prefill_ms),
+                *(
+                    (f"prompt of {format_count(n)}", f"{expected_text(each)} ms")
+                    for n, each in found.prefill_ms
+                ),
                 ("from", found.basis),
             ]
             blocks.append(facts_table("Expected latency: (n - 1) / W + B", facts))
@@ -125,7 +133,9 @@ class ForecastPresenter(Presenter):
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         found, labels = [result_of(run) for run in runs], row_labels([run.subject for run in runs])
 
-        def figures(header: str, of: Callable[[ForecastResult], Expected | None], unit: str, priority: int) -> Cells:
+        def figures(
+            header: str, of: Callable[[ForecastResult], Expected | None], unit: str, priority: int
+        ) -> Cells:
             return right(
                 header, (expected_text(of(each)) for each in found), unit, priority, stays=priority == ESSENTIAL
             )

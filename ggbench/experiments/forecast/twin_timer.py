@@ -88,7 +88,9 @@ def _time_placements(
         yield from _rounds(session, workers, twins, placement)
 
 
-def _placements(model: ModelFile, twins: Sequence[ForecastTwin], setup: LlamaConfig) -> tuple[ForecastPlacement, ...]:
+def _placements(
+    model: ModelFile, twins: Sequence[ForecastTwin], setup: LlamaConfig
+) -> tuple[ForecastPlacement, ...]:
     """Return the placements of the model's layers; a twin of all layers is placed like the model."""
     found = layer_placements(model, setup)
     if len(found) > 1 and not list_gpus():

@@ -61,7 +61,9 @@ def command(
     from ggbench.sizing.projectors import find_projector, read_projector
 
     if every and asked.model.quants:
-        raise UsageError(f"--all and the quant {asked.model.quants[0]!r} exclude each other", "omit one of them")
+        raise UsageError(
+            f"--all and the quant {asked.model.quants[0]!r} exclude each other", "omit one of them"
+        )
     is_sweep = every or len(asked.model.quants) > 1
     if mmproj is not None:
         mmproj = find_projector(mmproj, asked.model)

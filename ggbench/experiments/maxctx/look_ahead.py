@@ -241,7 +241,9 @@ def _plan(
     )
 
 
-def _ceiling(file: ModelFile, setup: EngineConfig, *, grows: bool, beyond_train: bool) -> tuple[int, tuple[str, ...]]:
+def _ceiling(
+    file: ModelFile, setup: EngineConfig, *, grows: bool, beyond_train: bool
+) -> tuple[int, tuple[str, ...]]:
     ceiling, warnings = LARGEST_N_CTX, []
     if not grows:
         ceiling = CEILING_WITHOUT_GROWTH

@@ -64,7 +64,9 @@ class MaxctxExperiment(Experiment):
             max_n_ctx=largest,
             n_ctx_slot=None if largest is None else largest // n_streams,
             first_fail_n_ctx=first_fail,
-            verified_by_decode=any(each.is_proof and not each.reason and each.n_ctx == largest for each in working),
+            verified_by_decode=any(
+                each.is_proof and not each.reason and each.n_ctx == largest for each in working
+            ),
             probes=probes,
             warnings=(*plan.warnings, about) if about else plan.warnings,
         )

@@ -30,7 +30,9 @@ class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
     """Memory to leave free; None: a quarter, at most 1 GiB, of main memory without a limit."""
     beyond_train: Annotated[bool, Option("--beyond-train", "Search beyond the training context.", FLAG)] = False
     """Search beyond the training context, which is otherwise the ceiling."""
-    prove: Annotated[bool, Option("--prove/--no-prove", "Try the largest context: decode at its end.", FLAG)] = True
+    prove: Annotated[
+        bool, Option("--prove/--no-prove", "Try the largest context: decode at its end.", FLAG)
+    ] = True
     mmproj: str = ""
     """Path of a projector that will be loaded with the model; empty for none."""
 

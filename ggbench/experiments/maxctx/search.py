@@ -17,7 +17,17 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, EngineConfig, EstimateMemory, ProveContext, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded, Outcome, OutOfMemory
-from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Memory, Opened, Opening, Proving, Ready
+from ggbench.engines.events import (
+    Allocated,
+    ContextProven,
+    Event,
+    Loaded,
+    Memory,
+    Opened,
+    Opening,
+    Proving,
+    Ready,
+)
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, EngineFailed, UsageError
 from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
@@ -114,7 +124,9 @@ class _Search:
             session.setup.held(seen.budget.worker_limit_bytes, on_gpu=seen.budget.on_gpu),
             reserve_bytes=seen.budget.worker_reserve_bytes,
             begin=self._begin,
-            draft=None if session.draft is None else (yield from made_file(session.draft, session.cancel)).paths[0],
+            draft=None
+            if session.draft is None
+            else (yield from made_file(session.draft, session.cancel)).paths[0],
         )
         try:
             conclusion = yield from self._allocate(prober)
@@ -134,13 +146,17 @@ class _Search:
             self._begin(seen.versions)
             raise self._does_not_fit(seen.weight_bytes)
         if not (seen.budget.on_gpu or address_space.CAN_LIMIT):
-            raise UsageError("maxctx in main memory works only on Linux", "use ggbench plan, which allocates nothing")
+            raise UsageError(
+                "maxctx in main memory works only on Linux", "use ggbench plan, which allocates nothing"
+            )
 
     def _require_any(self, file: ModelFile) -> None:
         """Raise DoesNotFit or EngineFailed if not even the smallest context works."""
         if self._bracket.passed is not None:
             return
-        failed = next(probe for probe in reversed(self._session.recorder.recording.of(Probe)) if not probe.passed)
+        failed = next(
+            probe for probe in reversed(self._session.recorder.recording.of(Probe)) if not probe.passed
+        )
         if failed.outcome is Outcome.OUT_OF_MEMORY:
             raise self._does_not_fit(self._seen.weight_bytes or file.file_bytes)
         raise EngineFailed(
@@ -233,14 +249,18 @@ class _Search:
         self._session.recorder.observe(probe)
         self._session.recorder.keep_readings()
         ends = BracketEnds(self._bracket.passed, self._bracket.failed)
-        return PointMeasured("" if probe.is_dry else answer_text(probe, self._session.setup.program), probe, ends)
+        return PointMeasured(
+            "" if probe.is_dry else answer_text(probe, self._session.setup.program), probe, ends
+        )
 
     def _stopped(self, probe: Probe) -> Conclusion:
         """Return the outcome after a probe that says nothing about memory: cancelled, or a worker that was too slow."""
         if probe.outcome is Outcome.CANCELLED:
             return Concluded(Outcome.CANCELLED, probe.reason)
         doing = "decoding at the end of" if probe.is_proof else "making"
-        reason = f"{doing} n_ctx {format_count(probe.n_ctx)}: {probe.reason}; a longer --timeout would let it finish"
+        reason = (
+            f"{doing} n_ctx {format_count(probe.n_ctx)}: {probe.reason}; a longer --timeout would let it finish"
+        )
         is_found = probe.is_proof and self._bracket.passed is not None
         return Concluded(Outcome.COMPLETED if is_found else Outcome.TIMED_OUT, reason)
 
@@ -317,7 +337,12 @@ class ContextProber:
 
         `begin` is called with the versions of an engine once it is ready, and with None after an answer.
         """
-        self._engine, self._source, self._setup, self._begin = engine, Source(file.paths[0], draft), setup, begin
+        self._engine, self._source, self._setup, self._begin = (
+            engine,
+            Source(file.paths[0], draft),
+            setup,
+            begin,
+        )
         self._reserve_bytes = reserve_bytes
         self._pid: int | None = None
         self._live_n_ctx: int | None = None
@@ -354,7 +379,9 @@ class ContextProber:
         if not isinstance(ending, Completed):
             return _with_blame(Probe(n_ctx, "alloc", ending.outcome, seconds), ending)
         self._live_n_ctx = n_ctx
-        return Probe(n_ctx, "alloc", Outcome.COMPLETED, seconds, self.memory.kv_bytes, self.memory.compute_bytes)
+        return Probe(
+            n_ctx, "alloc", Outcome.COMPLETED, seconds, self.memory.kv_bytes, self.memory.compute_bytes
+        )
 
     def prove(self, n_ctx: int) -> Generator[Progress, None, Probe]:
         """Decode at the end of a context, creating it unless it is the last one. Raises like `allocate`."""
@@ -375,7 +402,9 @@ class ContextProber:
         self._pid = self.left_bytes = self._live_n_ctx = None
 
     def _open(self, n_ctx: int | None) -> Iterator[Event | Ending]:
-        return self._engine.open(self._source, self._setup.with_context(n_ctx), reserve_bytes=self._reserve_bytes)
+        return self._engine.open(
+            self._source, self._setup.with_context(n_ctx), reserve_bytes=self._reserve_bytes
+        )
 
     def _follow(self, events: Iterator[Event | Ending]) -> Generator[Progress, None, Ending]:
         ending: Ending | None = None

@@ -36,7 +36,17 @@ from ggbench.show.run_documents import (
     run_documents,
     subject,
 )
-from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption
+from ggbench.show.tables import (
+    Cells,
+    Facts,
+    facts_table,
+    fitted_table,
+    left,
+    notes,
+    right,
+    row_names,
+    twin_caption,
+)
 from ggbench.show.text import drafting_text, slots_text
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number
@@ -58,9 +68,19 @@ _SEARCH = Shape(
     of(MaxctxResult, "verified_by_decode", context_of),
     _plan("budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"),
     field("kv_bytes", int | None, "KV cache of the largest context.", lambda run: context_bytes(run)[0]),
-    field("compute_bytes", int | None, "Compute buffers of the largest context.", lambda run: context_bytes(run)[1]),
+    field(
+        "compute_bytes",
+        int | None,
+        "Compute buffers of the largest context.",
+        lambda run: context_bytes(run)[1],
+    ),
     _plan("draft"),
-    field("draft_bytes", int | None, "Memory of what drafts, over all devices.", lambda run: run.memory.draft_bytes),
+    field(
+        "draft_bytes",
+        int | None,
+        "Memory of what drafts, over all devices.",
+        lambda run: run.memory.draft_bytes,
+    ),
     memory("peak_bytes other_bytes"),
     _plan("gpu_processes"),
     memory("buffers"),
@@ -104,7 +124,9 @@ class MaxctxPresenter(Presenter):
         summary = QuantSummary.of([run])
         return "" if summary.max_n_ctx is None else f"n_ctx {max_n_ctx_text(summary)}"
 
-    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+    def details(
+        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
+    ) -> RenderableType:
         found, program = context_of(run), run.head.setup.program
         heading = ": ".join(filter(None, (quant_name(run.subject), self.answer(run))))
         real = [probe for probe in found.probes if not probe.is_dry]
@@ -171,7 +193,9 @@ def _failure(found: MaxctxResult, program: str) -> str:
 _MAX_N_CTX = metric_of(
     COLUMNS["max_n_ctx"],
     more_is_better=True,
-    interval=lambda summary: (n_ctx, n_ctx) if (n_ctx := summary.max_n_ctx) and summary.max_n_ctx_verified else None,
+    interval=lambda summary: (
+        (n_ctx, n_ctx) if (n_ctx := summary.max_n_ctx) and summary.max_n_ctx_verified else None
+    ),
     left_out=lambda summary: "not proven",
     topic="max n_ctx",
     difference=lambda n_tokens: f"{format_count(round(n_tokens))} more",

@@ -53,7 +53,9 @@ class PrefillExperiment(Experiment):
         from ggbench.stats.speed_estimate import SpeedEstimate, measured_prefills
 
         prefills = (
-            measured_prefills(run.result.prefills) if isinstance(run.result, PrefillResult) and n_seqs == 1 else ()
+            measured_prefills(run.result.prefills)
+            if isinstance(run.result, PrefillResult) and n_seqs == 1
+            else ()
         )
         return SpeedEstimate("measured", f"run {run.run_id}", prefill_ms=prefills) if prefills else None
 

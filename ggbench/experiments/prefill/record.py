@@ -22,7 +22,10 @@ class PrefillSettings(Settings, msgspec.Struct, frozen=True):
     """Timings of each length."""
 
     def __post_init__(self) -> None:
-        for what, value in (("the repeat", self.repeat), *(("a prompt length", length) for length in self.lengths)):
+        for what, value in (
+            ("the repeat", self.repeat),
+            *(("a prompt length", length) for length in self.lengths),
+        ):
             require_positive(what, value)
 
     @property

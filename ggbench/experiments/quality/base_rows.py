@@ -132,7 +132,9 @@ class Rows:
         """Keep the written rows, once every chunk is scored."""
 
 
-def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack) -> Generator[Progress, None, Rows]:
+def open_rows(
+    scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack
+) -> Generator[Progress, None, Rows]:
     """Open the base given by the settings: a file, a second engine, or nothing.
 
     The stack closes it. `available_bytes` of main memory were free before the model was opened. Raises BadFile,
@@ -169,7 +171,9 @@ def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStac
 def require_trained(file: ModelFile) -> None:
     """Raise Unsupported for a twin, and for a model that cannot read a text."""
     if file.is_twin:
-        raise Unsupported(f"{file.name} is a twin: untrained weights have no quality", "use a published file instead")
+        raise Unsupported(
+            f"{file.name} is a twin: untrained weights have no quality", "use a published file instead"
+        )
     if file.metadata.get("tokenizer.ggml.model", "none") == "none":
         raise Unsupported(
             f"{file.name} has no tokenizer, so it cannot read a text",
@@ -194,7 +198,9 @@ def _kept_logits(
             "the model and its base do not fit into memory together, so the base must be scored first",
             "use --chunks N instead of --within",
         )
-    with contextlib.suppress(OSError):  # a folder that cannot be created cannot be written either, which has a message
+    with contextlib.suppress(
+        OSError
+    ):  # a folder that cannot be created cannot be written either, which has a message
         path.parent.mkdir(parents=True, exist_ok=True)
     _remove_unused(path.parent)
     new = _NewFileRows(path, scoring, stack)
@@ -302,7 +308,13 @@ class _FileRows(Rows):
         file = self.file
         per_chunk, first_position = file.rows_per_chunk, file.n_ctx // 2
         return RowsFile(
-            str(file.path), "u16", file.first_byte, first_chunk * per_chunk, per_chunk, first_position, self._writes
+            str(file.path),
+            "u16",
+            file.first_byte,
+            first_chunk * per_chunk,
+            per_chunk,
+            first_position,
+            self._writes,
         )
 
 
@@ -315,7 +327,9 @@ class _NewFileRows(_FileRows):
         n_ctx, n_vocab = scoring.settings.n_ctx, scoring.tokenized.n_vocab
         _lock(self.aside, stack, create=True)
         stack.callback(self.aside.unlink, missing_ok=True)
-        super().__init__(begin_logits_file(self.aside, n_ctx, n_vocab, scoring.n_chunks, scoring.tokens), writes=True)
+        super().__init__(
+            begin_logits_file(self.aside, n_ctx, n_vocab, scoring.n_chunks, scoring.tokens), writes=True
+        )
 
     def finish(self) -> None:
         """Rename the complete file. Raises UsageError if another program used the name; then both files are kept."""
@@ -345,13 +359,17 @@ class _Lockstep(Rows):
 
 def _checked_file(path: Path, scoring: Scoring) -> LogitsFile:
     """Return the file if it is for this text and vocabulary. Raises BadFile."""
-    file, tokenized, tokens, n_ctx = read_logits_file(path), scoring.tokenized, scoring.tokens, scoring.settings.n_ctx
+    file, tokenized, tokens, n_ctx = (
+        read_logits_file(path),
+        scoring.tokenized,
+        scoring.tokens,
+        scoring.settings.n_ctx,
+    )
     n_known = min(len(file.tokens), len(tokens))
     reason = ""
     if file.n_vocab != tokenized.n_vocab:
-        reason = (
-            f"its vocabulary has {format_count(file.n_vocab)} tokens, the model's {format_count(tokenized.n_vocab)}"
-        )
+        own, of_model = format_count(file.n_vocab), format_count(tokenized.n_vocab)
+        reason = f"its vocabulary has {own} tokens, the model's {of_model}"
     elif file.n_ctx != n_ctx:
         reason = f"its chunks have {format_count(file.n_ctx)} tokens; use --n-ctx {file.n_ctx}"
     elif list(file.tokens[:n_known]) != tokens[:n_known]:

@@ -80,7 +80,9 @@ def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     texts = [text for text in map(scored_text, summaries) if text]
     if other := [what for what in (texts or [{}])[0] if len({text[what] for text in texts}) > 1]:
         return (f"different {in_words(other)}: perplexities and derived values are not comparable",)
-    lines = ["different bases: KLD and same top tokens are not comparable"] if vary(scored_base, summaries) else []
+    lines = (
+        ["different bases: KLD and same top tokens are not comparable"] if vary(scored_base, summaries) else []
+    )
     return (*lines, _OTHER_PROCESSORS) if vary(_processors, summaries) else tuple(lines)
 
 
@@ -170,7 +172,10 @@ def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
     speeds = {_quant_key(each): each.latency for each in summaries if each.latency is not None}
     scored = [each for each in summaries if scored_text(each)]
     klds = [each for each in scored if scored_base(each) is not None]
-    is_kld, is_comparable = len(klds) == len(scored) and not vary(scored_base, scored), not vary(_scored_chunks, scored)
+    is_kld, is_comparable = (
+        len(klds) == len(scored) and not vary(scored_base, scored),
+        not vary(_scored_chunks, scored),
+    )
     metric, title = (METRICS[1], "mean KLD from the base [nats]") if is_kld else (METRICS[0], "PPL")
     points = []
     for index, summary in enumerate(summaries):
@@ -201,7 +206,9 @@ def row_name(run: Run) -> str:
 def row_names(runs: Sequence[Run]) -> list[str]:
     """Return the names of rows, like `row_name`, each with its model if there are several."""
     labels = row_labels([run.subject for run in runs])
-    return [kv_name(label, *(run.head.setup.cache_types or ())) for label, run in zip(labels, runs, strict=True)]
+    return [
+        kv_name(label, *(run.head.setup.cache_types or ())) for label, run in zip(labels, runs, strict=True)
+    ]
 
 
 _NEAREST = 3

@@ -58,7 +58,9 @@ def read_logits_file(path: Path) -> LogitsFile:
         with path.open("rb") as stream:
             head, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size
             if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):
-                raise BadFile(f"{name} is not a logits file", "llama-perplexity --save-all-logits FILE writes one")
+                raise BadFile(
+                    f"{name} is not a logits file", "llama-perplexity --save-all-logits FILE writes one"
+                )
             n_ctx, n_vocab, n_chunks = map(int, np.frombuffer(head, "<i4", 3, len(_MAGIC)))
             found = LogitsFile(path, n_ctx, n_vocab, n_chunks, ())
             if n_ctx < 4 or n_vocab < 1 or n_chunks < 1 or found.n_bytes > size:
@@ -68,7 +70,9 @@ def read_logits_file(path: Path) -> LogitsFile:
                 raise BadFile(f"{name} is damaged: {what}", "save it again")
             tokens = np.frombuffer(stream.read(4 * n_ctx * n_chunks), "<i4")
     except OSError as error:
-        raise UsageError(f"{name} cannot be read: {error.strerror}", "--base-logits needs a logits file") from None
+        raise UsageError(
+            f"{name} cannot be read: {error.strerror}", "--base-logits needs a logits file"
+        ) from None
     return LogitsFile(path, n_ctx, n_vocab, n_chunks, tuple(tokens.tolist()))
 
 
@@ -88,7 +92,9 @@ def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, token
             path.unlink(missing_ok=True)
         folder = sanitize(str(path.parent))
         if error.errno not in _NO_ROOM:
-            raise UsageError(f"{folder} cannot be written: {error.strerror}", "use a file in another folder") from None
+            raise UsageError(
+                f"{folder} cannot be written: {error.strerror}", "use a file in another folder"
+            ) from None
         raise DoesNotFit(
             f"{folder} has no room for {format_bytes(begun.n_bytes)} of logits: {error.strerror}",
             "use a disk with more room, or score fewer --chunks",

@@ -60,7 +60,8 @@ class QualityExperiment(Experiment):
 
         settings, scores = recording.settings(QualitySettings), recording.of(ChunkScores)
         nll, base_nll, kld, p_diff = (
-            floats(b"".join(getattr(each, name) for each in scores)) for name in ("nll", "base_nll", "kld", "p_diff")
+            floats(b"".join(getattr(each, name) for each in scores))
+            for name in ("nll", "base_nll", "kld", "p_diff")
         )
         per_chunk = settings.n_scored_per_chunk
         is_compared = len(kld) == len(nll) > 0
@@ -101,7 +102,12 @@ class QualityExperiment(Experiment):
 
     def loss_of(self, run: Run) -> MeasuredLoss | None:
         found, types = run.result, run.head.setup.cache_types
-        if not isinstance(found, QualityResult) or found.divergence is None or found.scored is None or types is None:
+        if (
+            not isinstance(found, QualityResult)
+            or found.divergence is None
+            or found.scored is None
+            or types is None
+        ):
             return None
         if found.base is None or not found.base.subject.header_sha256:
             return None
@@ -131,7 +137,9 @@ class QualityExperiment(Experiment):
 EXPERIMENT = QualityExperiment()
 
 
-def find_bases(ref: ModelRef, quant: str | None, targets: Sequence[Target], hub: HubAccess) -> list[Base | None]:
+def find_bases(
+    ref: ModelRef, quant: str | None, targets: Sequence[Target], hub: HubAccess
+) -> list[Base | None]:
     """Return the base of each target: the named quant or file, or if none is named, its model's largest file on this
     disk.
 
@@ -146,7 +154,9 @@ def find_bases(ref: ModelRef, quant: str | None, targets: Sequence[Target], hub:
         return [Base(base)] * len(targets)
     others = resolve(ref.of_quants(), hub=hub) if ref.quants else ()
     found = [*targets, *(each for each in others if each.provenance != "twin")]
-    return [largest_here([each for each in found if _model_key(each) == _model_key(target)]) for target in targets]
+    return [
+        largest_here([each for each in found if _model_key(each) == _model_key(target)]) for target in targets
+    ]
 
 
 def largest_here(targets: Iterable[Target]) -> Base | None:
@@ -159,7 +169,9 @@ def _model_key(target: Target) -> object:
     file = target.file
     if file is None:
         return "" if target.published is not None else target.path
-    name = file.metadata.get("general.name") or name_without_quant(target.path.name if target.path else file.name)
+    name = file.metadata.get("general.name") or name_without_quant(
+        target.path.name if target.path else file.name
+    )
     return file.architecture, file.n_layer, file.n_embd, file.n_vocab, str(name)
 
 

@@ -61,7 +61,9 @@ class QualityRequest(Settings, msgspec.Struct, frozen=True):
             FieldKind(metavar="QUANT"),
         ),
     ] = None
-    n_ctx: Annotated[int, Option("--n-ctx", "Tokens of a chunk; the second half of each is scored.", TOKENS)] = N_CTX
+    n_ctx: Annotated[
+        int, Option("--n-ctx", "Tokens of a chunk; the second half of each is scored.", TOKENS)
+    ] = N_CTX
 
 
 class QualitySettings(Settings, msgspec.Struct, frozen=True):

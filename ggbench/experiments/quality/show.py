@@ -59,7 +59,8 @@ class _Scores(msgspec.Struct, frozen=True):
     def of(cls, observations: Sequence[object]) -> _Scores:
         scores = [each for each in observations if isinstance(each, ChunkScores)]
         nll, kld = (
-            floats(b"".join(getattr(each, name) for each in scores)).astype(np.float64) for name in ("nll", "kld")
+            floats(b"".join(getattr(each, name) for each in scores)).astype(np.float64)
+            for name in ("nll", "kld")
         )
         return cls(sum(each.n_chunks for each in scores), sum(each.n_same_top for each in scores), nll, kld)
 
@@ -126,7 +127,9 @@ _QUALITY = Shape(
         ),
         _estimate("dp_mean", "Mean difference of the probability of the right token.", "p_diff"),
         _estimate("rms_dp", "Root mean square of that difference.", "rms_p_diff", "rms_dp_error"),
-        _estimate("ln_ppl_ratio", "ln(perplexity / perplexity of the base).", "ln_ppl_ratio", "ln_ppl_ratio_error"),
+        _estimate(
+            "ln_ppl_ratio", "ln(perplexity / perplexity of the base).", "ln_ppl_ratio", "ln_ppl_ratio_error"
+        ),
     ),
     within(
         result_of,
@@ -159,10 +162,14 @@ class QualityPresenter(Presenter):
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
         scored = [_Scores.of(run.observations) for run in runs]
-        ends = [run.end for run, scores in zip(runs, scored, strict=True) if run.end is not None and scores.n_chunks]
+        ends = [
+            run.end for run, scores in zip(runs, scored, strict=True) if run.end is not None and scores.n_chunks
+        ]
         end = max(ends, default=None)
 
-        def figure(key: str, name: str, unit: str, running: Callable[[_Scores], tuple[Floats, Floats]]) -> Figure:
+        def figure(
+            key: str, name: str, unit: str, running: Callable[[_Scores], tuple[Floats, Floats]]
+        ) -> Figure:
             curves = []
             for run, scores in zip(runs, scored, strict=True):
                 y, error = running(scores)
@@ -217,7 +224,9 @@ class QualityPresenter(Presenter):
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         return compared.quality_against(runs, width=width)
 
-    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+    def details(
+        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
+    ) -> RenderableType:
         found = result_of(run)
         parts: list[RenderableType] = []
         if found is not None:
@@ -274,7 +283,9 @@ def _perplexity(found: QualityResult) -> list[tuple[str, str]]:
         ("sha256", text.sha256),
     ]
     if scored is not None:
-        facts.append(("tokens", f"{format_count(scored.n_tokens)} of a vocabulary of {format_count(scored.n_vocab)}"))
+        facts.append(
+            ("tokens", f"{format_count(scored.n_tokens)} of a vocabulary of {format_count(scored.n_vocab)}")
+        )
     return facts
 
 
@@ -282,7 +293,10 @@ def _compared(run: Run, base: ScoredBase | None, found: Divergence) -> list[tupl
     return [
         ("base", f"the logits in {sanitize(_base_logits(run))}" if base is None else _base_name(base)),
         ("note", "" if base is None else _not_original(run.subject, base.subject)),
-        ("through", "a file of 16-bit logits, as both did not fit in memory" if base and base.through_file else ""),
+        (
+            "through",
+            "a file of 16-bit logits, as both did not fit in memory" if base and base.through_file else "",
+        ),
         ("PPL of it", estimate_text(found.base_ppl)),
         ("KLD", f"{estimate_text(found.kld)} nats"),
         ("percentiles", ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in found.kld_percentiles)),

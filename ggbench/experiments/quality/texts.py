@@ -72,7 +72,9 @@ def _content(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{name} is not a file", f"--text takes a file of plain text, or {WIKITEXT_2}")
         if status.st_size > _LARGEST_BYTES:
-            raise UsageError(f"{name} is larger than {_LARGEST_BYTES >> 20} MiB", "use part of it; 1 MB is plenty")
+            raise UsageError(
+                f"{name} is larger than {_LARGEST_BYTES >> 20} MiB", "use part of it; 1 MB is plenty"
+            )
         return path.read_bytes()
     except OSError as error:
         raise UsageError(
@@ -134,7 +136,9 @@ def fetch_archive(
 def read_text_bytes(archive: Path) -> bytes:
     name = sanitize(str(archive))
     if verify_blob(archive).matches is False:
-        raise BadFile(f"{name} is damaged: its SHA-256 is not the one in its name", "remove it to download it again")
+        raise BadFile(
+            f"{name} is damaged: its SHA-256 is not the one in its name", "remove it to download it again"
+        )
     try:
         with zipfile.ZipFile(archive) as opened:
             member = opened.getinfo(MEMBER)
@@ -147,4 +151,6 @@ def read_text_bytes(archive: Path) -> bytes:
     except KeyError:
         raise BadFile(f"{name} has no {MEMBER}", _OTHER_TEXT) from None
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise BadFile(f"{name} cannot be read: {sanitize(str(error)) or type(error).__name__}", _OTHER_TEXT) from None
+        raise BadFile(
+            f"{name} cannot be read: {sanitize(str(error)) or type(error).__name__}", _OTHER_TEXT
+        ) from None

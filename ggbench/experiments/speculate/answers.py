@@ -77,7 +77,9 @@ def measure_answers(session: Session) -> Generator[Progress, None, Ending]:
         path, subject = made.paths[0], subject_of(session.draft, made, setup)
     yield from session.prepare_file()
     has_random_router = is_of_twin and bool(target.n_expert)
-    session.recorder.observe(DraftedPair(subject, (), has_random_router, spec_type=kind, rejects_all=rejects_all))
+    session.recorder.observe(
+        DraftedPair(subject, (), has_random_router, spec_type=kind, rejects_all=rejects_all)
+    )
     servers = (setup.drafting(""), None), (setup.drafting(kind, k, rejects_all=rejects_all), path)
     try:
         yield from _rounds(session, servers, k)

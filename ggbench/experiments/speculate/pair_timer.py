@@ -231,7 +231,9 @@ def _texts(session: Session) -> Generator[Progress, None, None]:
     for number in range(FEWEST_ROUNDS):
         for name, text in TEXTS.items():
             yield Working("decode", number, FEWEST_ROUNDS, f"{name}, round {number + 1} of {FEWEST_ROUNDS}")
-            events, ending = yield from session.ask(DraftText(text, n_gen - 1, best.k, drafts_first=number % 2 == 1))
+            events, ending = yield from session.ask(
+                DraftText(text, n_gen - 1, best.k, drafts_first=number % 2 == 1)
+            )
             if not isinstance(ending, Completed):
                 raise EngineEnded(ending)
             drafted = next(event for event in events if isinstance(event, TextDrafted))
@@ -246,7 +248,9 @@ def _n_gen(token_s: float, within_s: float) -> int:
     return min(n_gen, _MOST_GEN) if n_gen >= _FEWEST_GEN else 0
 
 
-def _cost(session: Session, twins: Sequence[LayerTwin], n_depths: int, group: TwinGroup | None) -> MeasuringCost:
+def _cost(
+    session: Session, twins: Sequence[LayerTwin], n_depths: int, group: TwinGroup | None
+) -> MeasuringCost:
     """Return the cost of a measurement of these twins in a group, or of the whole file without any."""
     assert session.draft is not None
     settings, rate = session.settings(SpeculateSettings), weights_bytes_per_s(session.context)
@@ -266,7 +270,9 @@ def _cost(session: Session, twins: Sequence[LayerTwin], n_depths: int, group: Tw
         seconds += FEWEST_ROUNDS * len(TEXTS) * 2 * token_s * _n_gen(token_s, settings.within_s)
     kept_bytes = _kept_bytes(session, twins)
     disk_bytes = 0 if group is None else group.file_bytes
-    return MeasuringCost(made_seconds(len(read_bytes), disk_bytes + kept_bytes) + seconds, disk_bytes, kept_bytes)
+    return MeasuringCost(
+        made_seconds(len(read_bytes), disk_bytes + kept_bytes) + seconds, disk_bytes, kept_bytes
+    )
 
 
 def _kept_bytes(session: Session, twins: Sequence[LayerTwin]) -> int:

@@ -94,7 +94,9 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
     def n_served(self) -> int | None:
         """Tokens that a server drafts at most; None for its default. Raises UsageError for several numbers."""
         if len(self.n_drafted) > 1:
-            raise UsageError("a server is measured with one number of drafted tokens", f"-k {self.n_drafted[0]}")
+            raise UsageError(
+                "a server is measured with one number of drafted tokens", f"-k {self.n_drafted[0]}"
+            )
         return self.n_drafted[0] if self.n_drafted else None
 
     @property
@@ -108,7 +110,12 @@ class SpeculateRequest(SpeculateSettings, frozen=True):
 
     draft: Annotated[
         str,
-        Option("-md --draft", kind=FieldKind(_named_model, metavar="MODEL [QUANT]"), shown="", is_always_stated=True),
+        Option(
+            "-md --draft",
+            kind=FieldKind(_named_model, metavar="MODEL [QUANT]"),
+            shown="",
+            is_always_stated=True,
+        ),
     ] = ""
     """The draft model: MODEL QUANT or MODEL:QUANT, or a file."""
 

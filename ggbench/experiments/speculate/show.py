@@ -121,7 +121,9 @@ class SpeculatePresenter(Presenter):
         common = sorted(set.intersection(*timed)) if timed else []
         return tuple(_break_even(n_depth, k) for n_depth, k in common if n_depth == common[0][0])
 
-    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+    def details(
+        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
+    ) -> RenderableType:
         found, name = result_of(run), quant_name(run.subject)
         if found is None:
             return run_page(run, name, (), folded=folded, readings=readings)
@@ -147,7 +149,9 @@ class SpeculatePresenter(Presenter):
         found = [result_of(run) for run in runs]
         rows = [(label, case) for label, each in zip(labels, found, strict=True) if each for case in each.cases]
         if not rows:
-            return Text("\n".join(f"{label}: {self.ending(run)}" for label, run in zip(labels, runs, strict=True)))
+            return Text(
+                "\n".join(f"{label}: {self.ending(run)}" for label, run in zip(labels, runs, strict=True))
+            )
         return _cases_table(rows, width, twin_caption(run.subject for run in runs))
 
 
@@ -167,13 +171,17 @@ def _break_even(n_depth: int, k: int) -> Metric:
         topic=f"break-even of k {k}",
         is_timed=True,
     )
-    return estimated(metric, lambda summary: (found.low, found.high) if (found := expected_of(summary)) else None)
+    return estimated(
+        metric, lambda summary: (found.low, found.high) if (found := expected_of(summary)) else None
+    )
 
 
 def _texts_table(texts: Sequence[DraftedText], width: int) -> RenderableType:
     """Return what was generated with the draft, and whether the texts are those without it."""
     different = [f"{each.name} {each.difference}" for each in texts if each.difference]
-    equality = f"texts that differ from those without drafts: {'; '.join(different)}" if different else "same texts"
+    equality = (
+        f"texts that differ from those without drafts: {'; '.join(different)}" if different else "same texts"
+    )
     n_tokens = in_words([format_count(n) for n in sorted({each.n_tokens for each in texts})])
 
     def column(header: str, text: Callable[[DraftedText], str], unit: str, priority: int = ESSENTIAL) -> Cells:
@@ -198,7 +206,9 @@ def _texts_table(texts: Sequence[DraftedText], width: int) -> RenderableType:
 def _memory_facts(memory: PairMemory | None) -> list[tuple[str, str]]:
     if memory is None:
         return []
-    draft = f"{format_bytes(memory.draft_weight_bytes)} weights, {format_bytes(memory.draft_context_bytes)} context"
+    draft = (
+        f"{format_bytes(memory.draft_weight_bytes)} weights, {format_bytes(memory.draft_context_bytes)} context"
+    )
     both = f"{format_bytes(memory.needed_bytes)} of {format_bytes(memory.usable_bytes)} with the model"
     longest, alone = format_count(memory.max_n_ctx), format_count(memory.max_n_ctx_alone)
     return [
@@ -212,7 +222,9 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
     labels = names("quant", (name for name, _ in rows))
     longest = max(each.k for each in cases) + 1
 
-    def column(header: str, text: Callable[[SpeculationCase], str], unit: str = "", priority: int = ESSENTIAL) -> Cells:
+    def column(
+        header: str, text: Callable[[SpeculationCase], str], unit: str = "", priority: int = ESSENTIAL
+    ) -> Cells:
         return right(header, map(text, cases), unit, priority, stays=True)
 
     return fitted_table(
@@ -235,7 +247,9 @@ def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None,
 
 def _gains(cases: Sequence[SpeculationCase], length: float) -> Cells:
     """Return the speed-ups with steps of this mean length, as precise as their intervals."""
-    texts = [expected_text(each.step.speedup(length)).split()[0] if length <= each.k + 1 else "" for each in cases]
+    texts = [
+        expected_text(each.step.speedup(length)).split()[0] if length <= each.k + 1 else "" for each in cases
+    ]
     return right(f"x{length:g}", texts, "", 1)
 
 

@@ -88,7 +88,9 @@ def _may_pay(found: SpeculateResult) -> bool:
     if found.texts and all(each.gain.high < 1 for each in found.texts):
         return False
     if found.cases:
-        return found.pair.has_random_router or any(each.step.break_even.value < each.k + 1 for each in found.cases)
+        return found.pair.has_random_router or any(
+            each.step.break_even.value < each.k + 1 for each in found.cases
+        )
     return any(each.gain.low > 1 for each in found.texts)
 
 

@@ -26,7 +26,11 @@ from ggbench.show.glossary import SPEED
 @against_option
 @tuned_option
 @measuring_options(
-    many=True, load=load_options_of_batches, timeout="3600, for a long prompt on a CPU", servers=True, own_models=True
+    many=True,
+    load=load_options_of_batches,
+    timeout="3600, for a long prompt on a CPU",
+    servers=True,
+    own_models=True,
 )
 def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest) -> None:
     """Measure tokens/s and memory for each input length and batch size, as defined by the published tables.

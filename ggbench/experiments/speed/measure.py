@@ -105,7 +105,9 @@ def _obstacles(session: Session, cases: tuple[Case, ...]) -> Mapping[Case, str]:
     if file is None or setup.unsupported(EstimateMemory):
         return {}
     contexts = {case: LlamaConfig.of(_with_context(setup, case)) for case in cases}
-    with setup_sizes(lambda: session.context.launch(setup, session.cancel), file, LlamaConfig.of(setup)) as sizes:
+    with setup_sizes(
+        lambda: session.context.launch(setup, session.cancel), file, LlamaConfig.of(setup)
+    ) as sizes:
         return {case: sizes.of(context).obstacle for case, context in contexts.items()}
 
 

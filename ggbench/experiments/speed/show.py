@@ -83,7 +83,11 @@ class SpeedPresenter(Presenter):
     def answer(self, run: Run) -> str:
         """Return `12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`, for the same case."""
         found = _largest(run)
-        return f"{format_number(found.tok_s_qwen2_5)} tok/s as Qwen2.5 counts at {found.case.name}" if found else ""
+        return (
+            f"{format_number(found.tok_s_qwen2_5)} tok/s as Qwen2.5 counts at {found.case.name}"
+            if found
+            else ""
+        )
 
     def has_details(self, run: Run) -> bool:
         return bool(result_of(run).cases)
@@ -108,7 +112,9 @@ class SpeedPresenter(Presenter):
             parts += [_against_table(run, each, near, width) for each, near in found]
         return spaced(parts)
 
-    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+    def details(
+        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
+    ) -> RenderableType:
         table = AsWide(lambda width: self.table([run], width=width))
         return run_page(run, quant_name(run.subject), [table], folded=folded, readings=readings)
 
@@ -117,9 +123,13 @@ class SpeedPresenter(Presenter):
         labelled = zip(runs, row_labels(subjects), strict=True)
         rows = [(label, each) for run, label in labelled for each in result_of(run).cases]
 
-        def figures(header: str, unit: str, path: str, form: Callable[[Any], str], priority: int = ESSENTIAL) -> Cells:
+        def figures(
+            header: str, unit: str, path: str, form: Callable[[Any], str], priority: int = ESSENTIAL
+        ) -> Cells:
             value: Callable[[Any], Any] = reader(path)
-            return right(header, (form(value(each)) for _, each in rows), unit, priority, stays=priority == ESSENTIAL)
+            return right(
+                header, (form(value(each)) for _, each in rows), unit, priority, stays=priority == ESSENTIAL
+            )
 
         cells = [
             names("quant", (label for label, _ in rows)),
@@ -161,7 +171,9 @@ def _plotted(run: PlottedRun) -> list[SpeedCase]:
 def _figure(n_seqs: int, runs: Sequence[PlottedRun]) -> Figure:
     curves = []
     for run in runs:
-        found = sorted((each.case.n_input, each.tok_s_qwen2_5) for each in _plotted(run) if each.case.n_seqs == n_seqs)
+        found = sorted(
+            (each.case.n_input, each.tok_s_qwen2_5) for each in _plotted(run) if each.case.n_seqs == n_seqs
+        )
         x = np.asarray([n_input for n_input, _ in found], np.int64)
         y = np.asarray([tok_s for _, tok_s in found], np.float64)
         note = f"{format_number(found[-1][1])} tok/s at {format_count(found[-1][0])}" if found else ""

@@ -19,7 +19,14 @@ from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.events import Event, PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit
-from ggbench.experiments.tune.record import BASELINE, MOST_GEN, TuneCandidate, TuneResult, TuneSettings, TuneTiming
+from ggbench.experiments.tune.record import (
+    BASELINE,
+    MOST_GEN,
+    TuneCandidate,
+    TuneResult,
+    TuneSettings,
+    TuneTiming,
+)
 from ggbench.machine.host import describe_cpu, logical_cpus
 from ggbench.machine.readings import moment_ns
 from ggbench.runs.comparable import ThisMachine, runs_of_file
@@ -75,7 +82,9 @@ class TuneExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> TuneResult:
         timings = recording.of(TuneTiming)
-        candidates = tuple(_first_round(index, each, timings) for index, each in enumerate(recording.of(TuneCandidate)))
+        candidates = tuple(
+            _first_round(index, each, timings) for index, each in enumerate(recording.of(TuneCandidate))
+        )
         faster = [index for index, each in enumerate(candidates) if (each.speed or 0) > 1]
         finalist = max(faster, key=lambda index: candidates[index].speed or 0, default=None)
         others = others_text(recording.others_share or 0.0)
@@ -86,7 +95,11 @@ class TuneExperiment(Experiment):
         here, header = ThisMachine.describe(), target.header().header_sha256
         for run in runs_of_file(store, here.key, header, ""):
             found = run.result
-            if isinstance(found, TuneResult) and here.made(run.head.environment) and not run.head.setup.engine_option:
+            if (
+                isinstance(found, TuneResult)
+                and here.made(run.head.environment)
+                and not run.head.setup.engine_option
+            ):
                 return FoundSetup(found.changes, f"run {run.run_id}: {found.answer}")
         return None
 
@@ -137,7 +150,9 @@ def _others(defaults: LlamaConfig, settings: TuneSettings, n_gpus: int) -> Itera
         n_cores = describe_cpu().n_cores
         yield from ({"threads": n} for n in (logical_cpus(), n_cores, n_cores // 2) if n)
     ubatches = [n for n in (128, 256, 1024, 2048) if n <= settings.n_batch]
-    yield from ({"n_ubatch": n, "n_batch": max(n, defaults.n_batch)} for n in ubatches)  # n_batch makes room for it
+    yield from (
+        {"n_ubatch": n, "n_batch": max(n, defaults.n_batch)} for n in ubatches
+    )  # n_batch makes room for it
     yield from ({"type_k": each, "type_v": each} for each in settings.kv_types)
     if n_gpus > 1 and defaults.main_gpu is None:
         modes = ("none",) if defaults.rpc_servers else ("row", "none")
@@ -158,7 +173,9 @@ class _Rounds:
         """Measure the defaults once, and choose how many tokens take 0.4 s, 3 to 64. Raises EngineEnded."""
         self._n_gen = min(MOST_GEN, max(self._n_gen, round(0.4e9 / max(self._times(BASELINE)))))
 
-    def measure(self, number: int, members: Sequence[int], fewest: int, most: int, share: float) -> Generator[Progress]:
+    def measure(
+        self, number: int, members: Sequence[int], fewest: int, most: int, share: float
+    ) -> Generator[Progress]:
         """Measure the members in turns, after `fewest` only within this share of the time. Raises EngineEnded."""
         for turn in range(most):
             members = [each for each in members if each not in self._failed]

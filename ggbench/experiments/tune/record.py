@@ -27,7 +27,9 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
     depths: Annotated[
         tuple[int, ...],
         Option(
-            "--depth", "Compare with N tokens in the KV cache, e.g. 0,32k. The mean of all decides.", fields.DEPTH_LIST
+            "--depth",
+            "Compare with N tokens in the KV cache, e.g. 0,32k. The mean of all decides.",
+            fields.DEPTH_LIST,
         ),
     ] = (0, 8192)
     """Tokens in the KV cache before the timed part."""
@@ -36,7 +38,8 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
         Option("--for", "What to speed up: decode, prefill, or the mean of both.", fields.CHOICE),
     ] = "decode"
     within_s: Annotated[
-        float, Option("--within", "Start no further turn after this time, e.g. 5m.", fields.DURATION, shown="10m")
+        float,
+        Option("--within", "Start no further turn after this time, e.g. 5m.", fields.DURATION, shown="10m"),
     ] = 600.0
     """Seconds after loading the model; the first round may take half of them, and each has its fewest turns."""
     kv_types: Annotated[

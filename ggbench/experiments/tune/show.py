@@ -40,7 +40,9 @@ def _candidates(found: TuneResult) -> list[dict[str, object]]:
     return [_CANDIDATE.value(each, options=found.options(index)) for index, each in enumerate(found.candidates)]
 
 
-_CANDIDATE = Shape("Candidate", "Settings to try.", field("options", str), of(TuneCandidate, "reason? speed times_ms"))
+_CANDIDATE = Shape(
+    "Candidate", "Settings to try.", field("options", str), of(TuneCandidate, "reason? speed times_ms")
+)
 _TUNE = Shape(
     "Tune",
     "A search for the settings that beat the defaults.",
@@ -49,7 +51,9 @@ _TUNE = Shape(
     of(TuneResult, "best=changes has_gain finalist", result_of),
     field("candidates", many(_CANDIDATE), get=lambda run: _candidates(result_of(run))),
     expected("ratio", "Speed of the finalist / the defaults'.", lambda run: result_of(run).ratio, "ci95"),
-    field("llama_server", str | None, "The command with the settings found; null without a gain.", tuned_command),
+    field(
+        "llama_server", str | None, "The command with the settings found; null without a gain.", tuned_command
+    ),
     ORIGIN,
 )
 
@@ -64,7 +68,9 @@ class TunePresenter(Presenter):
         found = result_of(run)
         return found.answer if run.is_complete or found.ratio is not None else ""
 
-    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+    def details(
+        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
+    ) -> RenderableType:
         found, command, settings = result_of(run), tuned_command(run), run.head.settings
         heading = ": ".join(filter(None, (quant_name(run.subject), self.answer(run))))
         parts: list[RenderableType] = []

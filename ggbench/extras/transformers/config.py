@@ -57,7 +57,9 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     """QUANT: the storage of the weights, one of `ggbench.extras.transformers.storage.METHODS`."""
     dtype: str = "bf16"
     """Type of unconverted tensors, activations and the cache: `bf16`, `f16`, `f32`."""
-    cache: Annotated[CacheKind, Option(kind=FieldKind(metavar="dynamic|static"), heading="checkpoint")] = "dynamic"
+    cache: Annotated[CacheKind, Option(kind=FieldKind(metavar="dynamic|static"), heading="checkpoint")] = (
+        "dynamic"
+    )
     """KV cache: grows with each token, or has the whole context from the start.
 
     `dynamic`, Transformers' default, appends in every step; `static` allocates n_ctx cells at once, and every step
@@ -73,7 +75,9 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     Prompts are not compiled.
     """
-    device: Annotated[TorchDevice, Option(kind=FieldKind(metavar="cpu|cuda"), shown="", heading="checkpoint")] = "auto"
+    device: Annotated[
+        TorchDevice, Option(kind=FieldKind(metavar="cpu|cuda"), shown="", heading="checkpoint")
+    ] = "auto"
     """Where to compute. Default: the first CUDA GPU that torch sees, else the CPU."""
     n_ctx: int | None = None
     """Tokens of context; None lets the experiment use just enough for its run."""

@@ -48,7 +48,9 @@ class Config(msgspec.Struct, frozen=True):
         """The class used by Transformers, `Qwen2ForCausalLM`. Raises BadFile if none is named."""
         names = self.values.get("architectures")
         if not isinstance(names, list) or not names or not isinstance(names[0], str):
-            raise BadFile(f"{self.name}: its {CONFIG} names no architecture", "give the folder of a language model")
+            raise BadFile(
+                f"{self.name}: its {CONFIG} names no architecture", "give the folder of a language model"
+            )
         return sanitize(names[0])
 
     @property
@@ -64,7 +66,9 @@ class Config(msgspec.Struct, frozen=True):
         if not isinstance(named, dict):
             return ()
         parts = [each for value in named.values() for each in (value if isinstance(value, list) else [value])]
-        modules = [each.rpartition("--")[2].partition(".")[0] for each in parts if isinstance(each, str) and each]
+        modules = [
+            each.rpartition("--")[2].partition(".")[0] for each in parts if isinstance(each, str) and each
+        ]
         return tuple(dict.fromkeys(f"{shorten(module, 60)}.py" for module in modules))
 
     @property
@@ -81,7 +85,9 @@ class Config(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            raise BadFile(f"{self.name}: {key} of its {CONFIG}: {shorten(str(error), 120)}", DAMAGED_HINT) from None
+            raise BadFile(
+                f"{self.name}: {key} of its {CONFIG}: {shorten(str(error), 120)}", DAMAGED_HINT
+            ) from None
 
     def count(self, key: str, default: int | None = None, kind: Any = Count) -> int:  # noqa: ANN401
         """Return a number of at least 1; `default` if the key is absent or null. Raises BadFile without a default."""
@@ -132,9 +138,13 @@ def decode_object(data: bytes | str, what: str) -> dict[str, object]:
     except RecursionError:
         raise BadFile(f"{what} is nested too deeply", DAMAGED_HINT) from None
     except json.JSONDecodeError as error:
-        raise BadFile(f"{what} is not valid JSON: {sanitize(error.msg)} in line {error.lineno}", DAMAGED_HINT) from None
+        raise BadFile(
+            f"{what} is not valid JSON: {sanitize(error.msg)} in line {error.lineno}", DAMAGED_HINT
+        ) from None
     except ValueError:  # a UnicodeDecodeError, or a number of more than 4300 digits
-        raise BadFile(f"{what} is not valid JSON: not UTF-8, or a number has too many digits", DAMAGED_HINT) from None
+        raise BadFile(
+            f"{what} is not valid JSON: not UTF-8, or a number has too many digits", DAMAGED_HINT
+        ) from None
     if not isinstance(found, dict):
         raise BadFile(f"{what} is not a JSON object", DAMAGED_HINT)
     return found
@@ -186,7 +196,9 @@ _FAMILIES: Mapping[str, _Family] = {
     "Qwen2ForCausalLM": _Family(
         "qwen2", n_head_kv=32, reads_head_dim=False, qkv_bias=True, window=4096, first_window=28
     ),
-    "Qwen3ForCausalLM": _Family("qwen3", n_head_kv=32, head_dim=128, qk_norm=True, window=4096, first_window=28),
+    "Qwen3ForCausalLM": _Family(
+        "qwen3", n_head_kv=32, head_dim=128, qk_norm=True, window=4096, first_window=28
+    ),
     "GemmaForCausalLM": _Family("gemma", n_head_kv=16, head_dim=256, tied=True),
     "Gemma2ForCausalLM": _Family(
         "gemma2", n_head_kv=4, head_dim=256, tied=True, four_norms=True, window=4096, period=2
@@ -257,7 +269,9 @@ def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
     n_kept = config.count("sliding_window", family.window)
     slides = _sliding(config, family, n_layer)
     if len(slides) != n_layer:
-        raise BadFile(f"{config.name}: layer_types has {len(slides)} entries for {n_layer} layers", DAMAGED_HINT)
+        raise BadFile(
+            f"{config.name}: layer_types has {len(slides)} entries for {n_layer} layers", DAMAGED_HINT
+        )
     return [n_kept if is_sliding else None for is_sliding in slides]
 
 

@@ -30,7 +30,9 @@ def launch(
     cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
 ) -> TransformersEngine:
     """Return an engine whose worker stops when `cancel` is set and pauses between steps while `hold` is set."""
-    return TransformersEngine(lambda: WorkerProcess(cancel, timeout_s, COMMAND, hold, TransformersConfig.program))
+    return TransformersEngine(
+        lambda: WorkerProcess(cancel, timeout_s, COMMAND, hold, TransformersConfig.program)
+    )
 
 
 class TransformersEngine(WorkerEngine):
@@ -88,7 +90,9 @@ def check_packages(method: str) -> None:
     faults = [fault for name, oldest in needed.items() if (fault := _fault(name, oldest))]
     if faults:
         where = (
-            "on a machine with a CUDA GPU" if extra == "gptqmodel" else "without a GPU, install torch's CPU build first"
+            "on a machine with a CUDA GPU"
+            if extra == "gptqmodel"
+            else "without a GPU, install torch's CPU build first"
         )
         extras = ",".join(filter(None, ("transformers", extra)))
         raise EngineFailed(

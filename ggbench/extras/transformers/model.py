@@ -109,7 +109,9 @@ class TransformersModel:
         if self.is_limited and self.left_bytes == 0:
             size = format_bytes(self._weight_bytes)
             limit = format_bytes(setup.memory_limit_bytes)
-            raise TransformersRefused("load", f"weights of {size} exceed the limit of {limit}", out_of_memory=True)
+            raise TransformersRefused(
+                "load", f"weights of {size} exceed the limit of {limit}", out_of_memory=True
+            )
 
     def make_cache(self, setup: TransformersConfig) -> None:
         """Create a cache for the setup's n_ctx. A dynamic one is filled once, to measure it, and emptied again."""
@@ -123,7 +125,9 @@ class TransformersModel:
             pass
         for _ in range(min(_COMPILING_STEPS, self.n_cells - 1) if setup.torch_compile else 0):
             self.timed_step(self.random_tokens(self._setup.n_seq_max, 1))
-        self._kv_bytes = _tensor_bytes([each for layer in self._layers() for each in (layer.keys, layer.values)])
+        self._kv_bytes = _tensor_bytes(
+            [each for layer in self._layers() for each in (layer.keys, layer.values)]
+        )
         self.clear()
         self.release()
 
@@ -151,7 +155,9 @@ class TransformersModel:
         """
         self.forward(self.random_tokens(self._setup.n_seq_max, 1))
         piece = max(_LEAST_PIECE, -(-n_tokens // _PIECES))
-        first = [(layer, layer.keys[:, :, :1].clone(), layer.values[:, :, :1].clone()) for layer in self._layers()]
+        first = [
+            (layer, layer.keys[:, :, :1].clone(), layer.values[:, :, :1].clone()) for layer in self._layers()
+        ]
         filled = 1
         while filled < n_tokens:
             count = min(piece, n_tokens - filled)
@@ -222,7 +228,9 @@ def read_config(folder: Path, setup: TransformersConfig) -> Any:  # noqa: ANN401
     """Return Transformers' config of a checkpoint, and import everything for loading it. Raises ValueError."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=setup.trust_remote_code, local_files_only=True)
+    config = AutoConfig.from_pretrained(
+        folder, trust_remote_code=setup.trust_remote_code, local_files_only=True
+    )
     if type(config) in AutoModelForCausalLM._model_mapping:
         AutoModelForCausalLM._model_mapping[type(config)]
     if setup.method in _CONVERTED:
@@ -333,7 +341,9 @@ def _quantization(config: Any, setup: TransformersConfig) -> dict[str, Any]:  # 
 
 _CPU_ALLOCATOR = re.compile(r"can't allocate memory|not enough memory|cannot allocate memory", re.I)
 """Messages of c10's `alloc_cpu.cpp`; torch has no class for them."""
-_UNCLEAR = re.compile(r"could not create a (?:primitive|memory)|issues during automatic conversion of the weights")
+_UNCLEAR = re.compile(
+    r"could not create a (?:primitive|memory)|issues during automatic conversion of the weights"
+)
 """Errors of oneDNN if its own buffers do not fit, and of Transformers if bitsandbytes' do not; both may have other
 causes, so they count only under a limit.
 """

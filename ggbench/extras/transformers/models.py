@@ -148,7 +148,9 @@ def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None
     )
 
 
-def find_checkpoint(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> FoundCheckpoint:
+def find_checkpoint(
+    ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None
+) -> FoundCheckpoint:
     """Return the checkpoint that MODEL selects, with its config.json.
 
     Raises UnknownName for an unknown catalog id, Unsupported for a model without checkpoint support, BadFile for a

@@ -137,7 +137,9 @@ def _speeds(
         latencies = [decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, n) for n in positions]
     except Unsupported:
         return None, ()
-    return limit, tuple(PlannedSpeed(n, ms, 1e3 / ms, longest >= n) for n, ms in zip(positions, latencies, strict=True))
+    return limit, tuple(
+        PlannedSpeed(n, ms, 1e3 / ms, longest >= n) for n, ms in zip(positions, latencies, strict=True)
+    )
 
 
 def _notes(found: FoundCheckpoint, method: Method) -> Iterator[str]:

@@ -166,7 +166,9 @@ def reads_data(load: Callable[[], _T]) -> Callable[[], _T]:
             return load()
         except (OSError, ValueError, TypeError, LookupError, RecursionError, csv.Error) as error:
             why = shorten(f"{type(error).__name__}: {error}", 200)
-            raise BadFile(f"the published data of this installation is damaged: {why}", "reinstall ggbench") from None
+            raise BadFile(
+                f"the published data of this installation is damaged: {why}", "reinstall ggbench"
+            ) from None
 
     return loaded
 
@@ -212,7 +214,9 @@ def figure(printed: str) -> PublishedFigure:
     if match is None:
         return PublishedFigure(printed, None)
     scale = _SCALES.get(match[3], 1.0)
-    return PublishedFigure(printed, float(match[1]) * scale, None if match[2] is None else float(match[2]) * scale)
+    return PublishedFigure(
+        printed, float(match[1]) * scale, None if match[2] is None else float(match[2]) * scale
+    )
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -262,7 +266,9 @@ class PublishedDocument(msgspec.Struct, frozen=True):
 
 @reads_data
 def load_sources() -> tuple[PublishedDocument, ...]:
-    return msgspec.toml.decode(data_text("sources.toml"), type=dict[str, tuple[PublishedDocument, ...]])["source"]
+    return msgspec.toml.decode(data_text("sources.toml"), type=dict[str, tuple[PublishedDocument, ...]])[
+        "source"
+    ]
 
 
 def table_of(row: PublishedRow) -> Table:

@@ -111,7 +111,9 @@ def parse_benches(text: str) -> list[BenchedRow]:
 
 def benches_csv(rows: Sequence[BenchedRow]) -> str:
     """Return the rows as CSV; an empty cell means not stated, or the default of a field that is always stated."""
-    defaults = dict(zip(FIELDS[-len(BenchedRow.__struct_defaults__) :], BenchedRow.__struct_defaults__, strict=True))
+    defaults = dict(
+        zip(FIELDS[-len(BenchedRow.__struct_defaults__) :], BenchedRow.__struct_defaults__, strict=True)
+    )
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(FIELDS)

@@ -66,7 +66,9 @@ def filter_published(
     )
     for kind, asked, names_of, is_near in names:
         if asked is not None:
-            matching = _match(kind, asked.strip(), {name for row in everything for name in names_of(row)}, is_near)
+            matching = _match(
+                kind, asked.strip(), {name for row in everything for name in names_of(row)}, is_near
+            )
             kept = tuple(row for row in kept if not matching.isdisjoint(names_of(row)))
     return kept
 
@@ -180,7 +182,9 @@ def _unlike(what: str, theirs: object, ours: object) -> Iterator[str]:
         yield f"{what} {'not stated' if theirs is None else theirs}, not {ours}"
 
 
-def nearest_published(rows: Iterable[PublishedRow], own: OwnSpeed | OwnScore, limit: int) -> tuple[NearRow, ...]:
+def nearest_published(
+    rows: Iterable[PublishedRow], own: OwnSpeed | OwnScore, limit: int
+) -> tuple[NearRow, ...]:
     """Return at most `limit` comparable rows, the most similar first, with their differences."""
     nearest = sorted(filter(own.compares, rows), key=own.distance)[:limit]
     return tuple(NearRow(row, tuple(own.differences(row))) for row in nearest)

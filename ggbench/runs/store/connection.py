@@ -77,11 +77,15 @@ def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
                 match primary_code(error):
                     case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
                         return _start_afresh(path)
-                    case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY if path.is_file() and path.stat().st_size:
+                    case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY if (
+                        path.is_file() and path.stat().st_size
+                    ):
                         return _open_read_only(path)
                 raise
     except OSError as error:
-        raise StoreError(f"cannot open the results file {path}: {error.strerror}", _writable_hint(path)) from error
+        raise StoreError(
+            f"cannot open the results file {path}: {error.strerror}", _writable_hint(path)
+        ) from error
 
 
 @contextlib.contextmanager
@@ -100,7 +104,9 @@ def writing(connection: sqlite3.Connection, path: Path, *, synced: bool = False)
             yield
             connection.execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:  # SQLite has already rolled back after some errors, such as a full disk
+            if (
+                connection.in_transaction
+            ):  # SQLite has already rolled back after some errors, such as a full disk
                 connection.execute("ROLLBACK")
             raise
 
@@ -126,7 +132,9 @@ def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
             what, hint = f"the disk is full; {path} cannot grow", "free some space; stored runs are kept"
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             what, hint = f"cannot write the results file {path}: {error}", _writable_hint(path)
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_IOERR if not _can_lock(path.parent):  # SQLite reports either of them
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_IOERR if not _can_lock(
+            path.parent
+        ):  # SQLite reports either of them
             what = f"the file system of {path} cannot lock files, as some network file systems cannot"
             hint = "point XDG_DATA_HOME at a folder on a local disk"
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
@@ -161,7 +169,9 @@ def _opening_alone(folder: Path) -> Iterator[None]:
     """Prevent two ggbench from both finding a damaged file, and the second from moving the first one's new file."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with contextlib.suppress(OSError):  # some network file systems cannot lock a folder: the race then remains
+        with contextlib.suppress(
+            OSError
+        ):  # some network file systems cannot lock a folder: the race then remains
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
@@ -258,7 +268,9 @@ def is_empty(connection: sqlite3.Connection, path: Path) -> bool:
     """Return whether the file has no tables yet. Raises StoreError if its tables are not this ggbench's."""
     version, is_foreign = identify(connection)
     if is_foreign:
-        raise StoreError(f"{path} is a database of another program", "move it away; ggbench will create its own")
+        raise StoreError(
+            f"{path} is a database of another program", "move it away; ggbench will create its own"
+        )
     if version > VERSION:
         raise StoreError(
             f"{path} was written by a newer ggbench (store version {version}, this one knows {VERSION})",

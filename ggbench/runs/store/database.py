@@ -146,7 +146,10 @@ class Store:
         self._unfinished.discard(run_id)
 
     def add(
-        self, run: Run, samples: Iterable[SampleChunk] = (), observations: Sequence[tuple[int, str, object]] = ()
+        self,
+        run: Run,
+        samples: Iterable[SampleChunk] = (),
+        observations: Sequence[tuple[int, str, object]] = (),
     ) -> int:
         """Store a finished run made elsewhere, completely or not at all; return its id here."""
         end_if_unknown = None if run.outcome is Outcome.INTERRUPTED else _utc_now()
@@ -255,7 +258,9 @@ class Store:
                     lengths[name] = n
         step_ns, sampler_ns = (np.frombuffer(each, "<i8").astype(np.int64) for each in (steps, sampled))
         position = np.repeat(np.array(offsets), np.array(n_steps)) + np.arange(len(step_ns))
-        return StoredSamples(lengths, position, step_ns, sampler_ns if len(sampler_ns) == len(step_ns) else None)
+        return StoredSamples(
+            lengths, position, step_ns, sampler_ns if len(sampler_ns) == len(step_ns) else None
+        )
 
     def load_chunks(self, run_id: int) -> Iterator[SampleChunk]:
         """Yield the samples of a run as stored, series in order of their start. Raises UnknownName."""
@@ -287,7 +292,9 @@ class Store:
         with writing(self._connection, self.path):
             record = self._require(run_id)
             if record["state"] == RUNNING and _is_owned(record):
-                raise StoreError(f"run {run_id} is still running in process {record['owner_pid']}", "stop it first")
+                raise StoreError(
+                    f"run {run_id} is still running in process {record['owner_pid']}", "stop it first"
+                )
             self._connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
 
     def _append_chunk(self, run_id: int, chunk: SampleChunk) -> None:
@@ -306,7 +313,9 @@ class Store:
         }
         self._insert("samples", columns)
         if not chunk.series.startswith(WARMUP):
-            self._connection.execute("UPDATE runs SET n_samples = n_samples + ? WHERE id = ?", (n_steps, run_id))
+            self._connection.execute(
+                "UPDATE runs SET n_samples = n_samples + ? WHERE id = ?", (n_steps, run_id)
+            )
 
     def _append_observations(self, run_id: int, observations: Sequence[tuple[int, str, object]]) -> None:
         first = self._connection.execute(

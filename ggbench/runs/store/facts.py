@@ -124,7 +124,9 @@ class FactsTable:
         Settings with less than `fewest` runs are left out.
         """
         here = "machine IS NOT NULL" if machines is None else f"machine IN ({_places(machines)})"
-        files = [(f"{name} = ? AND ", [value]) for name, value in (("header", header), ("shape", shape)) if value]
+        files = [
+            (f"{name} = ? AND ", [value]) for name, value in (("header", header), ("shape", shape)) if value
+        ]
         settings: dict[str, None] = {}
         for of_file, values in files or [("", [])]:
             found = self._select(
@@ -153,7 +155,8 @@ class FactsTable:
     def with_rates(self, machine: str) -> tuple[int, ...]:
         """Return the newest steady run of each setting of a machine from which the rates of reading memory follow."""
         found = self._select(
-            "SELECT max(run_id) FROM facts WHERE machine = ? AND has_rates GROUP BY setting ORDER BY 1 DESC", machine
+            "SELECT max(run_id) FROM facts WHERE machine = ? AND has_rates GROUP BY setting ORDER BY 1 DESC",
+            machine,
         )
         return tuple(row[0] for row in found)
 
@@ -196,16 +199,17 @@ class FactsTable:
             self._connection.execute(_TABLE.replace("TABLE", "TEMP TABLE IF NOT EXISTS", 1))
 
     def _is_created(self) -> bool:
-        return [tuple(row) for row in self._select("SELECT sql FROM main.sqlite_master WHERE name = 'facts'")] == [
-            (_TABLE,)
-        ]
+        return [
+            tuple(row) for row in self._select("SELECT sql FROM main.sqlite_master WHERE name = 'facts'")
+        ] == [(_TABLE,)]
 
     def _insert(self, facts: Sequence[tuple[object, ...]]) -> None:
         """Store facts, each followed by the id and the state of the run that they were derived from."""
         unchanged = "EXISTS (SELECT 1 FROM runs WHERE id = ? AND state = ?)"
         with as_store_errors(self._path):
             self._connection.executemany(
-                f"INSERT OR REPLACE INTO facts SELECT {_places(RunFacts.__struct_fields__)} WHERE {unchanged}", facts
+                f"INSERT OR REPLACE INTO facts SELECT {_places(RunFacts.__struct_fields__)} WHERE {unchanged}",
+                facts,
             )
 
     def _select(self, sql: str, *parameters: object) -> list[sqlite3.Row]:

@@ -59,6 +59,9 @@ def _check(connection: sqlite3.Connection) -> None:
 
 def has_runs() -> bool:
     """Return whether any run is stored; False if the file is missing or cannot be read."""
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(connect_to_read(paths.results_file())) as connection:
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(connect_to_read(paths.results_file())) as connection,
+    ):
         return connection.execute("SELECT 1 FROM runs LIMIT 1").fetchone() is not None
     return False

@@ -100,7 +100,9 @@ class KvCache(msgspec.Struct, frozen=True):
         if n_bytes < self.bytes_per_token:
             return 0
         if not self.window or n_bytes <= self.bytes_per_token * self.window:
-            return min(_MOST_CELLS, int(n_bytes / self.bytes_per_token)) if self.bytes_per_token else _MOST_CELLS
+            return (
+                min(_MOST_CELLS, int(n_bytes / self.bytes_per_token)) if self.bytes_per_token else _MOST_CELLS
+            )
         beyond = n_bytes - self.windowed.n_bytes * self.window
         return min(_MOST_CELLS, int(beyond / self.full.n_bytes)) if self.full.n_bytes else _MOST_CELLS
 
@@ -183,5 +185,7 @@ def _remark(file: ModelFile) -> str:
         return ""
     stated = f"the header has a sliding window of {file.sliding_window} positions"
     if file.architecture in gguf_constants.MODEL_ARCH_NAMES.values():
-        return f"{stated}, which llama.cpp does not apply to {file.architecture}: every layer keeps every position"
+        return (
+            f"{stated}, which llama.cpp does not apply to {file.architecture}: every layer keeps every position"
+        )
     return f"{stated} but does not say in which layers, so every layer is assumed to keep every position"

@@ -156,14 +156,24 @@ def model_limits(
     weights: Sequence[Weights], kv: KvCache, hardware: Hardware, longest: int, batch_sizes: Sequence[int] = (1,)
 ) -> tuple[SchemeLimits, ...]:
     return tuple(
-        _scheme_limits(scheme, kv, hardware, longest, batch_size) for scheme in weights for batch_size in batch_sizes
+        _scheme_limits(scheme, kv, hardware, longest, batch_size)
+        for scheme in weights
+        for batch_size in batch_sizes
     )
 
 
-def _scheme_limits(weights: Weights, kv: KvCache, hardware: Hardware, longest: int, batch_size: int) -> SchemeLimits:
-    bandwidth, memory, compute = hardware.bandwidth_bytes_per_s, hardware.memory_bytes, hardware.compute_flop_per_s
+def _scheme_limits(
+    weights: Weights, kv: KvCache, hardware: Hardware, longest: int, batch_size: int
+) -> SchemeLimits:
+    bandwidth, memory, compute = (
+        hardware.bandwidth_bytes_per_s,
+        hardware.memory_bytes,
+        hardware.compute_flop_per_s,
+    )
     max_n_ctx = None if memory is None else n_ctx_that_fits(memory, weights, kv, batch_size)
-    w_tokens_per_ms, b_ms = (None, None) if bandwidth is None else decode_line(weights, kv, bandwidth, batch_size)
+    w_tokens_per_ms, b_ms = (
+        (None, None) if bandwidth is None else decode_line(weights, kv, bandwidth, batch_size)
+    )
     decode, prefill = [], None
     if bandwidth is not None:
         for n in DECODE_POSITIONS:
@@ -226,13 +236,17 @@ def decode_line(
     UsageError for a bandwidth that is not above zero.
     """
     if not bandwidth_bytes_per_s > 0:
-        raise UsageError(f"a bandwidth of {bandwidth_bytes_per_s} bytes/s is not above zero", "write it as 1008GB/s")
+        raise UsageError(
+            f"a bandwidth of {bandwidth_bytes_per_s} bytes/s is not above zero", "write it as 1008GB/s"
+        )
     growth = (kv.full.read_bytes + (0 if kv.window else kv.windowed.read_bytes)) * batch_size
     w_tokens_per_ms = bandwidth_bytes_per_s / growth / 1e3 if growth else None
     return w_tokens_per_ms, decode_read_ms(weights, kv, bandwidth_bytes_per_s, 1, batch_size)
 
 
-def decode_read_ms(weights: Weights, kv: KvCache, bandwidth_bytes_per_s: float, n: float, batch_size: int = 1) -> float:
+def decode_read_ms(
+    weights: Weights, kv: KvCache, bandwidth_bytes_per_s: float, n: float, batch_size: int = 1
+) -> float:
     """Return the time [ms] to read the weights once, and each sequence's state at position n (section 4.4)."""
     return (weights.read_bytes(batch_size) + batch_size * kv.read_bytes(n)) / bandwidth_bytes_per_s * 1e3
 
@@ -280,7 +294,10 @@ def known_hardware(gpu: KnownDevice) -> Hardware:
     The article's value for the RTX 4090, 82.58 TFLOPS, is the rate without tensor cores, so that rate is used for
     every GPU, and the tensor rate if it is unknown; None if both are.
     """
-    tflops, source = gpu.fp16_matrix_tflops, f"FP16 with tensor or matrix cores, dense; {gpu.fp16_matrix_source}"
+    tflops, source = (
+        gpu.fp16_matrix_tflops,
+        f"FP16 with tensor or matrix cores, dense; {gpu.fp16_matrix_source}",
+    )
     if gpu.fp16_tflops is not None:
         tflops, source = gpu.fp16_tflops, f"FP16 without tensor cores; {gpu.fp16_source}"
     return Hardware(
@@ -317,7 +334,9 @@ def described_hardware(devices: Sequence[Device]) -> Hardware:
     )
     if len(set(names)) > 1:
         return hardware
-    return replace(hardware, compute_flop_per_s=of_first.compute_flop_per_s, compute_source=of_first.compute_source)
+    return replace(
+        hardware, compute_flop_per_s=of_first.compute_flop_per_s, compute_source=of_first.compute_source
+    )
 
 
 def driver_hardware(gpu: Gpu) -> Hardware:

@@ -33,15 +33,20 @@ def overriding_buffers(file: ModelFile, overrides: tuple[tuple[str, str], ...]) 
     """Return the buffer type that the first matching override gives each tensor; None without one."""
     joined = _joined(overrides)
     return [
-        next((buffer for pattern, buffer in joined if pattern.search(tensor.name)), None) for tensor in file.tensors
+        next((buffer for pattern, buffer in joined if pattern.search(tensor.name)), None)
+        for tensor in file.tensors
     ]
 
 
 @functools.lru_cache(maxsize=256)
 def _joined(overrides: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[str], str], ...]:
     """Join neighbouring patterns of one buffer type, as the experts of each layer have one."""
-    groups = ((buffer, [pattern for pattern, _ in found]) for buffer, found in groupby(overrides, key=itemgetter(1)))
-    return tuple((re.compile("|".join(f"(?:{each})" for each in patterns)), buffer) for buffer, patterns in groups)
+    groups = (
+        (buffer, [pattern for pattern, _ in found]) for buffer, found in groupby(overrides, key=itemgetter(1))
+    )
+    return tuple(
+        (re.compile("|".join(f"(?:{each})" for each in patterns)), buffer) for buffer, patterns in groups
+    )
 
 
 def split_shares(setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> list[float]:
@@ -84,7 +89,9 @@ def check_overrides(file: ModelFile, setup: LlamaConfig) -> None:
     of_experts = setup.tensor_overrides[len(setup.override_tensor) :]
     if of_experts and not any(re.search(pattern, name) for pattern, _ in of_experts for name in names):
         option = "--cpu-moe" if setup.cpu_moe else "--n-cpu-moe"
-        raise UsageError(f"{file.name} has no expert tensors for {option} to keep in main memory", f"omit {option}")
+        raise UsageError(
+            f"{file.name} has no expert tensors for {option} to keep in main memory", f"omit {option}"
+        )
 
 
 def is_on_device(tensor: TensorInfo, first_gpu_layer: int, *, output_on_device: bool) -> bool:

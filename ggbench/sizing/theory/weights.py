@@ -109,7 +109,8 @@ def count_parameters(file: ModelFile) -> Parameters:
     for role, tensors in needed.items():
         if not counts[role]:
             raise Unsupported(
-                f"{file.name} lacks {tensors}, which ggbench limits needs", "use a complete model with all its shards"
+                f"{file.name} lacks {tensors}, which ggbench limits needs",
+                "use a complete model with all its shards",
             )
     del counts["norms"]
     return Parameters(**counts, n_expert=file.n_expert, n_expert_used=file.n_expert_used)
@@ -218,7 +219,8 @@ def scheme_bits(text: str) -> float | None:
     bits = float(match[1])
     if not 0 < bits <= _MOST_BITS:
         raise UsageError(
-            f"{text!r} is not a valid number of bits", "write bits per weight after the w, above 0 and up to 64: w4.5"
+            f"{text!r} is not a valid number of bits",
+            "write bits per weight after the w, above 0 and up to 64: w4.5",
         )
     return bits
 

@@ -181,7 +181,9 @@ class HelpScreen(Dialog[None]):
             yield Static(self._keys())
             yield Static("\nNumbers\n", classes="heading", markup=False)
             yield Static(f"{FORMULA}\n", markup=False)
-            twin = "A file with a model's exact shape and random weights: same size and speed, meaningless text."
+            twin = (
+                "A file with a model's exact shape and random weights: same size and speed, meaningless text."
+            )
             yield Static(_two_columns({**dict(terms()), "twin": twin}))
 
     def action_scroll(self, lines: int) -> None:
@@ -192,10 +194,14 @@ class HelpScreen(Dialog[None]):
         keys: dict[str, list[str]] = {"Move": ["↑ ↓ j k"], "Next pane": ["tab"]}
         for active in self._about.active_bindings.values():
             binding = active.binding
-            if binding.description and (binding.key, binding.action) not in _textual_bindings(type(active.node)):
+            if binding.description and (binding.key, binding.action) not in _textual_bindings(
+                type(active.node)
+            ):
                 what = binding.tooltip or binding.description
                 keys.setdefault(what, []).append(self.app.get_key_display(binding))
-        return _two_columns({" ".join(dict.fromkeys(" ".join(names).split())): what for what, names in keys.items()})
+        return _two_columns(
+            {" ".join(dict.fromkeys(" ".join(names).split())): what for what, names in keys.items()}
+        )
 
 
 def _two_columns(rows: Mapping[str, str]) -> Table:
@@ -324,7 +330,9 @@ class CardPicker(Dialog[CardChoice | None]):
             if typed.device not in {device.name for device in listed} or "+" in text:
                 name, host = typed.device.replace(GIVEN_GPU, "a GPU"), host_text(typed)
                 memory = " + ".join(filter(None, (format_bytes(typed.memory_bytes), host)))
-                speed = format_bandwidth(typed.bandwidth.bytes_per_s) if typed.bandwidth else "bandwidth unknown"
+                speed = (
+                    format_bandwidth(typed.bandwidth.bytes_per_s) if typed.bandwidth else "bandwidth unknown"
+                )
                 yield Option(Text(f"  {name} {memory}, {speed}"), id=_TYPED)
         yield from map(_card, listed)
 

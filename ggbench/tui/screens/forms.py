@@ -60,7 +60,9 @@ class FormField(msgspec.Struct, frozen=True):
         """Return the record's value as text; empty for the default of a field without choices."""
         value = getattr(record, self.name)
         if self.choices:
-            return next((text for text, each in self.choices.items() if each == value), next(iter(self.choices)))
+            return next(
+                (text for text, each in self.choices.items() if each == value), next(iter(self.choices))
+            )
         return "" if value == getattr(default, self.name) else self.text(value)
 
     def value_of(self, text: str, default: object) -> object:
@@ -83,7 +85,12 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
 
 def option_fields(record: type, names: Sequence[str] | None = None) -> tuple[FormField, ...]:
     """Return a line for each option of a record, or for those named, as on the command line."""
-    hints, options, defaults, docs = get_type_hints(record), options_of(record), defaults_of(record), field_docs(record)
+    hints, options, defaults, docs = (
+        get_type_hints(record),
+        options_of(record),
+        defaults_of(record),
+        field_docs(record),
+    )
     found = []
     for name in options if names is None else names:
         option, default = options[name], defaults.get(name)
@@ -143,7 +150,9 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
         with contextlib.suppress(ValueError):
             if least <= (value := int(text)) <= most:
                 return value
-        raise UsageError(f"{text!r} is not a whole number", f"write {format_count(least)} to {format_count(most)}")
+        raise UsageError(
+            f"{text!r} is not a whole number", f"write {format_count(least)} to {format_count(most)}"
+        )
 
     return parse
 
@@ -268,7 +277,9 @@ class FormDialog(Dialog[Answer]):
         else:
             editor = Input(text, placeholder=field.placeholder, id=field.name, compact=True)
         name = Label(field.label, classes="label", markup=False)
-        return Horizontal(name, editor, Static(field.unset, classes="unset", markup=False), id=f"line_{field.name}")
+        return Horizontal(
+            name, editor, Static(field.unset, classes="unset", markup=False), id=f"line_{field.name}"
+        )
 
     def editor(self, field: FormField) -> Input | ChoiceField:
         found = self.query_one(f"#{field.name}")
@@ -326,7 +337,9 @@ class FormDialog(Dialog[Answer]):
     @on(DescendantFocus)
     def explain(self) -> None:
         """Explain the focused field."""
-        about = (each.about for each in self.fields if self.focused is not None and each.name == self.focused.id)
+        about = (
+            each.about for each in self.fields if self.focused is not None and each.name == self.focused.id
+        )
         self.query_one("#about", Static).update(next(about, "") or self.note)
 
 

@@ -61,17 +61,45 @@ class LibraryScreen(StartScreen):
         "it needs an API key, start with: ggbench tui --api-key-env VARIABLE."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("P", "pick", "Pick", tooltip="The whole decision: all reasons, alternatives, a plot and the commands"),
+        Binding(
+            "P",
+            "pick",
+            "Pick",
+            tooltip="The whole decision: all reasons, alternatives, a plot and the commands",
+        ),
         Binding("e", "edit_needs", "Need", tooltip="What the model is for: context, speed, quality"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant"),
-        Binding("b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one: speed, quality, …"),
-        Binding("a", "apply_tuned", "Apply tuned", show=False, tooltip="Set the options to those found by a tune (b)"),
-        Binding("y", "copy", "Copy", show=False, tooltip="Copy the llama-server command of the quant as planned"),
+        Binding(
+            "b", "measure", "Measure", tooltip="Measure the marked quants, or the chosen one: speed, quality, …"
+        ),
+        Binding(
+            "a",
+            "apply_tuned",
+            "Apply tuned",
+            show=False,
+            tooltip="Set the options to those found by a tune (b)",
+        ),
+        Binding(
+            "y", "copy", "Copy", show=False, tooltip="Copy the llama-server command of the quant as planned"
+        ),
         Binding("p", "pull", "Pull", tooltip="Download the marked quants, or the chosen one"),
-        Binding("slash", "filter", "Models", key_display="/", tooltip="Filter the models, add a path, search the Hub"),
+        Binding(
+            "slash",
+            "filter",
+            "Models",
+            key_display="/",
+            tooltip="Filter the models, add a path, search the Hub",
+        ),
         Binding("g", "choose_card", "GPU", tooltip="Plan for another GPU, or for a size of memory"),
-        Binding("o", "choose_options", "Options", tooltip="Memory limit, KV types, n_ctx and more, of plans and runs"),
-        Binding("O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"),
+        Binding(
+            "o",
+            "choose_options",
+            "Options",
+            tooltip="Memory limit, KV types, n_ctx and more, of plans and runs",
+        ),
+        Binding(
+            "O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"
+        ),
         Binding("tab,shift+tab", "other_part", show=False),
         Binding("r", "reload", "Reload", show=False, tooltip="Read disk, free memory and headers again"),
         Binding("escape", "leave", "Back", show=False, tooltip="Clear the filter, or go back to the models"),
@@ -222,14 +250,20 @@ class LibraryScreen(StartScreen):
         if chosen is not None and budget is not None and not self.is_planning:
             commands = commands_of(chosen.candidate, budget)
         if commands is None:
-            why = "the quants are still being planned" if self.is_planning else "no quant is chosen, or it has no file"
+            why = (
+                "the quants are still being planned"
+                if self.is_planning
+                else "no quant is chosen, or it has no file"
+            )
             self.show_notice(f"nothing to copy: {why}")
             return
         self.app.copy_to_clipboard("\n".join(filter(None, (commands.pull, commands.llama_server))))
         self.show_notice(f"copied {'its download, and ' if commands.pull else ''}{commands.llama_server}")
 
     def action_filter(self) -> None:
-        self.set_focus(self._left.input)  # immediate, unlike `focus()`: letters typed right after belong to the filter
+        self.set_focus(
+            self._left.input
+        )  # immediate, unlike `focus()`: letters typed right after belong to the filter
 
     def action_leave(self) -> None:
         """Go from the quants to the models, or clear the filter of the models."""

@@ -70,7 +70,9 @@ class MeasureDialog(FormDialog[RunRequest | None]):
     def answer(self, given: dict[str, Any]) -> RunRequest:
         experiment, setup = self._experiment, self._chosen.setup
         record_type: type = experiment.request_type
-        options = given_record(record_type, **{name: given[name] for name in options_of(record_type) if name in given})
+        options = given_record(
+            record_type, **{name: given[name] for name in options_of(record_type) if name in given}
+        )
         needed = whole_steps(options.n_ctx_needed or 0)
         if not experiment.keeps_n_ctx or (setup.n_ctx or 0) < needed:
             setup = replace(setup, n_ctx=None)

@@ -81,7 +81,10 @@ class MeasuredScreen(RunsScreen):
         Binding("w", "save", "Save", tooltip="Save as HTML, CSV or SVG"),
         Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run"),
         Binding(
-            "b", "measure_again", "Measure again", tooltip="Measure the runs again, in turns, and mark the new runs"
+            "b",
+            "measure_again",
+            "Measure again",
+            tooltip="Measure the runs again, in turns, and mark the new runs",
         ),
         Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
     ]
@@ -125,7 +128,9 @@ class MeasuredScreen(RunsScreen):
         return sanitize(f"{what} · {started} UTC"), presenter.ending(run), details
 
     def _comparison(self) -> tuple[str, str, RenderableType]:
-        comparison = compare([[one.summary for one in column] for column in self._columns], RunSpreads(self._repeats))
+        comparison = compare(
+            [[one.summary for one in column] for column in self._columns], RunSpreads(self._repeats)
+        )
         numbers = [", ".join(str(one.run_id) for one in column) for column in self._columns]
         title = f"Comparing runs {' with '.join(numbers)}"
         return title, "\n".join(comparison.sentences), ComparisonReport(comparison, has_answer=False)

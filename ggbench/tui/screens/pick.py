@@ -96,7 +96,12 @@ class PickScreen(Screen[None]):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "copy", "Copy", tooltip="Copy the llama-server command of the row at the cursor"),
-        Binding("o", "copy_modelfile", "Ollama", tooltip="Copy its Modelfile for Ollama and the commands that use it"),
+        Binding(
+            "o",
+            "copy_modelfile",
+            "Ollama",
+            tooltip="Copy its Modelfile for Ollama and the commands that use it",
+        ),
         Binding("p", "pull", "Pull", tooltip="Download the row at the cursor"),
         Binding("b", "measure", "Measure", tooltip="Time a decode of the row at the cursor, as planned"),
         Binding("e", "edit", "Needs", tooltip="Change the needs, and pick again"),
@@ -138,7 +143,9 @@ class PickScreen(Screen[None]):
     def action_copy(self) -> None:
         if (commands := self._commands_or_why()) is not None:
             what = "the download and llama-server" if commands.pull else "llama-server"
-            self._status.copy_commands(commands.pull, commands.llama_server, what=what, shown="select the text above")
+            self._status.copy_commands(
+                commands.pull, commands.llama_server, what=what, shown="select the text above"
+            )
 
     def action_copy_modelfile(self) -> None:
         commands = self._commands_or_why()
@@ -232,7 +239,9 @@ class PickScreen(Screen[None]):
         where = sanitize(short_device(budget.device))
         if host := host_text(budget):
             where += f" + {host.replace('GiB', 'GiB of main memory')}"
-        self.query_one("#title", Static).update(f"{self._asked.title} for {needs_in_brief(pick.needs)} on {where}")
+        self.query_one("#title", Static).update(
+            f"{self._asked.title} for {needs_in_brief(pick.needs)} on {where}"
+        )
         listed = [("beyond training", each) if beyond else (label, each) for label, each in pick.listed]
         self._rows = [*listed, *self._unlisted(pick)]
         self._status.show()
@@ -258,7 +267,9 @@ class PickScreen(Screen[None]):
         table.add_columns("", *(Text(column.header, justify=side_of(column)) for column in columns))
         for label, checked in self._rows:
             row = self._asked.row_of(checked.candidate, checked.meets)
-            cells = (Text(column.text(row), style_of(column, row), justify=side_of(column)) for column in columns)
+            cells = (
+                Text(column.text(row), style_of(column, row), justify=side_of(column)) for column in columns
+            )
             table.add_row(Text(label, "dim" if checked.meets is False else ""), *cells)
             if checked.candidate.name == self._cursor:
                 table.move_cursor(row=table.row_count - 1, animate=False)

@@ -191,7 +191,9 @@ class PlanScreen(TaskScreen):
 
             request, pick = library.request(budget), None
 
-            def sized(made: Generator[tuple[Candidate, ...], None, Pick | None]) -> Iterator[tuple[Candidate, ...]]:
+            def sized(
+                made: Generator[tuple[Candidate, ...], None, Pick | None],
+            ) -> Iterator[tuple[Candidate, ...]]:
                 nonlocal pick
                 pick = yield from made
 

@@ -104,7 +104,9 @@ class PullsScreen(Screen[None]):
     @on(PullsChanged)
     def _draw(self) -> None:
         items = self._queue.items
-        names = short_titles([sanitize(item.model) for item in items], max(16, self.size.width - _OTHER_COLUMNS))
+        names = short_titles(
+            [sanitize(item.model) for item in items], max(16, self.size.width - _OTHER_COLUMNS)
+        )
         self.set_class(bool(items), "-some")
         table = self.query_one(_PullsTable)
         for item, name in zip(items, names, strict=True):

@@ -89,7 +89,9 @@ enter opens a run; space marks it; c compares the marked runs; d deletes them, o
 
     def action_filter(self) -> None:
         self._filter_input.display = True
-        self.set_focus(self._filter_input)  # immediate, unlike `focus()`: letters typed right after belong to it
+        self.set_focus(
+            self._filter_input
+        )  # immediate, unlike `focus()`: letters typed right after belong to it
 
     def action_leave(self) -> None:
         field = self._filter_input
@@ -138,7 +140,9 @@ enter opens a run; space marks it; c compares the marked runs; d deletes them, o
     def action_save(self) -> None:
         if runs := self._selected:
             run_ids = [run.run_id for run in runs]
-            self.ask_to_save(describe_runs(runs), lambda: self._load(run_ids), has_figures=any(map(may_draw, runs)))
+            self.ask_to_save(
+                describe_runs(runs), lambda: self._load(run_ids), has_figures=any(map(may_draw, runs))
+            )
 
     def action_delete(self) -> None:
         """Delete the marked runs, or the one at the cursor, after a question."""
@@ -232,7 +236,9 @@ enter opens a run; space marks it; c compares the marked runs; d deletes them, o
             for run in runs:
                 (target,) = services.resolve(run.subject.model, [run.subject.quant])
                 if target.download_bytes:
-                    raise UsageError(f"{quant_name(run.subject)} is not on this disk", "press p on it in the Library")
+                    raise UsageError(
+                        f"{quant_name(run.subject)} is not on this disk", "press p on it in the Library"
+                    )
                 jobs.append(Job(experiment_of(run.head.kind), target, run.head.setup, run.head.settings))
             yield jobs * n_times
 

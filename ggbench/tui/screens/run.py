@@ -28,7 +28,14 @@ from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import DecodedText, Lines, QueueList, bracket_lines, gauge_lines, number_lines
+from ggbench.tui.widgets.run_panels import (
+    DecodedText,
+    Lines,
+    QueueList,
+    bracket_lines,
+    gauge_lines,
+    number_lines,
+)
 from ggbench.tui.work_queue import WorkState
 from ggbench.units import counted
 
@@ -52,9 +59,13 @@ class RunScreen(Screen[None]):
     AUTO_FOCUS = "QueueList"
     CSS_PATH = "run.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "order('pause')", "Pause", tooltip="Pause the decode between two tokens; no other job starts"),
+        Binding(
+            "p", "order('pause')", "Pause", tooltip="Pause the decode between two tokens; no other job starts"
+        ),
         Binding("p", "order('resume')", "Resume", tooltip="Continue after a pause"),
-        Binding("s", "order('skip')", "Skip", tooltip="Stop the running job, keep its measurements, start the next"),
+        Binding(
+            "s", "order('skip')", "Skip", tooltip="Stop the running job, keep its measurements, start the next"
+        ),
         Binding(
             "x",
             "order('cancel')",
@@ -170,7 +181,11 @@ class RunScreen(Screen[None]):
         if not self.app.is_running:  # during exit, widgets may have lost their children
             return
         queue, started = self._queue, time.thread_time()
-        live, items, plotted = queue.live, queue.items, queue.plotted  # in this order: the live job is among the items
+        live, items, plotted = (
+            queue.live,
+            queue.items,
+            queue.plotted,
+        )  # in this order: the live job is among the items
         is_token = items == self._drawn_items
         self._drawn_items, self._drawn_revision = items, queue.revision
         self.set_class(bool(items), "-busy").set_class(self._is_mute, "-mute")
@@ -219,7 +234,8 @@ class RunScreen(Screen[None]):
         names = distinct_by_kv(row_labels([each.subject for each in shown]), [each.setup for each in shown])
         own = live.plotted("")
         runs = [
-            job.plotted(name, behind=None if job is live else own) for job, name in zip(plotted, names, strict=True)
+            job.plotted(name, behind=None if job is live else own)
+            for job, name in zip(plotted, names, strict=True)
         ]
         view.show(figures_of([item.kind], runs))
         # without values there is no scale, and that of an earlier run is not this one's

@@ -49,7 +49,9 @@ class StartScreen(PlanScreen):
             rows = [planned[name] for name in names if name in planned]
             self.ask_to_measure(selection, rows, self.library.planned_setup(selection), self._what())
 
-    def ask_to_measure(self, selection: Selection, rows: Sequence[QuantRow], setup: LlamaConfig, title: str) -> None:
+    def ask_to_measure(
+        self, selection: Selection, rows: Sequence[QuantRow], setup: LlamaConfig, title: str
+    ) -> None:
         """Ask what to measure of these quants; `rows` are those with a plan."""
         from ggbench.tui.measuring import Choices, Chosen
         from ggbench.tui.screens.measure import MeasureDialog
@@ -135,10 +137,14 @@ class StartScreen(PlanScreen):
             from ggbench.show.listed_runs import measuring_elsewhere  # imports numpy
 
             if request is None:
-                wanted = [each for model, names in selection for each in services.resolve(model, names, catalog)]
+                wanted = [
+                    each for model, names in selection for each in services.resolve(model, names, catalog)
+                ]
                 yield [target for target in wanted if target.download_bytes], [], ""
                 return
-            found = [(model, names, request.targets(services, model, names, catalog)) for model, names in selection]
+            found = [
+                (model, names, request.targets(services, model, names, catalog)) for model, names in selection
+            ]
             elsewhere = ""
             with contextlib.suppress(StoreError), services.open_store() as store:
                 elsewhere = measuring_elsewhere(store)

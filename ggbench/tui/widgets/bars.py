@@ -124,7 +124,9 @@ class ModeBar(Static):
         line = Text(no_wrap=True, overflow="ellipsis")
         for mode, name in _MODES.items():
             line.append(f" {name} ", style="bold reverse" if mode == self._mode else "")
-        made = vars(self.app)  # reading the attribute would create the queue, which the app creates on first use
+        made = vars(
+            self.app
+        )  # reading the attribute would create the queue, which the app creates on first use
         runs: RunQueue | None = made.get("run_queue")
         pulls: PullQueue | None = made.get("pull_queue")
         if runs is not None and runs.is_busy:
@@ -165,12 +167,22 @@ class KeysFooter(Widget):
             self.refresh()
 
     def render(self) -> RenderResult:
-        style, shown = self.get_component_rich_style("keys-footer--key"), dict[str, tuple[ActiveBinding, Text]]()
+        style, shown = (
+            self.get_component_rich_style("keys-footer--key"),
+            dict[str, tuple[ActiveBinding, Text]](),
+        )
         for active in self.screen.active_bindings.values():
             if active.binding.show and active.binding.action not in shown:
                 key = self.app.get_key_display(active.binding)
-                shown[active.binding.action] = active, Text.assemble((key, style), f" {active.binding.description} ")
-        room = self.size.width + 1 - sum(text.cell_len for active, text in shown.values() if active.node is self.app)
+                shown[active.binding.action] = (
+                    active,
+                    Text.assemble((key, style), f" {active.binding.description} "),
+                )
+        room = (
+            self.size.width
+            + 1
+            - sum(text.cell_len for active, text in shown.values() if active.node is self.app)
+        )
         line, self._ends = Text(no_wrap=True, overflow="crop"), []
         for active, text in shown.values():
             if active.node is self.app or line.cell_len + text.cell_len <= room:

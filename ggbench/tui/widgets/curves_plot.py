@@ -98,8 +98,12 @@ class CurvesPlot(Widget, can_focus=True):
         figure, height = replace(self.figure, ends=self._ends()), self.size.height - len(legend)
         rows, frame = draw(figure, self.size.width, height)
         high = frame.y.high
-        if n_slower := sum(int((one.y > high).sum()) for one in figure.curves if one.error is None and not one.dimmed):
-            rows[0].append((f"   ▲ {format_count(n_slower)} slower {'step' if n_slower == 1 else 'steps'}", Ink()))
+        if n_slower := sum(
+            int((one.y > high).sum()) for one in figure.curves if one.error is None and not one.dimmed
+        ):
+            rows[0].append(
+                (f"   ▲ {format_count(n_slower)} slower {'step' if n_slower == 1 else 'steps'}", Ink())
+            )
         text = Text("\n", no_wrap=True, end="").join(legend)
         for number, row in enumerate(rows, len(legend)):
             text.append("\n" * bool(number))

@@ -52,7 +52,9 @@ class ModelList(EndedList):
         Binding("k", "cursor_up", show=False),
         Binding("right,l", "fold(False)", "Unfold", show=False, tooltip="Show the models of the family"),
         Binding("left,h", "fold(True)", "Fold", show=False, tooltip="Hide the models of the family"),
-        Binding("enter,space", "select", "Choose", tooltip="Unfold the family, or go to the quants of the model"),
+        Binding(
+            "enter,space", "select", "Choose", tooltip="Unfold the family, or go to the quants of the model"
+        ),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -134,7 +136,9 @@ class ModelList(EndedList):
         key = f"{_FAMILY}{family[0].family_key}"
         is_unfolded = key in self._unfolded
         mark = _UNFOLDED if is_unfolded else _FOLDED
-        self.add_option(Option(_line(f"{mark} {sanitize(family[0].family)}", format_count(len(family))), id=key))
+        self.add_option(
+            Option(_line(f"{mark} {sanitize(family[0].family)}", format_count(len(family))), id=key)
+        )
         return is_unfolded
 
     @property
@@ -167,7 +171,9 @@ def _each_once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
     here = {entry.model for entry in entries if entry.section is Section.DISK}
     on_hub = {entry.model for entry in entries if entry.section is Section.HUB}
     return [
-        replace(entry, quants=(), about="") if entry.section is Section.DISK and entry.model in on_hub else entry
+        replace(entry, quants=(), about="")
+        if entry.section is Section.DISK and entry.model in on_hub
+        else entry
         for entry in entries
         if entry.section is not Section.HUB or entry.model not in here
     ]
@@ -233,7 +239,9 @@ class ModelsPane(Vertical):
             return
         wanted, self._wanted = self._wanted, None
         key = self.models.find(wanted)
-        if key is None and isinstance(wanted, str):  # neither on this disk nor in the catalog: a repo, or a twin
+        if key is None and isinstance(
+            wanted, str
+        ):  # neither on this disk nor in the catalog: a repo, or a twin
             section = Section.CATALOG if wanted.startswith("twin:") else Section.HUB
             self._found = (ModelEntry(section, wanted, sanitize(wanted)),)
             self._show()
@@ -338,7 +346,9 @@ class ModelsPane(Vertical):
         def take(added: tuple[str | Path, str, str]) -> None:
             opened, name, count = added
             self.open(opened)
-            self.post_message(self.PlacesChanged(f"added {name}: {count}; d in the list on the left removes it"))
+            self.post_message(
+                self.PlacesChanged(f"added {name}: {count}; d in the list on the left removes it")
+            )
 
         self._tasks.perform("place", add, take)
 

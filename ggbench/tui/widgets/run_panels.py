@@ -131,7 +131,9 @@ def number_lines(live: LiveJob, item: QueueItem, *, paused: bool, all_left_s: fl
     if presenter.has_line:
         lines += _latency_lines(live.numbers())
     lines += presenter.live_lines(live.plotted(""))
-    memory = live.memory if item.run is None else item.run.memory  # a search continues after the first context found
+    memory = (
+        live.memory if item.run is None else item.run.memory
+    )  # a search continues after the first context found
     if memory is not None:
         lines += _memory_lines(memory)
     return [shorten(line, _WIDTH) for line in (*lines, *filter(None, [live.point]))]
@@ -148,7 +150,9 @@ def _progress_lines(live: LiveJob) -> Iterator[str]:
         yield f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
     if live.pace.left_s is not None:
         yield f"{format_duration(live.pace.left_s)} left"
-    if working is not None and working.stage in _DETAILED and working.subject is None:  # else a live view shows it
+    if (
+        working is not None and working.stage in _DETAILED and working.subject is None
+    ):  # else a live view shows it
         yield from textwrap.wrap(sanitize(working.text), _WIDTH)[:_MOST_DETAILS]
 
 
@@ -232,4 +236,8 @@ def _probe_label(probe: Probe) -> str:
     label = f"{_KINDS[probe.kind]:<7} {format_count(probe.n_ctx):>9}"
     if not probe.is_answer:
         return f"{label} – {probe.outcome.text}"
-    return f"{label} ✓ works, {format_fixed(probe.seconds, 1)} s" if probe.passed else f"{label} ✗ {probe.outcome.text}"
+    return (
+        f"{label} ✓ works, {format_fixed(probe.seconds, 1)} s"
+        if probe.passed
+        else f"{label} ✗ {probe.outcome.text}"
+    )

@@ -189,7 +189,9 @@ class RunsTable(ScrollView, can_focus=True):
         base = self.rich_style
         if y == 0:
             style = base + self.get_component_rich_style("runs-table--header", partial=True)
-            texts = [f"{one.header}{self._arrow if one.key == self.order.key else ''}" for one in COLUMNS_OF_RUNS]
+            texts = [
+                f"{one.header}{self._arrow if one.key == self.order.key else ''}" for one in COLUMNS_OF_RUNS
+            ]
             return self._line(" " * _MARGIN, texts, style, width, is_header=True)
         line = y - 1 + round(self.scroll_y)
         if line >= len(self._lines):
@@ -197,7 +199,9 @@ class RunsTable(ScrollView, can_focus=True):
         run = self._lines[line]
         if isinstance(run, str):
             style = base + self.get_component_rich_style("runs-table--model", partial=True)
-            return Strip([Segment(f" {shorten_middle(run, width - 1)}", style)]).adjust_cell_length(width, style)
+            return Strip([Segment(f" {shorten_middle(run, width - 1)}", style)]).adjust_cell_length(
+                width, style
+            )
         margin = f"{'❯' if run is self.cursor_run else ' '}{'●' if run.run_id in self.marks else ' '} "
         return self._line(margin, self._cells(run), self._style_of(run), width)
 
@@ -248,7 +252,9 @@ class RunsTable(ScrollView, can_focus=True):
         for run in (*self._lines[:_MEASURED], *self._lines[top : top + self._n_visible + 1]):
             if not isinstance(run, str):
                 self._cells(run)
-        self.virtual_size = Size(_MARGIN + sum(self._widths) + len(_GAP) * len(self._widths), len(self._lines) + 1)
+        self.virtual_size = Size(
+            _MARGIN + sum(self._widths) + len(_GAP) * len(self._widths), len(self._lines) + 1
+        )
 
     def _cells(self, run: ListedRun) -> list[str]:
         """Return a run's texts, which are formatted when they are first needed."""
@@ -270,7 +276,9 @@ class RunsTable(ScrollView, can_focus=True):
         shown = whole_columns(widths[_N_PINNED:], round(self.scroll_x), room)
         return range(_N_PINNED + shown.start, _N_PINNED + shown.stop)
 
-    def _line(self, margin: str, texts: Sequence[str], style: Style, width: int, *, is_header: bool = False) -> Strip:
+    def _line(
+        self, margin: str, texts: Sequence[str], style: Style, width: int, *, is_header: bool = False
+    ) -> Strip:
         """Render a line; `‹` and `›` in the header say that there are more columns on that side."""
         cells, shown = [], self._scrolled(width)
         for column, cell, cell_width in zip(COLUMNS_OF_RUNS, texts, self._widths, strict=True):
