@@ -32,6 +32,11 @@ def test_import_names_each_run_and_what_it_lacks(ggbench: Run) -> None:
     again = ggbench("import", PEERS / "llama-bench.json")
     assert [line.endswith("already there") for line in again.out.splitlines()] == [True, True]
     assert again.err == ""
+    rows = ggbench("import", PEERS / "llama-bench.json", "--json").json["rows"]
+    assert [(row["run_id"], row["is_new"], row["kind"]) for row in rows] == [
+        (1, False, "prefill"),
+        (2, False, "decode"),
+    ]
 
 
 def test_imported_runs_are_listed_shown_compared_and_plotted(ggbench: Run) -> None:

@@ -157,5 +157,5 @@ def test_an_option_of_several_letters_is_named_whole(ggbench: Run, line: str) ->
 
 
 def test_a_missing_checkpoint_is_missing_and_not_looked_for_on_the_hub(ggbench: Run) -> None:
-    ran = ggbench("decode", "models/gone.safetensors")
+    ran = ggbench("inspect", "models/gone.safetensors")
     assert (ran.code, ran.err.splitlines()[0]) == (5, "Error: no such file or folder: models/gone.safetensors")

@@ -1,5 +1,6 @@
 """`ggbench plan` with the real llama.cpp: what is printed, the exit codes, and nothing left behind."""
 
+import re
 import tempfile
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def test_machines_side_by_side(ggbench: Run, tiny_twin: Path) -> None:
     assert [row["command"].partition("--gpu ")[2].split()[0] for row in rows] == list(options[1::2])
     [choice] = compared["choices"]
     assert len(choice["fitting"]) == 3 and choice["fastest"] in choice["fitting"]
+    assert ggbench("plan", tiny_twin, *options).out.startswith("q8_0: RTX 3060 12.0 GiB holds 4k")
 
 
 def test_each_machine_keeps_as_few_experts_in_main_memory_as_it_needs(ggbench: Run) -> None:
@@ -119,6 +121,8 @@ def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twi
     assert beside["rows"][0]["left_bytes"] == plain["rows"][0]["left_bytes"] - (4 << 20)
     assert beside["rows"][0]["needed_bytes"] == plain["rows"][0]["needed_bytes"]
     assert f"--mmproj {projector}" in beside["rows"][0]["command"]
+    shown = ggbench(*asked[:-1], "--mmproj", projector, "-np", "4").out
+    assert "4.00 MiB (--mmproj" in shown and re.search(r"4 users.*\d+ / ~?\d+", shown, re.DOTALL)
     of_another = ggbench("plan", tiny_twin, *CARD, "--mmproj", projector)
     assert (of_another.code, "is not a projector of tiny" in of_another.err) == (5, True)
     picked = ggbench("pick", "qwen1.5-0.5b", "q4_0", *CARD, "--mmproj", projector, "--json").json

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
@@ -123,6 +124,13 @@ def test_an_interrupted_pull_says_that_it_goes_on(
     again = ggbench("pull", repo, "q8_0")
     assert again.code == 0
     assert 0 < hub.sent_bytes() - sent < Path(again.out.rstrip("\n")).stat().st_size
+
+    def list_repo(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ggbench.hub.listing.list_repo", list_repo)
+    ran = ggbench("pull", repo, "q8_0")
+    assert (ran.code, ran.out, "kept" in ran.err) == (130, "", True)
 
 
 def test_several_quants_go_into_a_folder_each_with_its_hash(ggbench: Run, repo: str, tmp_path: Path) -> None:

@@ -172,6 +172,7 @@ def test_published_quality_stands_under_ones_own(
     ("options", "code", "message"),
     [
         (("--text", "missing.txt"), 2, "missing.txt cannot be read: No such file"),
+        (("--type-k", "q9_0"), 2, "'q9_0' is not a KV cache type"),
         (("--within", "soon"), 2, "'soon' is not a time such as 90s, 10m or 1h"),
         (("--type-k", "f16,q8_0,q4_0", "--type-v", "f16,q8_0"), 2, "3 types of the K cache and 2 of the V cache"),
         (("--base-logits", "x.dat", "--base", "q8_0"), 2, "--base-logits is already the base"),

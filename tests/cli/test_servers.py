@@ -103,6 +103,16 @@ def test_a_model_has_to_be_named_where_there_are_several(ggbench: Run, serve: Se
     assert {request.body["model"] for request in endpoint.requests if "max_tokens" in request.body} == {"Two"}
 
 
+def test_published_rows_of_servers_stand_beside_ones_own(ggbench: Run, serve: Serve) -> None:
+    endpoint = serve(_offering("Qwen/Qwen2.5-7B-Instruct"))
+    asked = "--inputs", "6144", "-n", "8", "--against", "published", "--json"
+    ran = ggbench("speed", endpoint.url, *asked)
+    assert ran.code == 0, ran.err
+    (case,) = ran.json["cases"]
+    assert case["against"][0]["system"] == "vllm"
+    assert not any("not vllm" in each for each in case["against"][0]["differences"])
+
+
 def test_an_api_key_is_sent_and_appears_nowhere(ggbench: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", SECRET)
     endpoint = serve()
@@ -121,6 +131,7 @@ def test_an_api_key_is_sent_and_appears_nowhere(ggbench: Run, serve: Serve, monk
         (("decode", "-ngl", "3"), "--n-gpu-layers is for a model that ggbench loads"),
         (("tune",), "the server cannot decode at a depth"),
         (("decode", "--n-ctx", "4096", "-t", "2"), "--n-ctx, --threads are for a model"),
+        (("speed", "--bandwidth", "10GB/s"), "--bandwidth is for a model"),
         (("maxctx",), "the server cannot fill a context"),
         (("quality",), "the server cannot score"),
         (("plan",), "this command needs a model file"),
