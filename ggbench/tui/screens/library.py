@@ -65,7 +65,7 @@ class LibraryScreen(StartScreen):
             "P",
             "pick",
             "Pick",
-            tooltip="The whole decision: all reasons, alternatives, a plot and the commands",
+            tooltip="The whole decision: all reasons, alternatives and the commands",
         ),
         Binding("e", "edit_needs", "Need", tooltip="What the model is for: context, speed, quality"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant"),
