@@ -32,8 +32,6 @@ class FieldKind(msgspec.Struct, frozen=True):
     """Placeholder in help; None for the parser's own."""
     names_option: bool = True
     """Whether error messages start with the option's name."""
-    counts_tokens: bool = False
-    """Whether numbers may end in k or m."""
     least: int | None = None
     """Minimum of a whole number; None for no minimum or another kind of value."""
     most: int | None = None
@@ -82,11 +80,9 @@ MOST_SLOTS = 256
 SLOTS = FieldKind(int, metavar="N", least=1, most=MOST_SLOTS)
 FLAG = FieldKind(bool)
 """A flag, `--on/--off` if on by default."""
-TOKENS = FieldKind(parse_tokens, counts_tokens=True)
-TOKEN_LIST = FieldKind(_token_list, joined, "N,N,...", counts_tokens=True)
-DEPTH_LIST = FieldKind(
-    lambda text: _token_list(text, 0, "write depths in tokens: 0,8192"), joined, "N,N,...", counts_tokens=True
-)
+TOKENS = FieldKind(parse_tokens)
+TOKEN_LIST = FieldKind(_token_list, joined, "N,N,...")
+DEPTH_LIST = FieldKind(lambda text: _token_list(text, 0, "write depths in tokens: 0,8192"), joined, "N,N,...")
 BATCH_SIZES = FieldKind(parse_batch_sizes, joined, "N,N,...")
 DURATION = FieldKind(parse_duration, lambda seconds: f"{seconds:g}s", "TIME")
 SIZE = FieldKind(parse_size, exact_size, "SIZE", names_option=False)

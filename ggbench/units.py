@@ -234,7 +234,7 @@ def format_percent(ratio: float | None) -> str:
     """Return a ratio as `78 %`; an em dash if unknown."""
     if ratio is None:
         return "—"
-    return f"{ratio * 100:.{int(ratio < 0.1)}f} %"
+    return f"{ratio * 100:.1f} %" if ratio < 0.1 else f"{ratio * 100:.0f} %"
 
 
 def format_count(value: int | None) -> str:
@@ -260,7 +260,7 @@ def format_params(value: int | None, *, binary: bool = False) -> str:
         return format_count(value)
     if value >= 5e8:
         return f"{value / 1e9:.2f} B"
-    return f"{value / 1e6:.{int(value < 1e7)}f} M"
+    return f"{value / 1e6:.1f} M" if value < 1e7 else f"{value / 1e6:.0f} M"
 
 
 def format_bandwidth(bytes_per_s: float | None, *, binary: bool = False) -> str:

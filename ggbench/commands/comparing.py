@@ -182,7 +182,7 @@ def _notice_engines(
 def _compare_columns(
     measured: MeasureResult, columns: Sequence[Sequence[QuantSummary]], limits: Mapping[str, float]
 ) -> tuple[Comparison, Sequence[LimitCheck]]:
-    """Print the comparison of engines. Raises UsageError, after the table, for a limit that cannot be checked."""
+    """Print the comparison of engines. Raises UsageError, after what it prints, for a limit that cannot be checked."""
     from ggbench.commands.run_output import show_run_ids
     from ggbench.decisions.compare.comparison import compare
     from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
@@ -197,9 +197,12 @@ def _compare_columns(
     if not output.as_json:
         output.show(ComparisonReport(comparison))
     show_run_ids(measured)
-    checks = check_limits(comparison, limits)
-    if output.as_json:
-        output.document(COMPARE, **comparison_fields(comparison, [column[0] for column in found], checks))
+    checks: Sequence[LimitCheck] = ()
+    try:
+        checks = check_limits(comparison, limits)
+    finally:
+        if output.as_json:
+            output.document(COMPARE, **comparison_fields(comparison, [column[0] for column in found], checks))
     return comparison, checks
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -29,7 +30,10 @@ class Output(msgspec.Struct, frozen=True):
 
     def document(self, document: Document, of: object = None, /, **given: object) -> None:
         """Print a document on stdout, made from an object and the values of further fields."""
-        click.echo(document.text(of, **given))
+        text = document.text(of, **given)
+        if not (sys.stdout.encoding or "").lower().startswith("utf"):
+            text = json.dumps(json.loads(text), indent=2)  # escapes what the encoding may lack
+        click.echo(text)
 
     def show(self, *renderables: RenderableType) -> None:
         """Print tables or text on stdout."""

@@ -74,7 +74,9 @@ def show_run_ids(measured: MeasureResult) -> None:
         kind = measured.jobs[0].experiment.kind
         alike = [run for run in runs if run.head.kind == kind and run.is_complete]
         has_repeats = 1 < len(set(map(setting_of, alike))) < len(alike)
-        named = ["--average"] * has_repeats + [str(run.run_id) for run in alike]
+        named = [str(run.run_id) for run in alike]
+        if has_repeats:
+            named.insert(0, "--average")
         then = f"compare {' '.join(named)}" if len(alike) > 1 else f"results show {run_ids[-1]}"
         measured.asked.output.notice(f"Stored as {stored}: ggbench {then}")
 

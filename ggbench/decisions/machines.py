@@ -111,8 +111,10 @@ def _placed(row: PlanRow) -> str:
 
 def _lack(name: str, row: PlanRow) -> str:
     if row.left_bytes is not None and row.left_bytes < 0:
-        fits = f" ({remedy})" if (remedy := remedy_text(row)) else ""
-        return f"{name} lacks {format_bytes(-row.left_bytes)}{' of main memory' * row.lacks_main_memory}{fits}"
+        remedy = remedy_text(row)
+        fits = f" ({remedy})" if remedy else ""
+        where = " of main memory" if row.lacks_main_memory else ""
+        return f"{name} lacks {format_bytes(-row.left_bytes)}{where}{fits}"
     return f"{name} is unknown" if row.fits is None else f"{name} is too small"
 
 

@@ -25,7 +25,7 @@ from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Request, Stage, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import Event
 from ggbench.engines.failure_lines import crash_cause, out_of_memory_line
-from ggbench.machine.host import count_oom_kills
+from ggbench.machine.host import count_oom_kills, has_oom_kills_since
 
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "GGML_NO_BACKTRACE": "1"}
 """glibc reserves 64 MiB of address space for each arena, which a memory limit would count before it is used; an abort
@@ -139,8 +139,7 @@ class WorkerProcess:
             lines = self._receive()
             messages = [protocol.decode_message(line) for line in lines or ()]
         except (msgspec.DecodeError, UnicodeDecodeError, _LineTooLong):
-            what = "the worker wrote something that is not a message"
-            return self._stopped(Crashed(what, log_tail=tuple(self._tail)))
+            return self._stopped(self._faulty("the worker wrote something that is not a message"))
         if lines is None:
             return [], self._crashed()
         if messages or self._is_held:
@@ -210,6 +209,11 @@ class WorkerProcess:
         self._tail.extend(texts)
         self._warnings.extend(texts)
 
+    def _faulty(self, what: str) -> Crashed:
+        """Return the ending of a worker that does what none should, with the cause in its output."""
+        cause = crash_cause(self._tail)
+        return Crashed(f"{what}: {cause}" if cause else what, log_tail=tuple(self._tail))
+
     def _crashed(self) -> Ending:
         """Wait for a child that exits by itself, read its last output, and return how it ended."""
         ended_by_itself = not self._closed
@@ -218,13 +222,13 @@ class WorkerProcess:
                 self._process.wait(timeout=_SHUTDOWN_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.close()
-                return Crashed("the worker closed its pipe but did not exit", log_tail=tuple(self._tail))
+                return self._faulty("the worker closed its pipe but did not exit")
             while lines := self._output.read_lines():
                 self._keep_output(lines)
             self.close()
         blame = out_of_memory_line(self._warnings)
         was_killed = ended_by_itself and self._process.returncode == -signal.SIGKILL
-        if not blame and was_killed and count_oom_kills() != self._n_oom_kills:
+        if not blame and was_killed and has_oom_kills_since(self._n_oom_kills):
             blame = "the kernel killed the worker because memory ran out"
         if blame:
             return OutOfMemory(self._stage, blame, alive=False)

@@ -130,5 +130,4 @@ _NOT_SET = (
     "cpu_mask", "cpu_strict", "poll", "devices", "lazy_mode", "embeddings", "no_op_offload", "no_host", "repack",
     "fit_target", "fit_min_ctx",
 )  # fmt: skip
-"""Options that ggbench leaves at llama.cpp's defaults."""
 """Options that ggbench does not set; they have llama-bench's defaults."""

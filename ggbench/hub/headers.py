@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 MAX_PARALLEL = 4
 """Variants read in parallel."""
+_MAX_FAILURES = 4
+"""Files that the network may fail before the remaining ones are skipped."""
 
 
 class HeaderRead(msgspec.Struct, frozen=True):
@@ -87,6 +89,7 @@ class _Reader:
         self.stop = Stop()
         self._access = access
         self._listing = listing
+        self._n_failures = 0
 
     def try_read(self, variant: RepoVariant) -> HeaderRead:
         fetched: list[RangeSource] = []
@@ -123,10 +126,15 @@ class _Reader:
         return self._fetch(file, path, fetched)
 
     def _fetch(self, file: RepoFile, path: Path, fetched: list[RangeSource]) -> Header:
+        if self._n_failures >= _MAX_FAILURES:
+            raise NetworkError(f"{sanitize(file.path)} was skipped after other files failed", "try again later")
         source = RangeSource(self._access, self._listing.repo, self._listing.commit, file, self.stop)
         fetched.append(source)
         try:
             header = read_header(source, file.n_bytes, file.path)
+        except NetworkError:
+            self._n_failures += 1
+            raise
         except BadFile as error:
             if not isinstance(error, NotReadable):
                 put_cached(path, source.held)

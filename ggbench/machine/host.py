@@ -85,6 +85,12 @@ def _groups(controller: str, proc: Path, sysfs: Path) -> Iterator[Path]:
         yield from (root / level for level in levels)
 
 
+def has_oom_kills_since(count: int | None) -> bool:
+    """Return whether `count_oom_kills` has grown from an earlier count; False if either is unknown."""
+    now = count_oom_kills()
+    return now is not None and count is not None and now > count
+
+
 def count_oom_kills(proc: Path = PROC, sysfs: Path = SYSFS) -> int | None:
     """Return the OOM kills in this process's memory cgroup and its ancestors, or without one of the whole machine.
 

@@ -75,7 +75,8 @@ def test_a_killed_worker_has_crashed_unless_the_kernel_has_killed_for_memory(
 ) -> None:
     """Linux overcommits and then kills; its counter of such kills has risen since the worker began."""
     answers = iter(counts)
-    monkeypatch.setattr("ggbench.engines.process.count_oom_kills", lambda: next(answers))
+    for module in ("engines.process", "machine.host"):
+        monkeypatch.setattr(f"ggbench.{module}.count_oom_kills", lambda: next(answers))
     with start("killed") as worker:
         ending = ending_of(worker)
     assert isinstance(ending, kind) and reason in ending.reason

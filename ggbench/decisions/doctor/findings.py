@@ -140,7 +140,7 @@ def _results(checkup: Checkup) -> Iterator[Finding]:
 def _hub(checkup: Checkup) -> Iterator[Finding]:
     if checkup.hub_problem:
         message = f"no model can be found or downloaded on the Hub: {checkup.hub_problem}"
-        yield _advice("hub", message, "unset HF_HUB_OFFLINE and HF_ENDPOINT")
+        yield _advice("hub", message, "unset HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE and HF_ENDPOINT")
 
 
 CHECKS: tuple[Callable[[Checkup], Iterator[Finding]], ...] = (

@@ -83,8 +83,9 @@ def cache_bits(candidate: Candidate) -> float:
 def loss_class(candidate: Candidate, needs: Needs) -> int:
     """0 for little, 1 for unknown, 2 for more than little, 3 for that and what an unknown cache adds."""
     known = candidate.least_loss
-    is_noticed = known is not None and needs.notices(known.value)
-    return 2 * is_noticed + (candidate.loss is None)
+    if known is not None and needs.notices(known.value):
+        return 3 if candidate.loss is None else 2
+    return 1 if candidate.loss is None else 0
 
 
 def loss_order(candidate: Candidate) -> tuple[bool, float]:

@@ -29,7 +29,7 @@ from ggbench.engines.llama_server.config import HOST
 from ggbench.engines.server.config import Address
 from ggbench.errors import EngineFailed, GgbenchError, UsageError
 from ggbench.machine.address_space import limit_data
-from ggbench.machine.host import count_oom_kills
+from ggbench.machine.host import count_oom_kills, has_oom_kills_since
 from ggbench.text import shorten
 
 _MAX_LOG_LINES = 20_000
@@ -165,7 +165,7 @@ class ServerProcess:
             return blame
         if self._is_stuck:
             return f"{NAME} neither logged nor computed for {_STUCK_S:g} s at its memory limit"
-        if status == -signal.SIGKILL and count_oom_kills() != self._n_oom_kills:
+        if status == -signal.SIGKILL and has_oom_kills_since(self._n_oom_kills):
             return f"the kernel killed {NAME} because memory ran out"
         return ""
 

@@ -161,19 +161,20 @@ class Client:
         headers = {"Accept-Encoding": "identity", "User-Agent": "ggbench", "Content-Type": "application/json"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        request = self._http.build_request(
-            method,
-            self.address.base_url + path,
-            content=None if body is None else msgspec.json.encode(body),
-            headers=headers,
-            timeout=httpx2.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S),
-            extensions={"trace": trace},
-        )
-        with self._errors(), contextlib.closing(self._http.send(request, stream=True)) as response:
-            if response.is_redirect:
-                what = f"{self.address.base_url} redirects, which ggbench does not follow"
-                raise NetworkError(what, "use the server's own URL, if you trust it")
-            yield response
+        with self._errors():
+            request = self._http.build_request(
+                method,
+                self.address.base_url + path,
+                content=None if body is None else msgspec.json.encode(body),
+                headers=headers,
+                timeout=httpx2.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S),
+                extensions={"trace": trace},
+            )
+            with contextlib.closing(self._http.send(request, stream=True)) as response:
+                if response.is_redirect:
+                    what = f"{self.address.base_url} redirects, which ggbench does not follow"
+                    raise NetworkError(what, "use the server's own URL, if you trust it")
+                yield response
 
     def fail(self, status: int, body: bytes) -> None:
         """Raise the error of a response with that status."""

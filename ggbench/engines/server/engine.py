@@ -129,7 +129,7 @@ class EndpointEngine:
             time.sleep(_HOLD_S)
 
     def _connect(self, address: Address, model: str | None = None) -> tuple[Server, ServerAnswered]:
-        """Find the server, its model (None for its first) and its clock, and time requests without computation.
+        """Find the server and its model, the first if `model` is None.
 
         Raises GgbenchError.
         """

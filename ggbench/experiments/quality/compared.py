@@ -44,9 +44,8 @@ _OTHER_BASES = "different texts, chunks or bases"
 
 
 def quality_of(summary: QuantSummary) -> QualityResult | None:
-    """Return the scores of a text; None without any, or if it is unknown what was scored."""
-    found = summary.result(QualityResult)
-    return None if found is None or found.scored is None else found
+    """Return the scores of a text; None without any."""
+    return summary.result(QualityResult)
 
 
 COLUMNS = (

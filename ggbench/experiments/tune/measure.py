@@ -97,6 +97,7 @@ class TuneExperiment(Experiment):
             found = run.result
             if (
                 isinstance(found, TuneResult)
+                and found.was_timed
                 and here.made(run.head.environment)
                 and not run.head.setup.engine_option
             ):

@@ -118,6 +118,11 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
     """Speed of the finalist / the defaults' in the second round, with its interval; None for fewer than 4 turns."""
 
     @property
+    def was_timed(self) -> bool:
+        """Whether anything was measured, or a gain is known from a run of an earlier ggbench."""
+        return self.ratio is not None or any(each.times_ms for each in self.candidates)
+
+    @property
     def has_gain(self) -> bool:
         """Whether the finalist beats the defaults: the interval is entirely above 1."""
         return self.ratio is not None and self.ratio.low > 1
@@ -137,6 +142,8 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
     @property
     def answer(self) -> str:
         """`-fa off is 2.83 ±0.04 times as fast as the defaults`, or that no gain was found."""
+        if not self.was_timed:
+            return "nothing was timed: tune again"
         if self.finalist is None or self.ratio is None:
             return "no gain found: no other settings were faster"
         options = self.options(self.finalist)

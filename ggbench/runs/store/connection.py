@@ -214,13 +214,13 @@ def _can_lock(folder: Path) -> bool:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open a file so that SQLite writes nothing.
+    """Open a file so that SQLite writes nothing. Raises sqlite3.Error, also for a missing file.
 
     SQLite reads a file with a write-ahead log only if it may create files next to it; `immutable` needs no such files,
     and is correct without a log. Source: https://sqlite.org/wal.html#read_only_databases.
     """
     has_log = Path(f"{path}-wal").exists()
-    mode = "mode=ro" if has_log else "immutable=1"
+    mode = "mode=ro" if has_log else "mode=ro&immutable=1"
     connection = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, isolation_level=None)
     connection.row_factory = sqlite3.Row
     connection.text_factory = _text_of

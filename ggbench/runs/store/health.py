@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from pathlib import Path
 
@@ -34,9 +33,12 @@ _MOST_CHECKED_BYTES = 64 << 20
 
 def inspect_store(path: Path | None = None) -> StoreHealth:
     path = path or paths.results_file()
-    if not os.access(path, os.F_OK):
+    try:
+        health = StoreHealth(str(path), path.stat().st_size)
+    except FileNotFoundError:
         return StoreHealth(str(path))
-    health = StoreHealth(str(path), path.stat().st_size)
+    except OSError as error:
+        return StoreHealth(str(path), problem=f"{path}: {error.strerror}", hint="allow this user to read it")
     try:
         with as_store_errors(path), contextlib.closing(connect_to_read(path)) as connection:
             if path.stat().st_size <= _MOST_CHECKED_BYTES:
