@@ -75,7 +75,7 @@ async def _run(app: GgbenchApp, pilot: Pilot[None]) -> None:
     """Measure two quants of the folder, one after the other, and take the second while it decodes."""
     await _until(app, lambda words: "★" in words)
     await pilot.press("ctrl+home", "space", "ctrl+end", "space", "b")
-    await _until(app, lambda words: "Start (" in words)
+    await _until(app, lambda words: "⏎ Start" in words)
     await pilot.press("down", *str(_N_GEN), "enter")
     await _until(app, lambda words: "✓ a" in words and _NEARLY_DONE.search(words))
     _take(app, "run")
