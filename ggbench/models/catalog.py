@@ -60,6 +60,8 @@ class CatalogModel(msgspec.Struct, frozen=True):
     """Sizes of published files, by quant, whose mixture of types is the publisher's own."""
     mmproj_bytes: _Bytes | None = None
     """Size of the published 16-bit projector for images, possibly rounded; None if unpublished."""
+    scores: dict[str, float] = {}
+    """Benchmark scores of the model's card, by name; catalogs have them, and nothing shows them."""
 
     @property
     def family(self) -> str:
