@@ -39,7 +39,7 @@ def test_no_gain_is_claimed_where_there_is_none(target: Target, effects: dict[tu
 
 @pytest.mark.parametrize("fatal_from", [12, 45])
 def test_a_setting_that_failed_is_not_tried_again(target: Target, fatal_from: int) -> None:
-    """In either round; then the next fastest is measured anew."""
+    """In either round; then the next fastest is measured again."""
     effects: Effects = {("flash_attn", "off"): 0.6, ("threads", 4): 0.8, ("threads", 1): 1.7}
     machine = PlantedMachine(1, effects, fatal=("flash_attn", "off"), fatal_from=fatal_from)
     result = result_of(machine.tune(target, AT_BOTH))

@@ -1,4 +1,4 @@
-"""The tune experiment: the defaults against a short list of settings in turns, then against the fastest alone, anew.
+"""The tune experiment: the defaults against a short list of settings in turns, then against the fastest alone, again.
 
 The best of several is partly lucky, so only the second round's interval is stated. A measurement of that round has a
 worker of its own, since the memory layout of a process changes its speed by a few percent.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class TuneExperiment(Experiment):
-    """Measure the defaults and some other settings in turns, then the gain of the fastest anew."""
+    """Measure the defaults and some other settings in turns, then the gain of the fastest again."""
 
     kind: ClassVar[str] = "tune"
     settings_type = TuneSettings

@@ -79,7 +79,7 @@ class TuneTiming(msgspec.Struct, frozen=True):
     candidate: int
     """Its index; that of the defaults is 0."""
     round: int
-    """1 chooses a candidate; 2 measures the defaults and that candidate anew."""
+    """1 chooses a candidate; 2 measures the defaults and that candidate again."""
     turn: int
     """Number in the round, from 0."""
     times_ns: tuple[float, ...] = ()

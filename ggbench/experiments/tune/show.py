@@ -23,7 +23,7 @@ from ggbench.show.tables import fitted_table, names, notes, right
 from ggbench.text import sanitize
 from ggbench.units import format_number
 
-_CAPTION = "The first round, where the best of several is partly lucky, chooses what the second measures anew."
+_CAPTION = "The first round, where the best of several is partly lucky, chooses what the second measures again."
 
 
 def tuned_command(run: Run) -> str | None:
@@ -88,12 +88,12 @@ class TunePresenter(Presenter):
 
 def _candidates_table(found: TuneResult, timed: Sequence[str]) -> RenderableType:
     rows, times = found.candidates, [dict(zip(timed, each.times_ms, strict=False)) for each in found.candidates]
-    anew = [ratio_text(found.ratio) if index == found.finalist else "" for index in range(len(rows))]
+    second = [ratio_text(found.ratio) if index == found.finalist else "" for index in range(len(rows))]
     cells = [
         names("options", [found.options(index) for index in range(len(rows))]),
         *(right(name, [format_number(each.get(name)) for each in times], "ms", 2) for name in timed),
         right("first round", [format_number(each.speed) for each in rows], "times", stays=True),
-        right("second round", anew, "times", stays=True),
+        right("second round", second, "times", stays=True),
         notes(each.reason for each in rows),
     ]
     return fitted_table(cells, dim=[each.speed is None for each in rows], caption=_CAPTION)
