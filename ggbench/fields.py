@@ -20,7 +20,7 @@ import msgspec
 from ggbench.errors import UsageError
 from ggbench.units import exact_size, parse_batch_sizes, parse_duration, parse_size, parse_tokens
 
-_NAMES = {"rpc_servers": "rpc", "as_json": "json", "n_seq_max": "parallel"}
+_NAMES = {"rpc_servers": "rpc", "as_json": "json", "as_markdown": "md", "n_seq_max": "parallel"}
 """Options whose names differ from their fields'."""
 
 

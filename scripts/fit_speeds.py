@@ -29,7 +29,7 @@ from ggbench.stats.device_speed import (
     prompt_costs,
     quant_class,
 )
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 
 OUTPUT = Path(__file__).parent.parent / "ggbench" / "models" / "published" / "data" / "device-speed.json"
 ROUNDS, ROUNDS_WITHOUT = 30, 3
@@ -303,7 +303,7 @@ def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
             others = [other.ms for other in group if other.published.source != row.published.source]
             if others:
                 ms = statistics.median(others)
-                tried.append((row, Expected(ms, ms, ms)))
+                tried.append((row, Estimate(ms, ms, ms)))
     print(f"\n{kind}, from others' rows of the same device, model, quant and depth:")
     for label, is_of in CLASSES.items():
         _print_class(label, [each for each in tried if is_of(each[0])])
@@ -403,7 +403,7 @@ def _is_plain(row: Row) -> bool:
     )
 
 
-def _print_class(label: str, tried: Sequence[tuple[Row, Expected]]) -> None:
+def _print_class(label: str, tried: Sequence[tuple[Row, Estimate]]) -> None:
     if not tried:
         return
     errors = [abs(row.ms / ms.value - 1) for row, ms in tried]
@@ -414,7 +414,7 @@ def _print_class(label: str, tried: Sequence[tuple[Row, Expected]]) -> None:
     print(f"| {label:24} | {len(tried):4} | {error:5.1%} | {near:4.0%} | {covered:4.0%} | ±{width:.0%} |")
 
 
-def _print_devices(tried: Sequence[tuple[Row, Expected]]) -> None:
+def _print_devices(tried: Sequence[tuple[Row, Estimate]]) -> None:
     """Print the same where each device counts once, with the median of its rows."""
     errors: dict[str, list[float]] = {}
     for row, ms in tried:

@@ -37,7 +37,7 @@ from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.session import run_context
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from scripts.peer_figures import serving
 from scripts.peer_programs import Peers, find_or_build, peer_environment
 from scripts.whole_models import Residual
@@ -253,10 +253,10 @@ def _predicted(target: Path, draft: Path, ks: Sequence[int], depth: int) -> dict
     return {case.k: case for case in end.run.result.cases}
 
 
-def _expected(cases: Sequence[SpeculationCase], answer: Served) -> Expected:
+def _expected(cases: Sequence[SpeculationCase], answer: Served) -> Estimate:
     """Return the ms per token for an answer's own length, by the mean of the runs."""
     found = [case.step.speedup(answer.mean_len) for case in cases]
-    return Expected(
+    return Estimate(
         *(answer.off_ms / statistics.fmean(getattr(each, end) for each in found) for end in _SWAPPED)
     )
 

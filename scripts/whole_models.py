@@ -18,7 +18,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, materialize, resolve_one
 from ggbench.runs.session import RunContext
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 
 N_DEPTH, N_PROMPT, LOADS = 4096, 512, 3
 
@@ -27,7 +27,7 @@ class Residual(msgspec.Struct, frozen=True):
     """One time of a model, in ms."""
 
     name: str
-    expected: Expected
+    expected: Estimate
     measured: float
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -17,33 +18,50 @@ from ggbench.fields import Option
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from ggbench.show.document import Document
-    from ggbench.show.figures import Figure
+    from ggbench.show.answer import Answer
+    from ggbench.show.charts import LineChart
+    from ggbench.show.document import Document, RecordDocument
     from ggbench.sizing.plan_record import PlanRow
+
+
+_NO_WIDTH = 4096
+"""Columns of a pipe, more than any table has."""
 
 
 class Output(msgspec.Struct, frozen=True):
     as_json: Annotated[bool, Option(heading="output")] = False
     """Print one JSON document to stdout."""
+    as_markdown: Annotated[bool, Option("--md", heading="output")] = False
+    """Print GitHub's Markdown, to paste into an issue or a forum."""
+    why: Annotated[bool, Option(heading="output")] = False
+    """Print also what is behind the answer: sources, rules, rejected candidates, all sizes."""
     quiet: Annotated[bool, Option("-q", heading="output")] = False
     """Print no progress and no notices."""
 
     def document(self, document: Document, of: object = None, /, **given: object) -> None:
         """Print a document on stdout, made from an object and the values of further fields."""
-        text = document.text(of, **given)
-        if not (sys.stdout.encoding or "").lower().startswith("utf"):
-            text = json.dumps(json.loads(text), indent=2)  # escapes what the encoding may lack
-        click.echo(text)
+        _echo_json(document.text(of, **given))
+
+    def record(self, document: RecordDocument, record: object) -> None:
+        """Print a record as JSON on stdout."""
+        _echo_json(document.text(record))
+
+    def answer(self, answer: Answer) -> None:
+        """Print an answer on stdout, as Markdown with `--md`, and with what is behind it with `--why`."""
+        if self.as_markdown:
+            click.echo(answer.markdown(why=self.why))
+        else:
+            self.show(answer.rich(why=self.why))
 
     def show(self, *renderables: RenderableType) -> None:
-        """Print tables or text on stdout."""
+        """Print tables or text on stdout, without trailing blanks; a pipe has no width."""
         console = self.console()
-        for renderable in renderables:
-            console.print(
-                renderable, crop=False
-            )  # tables fit the width anyway, and a command line must not be cut
+        with console.capture() as captured:
+            for renderable in renderables:
+                console.print(renderable, crop=False)  # a command line must not be cut
+        click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
-    def plot(self, figure: Figure, height: int) -> None:
+    def plot(self, figure: LineChart, height: int) -> None:
         """Draw a figure in the terminal, as wide as it is."""
         from ggbench.show.plot import plot_text
 
@@ -78,10 +96,19 @@ class Output(msgspec.Struct, frozen=True):
             yield lambda done, total: progress.update(task, completed=done, total=total)
 
     def console(self, *, stderr: bool = False) -> Console:
-        """Return a rich console; NO_COLOR and a redirected stream turn off colours."""
+        """Return a rich console; NO_COLOR and a redirected stream turn off colours, and a pipe has no width."""
         from rich.console import Console
 
-        return Console(stderr=stderr, highlight=False, soft_wrap=False)
+        console = Console(stderr=stderr, highlight=False, soft_wrap=False)
+        if not console.is_terminal and "COLUMNS" not in os.environ:
+            console.width = _NO_WIDTH
+        return console
+
+
+def _echo_json(text: str) -> None:
+    if not (sys.stdout.encoding or "").lower().startswith("utf"):
+        text = json.dumps(json.loads(text), indent=2)  # escapes what the encoding may lack
+    click.echo(text)
 
 
 DOWNLOAD_INTERRUPTED = "interrupted; the downloaded part is kept, and the same command continues from there"

@@ -21,7 +21,7 @@ from ggbench.models.published.selection import fold_quant, size_octaves
 from ggbench.runs.comparable import runs_with_loss
 from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.store.database import Store
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words
 from ggbench.units import counted, format_number
 
@@ -98,13 +98,13 @@ def measured_losses(store: Store | None, headers: Collection[str]) -> MeasuredLo
     return MeasuredLosses(tuple(scores))
 
 
-_NOTHING = Expected(0.0, 0.0, 0.0)
-_UNKNOWN_LOSS = Loss(Expected(math.inf, 0.0, math.inf), "published typical", "")
+_NOTHING = Estimate(0.0, 0.0, 0.0)
+_UNKNOWN_LOSS = Loss(Estimate(math.inf, 0.0, math.inf), "published typical", "")
 
 
-def _loss(each: _Scored, base: str, added: Expected = _NOTHING) -> Loss:
+def _loss(each: _Scored, base: str, added: Estimate = _NOTHING) -> Loss:
     low, high = each.loss.kld.ci95
-    nats = Expected(each.loss.kld.mean + added.value, max(0.0, low) + added.low, high + added.high)
+    nats = Estimate(each.loss.kld.mean + added.value, max(0.0, low) + added.low, high + added.high)
     return Loss(nats, "measured", f"run {each.run_id}, {base}")
 
 
@@ -142,7 +142,7 @@ def typical_cache_loss(cache: tuple[str, str]) -> Loss | None:
     nats = max((_CACHE_NATS.get(each, math.inf) for each in cache if each not in UNQUANTIZED), default=math.inf)
     if not math.isfinite(nats):
         return None
-    return Loss(Expected(nats, nats, _WORST_CACHE_NATS), "published typical", "llama-3-8b with f16 weights")
+    return Loss(Estimate(nats, nats, _WORST_CACHE_NATS), "published typical", "llama-3-8b with f16 weights")
 
 
 _SCORED_TEXT, _SCORED_N_CTX = "wikitext-2", 512
@@ -221,7 +221,7 @@ def _typical_loss(quant: str, n_params: int | None, architecture: str) -> Loss |
         return None
     nearest = [model for model in losses if how or model in kin] or list(losses)
     nats = [*losses.values(), *known.values(), *near.values(), *_as_small(rows, usable, nearest, n_params)]
-    value = Expected(statistics.median(losses[model] for model in nearest), max(0.0, min(nats)), max(nats))
+    value = Estimate(statistics.median(losses[model] for model in nearest), max(0.0, min(nats)), max(nats))
     n_others = len((known.keys() | near.keys()) - set(nearest))
     source = _source([row for row, _ in usable if row.model in nearest], nearest, how, n_others)
     return Loss(value, "published typical", source, _published(scored), tuple(nearest))

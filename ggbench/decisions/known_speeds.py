@@ -29,7 +29,7 @@ from ggbench.sizing.device_speed import published_estimate
 from ggbench.sizing.placement import Placement, place_bandwidths, read_latencies_ms
 from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.offload import HOST
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import (
     POSITIONS,
     SpeedEstimate,
@@ -191,14 +191,14 @@ class KnownSpeeds:
 
 
 def _decodes(
-    measured: Iterable[SpeedEstimate], prefill_ms: tuple[tuple[int, Expected], ...]
+    measured: Iterable[SpeedEstimate], prefill_ms: tuple[tuple[int, Estimate], ...]
 ) -> list[SpeedEstimate]:
     """Return the estimates that show a decode, the most reliable first, with these times of prompts."""
     found = [replace(each, prefill_ms=prefill_ms) for each in measured if each.step_ms]
     return sorted(found, key=lambda each: (not each.has_line, each.basis != "measured", not each.is_steady))
 
 
-def _prefill_ms(measured: Iterable[SpeedEstimate]) -> tuple[tuple[int, Expected], ...]:
+def _prefill_ms(measured: Iterable[SpeedEstimate]) -> tuple[tuple[int, Estimate], ...]:
     """Return the times of prompts of the newest run that shows them, or else of a forecast."""
     found = sorted((each for each in measured if each.prefill_ms), key=lambda each: each.basis != "measured")
     return found[0].prefill_ms if found else ()
@@ -210,7 +210,7 @@ def _best(known: Sequence[SpeedEstimate]) -> SpeedEstimate | None:
 
 
 def _bound(latencies: Mapping[int, float], places: Collection[int], budget: Budget) -> SpeedEstimate:
-    steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in latencies.items())
+    steps = tuple((n, Estimate(ms, ms, math.inf)) for n, ms in latencies.items())
     bandwidths = place_bandwidths(budget)
     used = [bandwidths[place] for place in sorted(places, reverse=True)]
     source = f"bandwidth: {in_words(list(dict.fromkeys(each.source for each in used)))}"
@@ -276,9 +276,9 @@ and models of all sizes on a Xeon."""
 class BandwidthShares(msgspec.Struct, frozen=True):
     """Share of the bandwidth that models reach, at most 1: the median, and a prediction interval for one more model."""
 
-    weights: Expected
+    weights: Estimate
     """Share reached when reading the weights."""
-    kv_cache: Expected
+    kv_cache: Estimate
     """Share reached when reading the cache."""
     seen: tuple[float, ...]
     """Share for the weights, by model."""
@@ -296,7 +296,7 @@ class BandwidthShares(msgspec.Struct, frozen=True):
         steps = tuple(
             (
                 n,
-                Expected(
+                Estimate(
                     first / weights.value + (ms - first) / kv.value,
                     first / weights.high + (ms - first) / kv.high,
                     first / weights.low + (ms - first) / kv.low,
@@ -325,10 +325,10 @@ def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> Bandw
     return BandwidthShares(_next_of(weights), _next_of(kv_cache), tuple(weights))
 
 
-def _next_of(shares: Sequence[float]) -> Expected:
+def _next_of(shares: Sequence[float]) -> Estimate:
     """Return the median and a 95 % prediction interval for one more share, up to 1; shares are taken as log-normal."""
     median = statistics.median(shares)
     logarithms = [math.log(each) for each in shares]
     deviation = max(_LEAST_DEVIATION, statistics.stdev(logarithms))
     factor = math.exp(2 * deviation * math.sqrt(1 + 1 / len(shares)))
-    return Expected(median, median / factor, max(median, min(1.0, median * factor)))
+    return Estimate(median, median / factor, max(median, min(1.0, median * factor)))

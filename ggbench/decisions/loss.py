@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 
 LossBasis = Literal["measured", "published typical", "unquantized"]
 
@@ -38,7 +38,7 @@ class PublishedLoss(msgspec.Struct, frozen=True):
 class Loss(msgspec.Struct, frozen=True):
     """A loss of quality: the mean KL divergence in nats per token."""
 
-    nats: Expected
+    nats: Estimate
     """If measured, mean and 95 % interval; if typical, median and range over models."""
     basis: LossBasis
     source: str

@@ -11,10 +11,10 @@ from ggbench.decisions.compare.comparison import Comparison, compare_quants
 from ggbench.decisions.compare.estimates import RunSpreads, repeats_among
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.figures import Chart
+from ggbench.show.charts import Chart
 from ggbench.show.listed_runs import SavedRun, plotted_runs
 from ggbench.show.names import model_names, quant_colors, unambiguous_names
-from ggbench.show.presenter import charts_of, figures_of
+from ggbench.show.presenter import charts_of, line_charts_of
 from ggbench.show.quants import column_texts
 
 _COLUMNS = (
@@ -75,4 +75,7 @@ def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:
     """Return the non-empty figures and charts of stored runs. Raises StoreError for an unknown kind."""
     summaries = [one.summary for one in runs]
     kinds = [summary.run.head.kind for summary in summaries]
-    return (*figures_of(kinds, plotted_runs(runs)), *charts_of(kinds, summaries, unambiguous_names(summaries)))
+    return (
+        *line_charts_of(kinds, plotted_runs(runs)),
+        *charts_of(kinds, summaries, unambiguous_names(summaries)),
+    )

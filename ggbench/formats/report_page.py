@@ -17,7 +17,7 @@ from ggbench import __version__
 from ggbench.decisions.compare.comparison import Comparison
 from ggbench.formats.report_contents import ReportedModel, all_charts
 from ggbench.show import UNKNOWN, letter
-from ggbench.show.figures import OUTSIDE, BarChart, Chart, Figure, StackChart, runs_of
+from ggbench.show.charts import OUTSIDE, BarChart, Chart, LineChart, StackChart, runs_of
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import column_of, presenter_of
@@ -128,7 +128,7 @@ def _runs_table(model: ReportedModel) -> str:
 def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
     drawing = Drawing(PAGE, model.names, is_interactive=True, colors=model.colors)
     specs.append(as_vega(chart, drawing))
-    figure = chart if isinstance(chart, Figure) else None
+    figure = chart if isinstance(chart, LineChart) else None
     keys = "" if isinstance(chart, (BarChart, StackChart)) else _keys(chart, drawing)
     zoom = (
         '<span class="zoom"><button type="button" data-zoom="0.5" title="zoom in">+</button>'
@@ -145,7 +145,7 @@ def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
     )
 
 
-def how_to_read(figure: Figure) -> str:
+def how_to_read(figure: LineChart) -> str:
     curves = [curve for curve in figure.curves if len(curve.x)]
     has_steps = any(curve.error is None for curve in curves)
     meanings = {

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.show.figures import Curve, Figure, Floats, Integers
+from ggbench.show.charts import Curve, Floats, Integers, LineChart
 
 _QUANTILE, _ROOM_ABOVE = 0.995, 1.1
 _USUAL, _OUTLIER = 0.9, 3.0
@@ -231,7 +231,7 @@ class CurveData(msgspec.Struct, frozen=True):
     ends: list[dict[str, Any]]
 
 
-def curve_data(figure: Figure) -> CurveData:
+def curve_data(figure: LineChart) -> CurveData:
     """Reduce a non-empty figure to the points that a picture can show.
 
     10,000 steps exceed the pixels of a screen: each of at most `BINS` bins keeps its least and largest step, so that no

@@ -21,7 +21,7 @@ from ggbench.show.text import (
     tok_s_text,
     w_text,
 )
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import MeanError
 from ggbench.text import sanitize
 from ggbench.units import (
     format_bandwidth,
@@ -150,7 +150,7 @@ def interval_columns(
 
 
 def estimate_columns(
-    key: str, name: str, header: str, unit: str, what: str, estimate: Callable[[QuantSummary], Estimate | None]
+    key: str, name: str, header: str, unit: str, what: str, estimate: Callable[[QuantSummary], MeanError | None]
 ) -> tuple[Column, Column]:
     doc = f"{what[0].upper()}{what[1:]}, with its standard error."
     mean = reader("mean", estimate)

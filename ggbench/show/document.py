@@ -186,6 +186,42 @@ def _finite(value: object) -> object:
     return list(map(_finite, value)) if isinstance(value, list | tuple) else value
 
 
+class RecordDocument(msgspec.Struct, frozen=True):
+    """A JSON document that is a record: its members, their types, and the descriptions of `msgspec.Meta`."""
+
+    schema: str
+    """Its name, `plan` or `models.repo`."""
+    printed_by: str
+    """Command lines that print it, without `ggbench`."""
+    about: str
+    kind: type[msgspec.Struct]
+    """The record, or a type by `figures_type` of one."""
+
+    def text(self, record: object) -> str:
+        """Return a record, or a dict of its members, as JSON."""
+        members = msgspec.to_builtins(record, str_keys=True, enc_hook=_builtin)
+        return json_text({"schema": f"ggbench.{self.schema}/2"} | members)
+
+    def json_schema(self) -> Json:
+        """Return the self-contained JSON Schema."""
+        types = (self.kind, *_setups())
+        (reference, *_), parts = msgspec.json.schema_components(types, schema_hook=_hook)
+        parts = {part: _clean(schema) for part, schema in parts.items()}
+        own: Json = parts.pop(reference["$ref"].removeprefix("#/$defs/"))
+        used = _references(own, parts)
+        title = f"ggbench.{self.schema}/2"
+        own |= {
+            "properties": {"schema": {"enum": [title]}, **own["properties"]},
+            "required": ["schema", *own.get("required", ())],
+        }
+        defs = {part: schema for part, schema in parts.items() if part in used}
+        return (
+            {"$schema": DIALECT, "title": title, "description": self.about}
+            | own
+            | ({"$defs": defs} if defs else {})
+        )
+
+
 Json: TypeAlias = dict[str, Any]
 _Type: TypeAlias = Any
 

@@ -39,7 +39,7 @@ from ggbench.units import (
 )
 
 if TYPE_CHECKING:
-    from ggbench.show.figures import Figure
+    from ggbench.show.charts import LineChart
 
 
 _PREFILL_LENGTHS = (512, 4096, 32768)
@@ -185,14 +185,14 @@ _WITHOUT_KNEES = 700
 _POINTS = 640
 
 
-def prefill_figure(rows: Sequence[SchemeLimits]) -> Figure | None:
+def prefill_figure(rows: Sequence[SchemeLimits]) -> LineChart | None:
     """Return compute time and read time of a prompt for each scheme, knees marked ◆, on logarithmic axes.
 
     Only rows with the first row's batch size are drawn.
     """
     import numpy as np
 
-    from ggbench.show.figures import Curve, Figure, Mark
+    from ggbench.show.charts import Curve, LineChart, Mark
 
     drawn = [
         (row, row.prefill) for row in rows if row.prefill is not None and row.batch_size == rows[0].batch_size
@@ -215,16 +215,16 @@ def prefill_figure(rows: Sequence[SchemeLimits]) -> Figure | None:
         for knee in each.knees()
     ]
     curves.append(curve("compute", "", prefill.compute_ms))
-    return Figure(
+    return LineChart(
         "prefill", "first token", "ms", "prompt", "tokens", tuple(curves), marks=tuple(marks), is_log=True
     )
 
 
-def decode_figure(rows: Sequence[SchemeLimits], hardware: Hardware) -> Figure | None:
+def decode_figure(rows: Sequence[SchemeLimits], hardware: Hardware) -> LineChart | None:
     """Return the latency of one step by position for each scheme; ◆ marks the longest context that fits."""
     import numpy as np
 
-    from ggbench.show.figures import Curve, Figure, Mark
+    from ggbench.show.charts import Curve, LineChart, Mark
 
     drawn = [row for row in rows if row.b_ms is not None and row.batch_size == rows[0].batch_size]
     bandwidth = hardware.bandwidth_bytes_per_s
@@ -244,7 +244,7 @@ def decode_figure(rows: Sequence[SchemeLimits], hardware: Hardware) -> Figure | 
             note += ", does not fit"
         curves.append(Curve(row.scheme, x, y, np.zeros(len(x)), note=note, is_formula=True))
     titles = "latency of one step", "ms", "position", "tokens"
-    return Figure("decode", *titles, tuple(curves), y_low=0.0, marks=tuple(marks))
+    return LineChart("decode", *titles, tuple(curves), y_low=0.0, marks=tuple(marks))
 
 
 class _Prompt(NamedTuple):

@@ -19,10 +19,10 @@ from ggbench.runs.store.runs import StoredRun, StoredSamples
 from ggbench.runs.stored import listed_run, read_observations, read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
+from ggbench.show.charts import LineChart, PlottedRun
 from ggbench.show.columns import ANSWERS, note
-from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.names import model_names, quant_name, unambiguous_names
-from ggbench.show.presenter import column_of, figures_of, presenter_of
+from ggbench.show.presenter import column_of, line_charts_of, presenter_of
 from ggbench.text import sanitize
 
 
@@ -146,8 +146,8 @@ class SavedRun(msgspec.Struct, frozen=True):
         return self.summary.run.run_id
 
 
-def saved_figures(runs: Sequence[SavedRun]) -> tuple[Figure, ...]:
-    return figures_of([one.summary.run.head.kind for one in runs], plotted_runs(runs))
+def saved_figures(runs: Sequence[SavedRun]) -> tuple[LineChart, ...]:
+    return line_charts_of([one.summary.run.head.kind for one in runs], plotted_runs(runs))
 
 
 def plotted_runs(runs: Sequence[SavedRun]) -> tuple[PlottedRun, ...]:

@@ -30,7 +30,7 @@ from ggbench.show.axes import (
     x_axis,
     y_range,
 )
-from ggbench.show.figures import Curve, Figure, LatencyLine, legend_lines
+from ggbench.show.charts import Curve, LatencyLine, LineChart, legend_lines
 from ggbench.text import sanitize
 from ggbench.units import format_count, format_fixed, format_ms, format_number
 
@@ -144,7 +144,7 @@ class _Canvas:
                 self.rows[row][at] = (character, ink)
 
 
-def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legend: bool = True) -> str:
+def plot_text(figure: LineChart, width: int, height: int, color: bool, *, has_legend: bool = True) -> str:
     """Return the drawing as lines of text, with ANSI colours if `color`, and the legend below."""
     if figure.is_empty:
         return "no samples to plot"
@@ -159,7 +159,7 @@ def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legen
     return "\n".join(lines)
 
 
-def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, Ink]]], Frame]:
+def draw(figure: LineChart, width: int, height: int) -> tuple[list[list[tuple[str, Ink]]], Frame]:
     """Return rows of text with their ink.
 
     Values are dots with paler errors or single steps behind them, the fit is dashes with the curve's letter, the limit
@@ -187,7 +187,7 @@ def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, 
     return [*rows, *([(" " * (margin + 1) + line, Ink())] for line in below)], frame
 
 
-def _draw_curves(canvas: _Canvas, frame: Frame, figure: Figure) -> None:
+def _draw_curves(canvas: _Canvas, frame: Frame, figure: LineChart) -> None:
     """Draw the dimmed curves, the others over them, then all lines and marks of curves."""
     shown = [(one, Ink(index, is_faint=one.dimmed)) for index, one in enumerate(figure.curves) if len(one.x)]
     shown.sort(key=lambda pair: not pair[0].dimmed)
@@ -205,7 +205,7 @@ def _draw_curves(canvas: _Canvas, frame: Frame, figure: Figure) -> None:
                 canvas.put(column, 0, "▲", ink)
 
 
-def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
+def _axes(figure: LineChart, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
     if figure.ends is None:
         x = x_axis(figure.curves, figure.x_end)
         low, high = y_range(figure.curves, x, figure.y_low)

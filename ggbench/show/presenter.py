@@ -13,8 +13,8 @@ from ggbench.machine.records import MachineReading
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.charts import Chart, LineChart, PlottedRun, memory_stacks, series_of
 from ggbench.show.columns import COLUMNS, Column
-from ggbench.show.figures import Chart, Figure, PlottedRun, memory_stacks, series_of
 from ggbench.show.metric import MEMORY, Metric, Property, joined
 from ggbench.show.run_documents import RunDocuments
 from ggbench.text import sanitize
@@ -68,7 +68,7 @@ class Presenter(abc.ABC):
         """Return the nearest published rows below the runs' own."""
         return ""
 
-    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+    def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
         """Return figures with a curve for each run, in order; empty for a run of another kind."""
         return ()
 
@@ -103,9 +103,9 @@ class Presenter(abc.ABC):
         return run.reason if run.reason == STILL_RUNNING else run.outcome.because(sanitize(run.reason))
 
 
-def figures_of(kinds: Iterable[str], runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+def line_charts_of(kinds: Iterable[str], runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
     """Return the non-empty figures of runs of these kinds, each once. Raises StoreError."""
-    found = [figure for kind in dict.fromkeys(kinds) for figure in presenter_of(kind).figures(runs)]
+    found = [figure for kind in dict.fromkeys(kinds) for figure in presenter_of(kind).line_charts(runs)]
     return tuple({figure.key: figure for figure in found if not figure.is_empty}.values())
 
 

@@ -20,10 +20,9 @@ from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.against import against_tables, nearest_to
-from ggbench.show.columns import Value, bench_columns, imported_text, note
-from ggbench.show.figures import (
+from ggbench.show.charts import (
     Chart,
-    Figure,
+    LineChart,
     PlottedRun,
     batch_sizes,
     decode_bars,
@@ -31,6 +30,7 @@ from ggbench.show.figures import (
     memory_stacks,
     prompt_speed,
 )
+from ggbench.show.columns import Value, bench_columns, imported_text, note
 from ggbench.show.glossary import MARKED, MARKED_RUN, UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
 from ggbench.show.machine import run_page, serving_facts
@@ -424,7 +424,7 @@ class QuantPresenter(Presenter):
     def has_details(self, run: Run) -> bool:
         return run.is_complete or bool(self.answer(run))
 
-    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+    def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
         sizes = sorted({n_seqs for run in runs for n_seqs in batch_sizes(run)}) or [1]
         return tuple(latency_figure(runs, n_seqs) for n_seqs in sizes)
 

@@ -14,7 +14,7 @@ from ggbench.show import UNKNOWN
 from ggbench.show.glossary import UNSTEADY
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DepthSpeed, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.intervals import Estimate, Expected
+from ggbench.stats.intervals import Estimate, MeanError
 from ggbench.stats.speed_estimate import SpeedBasis
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_interval, format_number
@@ -102,7 +102,7 @@ def tok_s_text(latency: LatencySummary | PrefillSpeed | DepthSpeed | None) -> st
     return format_interval(latency.tok_s, low, high)
 
 
-def estimate_text(estimate: Estimate | None) -> str:
+def estimate_text(estimate: MeanError | None) -> str:
     """Return `12.36 ±0.52`, with the standard error; an em dash for None."""
     if estimate is None:
         return UNKNOWN
@@ -127,7 +127,7 @@ def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
     return f"sliding-window caches of {cells}"
 
 
-def expected_text(expected: Expected | None) -> str:
+def expected_text(expected: Estimate | None) -> str:
     """Return `4.28 ±0.27`, both ends if asymmetric, or `≥ 126`, `≤ 7.92` for a bound."""
     if expected is None:
         return UNKNOWN
@@ -151,7 +151,7 @@ def planned_speed_text(expected: PlannedForecast | None) -> str:
     """Return `3.2 ±0.4`, in tokens per second, marked if from an unsteady run; `~ 24 (20–28)` if from others' runs."""
     if expected is None:
         return UNKNOWN
-    text = expected_text(Expected(expected.tok_s, *expected.tok_s_ci95))
+    text = expected_text(Estimate(expected.tok_s, *expected.tok_s_ci95))
     if expected.speed_basis == "published":
         low, high = map(format_number, expected.tok_s_ci95)
         text = f"~ {format_number(expected.tok_s)} ({low}–{high})"

@@ -20,7 +20,7 @@ from ggbench.errors import DoesNotFit
 from ggbench.machine import address_space
 from ggbench.show import letter
 from ggbench.show.axes import TICKS, curve_data
-from ggbench.show.figures import BarChart, Chart, Figure, PointChart, StackChart, series_of
+from ggbench.show.charts import BarChart, Chart, LineChart, PointChart, StackChart, series_of
 from ggbench.text import sanitize
 from ggbench.units import GIB, format_bytes
 
@@ -100,7 +100,7 @@ class Drawing(msgspec.Struct, frozen=True):
 
     def color(self, chart: Chart, index: int) -> str:
         """Return the colour of a chart's series: its run's, or its own if a run has several."""
-        has_own = isinstance(chart, Figure) and chart.curves[index].run is not None
+        has_own = isinstance(chart, LineChart) and chart.curves[index].run is not None
         return self.look.color(self.colors[index] if self.colors and not has_own else index)
 
 
@@ -108,7 +108,7 @@ def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
     """Return the Vega-Lite specification of a non-empty chart."""
     labels_by_run = labels_of
     match chart:
-        case Figure():
+        case LineChart():
             spec = _curves(chart, drawing)
         case BarChart():
             spec, labels_by_run = _bars(chart, drawing), _wrapped_labels
@@ -134,7 +134,7 @@ def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
 
 
 def title_of(chart: Chart) -> str:
-    if isinstance(chart, Figure):
+    if isinstance(chart, LineChart):
         return chart.y_title[:1].upper() + chart.y_title[1:]
     return f"{chart.title} [{chart.unit}]" if isinstance(chart, (BarChart, StackChart)) else chart.title
 
@@ -142,7 +142,7 @@ def title_of(chart: Chart) -> str:
 def labels_of(chart: Chart, names: Sequence[str]) -> dict[int, str]:
     labels = {}
     for index in series_of(chart):
-        curve = chart.curves[index] if isinstance(chart, Figure) else None
+        curve = chart.curves[index] if isinstance(chart, LineChart) else None
         name = names[index] if curve is None or curve.run is None else sanitize(curve.name)
         labels[index] = "   ".join(filter(None, (f"{letter(index)}  {name}", curve.note if curve else "")))
     return labels
@@ -160,7 +160,7 @@ def _layer(
     return layer
 
 
-def _curves(figure: Figure, drawing: Drawing) -> Spec:
+def _curves(figure: LineChart, drawing: Drawing) -> Spec:
     data = curve_data(figure)
     has_steps = all(curve.error is None for curve in figure.curves if len(curve.x))
     x = _quantity("x", figure.x_title, (data.x.low, data.x.high), TICKS[0], whole=True)

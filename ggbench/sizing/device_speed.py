@@ -30,13 +30,13 @@ from ggbench.stats.device_speed import (
     prompt_costs,
     quant_class,
 )
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import SpeedEstimate
 from ggbench.text import in_words
 from ggbench.units import counted
 
 _PROMPTS = (128, 512, 2048, 8192)
-_COPIED_BYTES_PER_S = Expected(15e9, 5e9, 45e9)
+_COPIED_BYTES_PER_S = Estimate(15e9, 5e9, 45e9)
 """Rate at which a prompt's batch copies weights from main memory to a GPU, over PCIe.
 
 By how much each further layer of experts in main memory slows prompts in `llama-bench.csv`: 10 GB/s with a Quadro RTX
@@ -201,7 +201,7 @@ def _rows_of(kind: DeviceKind) -> tuple[str, str]:
 
 def _prefills(
     placement: Placement, file: ModelFile, setup: LlamaConfig, devices: Sequence[DeviceMemory], model: ModelKind
-) -> tuple[tuple[int, Expected], ...]:
+) -> tuple[tuple[int, Estimate], ...]:
     """Return the times of prompts on the first GPU; nothing if its FP16 rate is unknown, or a cache is in main memory.
 
     llama.cpp computes batches of 32 tokens or more there with copies of the weights in main memory, of experts those
@@ -229,9 +229,9 @@ def _prefills(
     return tuple(found)
 
 
-def _with_copies(computed: Expected, n_bytes: float) -> Expected:
+def _with_copies(computed: Estimate, n_bytes: float) -> Estimate:
     rate, copied = _COPIED_BYTES_PER_S, n_bytes * 1e3
-    return Expected(
+    return Estimate(
         computed.value + copied / rate.value,
         computed.low + copied / rate.high,
         computed.high + copied / rate.low,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ggbench.stats.intervals import Z_95, Expected
+from ggbench.stats.intervals import Z_95, Estimate
 
 COVARIANCE_UNIT = 1e-5
 _READS = ("read", "kv", "host")
@@ -51,7 +51,7 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
     def _index(self) -> dict[str, int]:
         return {term: index for index, term in enumerate(self.terms)}
 
-    def predict(self, costs: Sequence[Cost]) -> Expected:
+    def predict(self, costs: Sequence[Cost]) -> Estimate:
         """Return the time [ms] of these costs with a 95 % interval, of which none is below their least time."""
         total, ms_by_term = 0.0, dict[str, float]()
         for cost in costs:
@@ -64,7 +64,7 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
                 ms_by_term[term] = ms_by_term.get(term, 0.0) + ms
         variance = self.residual**2 + self._variance({term: ms / total for term, ms in ms_by_term.items()})
         factor, least = math.exp(Z_95 * math.sqrt(variance)), least_ms(costs)
-        return Expected(*(max(least, ms) for ms in (total, total / factor, total * factor)))
+        return Estimate(*(max(least, ms) for ms in (total, total / factor, total * factor)))
 
     def _variance(self, shares: Mapping[str, float]) -> float:
         """Return the variance of the logarithm of a time by its terms' coefficients, given the share of each in it."""

@@ -45,7 +45,7 @@ def _exp(exponent: float) -> float:
     return math.exp(exponent) if exponent < _LARGEST_EXPONENT else math.inf
 
 
-class Expected(msgspec.Struct, frozen=True):
+class Estimate(msgspec.Struct, frozen=True):
     """A value with its 95 % interval."""
 
     value: float
@@ -57,7 +57,7 @@ Z_95 = 1.959963984540054
 """Half-width of a 95 % interval, in standard errors."""
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class MeanError(msgspec.Struct, frozen=True):
     """A mean with its standard error, as printed by llama-perplexity."""
 
     mean: float
@@ -82,9 +82,9 @@ def t_95(freedom: int) -> float:
     return math.fsum(term / freedom**power for power, term in enumerate(_T_95_SERIES))
 
 
-def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Expected:
+def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Estimate:
     """Return the mean of at least two ratios with Student's interval of their logarithms, widened by a share."""
     logs = list(map(math.log, ratios))
     spread = t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     mean, half = statistics.fmean(logs), math.hypot(spread, math.log1p(model_error))
-    return Expected(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+    return Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half))

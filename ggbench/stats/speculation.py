@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ggbench.stats.intervals import Expected, geometric_mean
+from ggbench.stats.intervals import Estimate, geometric_mean
 
 TYPICAL_ACCEPTANCE = 0.77
 """The acceptance for which k is chosen if none is measured: the median of 61 published ones, from 0.26 to 0.91. Source:
@@ -68,16 +68,16 @@ class MeasuredStep(msgspec.Struct, frozen=True):
     """The times of a step over several rounds."""
 
     times: StepTimes
-    break_even: Expected
+    break_even: Estimate
     """`break_even_len` with its 95 % interval."""
 
-    def speedup(self, mean_len: float) -> Expected:
+    def speedup(self, mean_len: float) -> Estimate:
         """Return the speed with steps of `mean_len` tokens over that without a draft."""
         found = self.break_even
-        return Expected(*(self.times.speedup(mean_len, each) for each in (found.value, found.high, found.low)))
+        return Estimate(*(self.times.speedup(mean_len, each) for each in (found.value, found.high, found.low)))
 
     @property
-    def best_speedup(self) -> Expected:
+    def best_speedup(self) -> Estimate:
         """The speed-up if every drafted token is accepted."""
         return self.speedup(self.times.k + 1)
 

@@ -13,14 +13,14 @@ from typing import Literal
 import msgspec
 
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 
 POSITIONS = (1, 1024, 4096, 8192, 32768)
 """Token positions at which speed is forecast."""
 _FAR = 32768
 """Last position at which a measured line is evaluated; a straight line continues from there."""
 
-Known = tuple[tuple[int, Expected], ...]
+Known = tuple[tuple[int, Estimate], ...]
 """Pairs of position or length and value, ascending."""
 
 
@@ -51,29 +51,29 @@ def estimate_at(known: SpeedEstimate, n: int) -> SpeedEstimate | None:
     )
 
 
-def step_ms_at(known: SpeedEstimate, n: int) -> Expected:
+def step_ms_at(known: SpeedEstimate, n: int) -> Estimate:
     return interpolated(known.step_ms, n)
 
 
-def tok_s_at(known: SpeedEstimate, n: int) -> Expected:
+def tok_s_at(known: SpeedEstimate, n: int) -> Estimate:
     """Return tokens/s at position n; the low end is 0 if the latency has no upper end."""
     return inverse(step_ms_at(known, n))
 
 
-def prefill_ms_at(known: SpeedEstimate, n_prompt: int) -> Expected | None:
+def prefill_ms_at(known: SpeedEstimate, n_prompt: int) -> Estimate | None:
     """Return the time [ms] of a prompt, 0 for an empty one; None if no prompt was timed."""
     if not known.prefill_ms:
         return None
-    nothing = Expected(0.0, 0.0, 0.0)
+    nothing = Estimate(0.0, 0.0, 0.0)
     return interpolated(((0, nothing), *known.prefill_ms), n_prompt)
 
 
-def inverse(expected: Expected, numerator: float = 1e3) -> Expected:
+def inverse(expected: Estimate, numerator: float = 1e3) -> Estimate:
     """Convert milliseconds to tokens/s, and back; zero becomes infinite and infinity zero."""
     value, low, high = (
         numerator / each if each else math.inf for each in (expected.value, expected.high, expected.low)
     )
-    return Expected(value, low, high)
+    return Estimate(value, low, high)
 
 
 _PROMPT = 512
@@ -98,14 +98,14 @@ def with_sequences(known: SpeedEstimate, n_seqs: int, weights_ratio: float = 1.0
 
 
 def _with_sequences(
-    known: SpeedEstimate, n_seqs: int, weights_ratio: float, first: Expected | None
+    known: SpeedEstimate, n_seqs: int, weights_ratio: float, first: Estimate | None
 ) -> SpeedEstimate:
     position, own = known.step_ms[0]
     begins_at_1 = position == 1
-    first = own if begins_at_1 else first or Expected(0.0, 0.0, 0.0)
+    first = own if begins_at_1 else first or Estimate(0.0, 0.0, 0.0)
     prompt = prefill_ms_at(known, _PROMPT)
 
-    def of_all(step: Expected) -> Expected:
+    def of_all(step: Estimate) -> Estimate:
         low, at_best = (
             one + n_seqs * max(0.0, end - one)
             for one, end in ((first.low, step.low), (first.value, step.value))
@@ -114,20 +114,20 @@ def _with_sequences(
             low = step.low  # another estimate's t(1) is no bound of this one's
         high, at_worst = n_seqs * step.high, n_seqs * step.value
         if known.basis == "bound":
-            return Expected(at_best, low, high)
+            return Estimate(at_best, low, high)
         weights_ms = weights_ratio * first.value
         read = at_best + weights_ms - first.value
         computed = math.sqrt(read * at_worst)
         if prompt is not None:
             computed = read + max(0.0, n_seqs * prompt.value / _PROMPT - weights_ms)
-        return Expected(min(max(computed, read), at_worst), low, high)
+        return Estimate(min(max(computed, read), at_worst), low, high)
 
     return SpeedEstimate(
         "other runs" if known.basis in ("measured", "forecast") else known.basis,
         f"{known.source}, of one user" if known.basis != "bound" else known.source,
         tuple((n, of_all(step)) for n, step in known.step_ms),
         tuple(
-            (n, Expected(n_seqs * ms.value, n_seqs * ms.low, n_seqs * ms.high)) for n, ms in known.prefill_ms
+            (n, Estimate(n_seqs * ms.value, n_seqs * ms.low, n_seqs * ms.high)) for n, ms in known.prefill_ms
         ),
         known.is_steady,
         known.first,
@@ -203,7 +203,7 @@ def measured_prefills(prefills: Sequence[PrefillSpeed]) -> Known:
     return tuple(
         (
             each.n_prompt,
-            Expected(each.prefill_ms, 1e3 * each.n_prompt / high if high else 0.0, 1e3 * each.n_prompt / low),
+            Estimate(each.prefill_ms, 1e3 * each.n_prompt / high if high else 0.0, 1e3 * each.n_prompt / low),
         )
         for each in sorted(prefills, key=lambda each: each.n_prompt)
         if each.tok_s_ci95 is not None and (low := each.tok_s_ci95[0]) > 0
@@ -211,7 +211,7 @@ def measured_prefills(prefills: Sequence[PrefillSpeed]) -> Known:
     )
 
 
-def interpolated(known: Known, n: int) -> Expected:
+def interpolated(known: Known, n: int) -> Estimate:
     """Return the value at `n`, on the line through the two nearest points, or the last two."""
     if len(known) == 1:
         return known[0][1]
@@ -223,35 +223,35 @@ def interpolated(known: Known, n: int) -> Expected:
         before if before == after else before + share * (after - before)  # also if both are infinite
         for before, after in ((one.value, other.value), (one.low, other.low), (one.high, other.high))
     )
-    return Expected(value, min(low, value), max(high, value))
+    return Estimate(value, min(low, value), max(high, value))
 
 
-def _level(latency: DepthSpeed) -> Expected | None:
+def _level(latency: DepthSpeed) -> Estimate | None:
     """Return the mean latency over a window; None if its interval is unknown or has no upper end."""
     if latency.tok_s_ci95 is None or latency.tok_s_ci95[0] <= 0:
         return None
     low, high = latency.tok_s_ci95
-    return Expected(1e3 / latency.tok_s, 1e3 / high if high else 0.0, 1e3 / low)
+    return Estimate(1e3 / latency.tok_s, 1e3 / high if high else 0.0, 1e3 / low)
 
 
-def _slope(fit: LineFit | None, limit: DecodeLimit | None) -> Expected | None:
+def _slope(fit: LineFit | None, limit: DecodeLimit | None) -> Estimate | None:
     """Return the milliseconds added by each position; None if not even an upper end is known."""
     if fit is None or fit.w_ci95 is None or fit.w_ci95[0] <= 0:
         return None
     steepest, flattest = 1 / fit.w_ci95[0], 1 / fit.w_ci95[1] if fit.w_ci95[1] else 0.0
     if fit.w_tokens_per_ms is not None:
-        return Expected(1 / fit.w_tokens_per_ms, flattest, steepest)
+        return Estimate(1 / fit.w_tokens_per_ms, flattest, steepest)
     least = 0.0 if limit is None or limit.w_tokens_per_ms is None else 1 / limit.w_tokens_per_ms
-    return Expected(min(max(least, flattest), steepest), flattest, steepest)
+    return Estimate(min(max(least, flattest), steepest), flattest, steepest)
 
 
-def _moved(level: Expected, slope: Expected, distance: int, floor: float) -> Expected:
+def _moved(level: Estimate, slope: Estimate, distance: int, floor: float) -> Estimate:
     """Return the level `distance` positions away, at least `floor` [ms]."""
     value = max(level.value + distance * slope.value, floor)
     steeper, flatter = abs(distance) * (slope.high - slope.value), abs(distance) * (slope.value - slope.low)
     up, down = (steeper, flatter) if distance > 0 else (flatter, steeper)
     low = max(value - math.hypot(level.value - level.low, down), min(floor, value))
-    return Expected(value, low, value + math.hypot(level.high - level.value, up))
+    return Estimate(value, low, value + math.hypot(level.high - level.value, up))
 
 
 SpeedBasis = Literal["measured", "forecast", "other runs", "published", "bound"]
@@ -270,9 +270,9 @@ class SpeedEstimate(msgspec.Struct, frozen=True):
     basis: SpeedBasis
     source: str
     """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
-    step_ms: tuple[tuple[int, Expected], ...] = ()
+    step_ms: tuple[tuple[int, Estimate], ...] = ()
     """Pairs of position and latency, ascending."""
-    prefill_ms: tuple[tuple[int, Expected], ...] = ()
+    prefill_ms: tuple[tuple[int, Estimate], ...] = ()
     """Pairs of prompt length, from an empty context, and time, ascending; empty if unknown."""
     is_steady: bool = True
     """Whether the machine was steady during the measurement."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ggbench.stats.intervals import Expected, geometric_mean
+from ggbench.stats.intervals import Estimate, geometric_mean
 
 _T = TypeVar("_T")
 
@@ -28,7 +28,7 @@ def rotated(members: Sequence[_T], turn: int) -> list[_T]:
     return [members[(turn + index) % len(members)] for index in range(len(members))]
 
 
-def ratio_of_turns(ratios: Sequence[float], *, beside_others: bool = False) -> Expected | None:
+def ratio_of_turns(ratios: Sequence[float], *, beside_others: bool = False) -> Estimate | None:
     """Return the mean of the ratios within turns; None for fewer than four turns.
 
     A slow machine slows both of a turn, so the ratios differ less than the values do. The interval is Student's, of the
@@ -38,4 +38,4 @@ def ratio_of_turns(ratios: Sequence[float], *, beside_others: bool = False) -> E
         return None
     mean, factor = geometric_mean(ratios), _SERIAL * _BESIDE_OTHERS if beside_others else _SERIAL
     low, high = (mean.value * (end / mean.value) ** factor for end in (mean.low, mean.high))
-    return Expected(mean.value, low, high)
+    return Estimate(mean.value, low, high)

@@ -19,7 +19,7 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.progress import Finished, ModelReady, Pace, PointMeasured, Progress, SamplesTimed, Working
 from ggbench.runs.run import DecodeTiming, Settings
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.figures import PlottedRun
+from ggbench.show.charts import PlottedRun
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.linefit import RunningFit
 from ggbench.stats.speed import summarize

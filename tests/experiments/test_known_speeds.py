@@ -29,7 +29,7 @@ from ggbench.sizing.budget import described_budget
 from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import SpeedEstimate, step_ms_at
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
@@ -40,8 +40,8 @@ HERE = environment_of(VERSIONS)
 ELSEWHERE = Imported(tool="ggbench 0.1.0", file="x.zip", file_sha256="1", content_sha256="2")
 ON_CPU = Memory(buffers=(DeviceBuffers("CPU", weight_bytes=100),))
 FORECAST = ForecastResult(
-    "twins of 2 and 6 of 32 layers", Expected(100.0, 90.0, 110.0), Expected(40.0, 30.0, 50.0),
-    ((1, Expected(10.0, 9.0, 11.0)), (4096, Expected(5.0, 4.5, 5.5))), ((512, Expected(900.0, 800.0, 1000.0)),),
+    "twins of 2 and 6 of 32 layers", Estimate(100.0, 90.0, 110.0), Estimate(40.0, 30.0, 50.0),
+    ((1, Estimate(10.0, 9.0, 11.0)), (4096, Estimate(5.0, 4.5, 5.5))), ((512, Estimate(900.0, 800.0, 1000.0)),),
 )  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def test_a_forecast_comes_before_other_runs(store: Store) -> None:
     _add(store, file, FORECAST, "forecast", ForecastSettings())
     known = _one(store, file)
     assert (known.basis, known.source) == ("forecast", "twins of 2 and 6 of 32 layers")
-    assert known.step_ms[0] == (1, Expected(100.0, 1e3 / 11, 1e3 / 9))
+    assert known.step_ms[0] == (1, Estimate(100.0, 1e3 / 11, 1e3 / 9))
 
 
 def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None:

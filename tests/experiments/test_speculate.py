@@ -33,7 +33,7 @@ from ggbench.runs.progress import Finished, PointMeasured
 from ggbench.runs.run import Run
 from ggbench.sizing import layer_sample
 from ggbench.sizing.layer_sample import StepCost, step_cost
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speculation import StepParts, StepTimes
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 
@@ -151,7 +151,7 @@ def test_where_it_hurts_is_said_first(target: Target, tiny_twin: Path) -> None:
 def test_steps_that_may_be_anything_decide_nothing(target: Target) -> None:
     run, _, _ = _run(target, target, _Costly())
     found = _result(run)
-    cases = [replace(each, step=replace(each.step, break_even=Expected(1.5, 1e-5, 26907.5))) for each in found.cases]
+    cases = [replace(each, step=replace(each.step, break_even=Estimate(1.5, 1e-5, 26907.5))) for each in found.cases]
     of_noise = replace(found, cases=tuple(cases))
     assert verdict(of_noise).startswith("undecided, about 1.5 tokens per step (k ")
     assert "at most" not in verdict(of_noise)
@@ -221,7 +221,7 @@ def test_a_text_says_what_was_accepted_and_what_that_gained(target: Target) -> N
     assert (found.name, found.n_tokens, found.mean_len, found.accepted_share) == ("prose", 9, 2.5, 0.5)
     assert (found.plain_tok_s, found.drafted_tok_s, found.gain.value) == pytest.approx((100, 100, 1))
     assert found.difference == "from token 4 of 9 on", "the first comes with the prompt"
-    result = replace(_result(_run(target, target, _Costly())[0]), texts=(replace(found, gain=Expected(0.5, 0.4, 0.6)),))
+    result = replace(_result(_run(target, target, _Costly())[0]), texts=(replace(found, gain=Estimate(0.5, 0.4, 0.6)),))
     assert verdict(result).startswith("slower on prose (0.50 ±0.10 times); slower below 1.")
     run, _, _ = _run(target, target, _Costly())
     assert server_line(run, _result(run)) and server_line(run, result) == "", "measured to be slower"

@@ -22,7 +22,7 @@ from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.session import run_context
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from tests.fakes.llama_server import install
 
 
@@ -73,7 +73,7 @@ def test_a_server_answers_in_turns_and_twice_as_fast_with_drafts(trained: Target
     assert PRESENTER.answer(run).startswith("faster on prose (2")
     line = server_line(run, run.result)
     assert f"-md {trained.path} --spec-type draft-simple" in line and "--spec-draft-n-max 5" in line
-    slower = [replace(each, gain=Expected(0.5, 0.4, 0.6)) for each in run.result.texts]
+    slower = [replace(each, gain=Estimate(0.5, 0.4, 0.6)) for each in run.result.texts]
     assert server_line(run, replace(run.result, texts=tuple(slower))) == ""
 
 
@@ -98,7 +98,7 @@ def test_a_step_with_a_twin_takes_what_rejected_drafts_take(
     page.print(PRESENTER.details(run))
     assert isinstance(page.file, io.StringIO)
     assert "break-even" in page.file.getvalue()
-    slow = replace(case, step=replace(case.step, break_even=Expected(7.0, 6.9, 7.1)))
+    slow = replace(case, step=replace(case.step, break_even=Estimate(7.0, 6.9, 7.1)))
     never = replace(run.result, cases=(slow,))
     assert verdict(never).startswith("slower even if every drafted") and server_line(run, never) == ""
     routed = replace(never, pair=replace(never.pair, has_random_router=True))

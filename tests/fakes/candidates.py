@@ -4,13 +4,13 @@ from ggbench.decisions.loss import Loss
 from ggbench.decisions.pick.record import Candidate, TurnSpeed
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.sizing.plan_record import PlanRow
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import SpeedBasis
 from ggbench.units import GIB
 
 
-def around(value: float, error: float = 0.0) -> Expected:
-    return Expected(value, value * (1 - error), value * (1 + error))
+def around(value: float, error: float = 0.0) -> Estimate:
+    return Estimate(value, value * (1 - error), value * (1 + error))
 
 
 def measured_loss(nats: float, error: float = 0.02) -> Loss:
@@ -22,7 +22,7 @@ def turn_of(
 ) -> TurnSpeed:
     seconds = 300 / tok_s if turn_s is None else turn_s
     if basis == "bound":
-        return TurnSpeed(Expected(tok_s, 0.0, tok_s), None, basis, "bandwidth")
+        return TurnSpeed(Estimate(tok_s, 0.0, tok_s), None, basis, "bandwidth")
     return TurnSpeed(around(tok_s, error), around(seconds, error), basis, "run 2")
 
 

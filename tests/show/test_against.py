@@ -14,7 +14,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import against_tables, device_of, nearest_to, published_model
 from ggbench.show.presenter import presenter_of
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import MeanError
 from tests.fakes.measured import with_head, with_memory, with_subject
 
 
@@ -31,11 +31,11 @@ def test_the_articles_row_stands_under_the_same_measurement(
 
 @pytest.fixture
 def run(completed: QuantSummary) -> Run:
-    one = Estimate(0.03, 0.001)
-    apart = Divergence(one, ((100.0, 1.0), (99.0, 0.5)), Estimate(0.9, 0.01), one, one, one, Estimate(14.0, 0.1))
+    one = MeanError(0.03, 0.001)
+    apart = Divergence(one, ((100.0, 1.0), (99.0, 0.5)), MeanError(0.9, 0.01), one, one, one, MeanError(14.0, 0.1))
     text = TextSource("wiki.test.raw", SHA256, 1_290_590, "/texts/wiki.test.raw")
     result = QualityResult(
-        text, 512, ScoredText(288_000, 562, 151_936, "0" * 64), 562, 143_310, Estimate(14.5, 0.1), divergence=apart
+        text, 512, ScoredText(288_000, 562, 151_936, "0" * 64), 562, 143_310, MeanError(14.5, 0.1), divergence=apart
     )
     head = replace(completed.run.head, kind="quality", settings=QualitySettings(text))
     return replace(completed.run, head=head, result=result)

@@ -11,12 +11,12 @@ from ggbench.experiments.quality.compared import quality_over_speed
 from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.axes import BINS, curve_data
-from ggbench.show.figures import (
+from ggbench.show.charts import (
     Chart,
     Curve,
-    Figure,
     Floats,
     LatencyLine,
+    LineChart,
     decode_bars,
     latency_figure,
     memory_stacks,
@@ -24,14 +24,14 @@ from ggbench.show.figures import (
 )
 from ggbench.show.names import quant_colors
 from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import MeanError
 from tests.fakes.measured import with_decode, with_run, with_subject
 
 POSITIONS = np.arange(26, 10_026)
 STAIRS = 10 + np.ceil(POSITIONS / 256)
 
 
-def figure(*curves: Curve) -> Figure:
+def figure(*curves: Curve) -> LineChart:
     return replace(latency_figure([]), curves=curves)
 
 
@@ -110,13 +110,13 @@ def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:
 
 
 def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str = "a") -> QuantSummary:
-    none = Estimate(0.0, 0.0)
+    none = MeanError(0.0, 0.0)
     base = None if kld is None else ScoredBase(replace(summary.subject, quant="f16"), "f16", "f16")
     divergence = (
-        None if kld is None else Divergence(Estimate(kld, kld / 10), (), none, none, none, none, Estimate(11.0, 0.1))
+        None if kld is None else Divergence(MeanError(kld, kld / 10), (), none, none, none, none, MeanError(11.0, 0.1))
     )
     text = ScoredText(2048, 4, 1000, sha256)
-    result = QualityResult(TextSource("text", "", 100), 512, text, 4, 1000, Estimate(ppl, 0.1), (), base, divergence)
+    result = QualityResult(TextSource("text", "", 100), 512, text, 4, 1000, MeanError(ppl, 0.1), (), base, divergence)
     return with_run(summary, result=result)
 
 

@@ -12,7 +12,7 @@ from ggbench.show.presenter import presenter_of
 from ggbench.show.text import expected_text, planned_speed_text
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DecodeLimit
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 
 RUN = Run(
     head=RunHead(
@@ -22,18 +22,18 @@ RUN = Run(
     outcome=Outcome.COMPLETED,
     result=ForecastResult(
         "twins of 2 and 6 of 32 layers",
-        Expected(250.0, 235.0, 265.0),
-        Expected(20.0, 18.0, 23.0),
-        ((1, Expected(4.0, 3.8, 4.3)), (4096, Expected(2.2, 2.0, 2.4))),
-        ((512, Expected(20_000.0, 18_000.0, 22_000.0)),),
+        Estimate(250.0, 235.0, 265.0),
+        Estimate(20.0, 18.0, 23.0),
+        ((1, Estimate(4.0, 3.8, 4.3)), (4096, Estimate(2.2, 2.0, 2.4))),
+        ((512, Estimate(20_000.0, 18_000.0, 22_000.0)),),
         DecodeLimit(w_tokens_per_ms=67.0, b_ms=126.0, bandwidth_bytes_per_s=35e9, bandwidth_source="measured"),
     ),
 )  # fmt: skip
 
 
 def test_an_interval_is_one_number_where_it_is_even() -> None:
-    assert expected_text(Expected(250.0, 235.0, 265.0)) == "250 ±15"
-    assert expected_text(Expected(4.0, 3.0, 8.0)) == "4.0 (3.0–8.0)"
+    assert expected_text(Estimate(250.0, 235.0, 265.0)) == "250 ±15"
+    assert expected_text(Estimate(4.0, 3.0, 8.0)) == "4.0 (3.0–8.0)"
     assert expected_text(None) == "—"
     planned = PlannedForecast(3.0, (2.5, 3.5), "run 7", "measured")
     assert planned_speed_text(planned) == "3.0 ±0.5"

@@ -18,7 +18,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.units import GIB, MIB
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 
@@ -134,7 +134,7 @@ def test_what_leaves_little_says_what_may_take_it() -> None:
 
 
 def test_what_may_meet_a_need_is_not_said_to_and_a_turn_by_a_bound_takes_that_long_or_longer() -> None:
-    bound = replace(turn_of(60.0, basis="bound"), turn_s=Expected(5.0, 4.8, math.inf))
+    bound = replace(turn_of(60.0, basis="bound"), turn_s=Estimate(5.0, 4.8, math.inf))
     found = candidate(cache="q8_0", cache_loss=None, tok_s=bound)
     pick = recommend([found], Needs(given_tok_s=40.0, max_loss=0.05))
     text = " ".join(reason(pick))

@@ -20,7 +20,7 @@ from ggbench.show.axes import (
     tick_step,
     y_range,
 )
-from ggbench.show.figures import Curve, Figure, Floats, Integers, LatencyLine, PlottedRun, latency_figure
+from ggbench.show.charts import Curve, Floats, Integers, LatencyLine, LineChart, PlottedRun, latency_figure
 from ggbench.show.plot import Frame, plot_text
 from ggbench.stats.decode_timing import DecodeLimit, LineFit
 
@@ -73,7 +73,7 @@ def test_a_curve_has_no_gaps() -> None:
 def test_few_values_have_marks_and_an_earlier_run_scales_by_its_usual_steps() -> None:
     few = series(np.arange(0, 8000, 1000), np.arange(8.0))
     earlier = replace(series(POSITIONS, np.where(POSITIONS % 8, CLIMBING, 900.0)), dimmed=True)
-    figure = Figure("", "latency", "ms", "position", "tokens", (few,))
+    figure = LineChart("", "latency", "ms", "position", "tokens", (few,))
     assert plot_text(figure, 80, 20, color=False, has_legend=False).count("•") == 7  # the last has the letter
     assert y_range([few, earlier], WHOLE)[1] == pytest.approx(CLIMBING.max(), rel=0.01)
 
@@ -226,7 +226,7 @@ def test_values_with_errors_settle_and_are_named_at_their_end() -> None:
     chunks = np.arange(1, 41)
     y = 12 + 30 / chunks**2 * np.cos(chunks)
     one = Curve("q4_1", chunks, y, 4 / np.sqrt(chunks), note="12.0 ±0.6, 40 chunks")
-    figure = Figure("ppl", "PPL", "", "chunks scored", "", (one, replace(one, name="q2_k", y=y + 3)), 50)
+    figure = LineChart("ppl", "PPL", "", "chunks scored", "", (one, replace(one, name="q2_k", y=y + 3)), 50)
     text = plot_text(figure, 80, 18, False)
     assert "▲" not in text
     assert "b q2_k  12.0 ±0.6, 40 chunks" in text

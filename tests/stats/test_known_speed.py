@@ -9,7 +9,7 @@ from ggbench.decisions.pick.needs import WORKLOADS, ChatTurn, Needs, parse_workl
 from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.errors import UsageError
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import (
     SpeedEstimate,
     measured_prefills,
@@ -23,8 +23,8 @@ from ggbench.stats.speed_estimate import (
 LINE = SpeedEstimate(
     "forecast",
     "made up",
-    ((1, Expected(100.0, 90.0, 110.0)), (1001, Expected(200.0, 170.0, 240.0)), (2001, Expected(250.0, 200.0, 300.0))),
-    ((512, Expected(1000.0, 900.0, 1100.0)), (1024, Expected(2500.0, 2000.0, 3000.0))),
+    ((1, Estimate(100.0, 90.0, 110.0)), (1001, Estimate(200.0, 170.0, 240.0)), (2001, Estimate(250.0, 200.0, 300.0))),
+    ((512, Estimate(1000.0, 900.0, 1100.0)), (1024, Estimate(2500.0, 2000.0, 3000.0))),
 )
 LIMIT = DecodeLimit(w_tokens_per_ms=50.0, b_ms=40.0, bandwidth_bytes_per_s=20e9, bandwidth_source="given")
 
@@ -39,10 +39,10 @@ def _fit(w: float | None, interval: tuple[float, float | None] | None) -> LineFi
 
 
 def test_latencies_are_interpolated_and_continued() -> None:
-    assert step_ms_at(LINE, 501) == Expected(150.0, 130.0, 175.0)
-    assert step_ms_at(LINE, 1001) == Expected(200.0, 170.0, 240.0)
-    assert step_ms_at(LINE, 4001) == Expected(350.0, 260.0, 420.0)
-    assert tok_s_at(LINE, 1) == Expected(10.0, 1e3 / 110, 1e3 / 90)
+    assert step_ms_at(LINE, 501) == Estimate(150.0, 130.0, 175.0)
+    assert step_ms_at(LINE, 1001) == Estimate(200.0, 170.0, 240.0)
+    assert step_ms_at(LINE, 4001) == Estimate(350.0, 260.0, 420.0)
+    assert tok_s_at(LINE, 1) == Estimate(10.0, 1e3 / 110, 1e3 / 90)
 
 
 def test_several_sequences_read_the_weights_once_and_compute_for_each() -> None:
@@ -53,16 +53,16 @@ def test_several_sequences_read_the_weights_once_and_compute_for_each() -> None:
     assert (at_first.low, at_first.high) == (90, 440)
     assert at_first.value == pytest.approx(100)  # four tokens of a prompt take 8 ms
     assert (later.low, later.value, later.high) == pytest.approx((90 + 4 * 80, 100 + 4 * 100, 4 * 240))
-    slow = with_sequences(replace(LINE, prefill_ms=((512, Expected(51200.0, 51200.0, 51200.0)),)), 4)
+    slow = with_sequences(replace(LINE, prefill_ms=((512, Estimate(51200.0, 51200.0, 51200.0)),)), 4)
     assert step_ms_at(slow, 1).value == 400
     assert slow.prefill_ms[0][1].value == 4 * 51200
     alone = with_sequences(replace(LINE, prefill_ms=()), 4)
     assert step_ms_at(alone, 1).value == pytest.approx(math.sqrt(100 * 400))
     bound = with_sequences(
-        replace(LINE, basis="bound", step_ms=((1, Expected(9.0, 9.0, math.inf)), (11, Expected(10.0, 10.0, math.inf)))),
+        replace(LINE, basis="bound", step_ms=((1, Estimate(9.0, 9.0, math.inf)), (11, Estimate(10.0, 10.0, math.inf)))),
         4,
     )
-    assert (bound.basis, step_ms_at(bound, 11)) == ("bound", Expected(13.0, 13.0, math.inf))
+    assert (bound.basis, step_ms_at(bound, 11)) == ("bound", Estimate(13.0, 13.0, math.inf))
 
 
 def test_several_sequences_of_a_mixture_read_more_experts_but_at_best_the_same() -> None:
@@ -79,7 +79,7 @@ def test_several_sequences_of_a_mixture_read_more_experts_but_at_best_the_same()
 
 def test_the_caches_of_several_sequences_count_after_a_run_at_one_depth() -> None:
     """Such a run has no first token; that of the next estimate shows how much of the step is the cache."""
-    deep = replace(LINE, step_ms=((4097, Expected(300.0, 280.0, 320.0)), (4225, Expected(300.0, 280.0, 320.0))))
+    deep = replace(LINE, step_ms=((4097, Estimate(300.0, 280.0, 320.0)), (4225, Estimate(300.0, 280.0, 320.0))))
     deep = replace(deep, basis="measured", prefill_ms=(), others=(LINE,))
     four = with_sequences(deep, 4)
     step = step_ms_at(four, 4097)
@@ -117,8 +117,8 @@ def test_a_run_too_noisy_for_a_slope_is_as_sure_at_its_ends_as_of_its_mean() -> 
 def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> SpeedEstimate:
     """latency(n) = (n - 1) / W + B, and prompts of 2 ms a token and 0.001 ms for each pair."""
 
-    def around(value: float) -> Expected:
-        return Expected(value, value * (1 - error), value * (1 + error))
+    def around(value: float) -> Estimate:
+        return Estimate(value, value * (1 - error), value * (1 + error))
 
     steps = tuple((n, around((n - 1) / w_tokens_per_ms + b_ms)) for n in (1, 1024, 32768))
     prompts = tuple((n, around(2.0 * n + 0.001 * n**2)) for n in (512, 2048, 8192))
@@ -155,7 +155,7 @@ def test_a_turn_beyond_what_a_run_measured_is_by_its_line() -> None:
 )
 def test_a_prompt_is_fitted_by_non_negative_least_squares(prefill_ms: tuple[float, ...], prompt_s: float) -> None:
     """With both coefficients, without the square, without the linear one, and of a single length."""
-    prefills = tuple((n, Expected(ms, ms, ms)) for n, ms in zip((512, 1024, 2048), prefill_ms, strict=False))
+    prefills = tuple((n, Estimate(ms, ms, ms)) for n, ms in zip((512, 1024, 2048), prefill_ms, strict=False))
     found = turn_speed(replace(LINE, prefill_ms=prefills), ChatTurn("w", 512, 300, 4096), 8192)
     assert found.turn_s is not None
     assert found.turn_s.value - 300 / found.tok_s.value == pytest.approx(prompt_s, rel=1e-5)
@@ -189,21 +189,21 @@ def test_what_is_no_workload(text: str) -> None:
 
 def test_a_bound_has_no_upper_end_and_no_slowest_turn() -> None:
     """So its speed may be zero, at every position."""
-    bound = SpeedEstimate("bound", "", ((1, Expected(10.0, 10.0, math.inf)), (101, Expected(20.0, 20.0, math.inf))))
+    bound = SpeedEstimate("bound", "", ((1, Estimate(10.0, 10.0, math.inf)), (101, Estimate(20.0, 20.0, math.inf))))
     for n, ms in ((1, 10.0), (51, 15.0), (201, 30.0)):
-        assert step_ms_at(bound, n) == Expected(ms, ms, math.inf)
-        assert tok_s_at(bound, n) == Expected(1e3 / ms, 0.0, 1e3 / ms)
+        assert step_ms_at(bound, n) == Estimate(ms, ms, math.inf)
+        assert tok_s_at(bound, n) == Estimate(1e3 / ms, 0.0, 1e3 / ms)
     turn = turn_speed(bound, WORKLOADS["chat"], 8192)
     assert (turn.turn_s, turn.tok_s.low, turn.is_bound) == (None, 0, True)
     assert turn.tok_s.value == turn.tok_s.high
 
 
 def test_the_time_of_a_prompt_begins_at_nothing() -> None:
-    assert prefill_ms_at(LINE, 256) == Expected(500.0, 450.0, 550.0)
-    assert prefill_ms_at(LINE, 2048) == Expected(5500.0, 4200.0, 6800.0)
+    assert prefill_ms_at(LINE, 256) == Estimate(500.0, 450.0, 550.0)
+    assert prefill_ms_at(LINE, 2048) == Estimate(5500.0, 4200.0, 6800.0)
     assert prefill_ms_at(replace(LINE, prefill_ms=()), 256) is None
     known, unknown = PrefillSpeed(512, 500.0, 1024.0, 3, (1000.0, None)), PrefillSpeed(64, 60.0, 1066.0, 1)
-    assert measured_prefills([known, unknown]) == ((512, Expected(500.0, 0.0, 512.0)),)
+    assert measured_prefills([known, unknown]) == ((512, Estimate(500.0, 0.0, 512.0)),)
 
 
 def test_a_slope_that_is_not_known_is_the_limits_and_no_step_is_faster() -> None:

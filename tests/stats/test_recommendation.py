@@ -17,7 +17,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.stats.decode_timing import DecodeLimit
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import SpeedBasis
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 
@@ -112,9 +112,9 @@ def _worse(one: Candidate, data: st.DataObject) -> Candidate | None:
         return None
     factor = data.draw(st.sampled_from([1.0, 1.0001, 2.0, 50.0]))
     loss, speed = one.weights_loss, one.speed
-    nats = Expected(loss.nats.value * factor, loss.nats.low * factor, loss.nats.high * factor)
-    tok_s = Expected(speed.tok_s.value / factor, speed.tok_s.low / factor, speed.tok_s.high / factor)
-    turn = speed.turn_s and Expected(
+    nats = Estimate(loss.nats.value * factor, loss.nats.low * factor, loss.nats.high * factor)
+    tok_s = Estimate(speed.tok_s.value / factor, speed.tok_s.low / factor, speed.tok_s.high / factor)
+    turn = speed.turn_s and Estimate(
         *(each * factor for each in (speed.turn_s.value, speed.turn_s.low, speed.turn_s.high))
     )
     n_ctx = one.offered_n_ctx - 256

@@ -10,7 +10,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
-from ggbench.show.figures import Curve, Figure, LatencyLine, latency_figure
+from ggbench.show.charts import Curve, LatencyLine, LineChart, latency_figure
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 
 
@@ -32,7 +32,7 @@ class PlotApp(App[None]):
         return self.plot.render().plain.splitlines()
 
 
-def latencies(curves: Sequence[Curve], x_end: int | None = None) -> Figure:
+def latencies(curves: Sequence[Curve], x_end: int | None = None) -> LineChart:
     return msgspec.structs.replace(latency_figure([]), curves=tuple(curves), x_end=x_end)
 
 

@@ -26,7 +26,7 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget, KvCacheTypes
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.tui.host import Services
 from ggbench.tui.planner import Planner
 from ggbench.units import GIB
@@ -106,7 +106,7 @@ def test_what_was_forecast_is_expected(
         settings=ForecastSettings(),
         environment=environment(VERSIONS),
     )
-    tok_s = ((1, Expected(10.0, 9.0, 11.0)), (4096, Expected(5.0, 4.5, 5.5)))
+    tok_s = ((1, Estimate(10.0, 9.0, 11.0)), (4096, Estimate(5.0, 4.5, 5.5)))
     with Store.open() as store:
         store.add(Run(head=head, outcome=Outcome.COMPLETED, result=ForecastResult("twins", None, None, tok_s)))
         planner = Planner(offline, start)

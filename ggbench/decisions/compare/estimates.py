@@ -20,7 +20,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.metric import Metric
 from ggbench.stats.intervals import (
-    Expected,
+    Estimate,
     Interval,
     difference_interval,
     geometric_mean,
@@ -194,7 +194,7 @@ class _TimedValue(NamedTuple):
     value: float
 
 
-def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: int) -> Expected | None:
+def ratio_in_turns(metric: Metric, columns: Sequence[Column], one: int, other: int) -> Estimate | None:
     """Return the mean ratio of two settings that were measured in turns; None if they were not, or in fewer than four.
 
     Between the two of a turn may lie a run of each other column and the loading of every model, which is shorter than

@@ -13,7 +13,7 @@ from typing import Literal
 from ggbench.decisions.pick.order import pace
 from ggbench.decisions.pick.record import Candidate
 from ggbench.engines.endings import Outcome
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 
 _Order = Literal["better", "as good", "worse", "unknown"]
 """The comparison of two candidates: clearly better, at least as good, or neither."""
@@ -67,7 +67,7 @@ def _by_context(one: Candidate, other: Candidate) -> _Order:
     return "better" if mine > theirs else "worse"
 
 
-def _less(one: Expected, other: Expected) -> _Order:
+def _less(one: Estimate, other: Estimate) -> _Order:
     """Compare two values; less is better."""
     if one.high < other.low:
         return "better"
@@ -75,5 +75,5 @@ def _less(one: Expected, other: Expected) -> _Order:
     return "as good" if is_as_good else "worse"
 
 
-def _negative(expected: Expected) -> Expected:
-    return Expected(-expected.value, -expected.high, -expected.low)
+def _negative(expected: Estimate) -> Estimate:
+    return Estimate(-expected.value, -expected.high, -expected.low)

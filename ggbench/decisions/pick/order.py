@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate
 from ggbench.gguf_file.quants import plain_quant
-from ggbench.stats.intervals import Z_95, Expected
+from ggbench.stats.intervals import Z_95, Estimate
 
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
 _FEWEST_BITS = 4.5
@@ -92,7 +92,7 @@ def loss_order(candidate: Candidate) -> tuple[bool, float]:
     """Order by known loss, or by bits per weight if none is known."""
     if candidate.weights_loss is None and candidate.joint_loss is None:
         return True, -(candidate.row.bpw or 0.0)
-    return False, (candidate.least_loss or Expected(0, 0, 0)).value
+    return False, (candidate.least_loss or Estimate(0, 0, 0)).value
 
 
 def last_order(candidate: Candidate) -> tuple[bool, float, bool, float, int, tuple[str, ...]]:

@@ -17,7 +17,7 @@ from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Change, DeviceMemory, PlanRow
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import SpeedBasis
 
 Need = Literal["memory", "speed", "loss"]
@@ -27,9 +27,9 @@ Label = Literal["all on GPU", "dense", "mixture", "better", "faster", "more cont
 class TurnSpeed(msgspec.Struct, frozen=True):
     """The speed of the workload's turn; with the basis `bound`, an upper bound."""
 
-    tok_s: Expected
+    tok_s: Estimate
     """Speed of the answer."""
-    turn_s: Expected | None
+    turn_s: Estimate | None
     """Seconds for prompt and answer; None if prompt speed is unknown."""
     basis: SpeedBasis
     source: str
@@ -100,7 +100,7 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.row.type_k, self.row.type_v
 
     @property
-    def loss(self) -> Expected | None:
+    def loss(self) -> Estimate | None:
         """Loss of weights and cache in nats; None if either is unknown.
 
         Losses measured apart are added, as the divergences of two small independent disturbances are to second order:
@@ -112,7 +112,7 @@ class Candidate(msgspec.Struct, frozen=True):
         if self.weights_loss is None or self.cache_loss is None:
             return None
         one, other = self.weights_loss.nats, self.cache_loss.nats
-        return Expected(one.value + other.value, one.low + other.low, one.high + other.high)
+        return Estimate(one.value + other.value, one.low + other.low, one.high + other.high)
 
     @property
     def download_bytes(self) -> int | None:
@@ -122,7 +122,7 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.row.file_bytes if self.to_run.repo else None
 
     @property
-    def least_loss(self) -> Expected | None:
+    def least_loss(self) -> Estimate | None:
         """The loss or, if only one part is known, that part, since the other cannot be negative."""
         known = [each.nats for each in (self.weights_loss, self.cache_loss) if each is not None]
         return self.loss or (max(known, key=lambda each: each.value) if known else None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ggbench.decisions.pick.needs import ChatTurn
 from ggbench.decisions.pick.record import TurnSpeed
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import SpeedEstimate, estimate_at, step_ms_at
 from ggbench.units import KV_CELLS, format_count
 
@@ -28,7 +28,7 @@ def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpee
     reach = known.reach if known.basis == "measured" else None
     is_extrapolated = reach is not None and depth + workload.n_turn > reach
     return TurnSpeed(
-        tok_s=Expected(per_s / answer_ms.value, per_s / answer_ms.high, per_s / answer_ms.low),
+        tok_s=Estimate(per_s / answer_ms.value, per_s / answer_ms.high, per_s / answer_ms.low),
         turn_s=_turn_s(known, depth, workload.n_prompt, answer_ms),
         basis=known.basis,
         source=f"{known.source}, by its line beyond {format_count(reach)} tokens"
@@ -59,7 +59,7 @@ def longest_fast_enough(known: SpeedEstimate, workload: ChatTurn, n_ctx: int, to
     return fast * KV_CELLS
 
 
-def _summed_steps(known: SpeedEstimate, first: int, n_gen: int) -> Expected:
+def _summed_steps(known: SpeedEstimate, first: int, n_gen: int) -> Estimate:
     """Return the time in ms of the steps that follow `first` tokens."""
     last = min(n_gen, _SAMPLED_STEPS) - 1
     positions = [round(first + 1 + index * (n_gen - 1) / max(1, last)) for index in range(last + 1)]
@@ -67,7 +67,7 @@ def _summed_steps(known: SpeedEstimate, first: int, n_gen: int) -> Expected:
     return _each_way(lambda way: n_gen * math.fsum(getattr(step, way) for step in steps) / len(steps))
 
 
-def _turn_s(known: SpeedEstimate, depth: int, n_prompt: int, answer_ms: Expected) -> Expected | None:
+def _turn_s(known: SpeedEstimate, depth: int, n_prompt: int, answer_ms: Estimate) -> Estimate | None:
     if not known.prefill_ms:
         return None
     return _each_way(
@@ -100,6 +100,6 @@ def _prompt_ms(timings: Sequence[tuple[int, float]], depth: int, n_prompt: int) 
     return linear * n_prompt + square * (end**2 - depth**2)
 
 
-def _each_way(value: Callable[[str], float]) -> Expected:
+def _each_way(value: Callable[[str], float]) -> Estimate:
     """Return a value and its interval, each computed from the corresponding values or ends of its parts."""
-    return Expected(value("value"), value("low"), value("high"))
+    return Estimate(value("value"), value("low"), value("high"))

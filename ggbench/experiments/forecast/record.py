@@ -10,7 +10,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.runs.run import Result, Run, Settings
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.decode_timing import DecodeLimit
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 
 PROMPTS = (512, 2048, 8192)
 """Prompt lengths to forecast."""
@@ -82,12 +82,12 @@ class ForecastResult(Result, msgspec.Struct, frozen=True):
 
     basis: str
     """Source of the numbers: `twins of 2 and 6 of 32 layers`."""
-    b_ms: Expected | None = None
-    w_tokens_per_ms: Expected | None = None
+    b_ms: Estimate | None = None
+    w_tokens_per_ms: Estimate | None = None
     """None if unknown, or if latency does not grow."""
-    tok_s: tuple[tuple[int, Expected], ...] = ()
+    tok_s: tuple[tuple[int, Estimate], ...] = ()
     """Decode speed by position."""
-    prefill_ms: tuple[tuple[int, Expected], ...] = ()
+    prefill_ms: tuple[tuple[int, Estimate], ...] = ()
     """Time to read a prompt by its length."""
     limit: DecodeLimit | None = None
 

@@ -33,11 +33,11 @@ from ggbench.show.run_documents import (
 )
 from ggbench.show.tables import Cells, facts_table, fitted_table, names, notes, right
 from ggbench.show.text import expected_text
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
 from ggbench.units import format_count, format_number
 
-_CAPTION = "Expected, with 95 % intervals."
+_CAPTION = "Estimate, with 95 % intervals."
 
 
 def _by_number(name: str, about: str) -> tuple[Field, ...]:
@@ -134,7 +134,7 @@ class ForecastPresenter(Presenter):
         found, labels = [result_of(run) for run in runs], row_labels([run.subject for run in runs])
 
         def figures(
-            header: str, of: Callable[[ForecastResult], Expected | None], unit: str, priority: int
+            header: str, of: Callable[[ForecastResult], Estimate | None], unit: str, priority: int
         ) -> Cells:
             return right(
                 header, (expected_text(of(each)) for each in found), unit, priority, stays=priority == ESSENTIAL
@@ -154,7 +154,7 @@ class ForecastPresenter(Presenter):
 
 
 def _as_expected(metric: Metric, name: str) -> Metric:
-    def expected(summary: QuantSummary) -> Expected | None:
+    def expected(summary: QuantSummary) -> Estimate | None:
         found = summary.result(ForecastResult)
         return getattr(found, name) if found else None
 

@@ -21,7 +21,7 @@ from ggbench.experiments.forecast.record import (
     TwinTiming,
 )
 from ggbench.sizing.layer_sample import MODEL_ERROR, StepCost
-from ggbench.stats.intervals import Expected, t_95
+from ggbench.stats.intervals import Estimate, t_95
 from ggbench.stats.speed_estimate import POSITIONS
 
 
@@ -82,29 +82,29 @@ class StepForecast(msgspec.Struct, frozen=True):
     rounds: tuple[_Round, ...]
 
     @property
-    def b_ms(self) -> Expected | None:
+    def b_ms(self) -> Estimate | None:
         return _expected([each.latency_ms(1) for each in self.rounds])
 
     @property
-    def w_tokens_per_ms(self) -> Expected | None:
+    def w_tokens_per_ms(self) -> Estimate | None:
         """Tokens of context that add 1 ms to a step, beyond any window; None if latency does not grow, or by less than
         the noise.
         """
         return _inverse(_expected([each.growth_ms for each in self.rounds]), 1.0)
 
     @property
-    def tok_s(self) -> tuple[tuple[int, Expected], ...]:
+    def tok_s(self) -> tuple[tuple[int, Estimate], ...]:
         found = ((n, _inverse(_expected([each.latency_ms(n) for each in self.rounds]), 1e3)) for n in POSITIONS)
         return tuple((n, speed) for n, speed in found if speed is not None)
 
     @property
-    def prefill_ms(self) -> tuple[tuple[int, Expected], ...]:
+    def prefill_ms(self) -> tuple[tuple[int, Estimate], ...]:
         timed = [each for each in self.rounds if each.has_batch]
         found = ((n, _expected([each.prefill_ms(n) for each in timed])) for n in PROMPTS)
         return tuple((n, expected) for n, expected in found if expected is not None)
 
 
-def _expected(values: Sequence[float]) -> Expected | None:
+def _expected(values: Sequence[float]) -> Estimate | None:
     """Return the mean over rounds, with the spread between them and the model's error; None without a round."""
     if not values:
         return None
@@ -112,7 +112,7 @@ def _expected(values: Sequence[float]) -> Expected | None:
     if len(values) > 1:
         spread = t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
     half = math.hypot(spread, MODEL_ERROR * mean)
-    return Expected(mean, mean - half, mean + half)
+    return Estimate(mean, mean - half, mean + half)
 
 
 def step_forecast(
@@ -168,7 +168,7 @@ def _middle(timing: TwinTiming) -> float:
     return timing.n_depth + 2 + (len(timing.step_ns) - 1) / 2
 
 
-def _inverse(expected: Expected | None, numerator: float) -> Expected | None:
+def _inverse(expected: Estimate | None, numerator: float) -> Estimate | None:
     if expected is None or expected.low <= 0:
         return None
-    return Expected(numerator / expected.value, numerator / expected.high, numerator / expected.low)
+    return Estimate(numerator / expected.value, numerator / expected.high, numerator / expected.low)

@@ -24,14 +24,14 @@ from ggbench.models.published.selection import NearRow, OwnScore, nearest_publis
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import FigureColumn, against_table, printed, published_model
+from ggbench.show.charts import ChartPoint, PointChart
 from ggbench.show.columns import Column, column, estimate_columns, reader
-from ggbench.show.figures import ChartPoint, PointChart
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name, row_labels
 from ggbench.show.tables import spaced
 from ggbench.show.text import estimate_text, tok_s_text
 from ggbench.stats.decode_timing import LatencySummary
-from ggbench.stats.intervals import Estimate, Interval
+from ggbench.stats.intervals import Interval, MeanError
 from ggbench.text import in_words
 from ggbench.units import format_count, format_number, format_percent, with_unit
 
@@ -139,7 +139,7 @@ def _scored(column: Column, path: str, **more: Any) -> Metric:  # noqa: ANN401 -
     estimate = reader(path, quality_of)
 
     def ends(summary: QuantSummary) -> Interval | None:
-        found: Estimate | None = estimate(summary)
+        found: MeanError | None = estimate(summary)
         return None if found is None else found.ci95
 
     return metric_of(column, interval=ends, **more)

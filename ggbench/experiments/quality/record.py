@@ -10,7 +10,7 @@ from ggbench.errors import UsageError
 from ggbench.fields import COUNT, DURATION, TOKENS, FieldKind, Option
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, Settings
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import MeanError
 
 N_CTX = 512
 """Tokens of a chunk, llama-perplexity's default."""
@@ -138,18 +138,18 @@ class ChunkScores(msgspec.Struct, frozen=True):
 class Divergence(msgspec.Struct, frozen=True):
     """The divergence of the model from its base."""
 
-    kld: Estimate
+    kld: MeanError
     """In nats, over all positions."""
     kld_percentiles: tuple[tuple[float, float], ...]
     """Percentile and value, from 100 (the largest) to 0 (the least)."""
-    same_top: Estimate
+    same_top: MeanError
     """Share of positions with the same most likely token."""
-    p_diff: Estimate
+    p_diff: MeanError
     """p of the true token minus the base's."""
-    rms_p_diff: Estimate
-    ln_ppl_ratio: Estimate
+    rms_p_diff: MeanError
+    ln_ppl_ratio: MeanError
     """ln(PPL / PPL of the base), with the error of the paired differences."""
-    base_ppl: Estimate
+    base_ppl: MeanError
 
 
 class QualityResult(Result, msgspec.Struct, frozen=True):
@@ -165,7 +165,7 @@ class QualityResult(Result, msgspec.Struct, frozen=True):
     """Number of scored chunks."""
     n_scored: int = 0
     """Number of scored positions."""
-    ppl: Estimate | None = None
+    ppl: MeanError | None = None
     chunk_nll: tuple[float, ...] = ()
     """Mean nll of each chunk, to pair runs over the same chunks."""
     base: ScoredBase | None = None

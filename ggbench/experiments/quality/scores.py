@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggbench.experiments.quality.record import Divergence
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import MeanError
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 
@@ -39,18 +39,18 @@ class PairedDifference(msgspec.Struct, frozen=True):
         return self.low > 0 or self.high < 0
 
 
-def perplexity(nll: Floats) -> Estimate:
+def perplexity(nll: Floats) -> MeanError:
     """Return exp of the mean nll, and its standard error; 0 for a single position, whose error is unknown."""
     mean = mean_and_error(nll)
     ppl = math.exp(mean.mean)
-    return Estimate(ppl, ppl * mean.error)
+    return MeanError(ppl, ppl * mean.error)
 
 
-def mean_and_error(values: Floats) -> Estimate:
+def mean_and_error(values: Floats) -> MeanError:
     """Return the mean and its standard error, sqrt((E[v²] - E[v]²) / (n - 1)); 0 for fewer than two values."""
     values = np.asarray(values, np.float64)
     mean = float(values.mean())
-    return Estimate(mean, float(values.std()) / math.sqrt(len(values) - 1) if len(values) > 1 else 0.0)
+    return MeanError(mean, float(values.std()) / math.sqrt(len(values) - 1) if len(values) > 1 else 0.0)
 
 
 def divergence(nll: Floats, base_nll: Floats, kld: Floats, p_diff: Floats, n_same_top: int) -> Divergence:
@@ -62,9 +62,9 @@ def divergence(nll: Floats, base_nll: Floats, kld: Floats, p_diff: Floats, n_sam
     return Divergence(
         kld=mean_and_error(kld),
         kld_percentiles=tuple(zip(PERCENTILES, map(float, np.percentile(kld, PERCENTILES)), strict=True)),
-        same_top=Estimate(same, math.sqrt(same * (1 - same) / (count - 1)) if count > 1 else 0.0),
+        same_top=MeanError(same, math.sqrt(same * (1 - same) / (count - 1)) if count > 1 else 0.0),
         p_diff=mean_and_error(p_diff),
-        rms_p_diff=Estimate(rms, 0.5 / rms * squares.error if rms else 0.0),
+        rms_p_diff=MeanError(rms, 0.5 / rms * squares.error if rms else 0.0),
         ln_ppl_ratio=mean_and_error(np.asarray(nll, np.float64) - base_nll),
         base_ppl=perplexity(base_nll),
     )

@@ -27,9 +27,9 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
+from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun, memory_stacks
 from ggbench.show.columns import Column, reader
 from ggbench.show.document import Field, Shape, field, of, within
-from ggbench.show.figures import Chart, Curve, Figure, Floats, PlottedRun, memory_stacks
 from ggbench.show.machine import run_page
 from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
@@ -38,7 +38,7 @@ from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, NUMBER, ORIGIN, RunDocuments, run_documents
 from ggbench.show.tables import Cells, facts_table, fitted_table, names, notes, right
 from ggbench.show.text import estimate_text
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import MeanError
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
@@ -90,7 +90,7 @@ _BASE = Shape(
 
 
 def _estimate(name: str, about: str, member: str, error: str = "") -> tuple[Field, ...]:
-    """Return the mean of an `Estimate` of a record, and with `error` its standard error under that name."""
+    """Return the mean of an `MeanError` of a record, and with `error` its standard error under that name."""
     mean = field(name, NUMBER, about, lambda found: (each := getattr(found, member)) and each.mean)
     if not error:
         return mean
@@ -160,7 +160,7 @@ class QualityPresenter(Presenter):
     columns: ClassVar[tuple[Column, ...]] = compared.COLUMNS
     differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {"text": compared.DIFFERENCES}
 
-    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+    def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
         scored = [_Scores.of(run.observations) for run in runs]
         ends = [
             run.end for run, scores in zip(runs, scored, strict=True) if run.end is not None and scores.n_chunks
@@ -169,14 +169,14 @@ class QualityPresenter(Presenter):
 
         def figure(
             key: str, name: str, unit: str, running: Callable[[_Scores], tuple[Floats, Floats]]
-        ) -> Figure:
+        ) -> LineChart:
             curves = []
             for run, scores in zip(runs, scored, strict=True):
                 y, error = running(scores)
                 text = f"{_last(y, error)} {unit}".rstrip()
                 note = f"{text}, {format_count(scores.n_chunks)} chunks" if len(y) else ""
                 curves.append(Curve(run.name, np.arange(1, len(y) + 1), y, error, note=note, dimmed=run.dimmed))
-            return Figure(key, name, unit, "chunks scored", "", tuple(curves), end, _LEAST_RANGE)
+            return LineChart(key, name, unit, "chunks scored", "", tuple(curves), end, _LEAST_RANGE)
 
         return (
             figure("ppl", "PPL", "", lambda scores: scores.running_ppl),
@@ -269,7 +269,7 @@ class QualityPresenter(Presenter):
 
 
 def _last(means: Floats, errors: Floats) -> str:
-    return estimate_text(Estimate(float(means[-1]), float(errors[-1]))) if len(means) else UNKNOWN
+    return estimate_text(MeanError(float(means[-1]), float(errors[-1]))) if len(means) else UNKNOWN
 
 
 def _perplexity(found: QualityResult) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from ggbench.models.subject import Subject
 from ggbench.paths import path_exists
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.sizing.layer_sample import StepCost
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speculation import MeasuredStep, StepTimes
 from ggbench.units import format_bytes, format_count
 
@@ -217,7 +217,7 @@ class DraftedText(msgspec.Struct, frozen=True):
     """Tokens generated in each round."""
     plain_tok_s: float
     drafted_tok_s: float
-    gain: Expected
+    gain: Estimate
     """The second over the first, with its 95 % interval."""
     mean_len: float
     """Mean tokens of a step, the model's own included."""

@@ -24,8 +24,8 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL
+from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.document import Shape, field, many, of
-from ggbench.show.figures import Curve, Figure, PlottedRun
 from ggbench.show.machine import run_page
 from ggbench.show.metric import Metric, estimated
 from ggbench.show.names import quant_name, quant_names
@@ -33,7 +33,7 @@ from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
 from ggbench.show.tables import AsWide, Cells, facts_table, fitted_table, names, right, twin_caption
 from ggbench.show.text import expected_text
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speculation import StepParts, StepTimes
 from ggbench.text import in_words
 from ggbench.units import format_bytes, format_count, format_number, format_percent
@@ -108,7 +108,7 @@ class SpeculatePresenter(Presenter):
         ends = dict.fromkeys(format_number(gain, 2) for gain in (min(gains), max(gains)))
         return f"{'–'.join(ends)} x on texts"
 
-    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+    def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
         """Plot speed-up against tokens per step for each k and, dashed, the break-even, one figure for each depth."""
         found = [run.result if isinstance(run.result, SpeculateResult) else None for run in runs]
         depths = sorted({n_depth for each in found if each for n_depth in each.depths})
@@ -156,7 +156,7 @@ class SpeculatePresenter(Presenter):
 
 
 def _break_even(n_depth: int, k: int) -> Metric:
-    def expected_of(summary: QuantSummary) -> Expected | None:
+    def expected_of(summary: QuantSummary) -> Estimate | None:
         found = summary.result(SpeculateResult)
         cases = found.at(n_depth) if found else ()
         return next((case.step.break_even for case in cases if case.k == k), None)
@@ -253,7 +253,7 @@ def _gains(cases: Sequence[SpeculationCase], length: float) -> Cells:
     return right(f"x{length:g}", texts, "", 1)
 
 
-def _figure(n_depth: int, runs: Sequence[PlottedRun], found: Sequence[SpeculateResult | None]) -> Figure:
+def _figure(n_depth: int, runs: Sequence[PlottedRun], found: Sequence[SpeculateResult | None]) -> LineChart:
     curves, end = [], 2
     for index, (run, result) in enumerate(zip(runs, found, strict=True)):
         for case in result.at(n_depth) if result else ():
@@ -268,7 +268,9 @@ def _figure(n_depth: int, runs: Sequence[PlottedRun], found: Sequence[SpeculateR
     name = "speed over that without a draft"
     if n_depth:
         name += f", depth {format_count(n_depth)}"
-    return Figure(f"speculate-d{n_depth}", name, "", "mean tokens per step", "", tuple(curves), end, y_low=0.0)
+    return LineChart(
+        f"speculate-d{n_depth}", name, "", "mean tokens per step", "", tuple(curves), end, y_low=0.0
+    )
 
 
 PRESENTER = SpeculatePresenter()

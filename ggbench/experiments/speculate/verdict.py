@@ -11,7 +11,7 @@ from ggbench.experiments.speculate.record import DraftedText, SpeculateResult, S
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.show.text import expected_text
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, acceptance_of, best_step
 from ggbench.text import in_words
 from ggbench.units import format_count, format_number, format_percent
@@ -22,7 +22,7 @@ def needed_acceptance(case: SpeculationCase) -> float | None:
     return acceptance_of(case.step.break_even.value, case.k)
 
 
-def is_undecided(expected: Expected, k: int) -> bool:
+def is_undecided(expected: Estimate, k: int) -> bool:
     """Return whether a break-even, or a gain, of steps with k drafted tokens may be anything from 1 to k + 1."""
     return expected.low <= 1 and expected.high > k + 1
 
@@ -61,7 +61,7 @@ def _of_case(case: SpeculationCase, has_random_router: bool) -> str:
     return f"{how} even if every drafted token is accepted ({expected_text(best)} times, k {case.k})"
 
 
-def _how(gain: Expected) -> str:
+def _how(gain: Estimate) -> str:
     if gain.high < 1:
         return "slower"
     return "faster" if gain.low > 1 else "no difference shown"

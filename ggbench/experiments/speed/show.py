@@ -17,9 +17,9 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.against import FigureColumn, against_table, device_of, own_speed, printed
+from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.columns import reader
 from ggbench.show.document import Shape, field, many, of
-from ggbench.show.figures import Curve, Figure, PlottedRun
 from ggbench.show.machine import run_page, serving_caption
 from ggbench.show.metric import MEMORY, Metric, speed_metric
 from ggbench.show.names import quant_name, row_labels
@@ -68,7 +68,7 @@ class SpeedPresenter(Presenter):
     plotted: ClassVar[tuple[type, ...]] = (SpeedCase,)
     no_answer: ClassVar[str] = "no case was measured"
 
-    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+    def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
         """Plot tokens/s (Qwen2.5's definition) against input length, one figure per batch size."""
         batches = {each.case.n_seqs for run in runs for each in _plotted(run)}
         return tuple(_figure(n_seqs, runs) for n_seqs in sorted(batches))
@@ -168,7 +168,7 @@ def _plotted(run: PlottedRun) -> list[SpeedCase]:
     return _completed(run.result or SpeedResult(ended))
 
 
-def _figure(n_seqs: int, runs: Sequence[PlottedRun]) -> Figure:
+def _figure(n_seqs: int, runs: Sequence[PlottedRun]) -> LineChart:
     curves = []
     for run in runs:
         found = sorted(
@@ -179,7 +179,7 @@ def _figure(n_seqs: int, runs: Sequence[PlottedRun]) -> Figure:
         note = f"{format_number(found[-1][1])} tok/s at {format_count(found[-1][0])}" if found else ""
         curves.append(Curve(run.name, x, y, np.zeros(len(y)), note=note, dimmed=run.dimmed))
     name = f"speed as Qwen2.5 counts, batch {format_count(n_seqs)}"
-    return Figure(f"speed-b{n_seqs}", name, "tok/s", "input", "tokens", tuple(curves), y_low=0.0)
+    return LineChart(f"speed-b{n_seqs}", name, "tok/s", "input", "tokens", tuple(curves), y_low=0.0)
 
 
 def _case_metrics(case: Case) -> tuple[Metric, Metric]:

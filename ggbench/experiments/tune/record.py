@@ -12,7 +12,7 @@ from ggbench.engines.llama.flags import load_flags
 from ggbench.errors import UsageError
 from ggbench.fields import Option
 from ggbench.runs.run import Result, Run, Settings
-from ggbench.stats.intervals import Expected
+from ggbench.stats.intervals import Estimate
 from ggbench.units import format_ratio
 
 BASELINE = 0
@@ -114,7 +114,7 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
     candidates: tuple[TuneCandidate, ...] = ()
     finalist: int | None = None
     """Index of the fastest candidate of the first round; None if none was faster than the defaults."""
-    ratio: Expected | None = None
+    ratio: Estimate | None = None
     """Speed of the finalist / the defaults' in the second round, with its interval; None for fewer than 4 turns."""
 
     @property
@@ -151,7 +151,7 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
         return f"{options} {gain}" if self.has_gain else f"no gain found: the best, {options}, {gain}"
 
 
-def ratio_text(ratio: Expected | None) -> str:
+def ratio_text(ratio: Estimate | None) -> str:
     """Return `2.83 ±0.04`; empty if unknown."""
     return "" if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)
 

@@ -20,7 +20,7 @@ from textual.widgets import ContentSwitcher, OptionList, Static
 
 from ggbench.show import letter
 from ggbench.show.names import distinct_by_kv, row_labels
-from ggbench.show.presenter import LiveView, figures_of, presenter_of
+from ggbench.show.presenter import LiveView, line_charts_of, presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import RunsOpened, host_of
 from ggbench.tui.live_job import LiveJob
@@ -237,7 +237,7 @@ class RunScreen(Screen[None]):
             job.plotted(name, behind=None if job is live else own)
             for job, name in zip(plotted, names, strict=True)
         ]
-        view.show(figures_of([item.kind], runs))
+        view.show(line_charts_of([item.kind], runs))
         # without values there is no scale, and that of an earlier run is not this one's
         view.visible = not view.figure.is_empty and (live in plotted or item.state.is_over)
 

@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from ggbench.show import letter
 from ggbench.show.axes import from_a_tick, x_axis, y_axis
-from ggbench.show.figures import Figure
+from ggbench.show.charts import LineChart
 from ggbench.show.plot import Ink, draw
 from ggbench.text import sanitize
 from ggbench.units import format_count
@@ -27,7 +27,7 @@ _LEGEND = 4
 _GAP = "   "
 _ZOOM, _PAN = 0.85, 0.05
 """Share of an axis left by a zoom step, and share by which a key moves the view."""
-_NOTHING = Figure("", "", "", "", "", ())
+_NOTHING = LineChart("", "", "", "", "", ())
 
 View = tuple[tuple[float, float], tuple[float, float]]
 """The ends of the x axis and of the y axis."""
@@ -52,13 +52,13 @@ class CurvesPlot(Widget, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.figures: tuple[Figure, ...] = ()
+        self.figures: tuple[LineChart, ...] = ()
         self.view: View | None = None
         """The zoomed view; None shows everything."""
         self._chosen = ""
         """Key of the figure to draw; the first is drawn if none has it."""
 
-    def show(self, figures: Sequence[Figure]) -> None:
+    def show(self, figures: Sequence[LineChart]) -> None:
         """Draw the chosen one of these figures; a zoom stays until the scales are reset."""
         before = self.figure.key
         self.figures = tuple(figures)
@@ -112,7 +112,7 @@ class CurvesPlot(Widget, can_focus=True):
         return text
 
     @property
-    def figure(self) -> Figure:
+    def figure(self) -> LineChart:
         """The drawn figure; empty if there is none."""
         chosen = (figure for figure in self.figures if figure.key == self._chosen)
         return next(chosen, self.figures[0] if self.figures else _NOTHING)

@@ -11,9 +11,9 @@ from rich.text import Text
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.charts import PlottedRun
 from ggbench.show.columns import Column, column
 from ggbench.show.document import Shape, of
-from ggbench.show.figures import PlottedRun
 from ggbench.show.metric import MEMORY, Metric, metric_of
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import RunDocuments, run_documents, subject

@@ -63,7 +63,7 @@ class Mark(msgspec.Struct, frozen=True):
     """Index of the curve that gives the colour; None for the colour of text."""
 
 
-class Figure(msgspec.Struct, frozen=True):
+class LineChart(msgspec.Struct, frozen=True):
     key: str
     """Unique among all figures and charts; part of a file's name."""
     y_name: str
@@ -116,7 +116,7 @@ class PlottedRun(msgspec.Struct, frozen=True):
     dimmed: bool = False
 
 
-def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
+def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> LineChart:
     """Return latency against position for every timed step of one batch size.
 
     An imported run has no steps, only means over windows that another tool timed; a decode at depths is also drawn as
@@ -125,9 +125,9 @@ def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
     curves = tuple(_latency_curve(run, n_seqs) for run in runs)
     end = max((run.end for run in runs if run.end is not None and len(run.positions)), default=None)
     if n_seqs == 1:
-        return Figure("latency", "latency of one token", "ms", "position", "tokens", curves, end)
+        return LineChart("latency", "latency of one token", "ms", "position", "tokens", curves, end)
     name = f"latency of one step, batch {format_count(n_seqs)}"
-    return Figure(f"latency-b{n_seqs}", name, "ms", "position", "tokens", curves, end)
+    return LineChart(f"latency-b{n_seqs}", name, "ms", "position", "tokens", curves, end)
 
 
 def batch_sizes(run: PlottedRun) -> tuple[int, ...]:
@@ -245,12 +245,12 @@ class PointChart(msgspec.Struct, frozen=True):
     points: tuple[ChartPoint, ...]
 
 
-Chart = BarChart | StackChart | PointChart | Figure
+Chart = BarChart | StackChart | PointChart | LineChart
 
 
 def runs_of(chart: Chart) -> tuple[int, ...]:
     """Return the indices of the runs that a chart shows, ascending."""
-    if isinstance(chart, Figure):
+    if isinstance(chart, LineChart):
         of_curves = [(index, chart.curves[index].run) for index in series_of(chart)]
         return tuple(sorted({index if run is None else run for index, run in of_curves}))
     return series_of(chart)
@@ -259,7 +259,7 @@ def runs_of(chart: Chart) -> tuple[int, ...]:
 def series_of(chart: Chart) -> tuple[int, ...]:
     """Return the indices with colours of their own, ascending: a figure's curves, or the runs without curves."""
     match chart:
-        case Figure():
+        case LineChart():
             return tuple(index for index, curve in enumerate(chart.curves) if len(curve.x))
         case BarChart():
             runs = {bar.run for bar in chart.bars}
@@ -360,11 +360,11 @@ def _memory_stack(key: str, title: str, held: Mapping[int, Mapping[str, int]]) -
     )
 
 
-def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> Figure:
+def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> LineChart:
     curves = []
     for name, summary in zip(names, summaries, strict=True):
         found = [each for each in summary.prefills if not each.n_depth]
         x, y = np.array([each.n_prompt for each in found], np.int64), np.array([each.tok_s for each in found])
         note = f"{tok_s_text(found[-1])} tok/s at {format_count(found[-1].n_prompt)}" if found else ""
         curves.append(Curve(name, x, y, np.zeros(len(y)), note=note))
-    return Figure("prefill", "prompt speed", "tok/s", "prompt", "tokens", tuple(curves), y_low=0.0)
+    return LineChart("prefill", "prompt speed", "tok/s", "prompt", "tokens", tuple(curves), y_low=0.0)

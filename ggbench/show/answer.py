@@ -1,0 +1,172 @@
+"""What a command prints: the answer first, then what to type, a table, notes, and with `--why` the rest.
+
+The same answer is text for a terminal, plain text for a pipe, and GitHub's Markdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeAlias
+
+import msgspec
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table as Grid
+from rich.text import Text
+
+from ggbench.show import ESSENTIAL, UNKNOWN
+from ggbench.show.figure import Figure, Row
+from ggbench.show.text import markdown_escaped
+from ggbench.text import sanitize
+
+_GAP = 2
+_WHY = "sources, rules and the rest: --why"
+
+
+class Table(msgspec.Struct, Generic[Row], frozen=True):
+    """Rows by figures, no wider than its place; a figure that no row has is left out."""
+
+    figures: Sequence[Figure[Row]]
+    rows: Sequence[Row]
+    title: str = ""
+    style: Callable[[Row], str] = lambda row: ""
+    """A rich style of a row, such as `dim` or `bold`."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = _fitting(self._columns(), options.max_width)
+        if self.title:
+            yield Text(sanitize(self.title), "bold")
+        yield _line(columns, [column.header for column in columns], "bold")
+        for index, row in enumerate(self.rows):
+            yield _line(columns, [column.texts[index] for column in columns], self.style(row))
+
+    def markdown(self) -> str:
+        """Return the table with every column, and no padding."""
+        columns = self._columns()
+        lines = [[column.header for column in columns]]
+        lines += [list(texts) for texts in zip(*(column.texts for column in columns), strict=True)]
+        head, *body = [f"| {' | '.join(map(markdown_escaped, line))} |" for line in lines]
+        rule = f"|{'|'.join('---' if column.is_text else '--:' for column in columns)}|"
+        title = [f"**{markdown_escaped(self.title)}**", ""] if self.title else []
+        return "\n".join([*title, head, rule, *body])
+
+    def _columns(self) -> list[_Column]:
+        made = [_Column.of(figure, self.rows) for figure in self.figures]
+        return [column for column in made if not {*column.texts} <= {"", UNKNOWN}]
+
+
+class _Column(msgspec.Struct, frozen=True):
+    """The texts of a figure."""
+
+    header: str
+    texts: tuple[str, ...]
+    priority: int
+    is_text: bool
+
+    @classmethod
+    def of(cls, figure: Figure[Any], rows: Sequence[Any]) -> _Column:
+        is_text = any(isinstance(figure.get(row), str | bool) for row in rows)
+        return cls(figure.title, tuple(map(figure.text, rows)), figure.priority, is_text)
+
+    @property
+    def width(self) -> int:
+        return max(map(cell_len, (self.header, *self.texts)))
+
+
+def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
+    """Return the columns without those of the highest priority numbers, the last first, until the rest fit."""
+    kept = list(columns)
+    droppable = sorted((each for each in kept if each.priority > ESSENTIAL), key=lambda each: each.priority)
+    while droppable and sum(each.width + _GAP for each in kept) - _GAP > width:
+        kept.remove(droppable.pop())
+    return kept
+
+
+def _line(columns: Sequence[_Column], texts: Sequence[str], style: str) -> Text:
+    cells = []
+    for column, text in zip(columns, texts, strict=True):
+        blanks = " " * (column.width - cell_len(text))
+        cells.append(text + blanks if column.is_text else blanks + text)
+    return Text((" " * _GAP).join(cells).rstrip(), style)
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Names with texts; those with an empty text are left out."""
+
+    items: Sequence[tuple[str, str]]
+    title: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        grid = Grid.grid(padding=(0, _GAP, 0, 0))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, text in self._shown:
+            grid.add_row(Text(name), Text(text))
+        if self.title and grid.rows:
+            yield Text(sanitize(self.title), "bold")
+        yield grid
+
+    def markdown(self) -> str:
+        title = [f"**{markdown_escaped(self.title)}**", ""] if self.title else []
+        return "\n".join(
+            title + [f"* {markdown_escaped(f'{name}: {text}' if name else text)}" for name, text in self._shown]
+        )
+
+    @property
+    def _shown(self) -> list[tuple[str, str]]:
+        return [(name, sanitize(text)) for name, text in self.items if text]
+
+
+Part: TypeAlias = "Table[Any] | Facts | str"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    text: str
+    """The answer in a sentence; empty if the table is all of it."""
+    command: str = ""
+    """What to type next; one line for a shell."""
+    parts: Sequence[Part] = ()
+    notes: Sequence[str] = ()
+    """At most three, each of which changes what a person would do."""
+    why: Sequence[Part] = ()
+    """Sources, rules, rejected candidates, and all details."""
+
+    def __rich__(self) -> Group:
+        return self.rich()
+
+    def rich(self, *, why: bool = False) -> Group:
+        """Return the answer for a terminal, with everything behind it if `why`."""
+        head: list[RenderableType] = [Text(sanitize(self.text), "bold")] if self.text else []
+        if self.command:
+            head.append(Text(self.command, no_wrap=True, overflow="ignore"))  # pasted, so never wrapped
+        notes = [Text(sanitize(note)) for note in self.notes]
+        if self.why and not why:
+            notes.append(Text(_WHY, "dim"))
+        behind = self.why if why else ()
+        blocks: list[Sequence[RenderableType]] = [head, *([_rich(part)] for part in self.parts), notes]
+        blocks += [[_rich(part)] for part in behind]
+        return Group(*_spaced(blocks))
+
+    def markdown(self, *, why: bool = False) -> str:
+        """Return the answer in GitHub's Markdown."""
+        blocks = [f"**{markdown_escaped(self.text)}**" if self.text else ""]
+        blocks.append(f"```sh\n{self.command}\n```" if self.command else "")
+        blocks += [_markdown(part) for part in (*self.parts, *(self.why if why else ()))]
+        blocks.insert(2 + len(self.parts), "\n".join(f"- {markdown_escaped(note)}" for note in self.notes))
+        return "\n\n".join(filter(None, blocks))
+
+
+def _rich(part: Part) -> RenderableType:
+    return Text(sanitize(part)) if isinstance(part, str) else part
+
+
+def _markdown(part: Part) -> str:
+    return markdown_escaped(part) if isinstance(part, str) else part.markdown()
+
+
+def _spaced(blocks: Sequence[Sequence[RenderableType]]) -> Iterator[RenderableType]:
+    """Yield the lines of the blocks that are not empty, with a blank line between two."""
+    for index, block in enumerate(filter(None, blocks)):
+        if index:
+            yield Text()
+        yield from block

@@ -1,0 +1,105 @@
+"""A figure: what tables, Markdown, CSV, JSON, comparisons and the TUI show of a row, defined once.
+
+Every output is a list of figures over rows. A row is any record: a plan's quant, a run, a model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from ggbench.show import ESSENTIAL, UNKNOWN
+from ggbench.stats.intervals import Estimate
+from ggbench.text import sanitize
+from ggbench.units import format_count, format_interval, format_number
+
+Row = TypeVar("Row")
+Value: TypeAlias = "str | int | float | bool | Estimate | None"
+Json: TypeAlias = "str | float | bool | None"
+
+
+def value_text(value: Value) -> str:
+    """Return a value as a table shows it: `yes`, `8,192`, `4.28`, `4.28 ±0.27`; an em dash for None."""
+    match value:
+        case None:
+            return UNKNOWN
+        case bool():
+            return "yes" if value else "no"
+        case str():
+            return sanitize(value)
+        case int():
+            return format_count(value)
+        case Estimate():
+            return interval_text(value)
+    return format_number(value)
+
+
+def interval_text(estimate: Estimate, digits: int = 3) -> str:
+    """Return `4.28 ±0.27`, both ends if they are asymmetric, or `> 126` and `< 7.92` without one of them."""
+    if not math.isfinite(estimate.high):
+        return f"> {format_number(estimate.low, digits)}"
+    if math.isnan(estimate.value):
+        return f"< {format_number(estimate.high, digits)}"
+    return format_interval(estimate.value, estimate.low, estimate.high, digits=digits)
+
+
+class Figure(msgspec.Struct, Generic[Row], frozen=True):
+    key: str
+    """The name in JSON and CSV."""
+    header: str
+    get: Callable[[Row], Value]
+    form: Callable[[Any], str] = value_text
+    """Formats a value other than None."""
+    unit: str = ""
+    """Empty if each text has its own unit, as `1.2 GiB`."""
+    meaning: str = ""
+    better: Literal["more", "less", ""] = ""
+    """Which values are better; empty if none is."""
+    priority: int = ESSENTIAL
+    """A table that is too wide leaves out the highest first; `ESSENTIAL` stays."""
+    mark: Callable[[Row], str] = lambda row: ""
+    """`~` estimated, `!` disturbed, `*` with a footnote, or empty."""
+
+    @property
+    def title(self) -> str:
+        """Return the header with its unit: `W tokens/ms`."""
+        return f"{self.header} {self.unit}".strip()
+
+    def text(self, row: Row) -> str:
+        """Return the value as shown, after its mark: `~24`, `! 71 ±13`; an em dash if unknown. Printable."""
+        value = self.get(row)
+        if value is None:
+            return UNKNOWN
+        mark = self.mark(row)
+        return f"{mark}{' ' if mark == '!' else ''}{self.form(value)}"
+
+
+def figure_values(figures: Iterable[Figure[Row]], row: Row) -> dict[str, object]:
+    """Return a row for JSON, by key; an estimate is its value, and its interval under `KEY_ci95`."""
+    found: dict[str, object] = {}
+    for figure in figures:
+        value = figure.get(row)
+        if isinstance(value, Estimate):
+            found[f"{figure.key}_ci95"] = (value.low, value.high)
+            value = value.value
+        found[figure.key] = value
+    return found
+
+
+def figures_type(
+    name: str, figures: Sequence[Figure[Any]], about: str = "", records: Mapping[str, Any] | None = None
+) -> type[msgspec.Struct]:
+    """Return the type of `figure_values`, with further members by name, for a schema."""
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
+        (figure.key, Annotated[Json, msgspec.Meta(description=described(figure))], None) for figure in figures
+    ]
+    fields += [(key, kind, None) for key, kind in (records or {}).items()]
+    return msgspec.defstruct(name, fields, kw_only=True, namespace={"__doc__": about})
+
+
+def described(figure: Figure[Any]) -> str:
+    """Return the meaning with its unit: `Median latency of a token [ms].`"""
+    return f"{figure.meaning.rstrip('.')} [{figure.unit}]." if figure.unit else figure.meaning

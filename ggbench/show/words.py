@@ -1,0 +1,23 @@
+"""Words: every sentence that decisions and results say, as a template in `words.toml`, by its key.
+
+A reason is a record with a key; the terminal, the TUI, Markdown and JSON say it by the same template.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from pathlib import Path
+
+from ggbench.text import sanitize
+
+
+def say(key: str, **values: object) -> str:
+    """Return the sentence of a key such as `pick.little_left`, with its values. Printable. Raises KeyError."""
+    return sanitize(_templates()[key].format(**values))
+
+
+@functools.cache
+def _templates() -> dict[str, str]:
+    rooms = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+    return {f"{room}.{name}": text for room, texts in rooms.items() for name, text in texts.items()}
