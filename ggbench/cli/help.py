@@ -14,7 +14,7 @@ from ggbench.commands.documented import DocumentedCommand, write_paragraphs, wri
 from ggbench.errors import ExitCode, UnknownName
 
 if TYPE_CHECKING:
-    from ggbench.show.document import Document
+    from ggbench.show.document import Document, RecordDocument
 
 
 _FOLDER = Path(__file__).parent / "topics"
@@ -46,13 +46,15 @@ _WITH_DOCUMENTS = (
 )
 
 
-def documents() -> dict[str, Document]:
+def documents() -> dict[str, Document | RecordDocument]:
     """Return the documents that commands print with --json, by schema name."""
-    from ggbench.show.document import Document
+    from ggbench.show.document import Document, RecordDocument
     from ggbench.show.presenter import presenters
 
     modules = [vars(importlib.import_module(name)).values() for name in _WITH_DOCUMENTS]
-    found = [each for values in modules for each in values if isinstance(each, Document)]
+    found: list[Document | RecordDocument] = [
+        each for values in modules for each in values if isinstance(each, Document | RecordDocument)
+    ]
     found += [each for presenter in presenters() for each in presenter.documents.all]
     return {each.schema: each for each in found}
 
@@ -135,7 +137,7 @@ def _schema(name: str) -> str:
     """Return the JSON Schema of a document. Raises UnknownName."""
     from ggbench.show.document import schema_of
 
-    known, name = documents(), name.removeprefix("ggbench.").removesuffix("/1")
+    known, name = documents(), name.removeprefix("ggbench.").partition("/")[0]
     if name not in known:
         raise UnknownName("schema", name, known)
     return json.dumps(schema_of(known[name]), indent=2, ensure_ascii=False)

@@ -229,8 +229,10 @@ _MADE = "documents"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def schema_of(document: Document) -> Json:
+def schema_of(document: Document | RecordDocument) -> Json:
     """Return the self-contained JSON Schema of a document."""
+    if isinstance(document, RecordDocument):
+        return document.json_schema()
     types = (_Types().of(document), *_setups())
     _, parts = msgspec.json.schema_components(types, schema_hook=_hook)
     records = {each.__name__: each for each in _records(types)}
