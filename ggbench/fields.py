@@ -5,14 +5,10 @@ An `Option` in the annotation of a field describes it completely. Its text is pa
 
 from __future__ import annotations
 
-import ast
 import functools
-import inspect
 import shlex
-import textwrap
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, Literal
 
 import msgspec
@@ -43,8 +39,10 @@ class Option(msgspec.Struct, frozen=True):
     flags: str = ""
     """Flags separated by spaces, the long one last; by default derived from the field's name."""
     help: str = ""
-    """Help text; empty to use the first paragraph of the field's docstring."""
+    """Sentences, of which `--help` shows as many as fit into a line."""
     kind: FieldKind = FieldKind()
+    heading: Literal["own", "model", "memory", "source", "output", "checkpoint", "rare"] = "own"
+    """Its group in `--help`, a key of `HEADINGS` in ggbench.commands.documented."""
     shown: str | None = None
     """Default shown in help; None for the field's own, empty for none."""
     name: str = ""
@@ -53,8 +51,6 @@ class Option(msgspec.Struct, frozen=True):
     """Whether such a line has the option even for the default."""
     is_repeated: bool = False
     """Whether it may be given several times, each with some of the values."""
-    heading: Literal["own", "model", "memory", "checkpoint", "source", "output"] = "own"
-    """Its group in `--help`, a name of `ggbench.commands.documented.OptionGroup`."""
 
     def flags_of(self, field: str, default: object) -> list[str]:
         given = self.flags.split()
@@ -155,17 +151,3 @@ def long_flag(field: str, default: object) -> str:
     """Return the long flag of a field; if the field is on by default, the flag turns it off."""
     words = _NAMES.get(field, field.removesuffix("_bytes")).replace("_", "-")
     return f"--no-{words}" if default is True else f"--{words}"
-
-
-@functools.cache
-def field_docs(record: type) -> dict[str, str]:
-    """Return the docstrings under the fields of a struct type and its bases."""
-    found: dict[str, str] = {}
-    for each in (base for base in reversed(record.__mro__) if vars(base).get("__annotations__")):
-        tree = ast.parse(textwrap.dedent(inspect.getsource(each)))
-        assert isinstance(tree.body[0], ast.ClassDef)
-        for field, after in pairwise(tree.body[0].body):
-            match field, after:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    found[name] = inspect.cleandoc(text)
-    return found

@@ -16,7 +16,6 @@ from ggbench.commands.measure_options import measuring_options, tuned_option
 from ggbench.commands.options import MeasureRequest, against_option, option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.show.glossary import DECODE
 
 if TYPE_CHECKING:
     from ggbench.runs.experiment import Job
@@ -27,21 +26,16 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=DocumentedCommand,
-    terms=DECODE,
     examples="""
     ggbench bench ~/models/Qwen2.5-7B-Instruct-GGUF
     ggbench bench twin:qwen1.5-0.5b q8_0 q4_k_m -n 1000 --plot
-    ggbench bench org/name-GGUF q4_k_m --maxctx --memory-limit 8GiB
-    ggbench bench http://127.0.0.1:8080
     ggbench bench x.gguf -d 8k -r 5 --engine llama --engine llama-server
-    ggbench bench x.gguf -r 5 --engine llama --engine llama-server \\
-        --fail-if-slower 5%
     """,
 )
 @settings_options(DecodeSettings)
 @option(
     "--maxctx",
-    "Also find and prove each quant's largest n_ctx, like maxctx. Changes the default --timeout to 3600.",
+    "Also find each quant's largest n_ctx, like maxctx. Changes the default --timeout to 3600.",
     is_flag=True,
 )
 @option("--plot", "Plot the latencies in the terminal.", is_flag=True)
@@ -57,17 +51,19 @@ def command(
     limit: EnginesLimit,
     asked: MeasureRequest,
 ) -> None:
-    """Measure every quant of a model and show one table: BPW, memory, prefill, and W and B next to their limits.
+    """Measure every quant of a model, or every model of a server, and show them in one table.
 
-    Each quant is loaded, reads a 25-token prompt and decodes. Without QUANTS, every quant is measured, or every model
-    of a server. If a quant fails, its row shows the reason and the rest continue. Each decode and each --maxctx search
-    is stored as a run; the search does not depend on -n.
+    Each quant is loaded, reads a 25-token prompt and decodes. Several --engine measure one quant in turns, and end in
+    the verdict of ggbench compare.
 
-    Several --engine measure one quant in turns, a run for each of --repeat, and end in the verdict of ggbench compare
-    over their means, or from -r 4 on over the ratios within each turn: builds, forks, or the same program with other
-    flags, such as 'llama -fa on' and 'llama -fa off'. No difference means none over 10 %. With --json it is compare's
-    document. --fail-if-slower compares each later engine with the first, at each depth of -d; a limit that stays
-    undecided fails only with --fail-if-undecided. If a run fails, the others go on, and the exit code is its.
+    If a quant fails, its row shows the reason and the rest continue. Each decode and each --maxctx search is stored as
+    a run; the search does not depend on -n.
+
+    Several --engine, builds, forks, or the same program with other flags, such as 'llama -fa on' and 'llama -fa off',
+    make a run for each of --repeat; the verdict is over their means, or from -r 4 on over the ratios within each turn.
+    No difference means none over 10 %. With --json it is compare's document. --fail-if-slower compares each later
+    engine with the first, at each depth of -d; a limit that stays undecided fails only with --fail-if-undecided. If a
+    run fails, the others go on, and the exit code is its.
     """
     from ggbench.commands.measure_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use

@@ -26,21 +26,27 @@ if TYPE_CHECKING:
     ggbench compare 3 4 --plot
     ggbench compare --model qwen2.5-7b
     ggbench compare 12 --against base.json --fail-if-slower 5%
-    ggbench compare 12 --against published
     """,
 )
 @click.argument("named", metavar="[RUN|FILE]...", nargs=-1)
-@option("--model", "Compare the quants of this MODEL, by the newest run of each kind.")
+@option("--model", "Compare the quants of this MODEL. By the newest run of each kind.")
 @option(
-    "--against", "Compare with this run or file, or show the nearest published rows.",
+    "--against", "Compare with this, or show published rows. The nearest ones.",
     metavar="RUN|FILE|published",
 )  # fmt: skip
 @option(
     "--average", "Average repeated runs; of a --model, at most the 12 newest of each setting.", is_flag=True
 )
-@limit_option("--fail-if-slower", "Exit with 1 if a run is slower by more than PERCENT of the first's speed.")
-@limit_option("--fail-if-larger", "Exit with 1 if a run takes more than PERCENT more memory than the first.")
-@limit_option("--fail-if-worse", "Exit with 1 if perplexity or KLD is more than PERCENT above the first's.")
+@limit_option(
+    "--fail-if-slower", "Exit with 1 if a run is so much slower. By more than PERCENT of the first's speed."
+)
+@limit_option(
+    "--fail-if-larger", "Exit with 1 if a run takes so much more memory. More than PERCENT above the first's."
+)
+@limit_option(
+    "--fail-if-worse",
+    "Exit with 1 if perplexity or KLD is higher. By more than PERCENT above the first's.",
+)
 @fail_undecided_option
 @plot_option
 @output_options
@@ -56,18 +62,19 @@ def command(
     plot: bool,
     output: Output,
 ) -> None:
-    """Compare runs of any kind, by their numbers in `ggbench results` or from files: which is better, and by how much.
-
-    Shows differences in file, setup, machine and versions, each metric with ratio and difference, and a conclusion.
-    Files are read but not stored: whole runs of `ggbench export --format json`, and llama-bench's files.
+    """Compare stored runs, by their numbers in `ggbench results`, or files: which is better, and by how much.
 
     A run is better (★) if the ratio's 95 % interval excludes 1. There is no difference if the interval lies within 10 %
-    either way; otherwise it is undecided. The interval includes the variation between loads of the same file, estimated
-    from repeated runs in the store; until there are a few, 2 % is assumed (10 % if unsteady), so a single run of each
-    rarely shows that there is no difference. Times are undecided if other programs used a quarter of the CPU or more,
-    on average over the runs of one side, unless the interval of runs in turns, twice as wide, still excludes 1. Not
-    judged: a run far from its repeats, values without an interval, bounds, speeds over different lengths, and memory at
-    different n_ctx. Perplexities are compared chunk by chunk, and only if text, chunks and n_batch are the same.
+    either way; otherwise it is undecided.
+
+    Files are read but not stored: whole runs of `ggbench export --format json`, and llama-bench's files.
+
+    The interval includes the variation between loads of the same file, estimated from repeated runs in the store; until
+    there are a few, 2 % is assumed (10 % if unsteady), so a single run of each rarely shows that there is no
+    difference. Times are undecided if other programs used a quarter of the CPU or more, on average over the runs of one
+    side, unless the interval of runs in turns, twice as wide, still excludes 1. Not judged: a run far from its repeats,
+    values without an interval, bounds, speeds over different lengths, and memory at different n_ctx. Perplexities are
+    compared chunk by chunk, and only if text, chunks and n_batch are the same.
 
     If the whole interval exceeds a --fail-if-... limit, compare says why and exits with 1. An undecided limit exits
     with 0, or with --fail-if-undecided with 1.

@@ -33,7 +33,6 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
     cls=DocumentedCommand,
     examples="""
     ggbench export 3 4 -o ours.json
-    ggbench export 3 4 -o ours.jsonl
     ggbench export 3 --format csv -o samples.csv
     ggbench export 3 4 --format json -o runs.json
     """,
@@ -42,7 +41,7 @@ _LEFT_OUT = "folders, server names and serial numbers of GPUs were left out; --w
 @option("--model", "Export every run of this MODEL, as it was typed.")
 @option(
     "--format form",
-    "llama-bench-json, llama-bench-jsonl, llama-bench-csv or llama-bench-md: rows of llama-bench;"
+    "llama-bench-json, -jsonl, -csv, -md, csv or json. The first four are rows of llama-bench;"
     " csv: every sample; json: whole runs for `ggbench import`. Default: llama-bench's format of the ending of FILE,"
     " else llama-bench-json.",
     click.Choice(_FORMATS),
@@ -63,13 +62,14 @@ def command(
 ) -> None:  # fmt: skip
     """Write stored runs, by their numbers in `ggbench results`, in formats of other tools. Default: llama-bench's JSON.
 
-    A decode becomes one row tg N @ d D for all steps and one per 128-token window at depth 256, 512, ...; a prompt
-    becomes a row pp N. Each row has one sample per repetition. llama.cpp's scripts/compare-llama-bench.py joins them
-    with llama-bench's rows for the same file name, threads and load mode (llama-bench -lm mmap). Fields unknown to a
-    run get llama-bench's default and are listed on stderr.
+    llama.cpp's scripts/compare-llama-bench.py joins the rows with llama-bench's own; --format json writes complete runs
+    for `ggbench import` on another machine.
 
-    --format json writes complete runs with their samples for `ggbench import` on another machine. It leaves out
-    folders, server names and serial numbers of GPUs, unless --with-paths is given.
+    A decode becomes one row tg N @ d D for all steps and one per 128-token window at depth 256, 512, ...; a prompt
+    becomes a row pp N. Each row has one sample per repetition. They are joined by file name, threads and load mode
+    (llama-bench -lm mmap). Fields unknown to a run get llama-bench's default and are listed on stderr.
+
+    Folders, server names and serial numbers of GPUs are left out, unless --with-paths is given.
     """
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free, write_as
@@ -137,11 +137,11 @@ def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, 
 def import_command(paths: tuple[Path, ...], output: Output) -> None:
     """Store results of llama-bench (JSON, JSON lines, CSV, Markdown), and whole runs of `ggbench export --format json`.
 
-    The format is recognized from the content; - is stdin.
+    The format is recognized from the content; - is stdin. Imported runs are marked as such, and never count as measured
+    on this machine.
 
-    Imported runs are marked as such; they are listed, plotted and compared, but never count as measured on this
-    machine. A run that is already stored is not stored again. W and B are fitted over llama-bench's depths (interval:
-    three or more timings); percentiles and steadiness are unknown; a run lists what else is missing.
+    A run that is already stored is not stored again. W and B are fitted over llama-bench's depths (interval: three or
+    more timings); percentiles and steadiness are unknown; a run lists what else is missing.
     """
     from ggbench.formats.importing import IMPORTED, keep, read_runs
     from ggbench.runs.store.database import Store

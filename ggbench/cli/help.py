@@ -103,7 +103,6 @@ def _text(topic: str) -> str:
     cls=DocumentedCommand,
     examples="""
     ggbench help numbers
-    ggbench help pick
     ggbench help results show
     ggbench help schema plan
     """,
@@ -135,12 +134,10 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
 
 def _schema(name: str) -> str:
     """Return the JSON Schema of a document. Raises UnknownName."""
-    from ggbench.show.document import schema_of
-
     known, name = documents(), name.removeprefix("ggbench.").partition("/")[0]
     if name not in known:
         raise UnknownName("schema", name, known)
-    return json.dumps(schema_of(known[name]), indent=2, ensure_ascii=False)
+    return json.dumps(known[name].json_schema(), indent=2, ensure_ascii=False)
 
 
 def _page(root: click.Context, topic: str) -> str:

@@ -27,10 +27,10 @@ from ggbench.text import sanitize
 def command(path: Path, tensors: bool, output: Output) -> None:
     """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read.
 
-    Of a projector (mmproj), it shows encoders, image size and the model it belongs to.
+    A truncated file, such as an interrupted download, exits with 5. The models of a folder: ggbench models --dir FOLDER
 
-    For a truncated file, such as an interrupted download, the missing size is shown, and the exit code is 5. The models
-    of a folder are listed by: ggbench models --dir FOLDER
+    Of a projector (mmproj), it shows encoders, image size and the model it belongs to. Of a truncated file, it shows
+    the missing size.
     """
     from ggbench.gguf_file.header import read_model_file
     from ggbench.models.local_files import reject_checkpoint

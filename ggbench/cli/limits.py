@@ -10,7 +10,6 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import model_arguments, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
-from ggbench.show.glossary import LIMITS
 
 if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
@@ -25,7 +24,6 @@ _PLOT_HEIGHT = 20
 
 @click.command(
     cls=DocumentedCommand,
-    terms=LIMITS,
     examples="""
     ggbench limits qwen2.5-32b q4_k_m q3_k_m --gpu rtx-4090
     ggbench limits qwen1.5-7b w16 w8 w4 --gpu rtx-4090 --plot
@@ -45,7 +43,7 @@ _PLOT_HEIGHT = 20
 @option("-ctk --type-k", "Type of the K cache.", default="f16")
 @option("-ctv --type-v", "Type of the V cache.", default="f16")
 @option("--batch batch_sizes", "Batch sizes, e.g. 1,8,32.", metavar="SIZES", default="1")
-@option("--plot", "Plot prefill with its knees and decode latency in the terminal.", is_flag=True)
+@option("--plot", "Plot prefill with its knees, and decode latency.", is_flag=True)
 @output_options
 def command(
     ref: ModelRef,

@@ -34,28 +34,25 @@ _LARGEST_CATALOG_BYTES = 4 << 20
 @click.command(
     cls=DocumentedCommand,
     examples="""
-    ggbench models
     ggbench models qwen3.6
     ggbench models --dir ~/models
-    ggbench models --search qwen2.5 --limit 20
     ggbench models --repo Qwen/Qwen2.5-7B-Instruct-GGUF
-    ggbench models --update ORG/NAME
     """,
 )
 @click.argument("filters", nargs=-1, metavar="[WORD]...")
 @option("--dir folder", "List only the GGUF files in and below this folder.", PATH, metavar="DIR")
 @option(
     "--verify blob",
-    "Verify a file in Hugging Face's or Ollama's cache against the SHA-256 in its name.",
+    "Verify a cached file by the SHA-256 in its name. In Hugging Face's or Ollama's cache.",
     PATH,
     metavar="FILE",
 )
-@option("--repo", "List the files of a Hub repo, e.g. org/name or org/name@revision.", metavar="ORG/NAME")
+@option("--repo", "List the files of a Hub repo. Also org/name@revision.", metavar="ORG/NAME")
 @option("--search words", "Search the Hub for GGUF repos.", metavar="TEXT")
 @option("--limit", "Show at most N repos of a search.", click.IntRange(1, 1000), metavar="N", default=20)
 @option(
     "--update",
-    "Install a newer catalog: a file in the format of models.toml, or ORG/NAME[/FILE.toml] on the Hub.",
+    "Install a newer catalog. A file in the format of models.toml, or ORG/NAME[/FILE.toml] on the Hub.",
     metavar="FILE|ORG/NAME",
 )
 @offline_option

@@ -25,7 +25,6 @@ from ggbench.commands.options import (
 from ggbench.commands.output import Output, plan_exit_code
 from ggbench.decisions.pick.needs import RULES, Needs, Preference, parse_workload
 from ggbench.errors import ExitCode, UsageError
-from ggbench.show.glossary import PICK
 from ggbench.units import counted, parse_duration
 
 if TYPE_CHECKING:
@@ -50,8 +49,8 @@ _need_options = as_record(
     ("workload", "need_ctx", "min_speed", "max_loss", "prefer"),
     option(
         "--workload",
-        "Workload used to rate speed: chat (512 tokens in, 300 out at depth 4k), agent (16k in, 800 out at depth 48k,"
-        " n_ctx 128k), documents (30k in, 500 out), longest (longest context at 15 tok/s), or IN+OUT@DEPTH.",
+        "chat, agent, documents, longest or IN+OUT@DEPTH. chat: 512 tokens in, 300 out at depth 4k; agent:"
+        " 16k in, 800 out at depth 48k, n_ctx 128k; documents: 30k in, 500 out; longest: longest context at 15 tok/s.",
         metavar="NAME",
         default="chat",
     ),
@@ -62,51 +61,51 @@ _need_options = as_record(
     ),
     option("--min-speed", "Minimum decode speed in tokens/s.", float, metavar="TOK_S"),
     option(
-        "--max-loss", "Maximum loss of weights and KV cache, in nats of KL divergence.", float, metavar="NATS"
+        "--max-loss",
+        "Maximum loss in nats of KL divergence. Of weights and KV cache together.",
+        float,
+        metavar="NATS",
     ),
     option(
         "--prefer",
-        "What decides between candidates that meet the needs. Default: balanced; context for --workload longest.",
+        "By balanced, quality, speed or context. Default: balanced; context for --workload longest.",
         click.Choice(get_args(Preference)),
+        metavar="HOW",
     ),
 )
 
 
 _NUMBERED = "\n".join(f"{number}. {rule}" for number, rule in enumerate(RULES, 1))
-_HELP = f"""Recommend one of QUANTS of MODEL, a KV cache and a placement, say why, and print the command that runs it.
+_HELP = f"""Recommend a quant, a KV cache and a placement for MODEL, and print the command that runs it.
 
-MODEL is as for plan. Without QUANTS, those of the repo or folder are tried; of a catalog id the usual ones, with q4_k_s
-and iq4_xs if its repo is known to have them: name them, or the repo, to try them anyway. Several ids of the catalog are
-compared, as are, without any, the models on this disk. Each quant is sized with each KV cache; what does not fit on the
-GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds are, in this order:
-measured, forecast, scaled from this machine's other runs, estimated from others' llama-bench on such devices, or (≤)
-the bandwidth bound, which can only rule a candidate out. Losses come from a quality run, else (~) from the published
-typical loss of the type. Nothing is measured, and only headers are downloaded.
+Without QUANTS, all of the repo or folder are tried; without MODEL, the models on this disk are compared. Nothing is
+measured without --measure, and only headers are downloaded. Exit code 3: nothing certainly meets the needs.
+
+Of a catalog id, the usual quants are tried, with q4_k_s and iq4_xs if its repo is known to have them: name them, or the
+repo, to try them anyway. Several ids of the catalog are compared. Each quant is sized with each KV cache; what does not
+fit on the GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds are, in this
+order: measured, forecast, scaled from this machine's other runs, or estimated from others' llama-bench on such devices;
+the bandwidth bound can only rule a candidate out. Losses come from a quality run, else (~) from the published typical
+loss of the type.
 
 The rules, in order:
 {_NUMBERED}
 
-Exits with 0 only if the needs are certainly met, and with 3 if the pick only may meet them, or if the model was trained
-for less context: it is then planned for all of that. If nothing qualifies, pick shows the nearest miss and single
-changes that would make it qualify, and exits with 3.
+The exit code is 3 also if the model was trained for less context: it is then planned for all of that. If nothing
+qualifies, pick shows the nearest miss and single changes that would make it qualify.
 
 With -np N, N users share the machine: --need-ctx is of each, memory of all, and speeds are what each gets. Otherwise
 the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches beyond the plan.
---json also has llama-cli's command, and a Modelfile for Ollama where that has settings for everything planned.
 """
 
 
 @click.command(
     cls=DocumentedCommand,
     help=_HELP,
-    terms=PICK,
     examples="""
     ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k
     ggbench pick ~/models --workload agent --min-speed 15
-    ggbench pick qwen3-8b qwen2.5-14b --gpu rtx-3060
     ggbench pick --family qwen3 --gpu rtx-4090 --prefer speed
-    ggbench pick qwen3-8b --gpu rtx-3060 --workload chat -np 4
-    ggbench pick org/name-GGUF --measure --within 5m
     """,
 )
 @model_argument(required=False)
@@ -114,16 +113,16 @@ the llama-server command uses -np 1: the default four slots share -c but enlarge
 @_need_options
 @option(
     "--family families",
-    "Choose among the models of a family in the catalog, dense and mixtures, e.g. qwen3.6; may be repeated.",
+    "Choose among a family, e.g. qwen3.6. In the catalog, dense models and mixtures; may be repeated.",
     metavar="NAME",
     multiple=True,
 )
 @option(
     "--measure measures",
-    "Time the pick and its alternatives at the depth that decides, and pick again; twins stand for files not here.",
+    "Time the pick and alternatives, and pick again. At the depth that decides; twins stand for files not here.",
     is_flag=True,
 )
-@option("--within", "With --measure, start no measurement after this time. Default: 5m.", metavar="TIME")
+@option("--within", "Start no --measure after this time. Default: 5m.", metavar="TIME")
 @option("--all show_all", "Show every candidate.", is_flag=True)
 @budget_options
 @no_measure_option

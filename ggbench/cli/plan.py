@@ -25,7 +25,6 @@ from ggbench.commands.options import (
 )
 from ggbench.commands.output import Output, plan_exit_code
 from ggbench.errors import UsageError
-from ggbench.show.glossary import PLAN
 
 if TYPE_CHECKING:
     from ggbench.engines.contract import Engine
@@ -37,14 +36,10 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=DocumentedCommand,
-    terms=PLAN,
     examples="""
-    ggbench plan qwen2.5-14b --gpu rtx-3060 -c 16k
-    ggbench plan org/name-GGUF q6_k q4_k_m
-    ggbench plan ~/models/model.gguf --memory-limit 8GiB -ctk q8_0 -ctv q8_0
-    ggbench plan qwen1.5-moe-a2.7b q4_k_m --vram 8GiB --n-cpu-moe 12
-    ggbench plan qwen2.5-32b q4_k_m --rpc 192.168.1.7:50052
-    ggbench plan qwen3-14b q4_k_m -c 16k --gpu rtx-3060 --or rtx-4060-ti-16gb
+    ggbench plan qwen2.5-14b q4_k_m q5_k_m -c 16k --gpu rtx-3060
+    ggbench plan ~/models/model-q4_k_m.gguf -ctk q8_0 -ctv q8_0
+    ggbench plan qwen3-14b q4_k_m --gpu rtx-3060 --or rtx-4060-ti-16gb
     """,
 )
 @model_arguments
@@ -68,15 +63,16 @@ def command(
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """Show what each quant needs: file, weights, KV cache, compute buffers; its longest context; the limits of W and B.
+    """Show what each quant needs, whether it fits, its longest context, expected speed and loss.
 
-    Only headers are read: catalog models need no file, and incomplete files work. Headers of a Hub repo (org/name) are
-    fetched with range requests and cached for --offline. llama.cpp's own quantizer and allocator compute the sizes;
-    nothing is loaded. --gpu and --vram plan for a card that this machine lacks, and --or compares several: each
-    then keeps the fewest experts of a mixture in main memory with which it fits, unless -ncmoe gives one number to all.
+    Only headers are read, so catalog models need no file, and nothing is loaded; llama.cpp's own quantizer and
+    allocator compute the sizes. Exit code 3: none of the requested quants fits.
+
+    Headers of a Hub repo (org/name) are fetched with range requests and cached for --offline; incomplete files work.
+    --gpu and --vram plan for a card that this machine lacks, and --or compares several: each then keeps the fewest
+    experts of a mixture in main memory with which it fits, unless -ncmoe gives one number to all.
 
     If nothing fits, plan lists single changes that would make the closest quant fit; --json has them for every row.
-    Exit code 3: none of the requested quants fits.
 
     For a Transformers checkpoint, transformers:org/name, transformers:FOLDER or transformers-twin:ID, QUANTS are bf16,
     f16, f32, int8, nf4, nf4-dq, gptq-int4 and awq-int4.

@@ -18,23 +18,22 @@ from ggbench.models.published.selection import AnyRow, filter_published
 @click.command(
     cls=DocumentedCommand,
     examples="""
-    ggbench published
     ggbench published --model qwen2.5-72b --system vllm
-    ggbench published --model qwen1.5-7b --metric w_tokens_per_ms --csv
     ggbench published --metric kld --quant q4_k_m
     ggbench published --source llama-bench --device rtx-3090 --quant q4_0
-    ggbench published --behind "GeForce RTX 30/CUDA"
     """,
 )
 @option("--model", "Model, e.g. qwen2.5-7b; qwen2.5 matches every size.", metavar="ID")
 @option(
-    "--system", "Inference system: vllm, llama.cpp, hf-transformers, autoawq, bitsandbytes.", metavar="NAME"
+    "--system",
+    "Inference system: vllm, llama.cpp, hf-transformers. Also autoawq, bitsandbytes.",
+    metavar="NAME",
 )
 @option("--device", "GPU: a100, rtx-4090, rx-7900-xtx or m2-ultra.", metavar="NAME")
 @option("--quant", "Quant, e.g. q4_k_m, gptq-int4, awq or bf16.", metavar="NAME")
 @option(
     "--metric",
-    "Only rows with this metric: tok_s, memory_gb, w_tokens_per_ms, max_n_ctx, perplexity, kld.",
+    "Only rows with tok_s, memory_gb, perplexity or kld. Also w_tokens_per_ms, max_n_ctx.",
     metavar="NAME",
 )
 @option(
@@ -42,7 +41,7 @@ from ggbench.models.published.selection import AnyRow, filter_published
 )
 @option(
     "--behind",
-    "Only the rows of llama-bench that an estimated speed leans on, by the name that plan and pick print; repeatable.",
+    "Only rows of llama-bench behind an estimated speed. By the name that plan and pick print; repeatable.",
     metavar="NAME",
     multiple=True,
 )
@@ -58,11 +57,13 @@ def command(
 ) -> None:
     """Show what others published: speed and memory of Qwen models, quality of quants, and rows of llama-bench.
 
+    Without options, the documents are listed. bench, quality, speed, compare and results show have --against published,
+    which shows the nearest rows below your own.
+
     Rows of documents cover HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on A100, 4090, H100 and
     T4, and the perplexity and KL divergence of llama.cpp quants. Non-numeric entries, such as oom or "not reported",
-    are shown verbatim. Rows of llama-bench, which people published in repositories and issues, cover
-    cards of NVIDIA, AMD, Intel and Apple, and CPUs; each has its source. bench, quality, speed, compare and results
-    show have --against published, which shows the nearest rows of documents below your own and names every difference.
+    are shown verbatim. Rows of llama-bench, which people published in repositories and issues, cover cards of NVIDIA,
+    AMD, Intel and Apple, and CPUs; each has its source. --against published names every difference.
     """
     if as_csv and output.as_json:
         raise UsageError("--csv and --json exclude each other", "use one of them")

@@ -10,20 +10,15 @@ from ggbench.commands.documented import DocumentedGroup
 from ggbench.commands.options import against_option, option, output_options, plot_option
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
-from ggbench.show.glossary import LISTS
 from ggbench.text import sanitize
 
 
 @click.group(
     cls=DocumentedGroup,
-    terms=LISTS,
     invoke_without_command=True,
     examples="""
-    ggbench results
     ggbench results --model qwen2.5-7b
     ggbench results show 12 --plot
-    ggbench results show 12 --json
-    ggbench results show 12 --against published
     ggbench results rm 3 4
     """,
 )

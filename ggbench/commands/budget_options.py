@@ -40,24 +40,74 @@ _GPUS = FieldKind(lambda text: (text,), joined, "NAME|SIZE,...", names_option=Fa
 class BudgetOptions(msgspec.Struct, frozen=True):
     """The options for the memory to plan for, as typed."""
 
-    gpu: Annotated[tuple[str, ...], Option(kind=_GPUS, is_repeated=True, heading="memory")] = ()
-    """Plan for these GPUs: rtx-4090, rtx-3090x2 for two, or 24GiB@936GB/s. Default: this machine."""
-    vram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
-    """Plan for a GPU with this much memory, e.g. 24GiB; with --gpu, replace that card's memory."""
-    ram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE[@RATE]"), heading="memory")] = None
-    """Main memory of the machine to plan for, e.g. 64GiB@60GB/s or 64GiB@ddr5-6000x2."""
-    reserve: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
-    """Memory to leave free for driver and runtime; 0 for none. Default: see the output."""
-    bandwidth: Annotated[str | None, Option(kind=FieldKind(metavar="RATE"), heading="memory")] = None
-    """Memory bandwidth for the limits, e.g. 1008GB/s."""
-    cache_ram: Annotated[int | None, Option(kind=_CACHE_RAM, heading="memory")] = None
-    """Main memory for llama-server's prompt cache, in MiB or as 4GiB. Default: not counted."""
-    ctx_checkpoints: Annotated[int | None, Option("-ctxcp", kind=_COUNT, heading="memory")] = None
-    """Context checkpoints of each slot to count, made for windows and recurrent states. Default: not counted."""
-    draft: Annotated[
-        str | None, Option("-md", kind=FieldKind(metavar="MODEL[:QUANT]|FILE"), heading="memory")
+    gpu: Annotated[
+        tuple[str, ...],
+        Option(
+            "",
+            "Plan for rtx-4090, rtx-3090x2 or 24GiB@936GB/s. Default: this machine.",
+            _GPUS,
+            "memory",
+            is_repeated=True,
+        ),
+    ] = ()
+    vram: Annotated[
+        str | None,
+        Option(
+            "",
+            "Plan for a GPU with this much memory, e.g. 24GiB; with --gpu, replace that card's memory.",
+            FieldKind(metavar="SIZE"),
+            "rare",
+        ),
     ] = None
-    """Count a draft model for speculative decoding: its weights and its own context of the same length."""
+    ram: Annotated[
+        str | None,
+        Option(
+            "",
+            "Plan for this main memory, e.g. 64GiB@60GB/s. Also 64GiB@ddr5-6000x2.",
+            FieldKind(metavar="SIZE[@RATE]"),
+            "memory",
+        ),
+    ] = None
+    reserve: Annotated[
+        str | None,
+        Option(
+            "",
+            "Memory to leave free for driver and runtime. 0 for none; the output says the default.",
+            FieldKind(metavar="SIZE"),
+            "memory",
+        ),
+    ] = None
+    bandwidth: Annotated[
+        str | None,
+        Option("", "Memory bandwidth for the limits, e.g. 1008GB/s.", FieldKind(metavar="RATE"), "rare"),
+    ] = None
+    cache_ram: Annotated[
+        int | None,
+        Option(
+            "",
+            "Main memory for llama-server's prompt cache, in MiB or as 4GiB. Default: not counted.",
+            _CACHE_RAM,
+            "rare",
+        ),
+    ] = None
+    ctx_checkpoints: Annotated[
+        int | None,
+        Option(
+            "-ctxcp",
+            "Context checkpoints of each slot to count. Made for windows and recurrent states. Default: not counted.",
+            _COUNT,
+            "rare",
+        ),
+    ] = None
+    draft: Annotated[
+        str | None,
+        Option(
+            "-md",
+            "Count a draft model for speculative decoding: its weights and its own context of the same length.",
+            FieldKind(metavar="MODEL[:QUANT]|FILE"),
+            "rare",
+        ),
+    ] = None
     mmproj: Path | None = None
     published: Any = None
     """The `Projector` that `--mmproj auto` means for a model that is not on this disk; not an option."""

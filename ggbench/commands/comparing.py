@@ -49,7 +49,7 @@ def limit_option(flag: str, text: str) -> Callable[[_Function], _Function]:
 
 
 fail_undecided_option = option(
-    "--fail-if-undecided", "Exit with 1 also if a --fail-if-... limit is undecided.", is_flag=True
+    "--fail-if-undecided", "Exit with 1 also if such a limit is undecided.", is_flag=True
 )
 
 
@@ -66,7 +66,7 @@ engines_limit_options = as_record(
     EnginesLimit.__struct_fields__,
     limit_option(
         "--fail-if-slower",
-        "With several --engine, exit with 1 if a later one is slower by over PERCENT of the first's speed.",
+        "Exit with 1 if a later --engine is so much slower. By over PERCENT of the first's speed.",
     ),
     fail_undecided_option,
 )

@@ -1,61 +1,56 @@
-"""Commands whose `--help` has examples, options in groups, and explanations of the numbers they print."""
+"""Commands whose `--help` fits on a screen: a summary, examples, and the common options, in groups.
+
+`--help-all` shows everything: the whole text, and every option with all its help.
+"""
 
 from __future__ import annotations
 
-import enum
 import inspect
 import re
 import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggbench.show.glossary import FORMULA, terms
+if TYPE_CHECKING:
+    from click.types import OptionHelpExtra
 
 _LETTERS = re.compile(r"-[a-z]{2,}")
 """An option such as `-ngl`; if it is unknown, click would take it for one-letter options, or for one and its value."""
-
-
-class OptionGroup(enum.Enum):
-    """Headings of `--help`, in order; the value is the heading."""
-
-    OWN = "Options"
-    MODEL = "Model and context"
-    MEMORY = "Memory and placement"
-    CHECKPOINT = "Transformers checkpoints"
-    SOURCE = "Downloads and servers"
-    OUTPUT = "Output"
+HEADINGS = {
+    "own": "Options",
+    "model": "Model and context",
+    "memory": "Memory and placement",
+    "source": "Downloads and servers",
+    "output": "Output",
+    "rare": "More",
+    "checkpoint": "Transformers checkpoints",
+}
+"""Headings of `--help` by group, in order."""
+_RARE = ("rare", "checkpoint")
+"""Groups whose options `--help` only names."""
+_NAMES = "For what MODEL and QUANT may be, see: ggbench help names"
+_NAME_WIDTH = 26
+"""The most columns of an option's names, if its help is to stand beside them."""
+_ALL = "ggbench.help_all"
+"""The key in a context's `meta` of whether `--help-all` is asked for."""
 
 
 class GroupedOption(click.Option):
-    """An option that `--help` shows under the heading of its group."""
+    """An option of a group of `HEADINGS`."""
 
-    def __init__(
-        self,
-        *args: Any,  # noqa: ANN401 - click's own
-        group: OptionGroup = OptionGroup.OWN,
-        field: tuple[type, str] | None = None,
-        **kwargs: Any,  # noqa: ANN401 - click's own
-    ) -> None:
-        """Without `help`, use the first paragraph of the docstring of `field`, a record and a field's name."""
+    def __init__(self, *args: Any, group: str = "own", **kwargs: Any) -> None:  # noqa: ANN401 - click's own
         super().__init__(*args, **kwargs)
-        self.group, self._field = group, field
+        self.group = group
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the names and the help; docstrings are parsed only here, as that is slow."""
-        if self._field is not None and not self.help:
-            from ggbench.fields import field_docs
-
-            record, name = self._field
-            self.help = " ".join(field_docs(record)[name].partition("\n\n")[0].split())
-        return super().get_help_record(ctx)
-
-
-_NUMBERED = re.compile(r"\n(?=\d\. )")
-_NAMES = "For what MODEL and QUANT may be, see: ggbench help names"
+    def get_help_extra(self, ctx: click.Context) -> OptionHelpExtra:
+        """Return what click adds to the help, but no range, which an error names."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        return extra
 
 
 def write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
@@ -63,89 +58,130 @@ def write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
     for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
         if number:
             formatter.write_paragraph()
-        for part in _NUMBERED.split(paragraph):
+        for part in re.split(r"\n(?=\d\. )", paragraph):
             indent = " " * formatter.current_indent
-            wrapped = textwrap.fill(
-                " ".join(part.split()),
-                formatter.width,
-                initial_indent=indent,
-                subsequent_indent=indent + "   " * (part[:1].isdigit() and part[1:3] == ". "),
-                break_on_hyphens=False,
-                break_long_words=False,
-            )
-            formatter.write(f"{wrapped}\n")
+            hanging = indent + "   " * bool(re.match(r"\d\. ", part))
+            for line in _wrapped(" ".join(part.split()), formatter.width, indent, hanging):
+                formatter.write(f"{line}\n")
 
 
-def write_rows(formatter: click.HelpFormatter, rows: Sequence[Sequence[str]], most: int = 30) -> None:
+def write_rows(formatter: click.HelpFormatter, rows: Sequence[Sequence[str]], most: int = _NAME_WIDTH) -> None:
     """Write names in a left column at most `most` wide, and texts in the right one, wrapped at spaces."""
-    column = min(max(len(name) for name, _ in rows), most) + 2
+    column = _name_width(rows, most) + 2
     indent = " " * formatter.current_indent
-    width = max(formatter.width - formatter.current_indent - column, 10)
     for name, text in rows:
-        lines = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False) or [""]
-        if len(name) > column - 2:
+        first = f"{indent}{name:<{column}}"
+        if len(name) > column - 2 and len(name) + len(text) > formatter.width - 4:
             formatter.write(f"{indent}{name}\n")
-            name = ""
-        for line in lines:
-            formatter.write(f"{indent}{name:<{column}}{line}".rstrip() + "\n")
-            name = ""
+            first = " " * (len(indent) + column)
+        elif len(name) > column - 2:
+            first = f"{indent}{name}  "
+        for line in _wrapped(text, max(formatter.width, len(first) + 10), first, " " * (len(indent) + column)):
+            formatter.write(f"{line.rstrip()}\n")
+
+
+def _wrapped(text: str, width: int, first: str, later: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_on_hyphens=False,
+        break_long_words=False,
+    ) or [first]
 
 
 class DocumentedCommand(click.Command):
-    """A command with `examples` (lines for a shell) and `terms` (keys of `ggbench.show.glossary.TERMS`)."""
+    """A command with `examples`, lines for a shell."""
 
-    def __init__(self, *args: Any, examples: str = "", terms: Sequence[str] = (), **kwargs: Any) -> None:  # noqa: ANN401 - click's own
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:  # noqa: ANN401 - click's own
         super().__init__(*args, **kwargs)
         self.examples = inspect.cleandoc(examples)
-        self._terms = terms
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters with `--help-all`."""
+        params = super().get_params(ctx)
+        return params if isinstance(self, click.Group) else [*params, _HELP_ALL]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look also for --help after an option without its value, and for unknown options of several letters."""
         own = {name for param in self.params for name in param.opts}
         words = [] if isinstance(self, click.Group) else takewhile(lambda word: word != "--", args)
         for word in words:
-            if word in ctx.help_option_names:
+            if word in (*ctx.help_option_names, *_HELP_ALL.opts):
                 return super().parse_args(ctx, [word])
             if _LETTERS.fullmatch(word) and word not in own:
                 raise click.NoSuchOption(word, possibilities=get_close_matches(word, own), ctx=ctx)
         return super().parse_args(ctx, args)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the whole text, or without `--help-all` its first two paragraphs."""
+        paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
+        if any(isinstance(param, click.Argument) and param.name == "quants" for param in self.params):
+            paragraphs.insert(2, _NAMES)
         formatter.write_paragraph()
         with formatter.indentation():
-            write_paragraphs(formatter, self.help or "")
-            if any(isinstance(param, click.Argument) and param.name == "model" for param in self.params):
-                formatter.write_paragraph()
-                write_paragraphs(formatter, _NAMES)
+            write_paragraphs(formatter, "\n\n".join(paragraphs if _ALL in ctx.meta else paragraphs[:3]))
         if self.examples:
             with formatter.section("Examples"):
                 formatter.write(textwrap.indent(self.examples, " " * formatter.current_indent) + "\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under the headings of their groups; under one heading if there are few."""
-        filled = self._help_by_group(ctx)
-        if not filled.keys() & {OptionGroup.MODEL, OptionGroup.MEMORY}:
-            filled = {OptionGroup.OWN: [record for records in filled.values() for record in records]}
-        for group, records in filled.items():
-            with formatter.section(group.value):
-                write_rows(formatter, records)
+        """Write the options by group, and without `--help-all` only the names of rare ones."""
+        groups: dict[str, list[tuple[str, str]]] = {group: [] for group in HEADINGS}
+        rare: list[str] = []
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is None:
+                continue
+            group = getattr(param, "group", "output")
+            if group in _RARE and _ALL not in ctx.meta:
+                rare.append(param.opts[0])
+            else:
+                groups[group].append(record)
+        for group, records in groups.items():
+            if records:
+                room = None if _ALL in ctx.meta else formatter.width - 4 - _name_width(records)
+                with formatter.section(HEADINGS[group]):
+                    write_rows(formatter, [(names, _shortened(text, room)) for names, text in records])
+        if rare:
+            formatter.write_paragraph()
+            write_paragraphs(formatter, f"More, with all details (--help-all): {', '.join(rare)}")
         if isinstance(self, click.Group):
             self.format_commands(ctx, formatter)
 
-    def _help_by_group(self, ctx: click.Context) -> dict[OptionGroup, list[tuple[str, str]]]:
-        """Return names and help of the options, by group; click's own --help is of the last."""
-        groups: dict[OptionGroup, list[tuple[str, str]]] = {group: [] for group in OptionGroup}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if record is not None:
-                groups[getattr(param, "group", OptionGroup.OUTPUT)].append(record)
-        return {group: records for group, records in groups.items() if records}
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if not self._terms:
-            return
-        with formatter.section(f"Numbers, with {FORMULA}" if "w" in self._terms else "Numbers"):
-            write_rows(formatter, terms(self._terms), most=16)
+def _name_width(rows: Sequence[Sequence[str]], most: int = _NAME_WIDTH) -> int:
+    return min(max(len(name) for name, _ in rows), most)
+
+
+def _shortened(text: str, room: int | None) -> str:
+    """Return the first clause and those of the rest that fit into the room; without a limit, all."""
+    if room is None:
+        return text
+    kept, *clauses = re.split(r"(?<!\.g\.)(?<!\.\.\.)(?<=[.;]) ", text)
+    for clause in clauses:
+        if len(kept) + len(clause) < room:
+            kept += f" {clause}"
+    return re.sub(r";($|  )", r".\1", kept)
+
+
+def _show_all(ctx: click.Context, _param: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_HELP_ALL = GroupedOption(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    group="output",
+    help="Show every option, and all about each.",
+)
 
 
 class DocumentedGroup(DocumentedCommand, click.Group):

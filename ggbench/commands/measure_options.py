@@ -22,6 +22,7 @@ from ggbench.commands.options import (
     model_argument,
     option,
     output_options,
+    rare_option,
     source_option,
 )
 from ggbench.engines.contract import EngineConfig, config_type
@@ -56,23 +57,23 @@ def _as_tuple(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 _SERVER = ("api_key_env",)
 _BANDWIDTH = memory_option(
     "--bandwidth",
-    "Memory bandwidth to compute the limits from, e.g. 1008GB/s. Default: measured.",
+    "Memory bandwidth for the limits. E.g. 1008GB/s. Default: measured.",
     callback=_parse_bandwidth,
     metavar="RATE",
 )
 
 _ENGINE = source_option(
     "--engine",
-    "Run the model by your own llama.cpp, e.g. llama-server=/opt/bin/llama-server; flags of yours may follow the path, "
+    "Run the model by your own llama.cpp. E.g. llama-server=/opt/bin/llama-server; flags of yours may follow the path, "
     "in quotes. Default: llama, ggbench's own llama.cpp, which takes options of loading so, too: 'llama -fa off'.",
-    metavar="llama-server[=PATH]",
+    metavar="llama-server=PATH",
     multiple=True,
 )
 
 
 def timeout_option(default: str) -> Decorator:
     text = f"Give up after SECONDS without output from the engine or server. Default: {default}."
-    return option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
+    return rare_option("--timeout timeout_s", text, click.FloatRange(min=0, min_open=True), metavar="SECONDS")
 
 
 def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own types
@@ -247,7 +248,7 @@ def _names(words: Sequence[str]) -> str:
 
 tuned_option = option(
     "--tuned",
-    "Use the settings that ggbench tune found for this machine, file and llama.cpp; other options override them.",
+    "Use the settings that ggbench tune found. For this machine, file and llama.cpp; other options override them.",
     is_flag=True,
 )
 

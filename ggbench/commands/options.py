@@ -26,7 +26,7 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from ggbench import fields
-from ggbench.commands.documented import GroupedOption, OptionGroup
+from ggbench.commands.documented import GroupedOption
 from ggbench.commands.output import Output
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
@@ -50,12 +50,18 @@ class Decorator(Protocol):
 class HubOptions(msgspec.Struct, frozen=True):
     """How a command may use the network."""
 
-    yes: Annotated[bool, Option(heading="source")] = False
-    """Download without asking. By default, ggbench asks before downloading more than 1 GB."""
-    no_download: Annotated[bool, Option(heading="source")] = False
-    """Never download a model; twins are still made."""
-    offline: Annotated[bool, Option(heading="source")] = False
-    """Do not use the network; HF_HUB_OFFLINE=1 does the same."""
+    yes: Annotated[
+        bool,
+        Option(
+            "",
+            "Download without asking. By default, ggbench asks before downloading more than 1 GB.",
+            heading="source",
+        ),
+    ] = False
+    no_download: Annotated[
+        bool, Option("", "Never download a model. Twins are still made.", heading="rare")
+    ] = False
+    offline: Annotated[bool, Option("", "Use no network, as HF_HUB_OFFLINE=1 does.", heading="source")] = False
 
     def access(self) -> HubAccess:
         from ggbench.hub.access import HubAccess
@@ -124,11 +130,10 @@ def field_option(record: type, field: str, text: str = "") -> Decorator:
     each, default = fields.options_of(record)[field], fields.defaults_of(record).get(field)
     flags, kind, type_ = each.flags_of(field, default), each.kind, _types_of(record)[field]
     more: dict[str, Any] = {
-        "field": (record, field),
-        "group": OptionGroup[each.heading.upper()],
+        "help": text or each.help,
+        "group": each.heading,
         "cls": GroupedOption,
     }
-    more["help"] = text or each.help or None
     if type_ is bool:
         more |= {"is_flag": True, "default": bool(default)}
         if default is True and "/" not in flags[-1]:
@@ -153,13 +158,14 @@ def _value_type(type_: Any, kind: FieldKind) -> Any:  # noqa: ANN401 - click's t
     return Text(kind, "tokens" if kind is fields.TOKENS else "text")
 
 
-model_option = functools.partial(option, group=OptionGroup.MODEL)
-memory_option = functools.partial(option, group=OptionGroup.MEMORY)
-source_option = functools.partial(option, group=OptionGroup.SOURCE)
-output_option = functools.partial(option, group=OptionGroup.OUTPUT)
+model_option = functools.partial(option, group="model")
+memory_option = functools.partial(option, group="memory")
+source_option = functools.partial(option, group="source")
+output_option = functools.partial(option, group="output")
+rare_option = functools.partial(option, group="rare")
 
 
-no_measure_option = option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
+no_measure_option = rare_option("--no-measure", "Do not measure models or memory bandwidth.", is_flag=True)
 projector_option = memory_option(
     "-mm --mmproj",
     "Count this multimodal projector (mmproj GGUF); auto for the one beside MODEL or in its repo.",

@@ -29,14 +29,14 @@ _NO_WIDTH = 4096
 
 
 class Output(msgspec.Struct, frozen=True):
-    as_json: Annotated[bool, Option(heading="output")] = False
-    """Print one JSON document to stdout."""
-    as_markdown: Annotated[bool, Option("--md", heading="output")] = False
-    """Print GitHub's Markdown, to paste into an issue or a forum."""
-    why: Annotated[bool, Option(heading="output")] = False
-    """Print also what is behind the answer: sources, rules, rejected candidates, all sizes."""
-    quiet: Annotated[bool, Option("-q", heading="output")] = False
-    """Print no progress and no notices."""
+    as_json: Annotated[bool, Option("", "Print one JSON document.", heading="output")] = False
+    as_markdown: Annotated[
+        bool, Option("--md", "Print GitHub's Markdown, to paste into an issue.", heading="output")
+    ] = False
+    why: Annotated[bool, Option("", "Print also sources, rules, rejected ones, sizes.", heading="output")] = (
+        False
+    )
+    quiet: Annotated[bool, Option("-q", "Print no progress and no notices.", heading="output")] = False
 
     def document(self, document: Document, of: object = None, /, **given: object) -> None:
         """Print a document on stdout, made from an object and the values of further fields."""

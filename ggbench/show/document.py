@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig, engine_module
 from ggbench.errors import StoreError
-from ggbench.fields import field_docs
 from ggbench.plugins import plugin_names
 
 Get: TypeAlias = Callable[[Any], Any]
@@ -90,6 +89,10 @@ class Document(Shape):
 
     def text(self, of: Any = None, /, **given: object) -> str:  # noqa: ANN401 - as `value`
         return json_text({"schema": f"ggbench.{self.schema}/1"} | self.value(of, **given))
+
+    def json_schema(self) -> Json:
+        """Return the self-contained JSON Schema."""
+        return schema_of(self)
 
 
 def of(
@@ -229,10 +232,8 @@ _MADE = "documents"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def schema_of(document: Document | RecordDocument) -> Json:
+def schema_of(document: Document) -> Json:
     """Return the self-contained JSON Schema of a document."""
-    if isinstance(document, RecordDocument):
-        return document.json_schema()
     types = (_Types().of(document), *_setups())
     _, parts = msgspec.json.schema_components(types, schema_hook=_hook)
     records = {each.__name__: each for each in _records(types)}
@@ -313,10 +314,6 @@ def _references(schema: object, parts: Mapping[str, Json]) -> set[str]:
 def _described(schema: Json, record: type | None) -> Json:
     if record is None or "properties" not in schema:
         return schema
-    docs = field_docs(record)
-    for name, field in schema["properties"].items():
-        if name in docs:
-            schema["properties"][name] = {"description": docs[name]} | field
     return schema | {"required": list(schema["properties"])}
 
 
@@ -360,7 +357,7 @@ def _typed_member(record: type, name: str) -> tuple[_Type, str]:
     getter = getattr(found, "fget", None) or getattr(found, "func", None)
     if getter:
         return _hints(getter)["return"], inspect.getdoc(getter) or ""
-    return _hints(record)[name], field_docs(record).get(name) or ""
+    return _hints(record)[name], ""
 
 
 _hints = functools.cache(get_type_hints)

@@ -1,4 +1,4 @@
-"""What `--help` and `ggbench help` show: examples that parse, groups of options, topics within the terminal's width."""
+"""What `--help` and `ggbench help` show: short, with examples that parse; `--help-all` and the topics have the rest."""
 
 import os
 import shlex
@@ -13,7 +13,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.errors import ExitCode
 from tests.cli.conftest import Run, parse_words
 
-_WIDTH = 80
+_WIDTH, _MOST_LINES, _MOST_EXAMPLES = 80, 60, 3
 
 
 def _with_subcommands(name: str) -> Iterator[tuple[str, click.Command]]:
@@ -30,6 +30,7 @@ def test_every_command_has_examples_that_parse(name: str) -> None:
     for words, command in _with_subcommands(name):
         lines = [line.partition("| ")[2] or line for line in _examples(command)]
         assert any(line.startswith(f"ggbench {words}") for line in lines)
+        assert len(lines) <= _MOST_EXAMPLES
         for line in lines:
             program, *arguments = shlex.split(line)
             assert program == "ggbench"
@@ -45,12 +46,46 @@ def _examples(command: click.Command) -> list[str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_fits_80_columns(ggbench: Run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_help_is_short_and_fits_80_columns(ggbench: Run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("COLUMNS", str(_WIDTH))
-    for words, _ in _with_subcommands(name):
+    for words, command in _with_subcommands(name):
         lines = ggbench(*words.split(), "--help").out.splitlines()
         assert lines[0].startswith(f"Usage: ggbench {words}")
+        assert len(lines) <= _MOST_LINES
+        if isinstance(command, DocumentedCommand) and not isinstance(command, click.Group):
+            lines += ggbench(*words.split(), "--help-all").out.splitlines()
         assert [line for line in lines if len(line) > _WIDTH] == []
+
+
+def test_the_help_of_ggbench_itself_is_short(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(_WIDTH))
+    assert len(ggbench("--help").out.splitlines()) <= _MOST_LINES
+
+
+@pytest.mark.parametrize("name", ["pick", "plan", "decode"])
+def test_help_names_every_option_and_help_all_explains_it(ggbench: Run, name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    short, full = ggbench(name, "--help").out, ggbench(name, "--help-all").out
+    for param in command.params:
+        if isinstance(param, click.Option) and not param.hidden:
+            assert param.opts[0] in short
+            assert max(param.opts, key=len) in full
+            assert param.help
+            assert " ".join(param.help.split()[-2:]) in " ".join(full.split())
+
+
+def test_help_all_says_what_help_leaves_out(ggbench: Run) -> None:
+    short, full = ggbench("pick", "--help").out, ggbench("pick", "--help-all").out
+    assert "The rules, in order:" in full
+    assert "The rules, in order:" not in short
+    assert "--help-all" in short
+
+
+def test_help_is_found_after_an_option_without_its_value(ggbench: Run) -> None:
+    for flag in ("--help", "--help-all"):
+        ran = ggbench("pick", "--gpu", flag)
+        assert (ran.code, ran.out) == (0, ggbench("pick", flag).out)
 
 
 @pytest.mark.parametrize("topic", TOPICS)

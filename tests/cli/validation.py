@@ -7,7 +7,6 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from ggbench.cli.help import documents
-from ggbench.show.document import schema_of
 
 START = '{\n  "schema": "ggbench.'
 """How everything begins that a command prints with --json."""
@@ -23,7 +22,7 @@ def check_document(text: str) -> None:
 
 @functools.cache
 def _validator(name: str) -> Draft202012Validator:
-    return Draft202012Validator(_closed(schema_of(documents()[name])))
+    return Draft202012Validator(_closed(documents()[name].json_schema()))
 
 
 def _closed(schema: Any) -> Any:  # noqa: ANN401 - JSON

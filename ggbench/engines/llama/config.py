@@ -180,98 +180,130 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     )  # fmt: skip
     alternative: ClassVar[str] = "use --engine llama-server"
 
-    n_ctx: Annotated[int | None, Option("-c", kind=TOKENS, heading="model")] = None
-    """Context length, e.g. 16k or 16,384. Default: just enough for the run.
-
-    None lets the experiment use just enough for its run.
-    """
-    n_batch: Annotated[int, Option("-b", kind=TOKENS, heading="model")] = 2048
-    """Logical batch size: tokens passed to llama.cpp at once."""
-    n_ubatch: Annotated[int, Option("-ub", kind=TOKENS, heading="model")] = 512
-    """Physical batch size: tokens computed at once."""
-    type_k: Annotated[str, Option("-ctk", kind=_KV_TYPE, heading="model")] = "f16"
-    """Data type of the K cache, e.g. q8_0."""
-    type_v: Annotated[str, Option("-ctv", kind=_KV_TYPE, heading="model")] = "f16"
-    """Data type of the V cache; a quantized one needs flash attention."""
-    flash_attn: Annotated[FlashAttn, Option("-fa", heading="model")] = "auto"
-    """Use flash attention, which shrinks the compute buffer."""
-    n_gpu_layers: Annotated[int, Option("-ngl", kind=_GPU_LAYERS, shown="", heading="memory")] = -1
-    """Number of layers to put on the GPU. Default: all.
-
-    Negative means all.
-    """
-    main_gpu: Annotated[int | None, Option("-mg", kind=_INDEX, heading="memory")] = None
-    """Use only this GPU; implies -sm none. Default: all GPUs.
-
-    None spreads the model over all, as llama.cpp does.
-    """
-    tensor_split: Annotated[tuple[float, ...], Option("-ts", kind=_SHARES, heading="memory")] = ()
-    """Proportion of the model for each GPU or RPC device, e.g. 3,1. Default: llama.cpp's choice.
-
-    RPC servers come first; empty for llama.cpp's choice.
-    """
-    rpc_servers: Annotated[tuple[str, ...], Option(kind=_SERVERS, heading="memory")] = ()
-    """Use these RPC servers' devices too, e.g. 192.168.1.7:50052, where ggml-rpc-server runs.
-
-    `HOST:PORT` each; their devices come before the GPUs of this machine.
-    """
-    split_mode: Annotated[SplitMode, Option("-sm", heading="memory")] = "layer"
-    """How to split the model across several GPUs.
-
-    `none` if `main_gpu` is given.
-    """
-    cpu_moe: Annotated[bool, Option("-cmoe", heading="memory")] = False
-    """Keep the expert weights of all layers in main memory."""
-    n_cpu_moe: Annotated[int, Option("-ncmoe", kind=_LAYERS, shown="", heading="memory")] = 0
-    """Keep the experts of the first N layers: their weights stay in main memory."""
-    override_tensor: Annotated[
-        tuple[str, ...], Option("-ot", kind=_OVERRIDES, is_repeated=True, heading="memory")
-    ] = ()
-    """Place tensors whose names match a regex in a buffer type, e.g. '\\.ffn_up=CPU'."""
-    threads: Annotated[int | None, Option("-t", kind=THREADS, heading="model")] = None
-    """CPU threads for decoding. Default: one per physical core."""
-    threads_batch: Annotated[int | None, Option("-tb", kind=THREADS, heading="model")] = None
-    """CPU threads for prompts and batches. Default: as --threads."""
-    mmap: Annotated[bool, Option(help="Read the file into memory instead of mapping it.", heading="memory")] = (
-        True
+    n_ctx: Annotated[
+        int | None,
+        Option("-c", "Context length, e.g. 16k or 16,384. Default: just enough for the run.", TOKENS, "model"),
+    ] = None
+    """None lets the experiment use just enough for its run."""
+    n_batch: Annotated[
+        int, Option("-b", "Logical batch size: tokens passed to llama.cpp at once.", TOKENS, "rare")
+    ] = 2048
+    n_ubatch: Annotated[int, Option("-ub", "Physical batch size: tokens computed at once.", TOKENS, "rare")] = (
+        512
     )
+    type_k: Annotated[str, Option("-ctk", "Data type of the K cache, e.g. q8_0.", _KV_TYPE, "model")] = "f16"
+    type_v: Annotated[
+        str,
+        Option("-ctv", "Data type of the V cache. A quantized one needs flash attention.", _KV_TYPE, "model"),
+    ] = "f16"
+    flash_attn: Annotated[
+        FlashAttn, Option("-fa", "Use flash attention, which shrinks the compute buffer.", heading="rare")
+    ] = "auto"
+    n_gpu_layers: Annotated[
+        int,
+        Option("-ngl", "Number of layers to put on the GPU. Default: all.", _GPU_LAYERS, "memory", shown=""),
+    ] = -1
+    """Negative means all."""
+    main_gpu: Annotated[
+        int | None, Option("-mg", "Use only this GPU. Implies -sm none. Default: all GPUs.", _INDEX, "rare")
+    ] = None
+    """None spreads the model over all, as llama.cpp does."""
+    tensor_split: Annotated[
+        tuple[float, ...],
+        Option(
+            "-ts",
+            "Proportion of the model for each GPU or RPC device, e.g. 3,1. Default: llama.cpp's choice.",
+            _SHARES,
+            "rare",
+        ),
+    ] = ()
+    """RPC servers come first; empty for llama.cpp's choice."""
+    rpc_servers: Annotated[
+        tuple[str, ...],
+        Option(
+            "",
+            "Use these RPC servers' devices too, e.g. 192.168.1.7:50052, where ggml-rpc-server runs.",
+            _SERVERS,
+            "rare",
+        ),
+    ] = ()
+    """`HOST:PORT` each; their devices come before the GPUs of this machine."""
+    split_mode: Annotated[
+        SplitMode, Option("-sm", "How to split the model across several GPUs.", heading="rare")
+    ] = "layer"
+    """`none` if `main_gpu` is given."""
+    cpu_moe: Annotated[
+        bool, Option("-cmoe", "Keep the expert weights of all layers in main memory.", heading="rare")
+    ] = False
+    n_cpu_moe: Annotated[
+        int, Option("-ncmoe", "Keep experts of the first N layers in main memory.", _LAYERS, "memory", shown="")
+    ] = 0
+    override_tensor: Annotated[
+        tuple[str, ...],
+        Option(
+            "-ot",
+            "Place tensors whose names match a regex in a buffer type, e.g. '\\.ffn_up=CPU'.",
+            _OVERRIDES,
+            "rare",
+            is_repeated=True,
+        ),
+    ] = ()
+    threads: Annotated[
+        int | None, Option("-t", "CPU threads for decoding. Default: one per core.", THREADS, "model")
+    ] = None
+    threads_batch: Annotated[
+        int | None,
+        Option("-tb", "CPU threads for prompts and batches. Default: as --threads.", THREADS, "rare"),
+    ] = None
+    mmap: Annotated[bool, Option("", "Read the file into memory instead of mapping it.", heading="rare")] = True
     """Map the file instead of reading it; a memory limit of main memory turns it off."""
-    mlock: Annotated[bool, Option(heading="memory")] = False
-    """Lock the model in main memory, to prevent swapping."""
+    mlock: Annotated[
+        bool, Option("", "Lock the model in main memory, to prevent swapping.", heading="rare")
+    ] = False
     kv_offload: Annotated[
-        bool, Option("-nkvo", "Keep the KV cache in main memory, not on the GPU.", heading="memory")
+        bool, Option("-nkvo", "Keep the KV cache in main memory, not on the GPU.", heading="rare")
     ] = True
     """Keep the KV cache on the GPU with the layers that use it."""
-    swa_full: Annotated[bool, Option(heading="model")] = False
-    """Cache the whole context, also in sliding-window layers.
-
-    llama-server's default is off.
-    """
-    n_seq_max: Annotated[int, Option("-np --parallel", kind=SLOTS, shown="", heading="model")] = 1
-    """Slots that decode at the same time, each with an equal part of the context.
-
-    Sequences that a context can hold; without `kv_unified` n_ctx is shared out among them.
-    """
-    kv_unified: Annotated[bool, Option("-kvu", heading="model")] = False
-    """Let all slots share one KV cache, so that one of them can take the whole context."""
-    mtp: Annotated[bool, Option(heading="model")] = False
-    """Draft with the model's own MTP layers, as llama-server does with --spec-type draft-mtp.
-
-    If off, llama.cpp does not load them.
-    """
-    type_k_draft: Annotated[str, Option("-ctkd", kind=_KV_TYPE, heading="model")] = "f16"
-    """Data type of the K cache that drafts, with --draft or --mtp."""
-    type_v_draft: Annotated[str, Option("-ctvd", kind=_KV_TYPE, heading="model")] = "f16"
-    """Data type of the V cache that drafts."""
+    swa_full: Annotated[
+        bool, Option("", "Cache the whole context, also in sliding-window layers.", heading="rare")
+    ] = False
+    """llama-server's default is off."""
+    n_seq_max: Annotated[
+        int,
+        Option("-np --parallel", "Slots, each with an equal part of the context.", SLOTS, "model", shown=""),
+    ] = 1
+    """Sequences that a context can hold; without `kv_unified` n_ctx is shared out among them."""
+    kv_unified: Annotated[
+        bool,
+        Option(
+            "-kvu",
+            "Let all slots share one KV cache, so that one of them can take the whole context.",
+            heading="rare",
+        ),
+    ] = False
+    mtp: Annotated[
+        bool,
+        Option(
+            "",
+            "Draft with the model's own MTP layers, as llama-server does with --spec-type draft-mtp.",
+            heading="rare",
+        ),
+    ] = False
+    """If off, llama.cpp does not load them."""
+    type_k_draft: Annotated[
+        str, Option("-ctkd", "Data type of the K cache that drafts, with --draft or --mtp.", _KV_TYPE, "rare")
+    ] = "f16"
+    type_v_draft: Annotated[str, Option("-ctvd", "Data type of the V cache that drafts.", _KV_TYPE, "rare")] = (
+        "f16"
+    )
     ctx_type: Literal["default", "mtp"] = "default"
     """`mtp` for the second context, which runs only the MTP layers."""
     n_outputs_max: int | None = None
     """Maximum number of tokens per batch whose logits are computed; None means one per sequence, as in llama-server."""
-    memory_limit_bytes: Annotated[int | None, Option(kind=SIZE, heading="memory")] = None
-    """Emulate a machine with this much memory, e.g. 24GiB.
-
-    The limit is for model and context together; None for no limit.
-    """
+    memory_limit_bytes: Annotated[
+        int | None, Option("", "Emulate a machine with less memory, e.g. 24GiB.", SIZE, "memory")
+    ] = None
+    """The limit is for model and context together; None for no limit."""
 
     @classmethod
     def of_command(cls, command: str, setup: EngineConfig) -> EngineConfig:

@@ -38,11 +38,16 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     """Scheme, host, port and path, without `/v1`."""
     model: str = ""
     """Model name on the server."""
-    api_key_env: Annotated[str, Option(kind=FieldKind(metavar="NAME"), heading="source")] = ""
-    """Environment variable that holds the API key of a server; the key itself is never stored or printed.
-
-    Empty sends none.
-    """
+    api_key_env: Annotated[
+        str,
+        Option(
+            "",
+            "Environment variable that holds the API key of a server; the key itself is never stored or printed.",
+            FieldKind(metavar="NAME"),
+            "rare",
+        ),
+    ] = ""
+    """Empty sends none."""
 
 
 _KEY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

@@ -10,20 +10,14 @@ from ggbench.commands.measure_options import measuring_options, tuned_option, wi
 from ggbench.commands.options import MeasureRequest, plot_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.show.glossary import DECODE
 
 
 @click.command(
     cls=DocumentedCommand,
-    terms=DECODE,
     examples="""
     ggbench decode ~/models/model-q4_k_m.gguf --plot
-    ggbench decode twin:qwen1.5-7b q4_k_m -n 2000 --repeat 3
     ggbench decode qwen2.5-7b:q4_k_m -ctk q8_0 -ctv q8_0 -fa on
-    ggbench decode ~/models/moe-q4_k_m.gguf --n-cpu-moe 12
-    ggbench decode twin:qwen1.5-7b q8_0 -n 100 --memory-limit 6GiB
     ggbench decode http://127.0.0.1:8080
-    ggbench decode ~/models/model-q4_k_m.gguf -np 4 -n 1k
     """,
 )
 @settings_options(DecodeSettings)
@@ -33,10 +27,12 @@ from ggbench.show.glossary import DECODE
 def command(settings: DecodeSettings, plot: bool, asked: MeasureRequest) -> None:
     """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.
 
-    W: context tokens that make a token 1 ms slower. B: latency of the first token. decode times llama_decode plus
-    llama_synchronize per token, after a 25-token prompt and an unreported warm-up; the greedy sampler is timed
-    separately. With -np N, N users decode at once: the table shows the speed of each user and of all together. A server
-    gets N concurrent requests. After Ctrl-C or a kill, the measurements so far are kept.
+    W: context tokens that make a token 1 ms slower. B: latency of the first token. After Ctrl-C or a kill, the
+    measurements so far are kept.
+
+    llama_decode plus llama_synchronize are timed per token, after a 25-token prompt and an unreported warm-up; the
+    greedy sampler is timed separately. With -np N, N users decode at once: the table shows the speed of each user and
+    of all together. A server gets N concurrent requests.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured

@@ -41,7 +41,7 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-d --n-depth",
-            "Decode after N tokens in the cache, like llama-bench -d, e.g. 0,4k,16k.",
+            "Decode at these depths, e.g. 0,4k,16k. Tokens in the cache before, like llama-bench -d.",
             DEPTH_LIST,
         ),
     ] = ()
@@ -50,7 +50,7 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
         int,
         Option(
             "-np --parallel",
-            "Decode for N users at once, each with a prompt and a cache of its own; a step gives each a token.",
+            "Decode for N users at once. Each has a prompt and a cache of its own; a step gives each a token.",
             SLOTS,
             shown="",
         ),

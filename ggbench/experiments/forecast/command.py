@@ -22,11 +22,12 @@ from ggbench.commands.options import MeasureRequest
 def command(asked: MeasureRequest) -> None:
     """Forecast the speed of QUANTS of MODEL on this machine; only headers are downloaded.
 
-    Twins of a few layers are written, timed alternately and removed: two layer counts give the cost of a layer, 4,096
-    KV cells the cost of context; the full model is extrapolated. The model may be larger than this machine's memory.
-    The required time and disk space are printed first. Models up to about 1 GB are measured whole as a twin. With -ngl,
-    --n-cpu-moe or -ot ...=CPU, twins are timed in each memory and weighted by the layers placed there. Intervals cover
-    the spread of five rounds plus 8 % for unmodelled effects.
+    Twins of a few layers are written, timed and removed, and the full model is extrapolated. It may be larger than this
+    machine's memory. The required time and disk space are printed first.
+
+    Two layer counts, timed alternately, give the cost of a layer, 4,096 KV cells the cost of context. Models up to
+    about 1 GB are measured whole as a twin. With -ngl, --n-cpu-moe or -ot ...=CPU, twins are timed in each memory and
+    weighted by the layers placed there. Intervals cover the spread of five rounds plus 8 % for unmodelled effects.
 
     plan, pick and the TUI show what is known without measuring, preferring in this order: runs of this file with the
     same setup, a forecast, an estimate from two or more other models, others' llama-bench on such GPUs.

@@ -14,18 +14,13 @@ from ggbench.commands.measure_options import measuring_options, timeout_option, 
 from ggbench.commands.options import MeasureRequest, field_option, option, projector_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxSettings
-from ggbench.show.glossary import MAXCTX
 
 
 @click.command(
     cls=DocumentedCommand,
-    terms=MAXCTX,
     examples="""
     ggbench maxctx twin:qwen1.5-0.5b q4_k_m --memory-limit 1GiB
     ggbench maxctx ~/models/model-q4_k_m.gguf -ctk q8_0 -ctv q8_0 -fa on
-    ggbench maxctx qwen2.5-7b --all --no-prove
-    ggbench maxctx ~/models/model-q4_k_m.gguf -np 4 --memory-limit 4GiB
-    ggbench maxctx model-q8_0.gguf --draft small-q4_k_m.gguf
     ggbench maxctx model-q4_k_m.gguf --engine "llama-server -dev Vulkan0"
     """,
 )
@@ -41,18 +36,20 @@ def command(
 ) -> None:
     """Find the largest n_ctx by real allocations, and decode at its end to prove it.
 
-    The search begins near the max n_ctx of ggbench plan and narrows to 256 tokens of each slot, then decodes a full
-    batch plus one token of each slot at the end of the largest context; if that fails, it searches lower. On a GPU,
-    only GPU memory counts; with -ngl, only the layers on it. With --draft or --mtp, each context is created together
-    with the one that drafts, and a draft model decodes at its end too.
+    The search begins near the max n_ctx of ggbench plan and narrows to 256 tokens. On a GPU, only GPU memory counts;
+    with -ngl, only the layers on it.
+
+    It narrows to 256 tokens of each slot, then decodes a full batch plus one token of each slot at the end of the
+    largest context; if that fails, it searches lower. With --draft or --mtp, each context is created together with the
+    one that drafts, and a draft model decodes at its end too.
 
     With --engine llama-server, the search begins at the theory, which counts only weights and KV cache; the server is
     started with each -c, and requests fill every slot of the largest to its end. --memory-limit then holds for main
     memory alone (Linux); a server that stops logging and computing there for 10 s counts as out of memory.
 
-    The certificate lists every context tried, the plan with its memory and reserve, how the smallest failing n_ctx
-    failed, and the buffers. Several QUANTS (or --all) share one table with theory and plan columns; a failed one shows
-    its reason.
+    The certificate, with --why, lists every context tried, the plan with its memory and reserve, how the smallest
+    failing n_ctx failed, and the buffers. Several QUANTS (or --all) share one table with theory and plan columns; a
+    failed one shows its reason.
     """
     from ggbench.commands.downloads import allow_downloads
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use

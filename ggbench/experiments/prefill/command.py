@@ -10,16 +10,13 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.measure_options import measuring_options
 from ggbench.commands.options import MeasureRequest, settings_options
 from ggbench.experiments.prefill.record import PrefillSettings
-from ggbench.show.glossary import PREFILL
 
 
 @click.command(
     cls=DocumentedCommand,
-    terms=PREFILL,
     examples="""
     ggbench prefill ~/models/model-q4_k_m.gguf
     ggbench prefill qwen2.5-7b q4_k_m --lengths 1,25,128,512,2k
-    ggbench prefill http://127.0.0.1:8080 --lengths 512,4k
     ggbench prefill x.gguf --engine llama --engine llama-server
     """,
 )

@@ -21,7 +21,6 @@ from ggbench.experiments.quality.record import N_CTX, NO_BASE, QualityRequest, Q
     ggbench quality ~/models/qwen2.5-7b q2_k q4_k_m --base q8_0 --chunks 16
     ggbench quality ~/models/qwen2.5-7b --text wikitext-2 --within 30m
     ggbench quality model.gguf --type-k f16,q8_0 --type-v f16,q8_0 -c 8k
-    ggbench quality ~/models/qwen2.5-7b q4_k_m --against published
     """,
 )
 @field_option(QualityRequest, "text")
@@ -44,22 +43,23 @@ def command(
     kv_types: tuple[tuple[str, str], ...],
     asked: MeasureRequest,
 ) -> None:
-    """Score a text with each of QUANTS: perplexity, and KL divergence from a base, each with its standard error.
+    """Score a text with each of QUANTS: perplexity, and KL divergence from a base, which is the loss.
 
-    The text is cut into chunks of --n-ctx tokens, and the second half of each is scored, like llama-perplexity. With a
-    base, the table adds KL divergence, top-token agreement, and the change in the true token's probability. Base and
-    quant run side by side without writing logits; if both do not fit in memory, the base's logits go to a cache file
-    first.
+    Chunks of --n-ctx tokens are scored by their second half, like llama-perplexity. The same command goes on with a run
+    that was stopped, and measures a finished one again.
+
+    With a base, the table adds KL divergence, top-token agreement, and the change in the true token's probability. Base
+    and quant run side by side without writing logits; if both do not fit in memory, the base's logits go to a cache
+    file first.
 
     --type-k f16,q8_0 --type-v f16,q8_0 shows the loss of a quantized KV cache against the f16 cache of the same quant
-    (or --base). Below the table, adjacent quants are compared chunk by chunk with 95 % intervals. The same command
-    goes on with a run that was stopped, and measures a finished one again.
+    (or --base). Below the table, adjacent quants are compared chunk by chunk with 95 % intervals.
 
     Among files of several models, each is compared with the largest of its own. Results for different texts, n_ctx or
-    tokenizers are not comparable; a run stores its text's SHA-256. A twin has no
-    quality. A failed quant (e.g. NaN logits) is shown with the reason. --base-logits and --save-base-logits read and
-    write the files of llama-perplexity's --kl-divergence-base. --against published shows the nearest llama.cpp and Qwen
-    rows and what differs. Compare the KL divergence, which is relative to a base; perplexities are rarely comparable.
+    tokenizers are not comparable; a run stores its text's SHA-256. A twin has no quality. A failed quant (e.g. NaN
+    logits) is shown with the reason. --base-logits and --save-base-logits read and write the files of
+    llama-perplexity's --kl-divergence-base. --against published shows the nearest llama.cpp and Qwen rows and what
+    differs. Compare the KL divergence, which is relative to a base; perplexities are rarely comparable.
     """
     from ggbench.commands.measure_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure

@@ -44,8 +44,8 @@ class QualityRequest(Settings, msgspec.Struct, frozen=True):
         str | None,
         Option(
             "--text",
-            "UTF-8 text file to score, or wikitext-2 (downloaded once, 4.5 MiB; write ./wikitext-2 for a local file). "
-            "Default: Python's reference manual.",
+            "Text file to score in UTF-8, or wikitext-2. 4.5 MiB are downloaded once; ./wikitext-2 is a local file. "
+            "Default: Python's manual.",
             FieldKind(metavar="FILE"),
         ),
     ] = None

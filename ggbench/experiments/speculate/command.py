@@ -30,27 +30,26 @@ class _SpeculateCommand(DocumentedCommand):
     cls=_SpeculateCommand,
     examples="""
     ggbench speculate qwen2.5-32b q4_k_m --draft qwen2.5-0.5b q8_0
-    ggbench speculate ~/big-q4_k_m.gguf --draft ~/small-q8_0.gguf -k 3,5
-    ggbench speculate org/name-GGUF q4_k_m --draft qwen2.5-0.5b q8_0 -d 16k
-    ggbench speculate big.gguf --draft small.gguf --engine llama-server
     ggbench speculate qwen3.8-27b q4_k_m --mtp --engine llama-server
     ggbench speculate big.gguf --spec-type ngram-simple --engine llama-server
     """,
 )
 @settings_options(SpeculateRequest)
-@output_option("--plot", "Plot the speed-up against the mean tokens per step in the terminal.", is_flag=True)
+@output_option("--plot", "Plot the speed-up against the tokens per step.", is_flag=True)
 @measuring_options(load=load_options_of_drafts)
 def command(settings: SpeculateRequest, plot: bool, asked: MeasureRequest) -> None:
     """Time the parts of speculative decoding, and compute how many drafted tokens must be accepted for it to pay.
 
-    A step drafts k tokens, verifies them in one batch, and yields L tokens on average, the model's own included. It
-    pays above the break-even L. That needs no trained weights: of a model that is not on this disk, twins are measured,
-    of a large one only some layers, and the whole is extrapolated. The required time is printed first. Which L a draft
-    reaches depends on the text: code and repetition reach more than prose.
+    A step drafts k tokens, verifies them in one batch, and yields L tokens on average. It pays above the break-even L.
+    If both models are on this disk, they also generate texts, with and without the draft.
 
-    Steps follow llama-server with --spec-type draft-simple: the draft reads each verified batch again. If both models
-    are on this disk, they also generate prose, code and a repetition at temperature 0, in turn without and with the
-    draft; the table says what was accepted and gained, and whether the text stayed the same.
+    The break-even needs no trained weights: of a model that is not on this disk, twins are measured, of a large one
+    only some layers, and the whole is extrapolated. The required time is printed first. Which L a draft reaches depends
+    on the text: code and repetition reach more than prose. L counts the model's own token.
+
+    Steps follow llama-server with --spec-type draft-simple: the draft reads each verified batch again. The texts are
+    prose, code and a repetition at temperature 0, in turn without and with the draft; the table says what was accepted
+    and gained, and whether the text stayed the same.
 
     With --engine llama-server, the server generates the texts, and its clock and counts are reported. Only it measures
     recurrent models, heads such as eagle3 or MTP (--mtp), and drafts by n-grams (--spec-type). A twin is written whole,

@@ -66,7 +66,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         str,
         Option(
             "--spec-type",
-            "Type of a llama-server's drafts, e.g. ngram-simple, with --engine. Default: by the draft's file.",
+            "A llama-server's kind of draft, e.g. ngram-simple. With --engine. Default: by the draft's file.",
             FieldKind(str, metavar="TYPE"),
             shown="",
         ),
@@ -115,9 +115,9 @@ class SpeculateRequest(SpeculateSettings, frozen=True):
             kind=FieldKind(_named_model, metavar="MODEL [QUANT]"),
             shown="",
             is_always_stated=True,
+            help="The draft model: MODEL QUANT or a file. Also MODEL:QUANT.",
         ),
     ] = ""
-    """The draft model: MODEL QUANT or MODEL:QUANT, or a file."""
 
     @property
     def settings(self) -> SpeculateSettings:

@@ -9,12 +9,10 @@ from ggbench.commands.load_options import load_options_of_batches
 from ggbench.commands.measure_options import measuring_options, tuned_option, with_tuned
 from ggbench.commands.options import MeasureRequest, against_option, settings_options
 from ggbench.experiments.speed.record import SpeedSettings
-from ggbench.show.glossary import SPEED
 
 
 @click.command(
     cls=DocumentedCommand,
-    terms=SPEED,
     examples="""
     ggbench speed twin:qwen1.5-0.5b q4_k_m --inputs 1,512 -n 64 --batch 1,4
     ggbench speed ~/models/model-q4_k_m.gguf --against published
@@ -35,13 +33,15 @@ from ggbench.show.glossary import SPEED
 def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest) -> None:
     """Measure tokens/s and memory for each input length and batch size, as defined by the published tables.
 
-    Each case uses a fresh context: it reads a separate prompt per sequence, then generates N tokens for all at once;
-    memory is the case's own. Qwen2.5's tables divide generated tokens by total time, Qwen3's add prompt tokens; both
-    are shown, plus separate prefill and decode rates as in llama-batched-bench.
+    Each case reads a separate prompt per sequence, then generates N tokens for all at once. The whole table takes hours
+    on a CPU; Ctrl-C keeps the cases that ended.
 
-    Cases with fewer tokens run first; the whole table takes hours on a CPU, and Ctrl-C keeps the cases that ended. One
-    that does not fit in memory fails alone. Rates are totals over a batch; for a server, it is N concurrent requests.
-    Dense speed does not depend on the tokens, so a twin suffices; the experts of a mixture's twin may be others.
+    Each case uses a fresh context; memory is the case's own. Qwen2.5's tables divide generated tokens by total time,
+    Qwen3's add prompt tokens; both are shown, plus separate prefill and decode rates as in llama-batched-bench.
+
+    Cases with fewer tokens run first. One that does not fit in memory fails alone. Rates are totals over a batch; for a
+    server, it is N concurrent requests. Dense speed does not depend on the tokens, so a twin suffices; the experts of a
+    mixture's twin may be others.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured

@@ -20,9 +20,9 @@ N_GEN = 2048
 """Tokens generated in those tables."""
 _INPUTS_OPTION = Option("--inputs", "Input lengths in tokens, e.g. 1,512,6k.", TOKEN_LIST)
 _N_GEN_OPTION = Option(
-    "-n --n-gen", "Tokens to generate for each sequence, past any end of generation.", TOKENS, name="n"
+    "-n --n-gen", "Tokens to generate for each sequence. Past any end of generation.", TOKENS, name="n"
 )
-_BATCHES = f"Numbers of sequences generated at once, one for each user, e.g. 1,8,32; at most {MOST_SLOTS}."
+_BATCHES = f"Sequences generated at once, e.g. 1,8,32. One for each user; at most {MOST_SLOTS}."
 _BATCH_OPTION = Option("-np --batch --parallel", _BATCHES, BATCH_SIZES, name="batch")
 
 

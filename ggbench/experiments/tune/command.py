@@ -22,15 +22,18 @@ from ggbench.experiments.tune.record import TuneSettings
 def command(settings: TuneSettings, asked: MeasureRequest) -> None:
     """Find settings for QUANT that are faster than the defaults on this machine, and measure the gain.
 
-    The defaults, with the options given here, are measured in turns with a few other settings, one change each: flash
-    attention, threads, n_ubatch, how several GPUs split the model and, if it does not fit on the GPU, whether experts
-    or layers stay in main memory. The mean over --depth decides. What does not fit is not tried.
+    Flash attention, threads, n_ubatch and placement are tried, one change each, in turns with the defaults. --tuned
+    (decode, speed, bench, maxctx, quality) applies the result.
+
+    The defaults have the options given here. Placement is how several GPUs split the model and, if it does not fit on
+    the GPU, whether experts or layers stay in main memory. The mean over --depth decides. What does not fit is not
+    tried.
 
     The best of several is partly lucky, so a second round measures only the defaults and the fastest again, each time
     in a new process, in 4 to 16 turns. Its ratio is the gain, if the 95 % interval excludes 1. Often there is none.
     With --engine llama-server, each measurement is a start of the server, with --for decode alone.
 
-    --tuned (decode, speed, bench, maxctx, quality) applies the result for the same machine, file and llama.cpp.
+    --tuned needs the same machine, file and llama.cpp.
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured

@@ -35,7 +35,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
     """Tokens in the KV cache before the timed part."""
     objective: Annotated[
         Literal["decode", "prefill", "both"],
-        Option("--for", "What to speed up: decode, prefill, or the mean of both.", fields.CHOICE),
+        Option("--for", "What to speed up; both for the mean of them.", fields.CHOICE),
     ] = "decode"
     within_s: Annotated[
         float,
@@ -44,7 +44,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
     """Seconds after loading the model; the first round may take half of them, and each has its fewest turns."""
     kv_types: Annotated[
         tuple[str, ...],
-        Option("--allow-kv", "Also try these KV cache types, which reduce quality, e.g. q8_0.", KV_TYPE_LIST),
+        Option("--allow-kv", "Also try these KV cache types, e.g. q8_0. They reduce quality.", KV_TYPE_LIST),
     ] = ()
     n_prompt: Annotated[
         int, Option("-p --n-prompt", "Tokens of the prompt, with --for prefill or both.", fields.TOKENS)

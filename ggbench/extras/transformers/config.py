@@ -57,28 +57,40 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     """QUANT: the storage of the weights, one of `ggbench.extras.transformers.storage.METHODS`."""
     dtype: str = "bf16"
     """Type of unconverted tensors, activations and the cache: `bf16`, `f16`, `f32`."""
-    cache: Annotated[CacheKind, Option(kind=FieldKind(metavar="dynamic|static"), heading="checkpoint")] = (
-        "dynamic"
-    )
-    """KV cache: grows with each token, or has the whole context from the start.
-
-    `dynamic`, Transformers' default, appends in every step; `static` allocates n_ctx cells at once, and every step
-    attends to all of them.
-    """
-    attention: Annotated[Attention, Option(kind=FieldKind(metavar="NAME"), heading="checkpoint")] = "sdpa"
-    """Attention implementation: sdpa, eager or flash_attention_2.
-
-    Transformers' `attn_implementation`.
-    """
-    torch_compile: Annotated[bool, Option(heading="checkpoint")] = False
-    """Compile the decode steps; needs --cache static.
-
-    Prompts are not compiled.
-    """
+    cache: Annotated[
+        CacheKind,
+        Option(
+            "",
+            "KV cache: grows with each token, or has the whole context from the start.",
+            FieldKind(metavar="dynamic|static"),
+            "checkpoint",
+        ),
+    ] = "dynamic"
+    """`dynamic` appends in every step; `static` allocates n_ctx cells, and every step attends to all of them."""
+    attention: Annotated[
+        Attention,
+        Option(
+            "",
+            "Attention implementation: sdpa, eager or flash_attention_2.",
+            FieldKind(metavar="NAME"),
+            "checkpoint",
+        ),
+    ] = "sdpa"
+    """Transformers' `attn_implementation`."""
+    torch_compile: Annotated[
+        bool, Option("", "Compile the decode steps; needs --cache static.", heading="checkpoint")
+    ] = False
+    """Prompts are not compiled."""
     device: Annotated[
-        TorchDevice, Option(kind=FieldKind(metavar="cpu|cuda"), shown="", heading="checkpoint")
+        TorchDevice,
+        Option(
+            "",
+            "Where to compute. Default: the first CUDA GPU that torch sees, else the CPU.",
+            FieldKind(metavar="cpu|cuda"),
+            "checkpoint",
+            shown="",
+        ),
     ] = "auto"
-    """Where to compute. Default: the first CUDA GPU that torch sees, else the CPU."""
     n_ctx: int | None = None
     """Tokens of context; None lets the experiment use just enough for its run."""
     n_seq_max: int = 1
@@ -87,8 +99,9 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     """CPU threads; None means one per physical core."""
     memory_limit_bytes: int | None = None
     """Memory limit of model and cache together; None for no limit."""
-    trust_remote_code: Annotated[bool, Option(heading="checkpoint")] = False
-    """Run the checkpoint's own Python code. Review it first."""
+    trust_remote_code: Annotated[
+        bool, Option("", "Run the checkpoint's own Python code. Review it first.", heading="checkpoint")
+    ] = False
 
     @property
     def may_use_gpu(self) -> bool:

@@ -30,7 +30,7 @@ from ggbench.decisions.loss import NOTICED_LOSS
 from ggbench.decisions.pick.needs import WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import GgbenchError, UsageError
-from ggbench.fields import Option, defaults_of, field_docs, options_of
+from ggbench.fields import Option, defaults_of, options_of
 from ggbench.text import sanitize
 from ggbench.tui.screens.dialogs import Answer, Dialog
 from ggbench.units import format_count, parse_tokens
@@ -85,22 +85,16 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
 
 def option_fields(record: type, names: Sequence[str] | None = None) -> tuple[FormField, ...]:
     """Return a line for each option of a record, or for those named, as on the command line."""
-    hints, options, defaults, docs = (
-        get_type_hints(record),
-        options_of(record),
-        defaults_of(record),
-        field_docs(record),
-    )
+    hints, options, defaults = get_type_hints(record), options_of(record), defaults_of(record)
     found = []
     for name in options if names is None else names:
         option, default = options[name], defaults.get(name)
-        about = option.help or " ".join(docs.get(name, "").partition("\n\n")[0].split())
         label, choices = _label(option.flags_of(name, default)), _choices(option, hints[name])
         shown = option.shown or "default"
         if option.shown is None and default not in (None, ()) and hints[name] is not bool:
             shown = option.kind.write(default)
         read, write = _reader(option), option.kind.write
-        found.append(FormField(name, label, _brief(about), read, write, choices, about, shown))
+        found.append(FormField(name, label, _brief(option.help), read, write, choices, option.help, shown))
     return tuple(found)
 
 
@@ -165,7 +159,7 @@ _OPTIONS = (
 
 @functools.cache
 def options_form() -> Form[LlamaConfig]:
-    """Return the form of the options; made on first use, as reading the docstrings of its fields takes a while."""
+    """Return the form of the options; made on first use."""
     fields = option_fields(LlamaConfig, _OPTIONS)
     return Form("Options of plans and runs", "", fields, LlamaConfig(), LlamaConfig.check)
 
