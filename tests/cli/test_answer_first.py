@@ -57,7 +57,7 @@ def ask(ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path, mon
             case "results":
                 fill(paths.results_file())
                 return ["results"]
-        return task.split()
+        return [*task.split()]
 
     return lambda task, *options: ggbench(*words_of(task), *options)
 
