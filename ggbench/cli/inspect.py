@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, option, output_options
+from ggbench.commands.options import PATH, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import BadFile, UsageError
 from ggbench.paths import path_exists
@@ -18,14 +18,14 @@ from ggbench.text import sanitize
 @click.command(
     cls=DocumentedCommand,
     examples="""
-    ggbench inspect model.gguf --tensors
+    ggbench inspect model.gguf
+    ggbench inspect model.gguf --why
     """,
 )
 @click.argument("path", type=PATH, metavar="FILE")
-@option("--tensors", "List every tensor of a file with its shape, type and bytes.", is_flag=True)
 @output_options
-def command(path: Path, tensors: bool, output: Output) -> None:
-    """Show metadata, tensor types, parameters, BPW and KV bytes per token of FILE; the weights are not read.
+def command(path: Path, output: Output) -> None:
+    """Show what a GGUF holds, from its header: parameters, sizes, KV cache and tensor types; --why lists all tensors.
 
     A truncated file, such as an interrupted download, exits with 5. The models of a folder: ggbench models --dir FOLDER
 
@@ -41,16 +41,12 @@ def command(path: Path, tensors: bool, output: Output) -> None:
         raise UsageError(f"{sanitize(str(path))} is a folder", sanitize(hint))
     model_file = read_model_file(path, allow_missing_data=True)
     if output.as_json:
-        from ggbench.show.model_documents import INSPECT
-        from ggbench.sizing.projectors import encoders, is_projector
+        from ggbench.show.model_documents import INSPECT, inspected
 
-        more: dict[str, object] = {"tensors": model_file.tensors} if tensors else {}
-        if is_projector(model_file):
-            more["encoders"] = encoders(model_file)
-        output.document(INSPECT, model_file, **more)
+        output.record(INSPECT, inspected(model_file))
     else:
-        from ggbench.show.models import header_details, tensors_table
+        from ggbench.show.models import header_answer
 
-        output.show(header_details(model_file), *([tensors_table(model_file)] if tensors else []))
+        output.answer(header_answer(model_file, str(path)))
     if model_file.truncation:
         raise BadFile(f"{sanitize(path.name)} is truncated: {model_file.truncation}", "download it again")

@@ -19,13 +19,12 @@ from ggbench.commands.output import Output
 from ggbench.errors import BadFile, GgbenchError, UsageError
 from ggbench.paths import expand_path, path_exists
 from ggbench.text import sanitize
-from ggbench.units import counted, format_bytes
+from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.hub.repo_records import RepoListing, RepoVariant
     from ggbench.models.catalog import CatalogModel
-    from ggbench.models.disk import LocalModel
     from ggbench.models.reference import ModelRef
 
 _LARGEST_CATALOG_BYTES = 4 << 20
@@ -103,57 +102,45 @@ def command(
 
 def _list_all(words: Sequence[str], output: Output) -> None:
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.disk import find_local_models, twins_by_model
+    from ggbench.models.disk import find_local_models
+    from ggbench.show.models import catalog_rows, matching_answer, models_answer
 
     on_disk = find_local_models()
-    twins = twins_by_model(on_disk)
-    catalog = [model for model in load_catalog() if _matches(words, model.id, model.title)]
+    rows = catalog_rows(load_catalog(), on_disk)
+    rows = tuple(row for row in rows if _matches(words, row.id, row.title))
     found = tuple(each for each in on_disk if _matches(words, each.name, each.model))
     if output.as_json:
-        from ggbench.show.model_documents import CATALOG_MODEL, MODELS
+        from ggbench.show.model_documents import MODELS, Models
 
-        rows = [CATALOG_MODEL.value(model, twins=twins.get(model.id, ())) for model in catalog]
-        output.document(MODELS, rows=rows, files=found)
+        output.record(MODELS, Models(rows, found))
         return
-    if words and not (catalog or found):
-        text = shlex.quote(sanitize(" ".join(words)))
-        output.notice(f"No model in the catalog or on this disk matches; ggbench models --search {text}")
-        return
-    from ggbench.show.models import catalog_table
-
-    if catalog:
-        output.show(catalog_table(catalog, twins, width=output.console().width))
-    if found:
-        output.show("")
-        _show_models(found, output)
-    elif not words:
-        output.notice(
-            "Hugging Face, llama.cpp, LM Studio and Ollama have no GGUF file here; list a folder with --dir"
-        )
-    _notice_update(catalog, output)
-    output.notice("Measure a twin of any model in the catalog with: ggbench bench twin:<id>")
+    notes = _update_notes(rows)
+    if words:
+        output.answer(matching_answer(" ".join(words), rows, found, notes))
+    else:
+        output.answer(models_answer(rows, found, notes))
 
 
 def _matches(words: Sequence[str], *names: str) -> bool:
     return all(word.lower() in " ".join(names).lower() for word in words)
 
 
-def _notice_update(catalog: Sequence[CatalogModel], output: Output) -> None:
+def _update_notes(catalog: Sequence[CatalogModel]) -> list[str]:
     """Name the installed update if one of these models is of it, or if another version of ggbench installed it."""
     from ggbench.models.catalog import updated_from
+    from ggbench.show.words import say
 
     update = updated_from()
     if update is None:
-        return
+        return []
     source, is_of_this_version = update
-    undo = f"rm {_quoted(str(paths.updated_models_file()))}"
+    undo = shlex.join(["rm", str(paths.updated_models_file())])
+    notes = []
     if any(model.origin == "updated" for model in catalog):
-        output.notice(f"+ {source}; undo with: {undo}")
+        notes.append(say("models.update_from", source=source, undo=undo))
     if not is_of_this_version:
-        output.notice(
-            "This update was installed by another version of ggbench and overrides the catalog of this one:"
-            f" repeat `ggbench models --update`, or remove it: {undo}"
-        )
+        notes.append(say("models.update_is_old", undo=undo))
+    return notes
 
 
 def _update(source: str, access: HubAccess, output: Output) -> None:
@@ -173,13 +160,11 @@ def _update(source: str, access: HubAccess, output: Output) -> None:
     if output.as_json:
         from ggbench.show.model_documents import UPDATED
 
-        output.document(UPDATED, found)
-        return
-    click.echo(f"{counted(len(found.added), 'new model')}, {len(found.changed)} changed, {sanitize(origin)}")
-    for verb, ids in (("new", found.added), ("changed", found.changed)):
-        if ids:
-            click.echo(f"{verb}: {' '.join(ids)}")
-    output.notice(f"Undo with: rm {_quoted(found.file)}")
+        output.record(UPDATED, found)
+    else:
+        from ggbench.show.models import update_answer
+
+        output.answer(update_answer(found, origin))
 
 
 def _fetch_catalog(repo: str, name: str, access: HubAccess) -> tuple[Path, str]:
@@ -204,43 +189,30 @@ def _check_size(name: str, file_bytes: int) -> None:
         )
 
 
-def _quoted(path: str) -> str:
-    return sanitize(shlex.quote(path))
-
-
 def _list_folder(folder: Path, output: Output) -> None:
     from ggbench.models.disk import models_in_place
 
     found = models_in_place(folder)
     if output.as_json:
-        from ggbench.show.model_documents import MODELS_IN_FOLDER
+        from ggbench.show.model_documents import MODELS_IN_FOLDER, ModelsInFolder
 
-        output.document(MODELS_IN_FOLDER, rows=found)
-    elif found:
-        _show_models(found, output)
+        output.record(MODELS_IN_FOLDER, ModelsInFolder(found))
     else:
-        output.notice("No GGUF model in this folder or below it")
+        from ggbench.show.models import folder_answer
 
-
-def _show_models(found: Sequence[LocalModel], output: Output) -> None:
-    from ggbench.show.models import local_models_listing, local_models_total
-
-    console = output.console()
-    console.print(local_models_listing(found), soft_wrap=True)
-    output.notice(
-        f"{local_models_total(found)}. Measure one with: ggbench bench MODEL QUANT; a path needs no QUANT"
-    )
+        output.answer(folder_answer(folder, found))
 
 
 def _verify(blob: Path, output: Output) -> None:
     from ggbench.hub.repo_records import verify_blob
+    from ggbench.show.words import say
 
     with output.byte_progress(f"hashing {sanitize(blob.name)}") as on_progress:
         verified = verify_blob(blob, on_progress)
     if output.as_json:
         from ggbench.show.model_documents import VERIFIED
 
-        output.document(VERIFIED, verified)
+        output.record(VERIFIED, verified)
     name = sanitize(str(blob))
     if verified.matches is None:
         raise UsageError(
@@ -253,7 +225,7 @@ def _verify(blob: Path, output: Output) -> None:
             "delete it and download it again",
         )
     if not output.as_json:
-        click.echo(f"{name} is intact: sha256 {verified.sha256_found}")
+        click.echo(say("models.intact", path=name, sha256=verified.sha256_found))
 
 
 def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
@@ -261,25 +233,21 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
     from ggbench.hub.listing import list_repo
     from ggbench.hub.repo_records import cached_paths
     from ggbench.models.reference import MAIN
+    from ggbench.show.models import VariantRow, repo_answer
 
     ref = _repo_ref(repo)
     listing = list_repo(access, ref.name, ref.revision)
-    here = {each.name: found for each in listing.variants if (found := cached_paths(access, listing, each))}
-    here_bytes = {each.name: _here_bytes(access, listing, each) for each in listing.variants}
+    rows = tuple(
+        VariantRow(each, cached_paths(access, listing, each) or (), _here_bytes(access, listing, each))
+        for each in listing.variants
+    )
     if output.as_json:
-        from ggbench.show.model_documents import REPO, REPO_VARIANT
+        from ggbench.show.model_documents import REPO, listed_repo
 
-        rows = [
-            REPO_VARIANT.value(each, files=here.get(each.name, ()), here_bytes=here_bytes[each.name])
-            for each in listing.variants
-        ]
-        output.document(REPO, listing, rows=rows)
+        output.record(REPO, listed_repo(listing, rows))
     else:
-        from ggbench.show.models import repo_report
-
-        output.show(repo_report(listing, here, here_bytes, width=output.console().width))
         name = ref.name if ref.revision == MAIN else f"{ref.name}@{ref.revision}"
-        output.notice(sanitize(f"To see the memory each needs, without a download: ggbench plan {name}"))
+        output.answer(repo_answer(listing, rows, name))
 
 
 def _repo_ref(repo: str) -> ModelRef:
@@ -302,18 +270,13 @@ def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> No
 
     found = search_repos(access, text, limit)
     if output.as_json:
-        from ggbench.show.model_documents import SEARCH
+        from ggbench.show.model_documents import SEARCH, FoundRepos
 
-        output.document(SEARCH, search=text, rows=found)
-        return
-    if not found:
-        output.notice(sanitize(f"The Hub has no GGUF repo matching {text!r}; try fewer or other words."))
-        return
-    from ggbench.show.models import search_table
+        output.record(SEARCH, FoundRepos(text, found))
+    else:
+        from ggbench.show.models import search_answer
 
-    output.show(search_table(found, width=output.console().width))
-    repo = found[0].repo if len(found) == 1 else "org/name"
-    output.notice(sanitize(f"List a repo's files with: ggbench models --repo {repo}"))
+        output.answer(search_answer(text, found))
 
 
 def _here_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> int:

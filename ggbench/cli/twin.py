@@ -42,7 +42,7 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     from ggbench.gguf_file.twin import cached_twin
     from ggbench.models.catalog import load_catalog
     from ggbench.models.sources import ARTICLE_QUANTS
-    from ggbench.units import format_bytes, format_number
+    from ggbench.show.model_documents import TWINS, TwinFile, Twins, twins_answer
 
     model_id = model.removeprefix("twin:")
     known = load_catalog().model(model_id)
@@ -51,13 +51,8 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
         with output.byte_progress(f"{known.id} {quant}") as on_progress:
             path = cached_twin(known.id, known.hyper, quant, folder, layers, on_progress)
         twin = read_model_file(path)
-        twins.append((quant, path, twin))
-        if not output.as_json:
-            click.echo(f"{path}  {format_bytes(twin.file_bytes)}  {format_number(twin.bpw)} BPW")
+        twins.append(TwinFile(known.id, quant, path, twin.file_bytes, twin.n_params, twin.bpw))
     if output.as_json:
-        from ggbench.show.model_documents import TWIN, TWINS
-
-        rows = [TWIN.value(twin, model=known.id, quant=quant, file=path) for quant, path, twin in twins]
-        output.document(TWINS, rows=rows)
+        output.record(TWINS, Twins(tuple(twins)))
     else:
-        output.notice("Twins: true shapes and types, no trained weights.")
+        output.answer(twins_answer(known.id, twins))

@@ -87,7 +87,7 @@ def _line(columns: Sequence[_Column], texts: Sequence[str], style: str) -> Text:
     for column, text in zip(columns, texts, strict=True):
         blanks = " " * (column.width - cell_len(text))
         cells.append(text + blanks if column.is_text else blanks + text)
-    return Text((" " * _GAP).join(cells).rstrip(), style)
+    return Text((" " * _GAP).join(cells).rstrip(), style, no_wrap=True, overflow="ignore")
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -114,7 +114,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def _shown(self) -> list[tuple[str, str]]:
-        return [(name, sanitize(text)) for name, text in self.items if text]
+        return [(sanitize(name), sanitize(text)) for name, text in self.items if text]
 
 
 Part: TypeAlias = "Table[Any] | Facts | str"
@@ -138,7 +138,7 @@ class Answer(msgspec.Struct, frozen=True):
         """Return the answer for a terminal, with everything behind it if `why`."""
         head: list[RenderableType] = [Text(sanitize(self.text), "bold")] if self.text else []
         if self.command:
-            head.append(Text(self.command, no_wrap=True, overflow="ignore"))  # pasted, so never wrapped
+            head.append(Text(sanitize(self.command), no_wrap=True, overflow="ignore"))  # pasted, so never wrapped
         notes = [Text(sanitize(note)) for note in self.notes]
         if self.why and not why:
             notes.append(Text(_WHY, "dim"))
@@ -150,7 +150,7 @@ class Answer(msgspec.Struct, frozen=True):
     def markdown(self, *, why: bool = False) -> str:
         """Return the answer in GitHub's Markdown."""
         blocks = [f"**{markdown_escaped(self.text)}**" if self.text else ""]
-        blocks.append(f"```sh\n{self.command}\n```" if self.command else "")
+        blocks.append(f"```sh\n{sanitize(self.command)}\n```" if self.command else "")
         blocks += [_markdown(part) for part in (*self.parts, *(self.why if why else ()))]
         blocks.insert(2 + len(self.parts), "\n".join(f"- {markdown_escaped(note)}" for note in self.notes))
         return "\n\n".join(filter(None, blocks))

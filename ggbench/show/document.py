@@ -296,6 +296,8 @@ def _setups() -> tuple[type[EngineConfig], ...]:
 def _hook(kind: type) -> Json:
     if kind is object:
         return {"title": "anything"}  # msgspec rejects an empty one
+    if issubclass(kind, PurePath):
+        return {"type": "string"}
     if kind is EngineConfig:
         return {"anyOf": [{"$ref": f"#/$defs/{each.__name__}"} for each in _setups()]}
     raise NotImplementedError(kind)

@@ -1,320 +1,369 @@
-"""Tables of unmeasured models: the catalog, this disk, the Hub, and the header of a GGUF."""
+"""What `models` and `inspect` print: the catalog, this disk, the Hub, and the header of a GGUF."""
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
+import msgspec
 
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.layout import count_params
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
-from ggbench.show import UNKNOWN
-from ggbench.show.tables import (
-    GAP,
-    TWIN_CAPTION,
-    Facts,
-    facts_table,
-    fitted_table,
-    left,
-    names,
-    new_table,
-    notes,
-    right,
-    spaced,
-)
-from ggbench.sizing.projectors import encoders, is_projector, projector_of
-from ggbench.text import sanitize, shell_path, shorten
-from ggbench.units import counted, format_bytes, format_count, format_number, format_params, format_percent
-
-if TYPE_CHECKING:
-    from ggbench.hub.repo_records import RepoListing, RepoSummary, RepoVariant
-    from ggbench.models.catalog import CatalogModel
-    from ggbench.models.disk import LocalModel
-
-
-def catalog_table(
-    models: Iterable[CatalogModel], twins: Mapping[str, Sequence[str]], *, width: int | None = None
-) -> Table:
-    """Return the catalog as a table; `twins` has the quants with twins on this disk, by id."""
-    models = tuple(models)
-    return fitted_table(
-        [
-            names("id", (f"{model.id}{_ORIGINS[model.origin]}" for model in models)),
-            names("title", (model.title for model in models), 4),
-            right("parameters", (format_params(count_params(model.hyper)) for model in models)),
-            right("layers", (format_count(model.hyper.n_layer) for model in models), priority=2),
-            right("trained to", (format_count(model.hyper.n_ctx_train) for model in models), "tokens"),
-            names("Hub repo", (model.repo or UNKNOWN for model in models), 1),
-            left("twins here", (" ".join(twins.get(model.id, ())) for model in models), priority=3),
-        ],
-        width=width,
-        caption="" if {model.origin for model in models} <= {"shipped"} else _ORIGINS_CAPTION,
-    )
-
-
-_ORIGINS = {"shipped": "", "updated": "+", "user": "*"}
-_ORIGINS_CAPTION = "+: from models --update; *: from your own models.toml"
-
-
-def local_models_listing(models: Sequence[LocalModel]) -> Text:
-    """Return store, quant, size, architecture, training context, and MODEL quoted for a shell, as one text.
-
-    rich is too slow for hundreds of lines, and a path wrapped in a column cannot be copied.
-    """
-    columns = [
-        _padded("store", [model.store for model in models]),
-        _padded("quant", [model.quant or UNKNOWN for model in models]),
-        _padded("size", [format_bytes(model.file_bytes) for model in models], right_aligned=True),
-        _padded("architecture", [model.architecture or UNKNOWN for model in models]),
-        _padded("trained to", [format_count(model.n_ctx_train) for model in models], right_aligned=True),
-    ]
-    first, *lines = map((" " * GAP).join, zip(*columns, ["model", *map(_model_text, models)], strict=True))
-    text = Text.assemble((f"{first}\n", "bold"), "─" * cell_len(first))
-    text.append("".join(f"\n{line}" for line in lines))
-    return text.append(f"\n{TWIN_CAPTION}") if any(model.is_twin for model in models) else text
-
-
-def _padded(header: str, texts: Sequence[str], *, right_aligned: bool = False) -> list[str]:
-    widest = max(map(cell_len, (header, *texts)))
-    pairs = [(text, " " * (widest - cell_len(text))) for text in (header, *texts)]
-    return [f"{blank}{text}" if right_aligned else f"{text}{blank}" for text, blank in pairs]
-
-
-def local_models_total(models: Sequence[LocalModel]) -> str:
-    n_files = sum(bool(model.paths) for model in models)
-    return f"{counted(n_files, 'model')}, {format_bytes(sum(model.file_bytes or 0 for model in models))}"
-
-
-def _model_text(model: LocalModel) -> str:
-    """Return the text to type, after a name that is not in the path, such as Ollama's, and before any problem."""
-    typed = sanitize(shell_path(model.model)) if model.paths else ""
-    has_name = typed and (not model.is_named_by_path or model.name in typed)
-    shown = typed if has_name else f"{sanitize(model.name)}  {typed}".rstrip()
-    return f"{shown}  ({sanitize(model.reason)})" if model.reason else shown
-
-
-def repo_report(
-    listing: RepoListing, here: Mapping[str, Sequence[Path]], here_bytes: Mapping[str, int], *, width: int
-) -> RenderableType:
-    """Return the repo's facts and variants; `here` has those complete on this disk, `here_bytes` the bytes of each."""
-    variants = listing.variants
-    at = "" if listing.revision == listing.commit else f" ({listing.revision})"
-    sidecars = (f"{file.name} ({format_bytes(file.n_bytes)})" for file in listing.sidecars)
-    facts = [
-        ("commit", f"{listing.commit}{at}"),
-        ("listed", listing.listed_at),
-        ("in all", f"{format_bytes(listing.total_bytes)} in {counted(len(variants), 'variant')}"),
-        ("sidecars", ", ".join(sidecars)),
-        ("other files", format_count(listing.n_other_files)),
-    ]
-    table = fitted_table(
-        [
-            names("quant", (each.quant or UNKNOWN for each in variants)),
-            right("size", (format_bytes(each.file_bytes) for each in variants)),
-            right("files", (format_count(len(each.files)) for each in variants), priority=2),
-            left("here", (_here_text(each, here, here_bytes) for each in variants), priority=1),
-            names("name", (each.name for each in variants), 3),
-            notes(map(_missing_text, variants)),
-        ],
-        labels=[sanitize(each.quant or each.name) for each in variants],
-        width=width,
-    )
-    return spaced([facts_table(listing.repo, facts), table])
-
-
-def _here_text(variant: RepoVariant, here: Mapping[str, Sequence[Path]], here_bytes: Mapping[str, int]) -> str:
-    if variant.name in here:
-        return "yes"
-    n_bytes = here_bytes.get(variant.name, 0)
-    return format_percent(min(0.99, n_bytes / variant.file_bytes)) if n_bytes else ""
-
-
-def _missing_text(variant: RepoVariant) -> str:
-    return f"missing: {', '.join(variant.missing)}" if variant.missing else ""
-
-
-def search_table(found: Iterable[RepoSummary], *, width: int) -> Table:
-    found = tuple(found)
-    return fitted_table(
-        [
-            names("repo", (each.repo for each in found)),
-            right("downloads", (format_count(each.downloads) for each in found), "30 days", 1),
-            right("likes", (format_count(each.likes) for each in found), priority=3),
-            left("changed", ((each.last_modified or UNKNOWN)[:10] for each in found), priority=2),
-            left("gated", ("yes" if each.gated else "" for each in found), priority=1),
-        ],
-        dim=[each.gated for each in found],
-        width=width,
-    )
-
+from ggbench.hub.repo_records import RepoListing, RepoSummary, RepoVariant
+from ggbench.models.catalog import CatalogModel, CatalogUpdate
+from ggbench.models.disk import LocalModel, twins_by_model
+from ggbench.show.answer import Answer, Facts, Part, Table
+from ggbench.show.figure import Figure
+from ggbench.show.words import say
+from ggbench.sizing.projectors import Encoder, encoders, is_projector, projector_of
+from ggbench.text import shell_path, shorten
+from ggbench.units import counted, format_bytes, format_count, format_params, format_percent
 
 _VALUE_WIDTH = 72
 _LIST_ENDS = 8
+_ORIGINS = {"shipped": "", "updated": "models --update", "user": "your models.toml"}
 
 
-def header_details(model_file: ModelFile) -> RenderableType:
-    """Return shape, memory, tensor types and metadata."""
-    heading = Text(f"{sanitize(model_file.name)}  {sanitize(quant_label(model_file))}", style="bold")
-    if model_file.is_twin:
-        heading.append(f"\n{TWIN_CAPTION}", style="not bold yellow")
-    if model_file.truncation:
-        text = f"\ntruncated: {model_file.truncation}; it cannot be loaded, but its header below is complete"
-        heading.append(text, style="bold red")
-    if model_file.unknown_types:
-        types = ", ".join(map(sanitize, model_file.unknown_types))
-        text = f"\nunknown tensor types: {types}; size in memory and BPW are therefore unknown"
-        heading.append(text, style="yellow")
-    metadata = [(sanitize(key), metadata_text(value)) for key, value in model_file.metadata.items()]
-    parts = [
-        facts_table("File", _file(model_file)),
-        *(
-            [facts_table("Projector", _projector_facts(model_file))]
-            if is_projector(model_file)
-            else [facts_table("Shape", shape_facts(model_file)), facts_table("Memory", _memory(model_file))]
-        ),
-        types_table(model_file),
-        facts_table("Metadata", metadata),
-    ]
-    return spaced([heading, *parts])
+class CatalogRow(CatalogModel, frozen=True, kw_only=True):
+    """A model of the catalog."""
+
+    n_params: int
+    twins: tuple[str, ...]
+    """Quants of its twins on this disk."""
 
 
-def tensors_table(model_file: ModelFile) -> Table:
-    columns = {"name": "left", "shape": "right", "type": "left", "size": "right"}
-    if len(model_file.paths) > 1:
-        columns["shard"] = "right"
-    rows = []
-    for each in model_file.tensors:
-        shape, size = " × ".join(map(str, each.shape)), format_bytes(each.n_bytes)
-        cells = [sanitize(each.name), shape, sanitize(each.type_name), size, str(each.shard + 1)]
-        rows.append(cells[: len(columns)])
-    return new_table("Tensors", columns, rows)
+CATALOG = (
+    Figure[CatalogRow]("id", "id", lambda model: model.id),
+    Figure[CatalogRow]("title", "title", lambda model: model.title, priority=4),
+    Figure[CatalogRow]("n_params", "parameters", lambda model: model.n_params, format_params),
+    Figure[CatalogRow]("n_layer", "layers", lambda model: model.hyper.n_layer, priority=2),
+    Figure[CatalogRow]("n_ctx_train", "trained to", lambda model: model.hyper.n_ctx_train, unit="tokens"),
+    Figure[CatalogRow]("repo", "Hub repo", lambda model: model.repo, priority=1),
+    Figure[CatalogRow]("twins", "twins here", lambda model: " ".join(model.twins), priority=3),
+    Figure[CatalogRow]("origin", "from", lambda model: _ORIGINS[model.origin]),
+)
+LOCAL = (
+    Figure[LocalModel]("store", "store", lambda model: model.store),
+    Figure[LocalModel]("quant", "quant", lambda model: model.quant),
+    Figure[LocalModel]("file_bytes", "size", lambda model: model.file_bytes, format_bytes),
+    Figure[LocalModel]("architecture", "architecture", lambda model: model.architecture, priority=3),
+    Figure[LocalModel]("n_ctx_train", "trained to", lambda model: model.n_ctx_train, unit="tokens", priority=2),
+    Figure[LocalModel]("name", "name", lambda model: model.name if _is_named_otherwise(model) else ""),
+    Figure[LocalModel]("model", "MODEL", lambda model: shell_path(model.model) if model.paths else ""),
+    Figure[LocalModel]("reason", "problem", lambda model: model.reason),
+)
 
 
-def _file(model_file: ModelFile) -> Facts:
-    where = str(model_file.paths[0]) if model_file.paths else ""
-    if len(model_file.paths) > 1:
-        where += f" and {len(model_file.paths) - 1} more shards"
-    order = ", big endian" if model_file.big_endian else ""
-    return [
-        ("path", where),
-        ("size", format_bytes(model_file.file_bytes)),
-        (
-            "format",
-            f"GGUF version {model_file.version}{order}, {format_count(len(model_file.tensors))} tensors",
-        ),
-        ("header", f"sha256 {model_file.header_sha256}"),
-    ]
+def _is_named_otherwise(model: LocalModel) -> bool:
+    """Return whether its name, such as Ollama's, is not in the text to type."""
+    return not model.paths or (model.is_named_by_path and model.name not in model.model)
 
 
-def shape_facts(model_file: ModelFile) -> Facts:
-    experts = (
-        f"{model_file.n_expert}, {model_file.n_expert_used} used for each token" if model_file.n_expert else ""
+def catalog_rows(catalog: Iterable[CatalogModel], on_disk: Iterable[LocalModel]) -> tuple[CatalogRow, ...]:
+    twins = twins_by_model(on_disk)
+    return tuple(
+        CatalogRow(
+            **msgspec.structs.asdict(model),
+            n_params=count_params(model.hyper),
+            twins=twins.get(model.id, ()),
+        )
+        for model in catalog
     )
-    heads = f"{_range(model_file.n_head)} query, {_range(model_file.n_head_kv)} KV"
-    dims = {model_file.head_dim_k, model_file.head_dim_v}
-    width = (
-        f"{model_file.head_dim_k}"
-        if len(dims) == 1
-        else f"K {model_file.head_dim_k}, V {model_file.head_dim_v}"
+
+
+def models_answer(catalog: Sequence[CatalogRow], found: Sequence[LocalModel], notes: Sequence[str]) -> Answer:
+    """Return the models of this disk, and the sizes of the catalog's families."""
+    grouped: defaultdict[str, list[str]] = defaultdict(list)
+    for row in catalog:
+        grouped[row.family].append(row.id.removeprefix(f"{row.family}-"))
+    families = Facts([(name, " ".join(sizes)) for name, sizes in grouped.items()])
+    text = say("models.here", models=_total(found), catalog=counted(len(catalog), "model"))
+    parts: list[Part] = [Table(LOCAL, found)] if found else []
+    why = [Table(CATALOG, catalog)]
+    return Answer(text, "ggbench pick", [*parts, families], [*notes, say("models.family")], why)
+
+
+def matching_answer(
+    words: str, catalog: Sequence[CatalogRow], found: Sequence[LocalModel], notes: Sequence[str]
+) -> Answer:
+    """Return the models of the catalog and of this disk that match words."""
+    usable = [each.arguments for each in found if each.paths and not each.reason]
+    command = shlex.join(["ggbench", "models", "--search", words])
+    if catalog:
+        command = f"ggbench pick {catalog[0].id}"
+    if usable:
+        command = f"ggbench bench {' '.join(map(shell_path, usable[0]))}"
+    text = say("models.matching", words=words, models=_total(found), catalog=counted(len(catalog), "model"))
+    tables: list[Table[CatalogRow] | Table[LocalModel]] = [Table(CATALOG, catalog), Table(LOCAL, found)]
+    return Answer(text, command, [table for table in tables if table.rows], notes)
+
+
+def folder_answer(folder: Path, found: Sequence[LocalModel]) -> Answer:
+    if not found:
+        return Answer(say("models.empty_folder", folder=folder))
+    text = say("models.folder", models=_total(found), folder=folder)
+    return Answer(text, f"ggbench pick {shell_path(str(folder))}", [Table(LOCAL, found)])
+
+
+def update_answer(update: CatalogUpdate, origin: str) -> Answer:
+    text = say(
+        "models.updated",
+        models=counted(len(update.added), "new model"),
+        changed=len(update.changed),
+        origin=origin,
     )
-    window = ""
-    if model_file.sliding_window is not None:
-        n_windowed = sum(state.window is not None for state in model_file.states)
-        layers = f"{format_count(n_windowed)} of {format_count(model_file.n_layer)} layers"
-        window = f"{format_count(model_file.sliding_window)} tokens in {layers}"
-    return [
-        ("architecture", model_file.architecture),
-        ("parameters", f"{format_params(model_file.n_params)} ({format_count(model_file.n_params)})"),
-        ("layers", format_count(model_file.n_layer)),
-        ("width", f"{format_count(model_file.n_embd)}, feed-forward {_range(model_file.n_ff)}"),
-        ("heads", f"{heads}, {width} wide"),
-        ("experts", experts),
-        ("vocabulary", "" if model_file.n_vocab is None else f"{format_count(model_file.n_vocab)} tokens"),
-        (
-            "trained to",
-            "" if model_file.n_ctx_train is None else f"{format_count(model_file.n_ctx_train)} tokens",
-        ),
-        ("window", window),
-    ]
+    undo = shlex.join(["rm", update.file])
+    items = [("new", " ".join(update.added)), ("changed", " ".join(update.changed)), ("undo with", undo)]
+    return Answer(text, parts=[Facts(items)])
 
 
-def _projector_facts(model_file: ModelFile) -> Facts:
-    """Return what a projector is, and the model that it belongs to, as far as the header says."""
-    found: list[tuple[str, str]] = []
-    for each in encoders(model_file):
-        found.append((each.kind, f"type {sanitize(each.projector_type)}" if each.projector_type else ""))
-        size = f"{format_count(each.image_size)} pixels a side, in patches of {format_count(each.patch_size)}"
-        found.append(("images", "" if each.image_size is None else size))
-        found.append(("shape", f"{format_count(each.n_layer)} layers {format_count(each.n_embd)} wide"))
-        found.append(("for models", f"{format_count(each.projection_dim)} wide" if each.projection_dim else ""))
-    named = (model_file.metadata.get(f"general.{key}") for key in ("base_model.0.name", "basename", "name"))
-    compute_bytes = (
-        None if model_file.unknown_types else projector_of(model_file, model_file.name).compute_bytes
+def _total(models: Sequence[LocalModel]) -> str:
+    """Return `3 models (12.1 GiB)`; `none`."""
+    files = [each.file_bytes or 0 for each in models if each.paths]
+    return f"{counted(len(files), 'model')} ({format_bytes(sum(files))})" if files else "none"
+
+
+class VariantRow(msgspec.Struct, frozen=True):
+    variant: RepoVariant
+    files: tuple[Path, ...]
+    """Paths on this disk, if it is complete."""
+    here_bytes: int
+    """Bytes on this disk, including unfinished downloads."""
+
+    @property
+    def here(self) -> float | None:
+        """The share of the bytes that is here; None if nothing is."""
+        if self.files:
+            return 1.0
+        return min(0.99, self.here_bytes / self.variant.file_bytes) if self.here_bytes else None
+
+
+VARIANTS = (
+    Figure[VariantRow]("quant", "quant", lambda row: row.variant.quant),
+    Figure[VariantRow]("file_bytes", "size", lambda row: row.variant.file_bytes, format_bytes),
+    Figure[VariantRow]("n_files", "files", lambda row: len(row.variant.files), priority=2),
+    Figure[VariantRow]("here", "here", lambda row: row.here, format_percent, priority=1),
+    Figure[VariantRow]("model", "name", lambda row: row.variant.name, priority=3),
+    Figure[VariantRow]("missing", "missing", lambda row: ", ".join(row.variant.missing)),
+)
+REPOS = (
+    Figure[RepoSummary]("repo", "repo", lambda repo: repo.repo),
+    Figure[RepoSummary]("downloads", "downloads in 30 days", lambda repo: repo.downloads, priority=1),
+    Figure[RepoSummary]("likes", "likes", lambda repo: repo.likes, priority=3),
+    Figure[RepoSummary](
+        "last_modified", "changed", lambda repo: repo.last_modified, lambda text: text[:10], priority=2
+    ),
+    Figure[RepoSummary]("gated", "gated", lambda repo: repo.gated, priority=1),
+)
+
+
+def repo_answer(listing: RepoListing, rows: Sequence[VariantRow], name: str) -> Answer:
+    """Return the quants of a repo; `name` is its MODEL argument."""
+    text = say(
+        "models.repo",
+        repo=listing.repo,
+        quants=counted(len(rows), "quant"),
+        size=format_bytes(listing.total_bytes),
+        n_here=sum(bool(row.files) for row in rows),
     )
-    return [
-        *found,
-        ("model", next((shorten(str(name), _VALUE_WIDTH) for name in named if name), "")),
-        ("parameters", f"{format_params(model_file.n_params)} ({format_count(model_file.n_params)})"),
-        ("BPW", format_number(model_file.bpw)),
-        ("weights", format_bytes(model_file.weight_bytes)),
-        (
-            "compute",
-            f"at most {format_bytes(compute_bytes)} for llama.cpp's warm-up image" if compute_bytes else "",
-        ),
-        ("use", "load it beside its model: llama-server --mmproj, ggbench plan MODEL --mmproj"),
+    facts = [
+        ("revision", listing.revision),
+        ("commit", listing.commit),
+        ("listed", listing.listed_at),
+        ("sidecars", ", ".join(f"{file.name} ({format_bytes(file.n_bytes)})" for file in listing.sidecars)),
+        ("other files", format_count(listing.n_other_files)),
     ]
+    return Answer(text, shlex.join(["ggbench", "plan", name]), [Table(VARIANTS, rows)], why=[Facts(facts)])
 
 
-def _memory(model_file: ModelFile) -> Facts:
+def search_answer(words: str, found: Sequence[RepoSummary]) -> Answer:
+    if not found:
+        return Answer(say("models.not_found", words=words))
+    text = say("models.found", repos=counted(len(found), "repo"), words=words)
+    table = Table(REPOS, found, style=lambda repo: "dim" if repo.gated else "")
+    return Answer(text, shlex.join(["ggbench", "models", "--repo", found[0].repo]), [table])
+
+
+class _TypeRow(msgspec.Struct, frozen=True):
+    """The tensors of one type."""
+
+    name: str
+    tensors: Sequence[TensorInfo]
+    all_bytes: int
+
+    @property
+    def n_params(self) -> int:
+        return sum(tensor.n_elements for tensor in self.tensors)
+
+    @property
+    def n_bytes(self) -> int | None:
+        """None if the type is unknown."""
+        return None if self.tensors[0].n_bytes is None else sum(tensor.n_bytes or 0 for tensor in self.tensors)
+
+    @property
+    def share(self) -> float | None:
+        return None if self.n_bytes is None or not self.all_bytes else self.n_bytes / self.all_bytes
+
+    @property
+    def bpw(self) -> float | None:
+        return None if self.n_bytes is None or not self.n_params else self.n_bytes * 8 / self.n_params
+
+
+_TYPES = (
+    Figure[_TypeRow]("type", "type", lambda row: row.name),
+    Figure[_TypeRow]("n_tensors", "tensors", lambda row: len(row.tensors)),
+    Figure[_TypeRow]("n_params", "parameters", lambda row: row.n_params, format_params),
+    Figure[_TypeRow]("n_bytes", "size", lambda row: row.n_bytes, format_bytes),
+    Figure[_TypeRow]("share", "share", lambda row: row.share, format_percent),
+    Figure[_TypeRow]("bpw", "BPW", lambda row: row.bpw),
+)
+_TENSORS = (
+    Figure[TensorInfo]("name", "tensor", lambda tensor: tensor.name),
+    Figure[TensorInfo]("shape", "shape", lambda tensor: " × ".join(map(str, tensor.shape))),
+    Figure[TensorInfo]("type_name", "type", lambda tensor: tensor.type_name),
+    Figure[TensorInfo]("n_bytes", "size", lambda tensor: tensor.n_bytes, format_bytes),
+    Figure[TensorInfo]("shard", "shard", lambda tensor: tensor.shard + 1),
+)
+
+
+def _kv_bytes_per_token(file: ModelFile) -> int | None:
     try:
-        kv = f"{format_bytes(model_file.kv_bytes_per_token())} for each token at f16"
-    except Unsupported as error:
-        kv = f"unknown: {error.message}"
-    active = model_file.active_weight_bytes
-    state_bytes = 0 if model_file.no_kv_reason else sum(state.state_bytes for state in model_file.states)
-    return [
-        ("BPW", format_number(model_file.bpw)),
-        ("weights", format_bytes(model_file.weight_bytes)),
-        ("active", "" if active is None else f"{format_bytes(active)} read for each token"),
-        ("KV cache", kv),
-        ("state", f"{format_bytes(state_bytes)} for each sequence, at every length" if state_bytes else ""),
-    ]
+        return file.kv_bytes_per_token()
+    except Unsupported:
+        return None
 
 
-def types_table(model_file: ModelFile) -> Table:
+def _state_bytes(file: ModelFile) -> int | None:
+    return None if file.no_kv_reason else sum(state.state_bytes for state in file.states) or None
+
+
+HEADER = (
+    Figure[ModelFile]("quant", "quant", quant_label, meaning="The quant by the file's name or its tensors."),
+    Figure[ModelFile]("n_params", "parameters", lambda file: file.n_params, format_params),
+    Figure[ModelFile](
+        "weight_bytes", "weights", lambda file: file.weight_bytes, format_bytes, meaning="Bytes of all tensors."
+    ),
+    Figure[ModelFile](
+        "active_weight_bytes",
+        "read a token",
+        lambda file: file.active_weight_bytes,
+        format_bytes,
+        meaning="Bytes read by one token: without embedding tables, draft layers and unused experts.",
+    ),
+    Figure[ModelFile](
+        "bpw", "BPW", lambda file: file.bpw, meaning="Bits per weight: tensor bytes x 8 / parameters."
+    ),
+    Figure[ModelFile](
+        "kv_bytes_per_token",
+        "KV a token",
+        _kv_bytes_per_token,
+        format_bytes,
+        meaning="KV cache in f16 for one position over all layers, ignoring any window.",
+    ),
+    Figure[ModelFile](
+        "state_bytes",
+        "state",
+        _state_bytes,
+        format_bytes,
+        meaning="State of layers whose state does not grow with the context, for each sequence.",
+    ),
+)
+_SHAPE = (
+    Figure[ModelFile]("n_layer", "layers", lambda file: file.n_layer or None),
+    Figure[ModelFile]("n_embd", "width", lambda file: file.n_embd or None, priority=1),
+    Figure[ModelFile]("n_head", "heads", lambda file: _range(file.n_head), priority=2),
+    Figure[ModelFile]("n_head_kv", "KV heads", lambda file: _range(file.n_head_kv), priority=1),
+    Figure[ModelFile]("n_expert", "experts", lambda file: file.n_expert or None),
+    Figure[ModelFile]("n_expert_used", "used a token", lambda file: file.n_expert_used or None),
+    Figure[ModelFile]("sliding_window", "window", lambda file: file.sliding_window),
+)
+_MORE_SHAPE = (
+    Figure[ModelFile]("n_ff", "feed-forward", lambda file: _range(file.n_ff)),
+    Figure[ModelFile]("head_dim_k", "width of a K head", lambda file: file.head_dim_k or None),
+    Figure[ModelFile]("head_dim_v", "width of a V head", lambda file: file.head_dim_v or None),
+    Figure[ModelFile]("n_vocab", "vocabulary", lambda file: file.n_vocab),
+    Figure[ModelFile](
+        "n_windowed_layers",
+        "layers with a window",
+        lambda file: sum(state.window is not None for state in file.states) or None,
+    ),
+    Figure[ModelFile]("version", "GGUF version", lambda file: file.version),
+    Figure[ModelFile]("big_endian", "big endian", lambda file: file.big_endian or None),
+    Figure[ModelFile]("n_tensors", "tensors", lambda file: len(file.tensors)),
+    Figure[ModelFile]("header_sha256", "sha256 of the header", lambda file: file.header_sha256),
+)
+_ENCODERS = (
+    Figure[Encoder]("kind", "encoder", lambda encoder: encoder.kind),
+    Figure[Encoder]("projector_type", "type", lambda encoder: encoder.projector_type),
+    Figure[Encoder]("image_size", "image", lambda encoder: encoder.image_size, unit="pixels"),
+    Figure[Encoder]("patch_size", "patch", lambda encoder: encoder.patch_size, unit="pixels"),
+    Figure[Encoder]("n_layer", "layers", lambda encoder: encoder.n_layer),
+    Figure[Encoder]("n_embd", "width", lambda encoder: encoder.n_embd),
+    Figure[Encoder]("projection_dim", "for models of width", lambda encoder: encoder.projection_dim),
+)
+
+
+def header_answer(file: ModelFile, typed: str) -> Answer:
+    """Return what a GGUF holds; `typed` is its path."""
+    notes = [say("inspect.twin")] if file.is_twin else []
+    if file.unknown_types:
+        notes.append(say("inspect.unknown_types", types=", ".join(file.unknown_types)))
+    types = Table(_TYPES, _type_rows(file.tensors))
+    if is_projector(file):
+        return _projector_answer(file, notes, types)
+    named = {"name": file.name, "architecture": file.architecture, "size": format_params(file.n_params)}
+    if file.truncation:
+        text, command = say("inspect.truncated", name=file.name, missing=file.truncation), ""
+    else:
+        longest = format_count(file.n_ctx_train)
+        text = say("inspect.file", quant=quant_label(file) or "an unknown quant", longest=longest, **named)
+        command = shlex.join(["ggbench", "plan", typed])
+    if file.no_kv_reason:
+        notes.append(say("inspect.no_kv", reason=file.no_kv_reason))
+    return Answer(text, command, [Table((*HEADER[2:], *_SHAPE), [file]), types], notes, _behind(file))
+
+
+def _projector_answer(file: ModelFile, notes: Sequence[str], types: Table[_TypeRow]) -> Answer:
+    named = (file.metadata.get(f"general.{key}") for key in ("base_model.0.name", "basename", "name"))
+    text = say(
+        "inspect.projector", name=file.name, model=shorten(str(next(filter(None, named), "?")), _VALUE_WIDTH)
+    )
+    if not file.unknown_types:
+        compute = projector_of(file, file.name).compute_bytes
+        size = say(
+            "inspect.projector_size", weights=format_bytes(file.weight_bytes), compute=format_bytes(compute)
+        )
+        notes = [*notes, size]
+    parts: list[Part] = [Table(_ENCODERS, encoders(file)), types]
+    return Answer(text, "", parts, [*notes, say("inspect.projector_use")], _behind(file))
+
+
+def _behind(file: ModelFile) -> list[Part]:
+    items = [(figure.header, figure.text(file)) for figure in _MORE_SHAPE if figure.get(file) is not None]
+    paths = [("path", str(path)) for path in file.paths]
+    metadata = [(key, metadata_text(value)) for key, value in file.metadata.items()]
+    return [Facts([*items, *paths], "Header"), Facts(metadata, "Metadata"), Table(_TENSORS, file.tensors)]
+
+
+def _type_rows(tensors: Iterable[TensorInfo]) -> list[_TypeRow]:
     groups: defaultdict[str, list[TensorInfo]] = defaultdict(list)
-    for tensor in model_file.tensors:
+    for tensor in tensors:
         groups[tensor.type_name].append(tensor)
-
-    def known_bytes(tensors: Iterable[TensorInfo]) -> int:
-        return sum(tensor.n_bytes or 0 for tensor in tensors)
-
-    all_bytes, rows = known_bytes(model_file.tensors), []
-    for name, tensors in sorted(groups.items(), key=lambda group: (-known_bytes(group[1]), group[0])):
-        n_params, n_bytes = sum(tensor.n_elements for tensor in tensors), known_bytes(tensors)
-        sizes = [UNKNOWN] * 3
-        if all_bytes and n_params and all(tensor.n_bytes is not None for tensor in tensors):
-            share, bpw = n_bytes / all_bytes, n_bytes * 8 / n_params
-            sizes = [format_bytes(n_bytes), format_percent(share), format_number(bpw)]
-        rows.append([f"  {sanitize(name)}", format_count(len(tensors)), format_params(n_params), *sizes])
-    columns = {"  type": "left"} | dict.fromkeys(("tensors", "params", "size", "share", "BPW"), "right")
-    return new_table("Tensor types", columns, rows)
+    all_bytes = sum(tensor.n_bytes or 0 for group in groups.values() for tensor in group)
+    rows = [_TypeRow(name, group, all_bytes) for name, group in groups.items()]
+    return sorted(rows, key=lambda row: (-(row.n_bytes or 0), row.name))
 
 
-def _range(values: tuple[int, ...]) -> str:
-    if not values:
-        return UNKNOWN
-    low, high = min(values), max(values)
-    return format_count(low) if low == high else f"{format_count(low)} to {format_count(high)}"
+def _range(values: Sequence[int]) -> int | str | None:
+    """Return the value of all layers, or the least and the most."""
+    if len(set(values)) > 1:
+        return f"{format_count(min(values))} to {format_count(max(values))}"
+    return values[0] if values else None
 
 
 def metadata_text(value: object) -> str:

@@ -22,27 +22,24 @@ def lm_studio(home: Path) -> Path:
     return folder
 
 
-def test_this_disk_comes_below_the_catalog(ggbench: Run, home: Path, lm_studio: Path) -> None:
+def test_this_disk_is_listed(ggbench: Run, home: Path, lm_studio: Path) -> None:
     put_in_hub_cache(home / "cache/huggingface/hub", "org/repo", "m-q8_0.gguf", gguf_bytes())
     (lm_studio / "it's-q4_0.gguf").write_bytes(gguf_bytes())
     put_in_ollama(home / ".ollama/models", gguf_bytes("llama"), file_type="Q6_K")
     ran = ggbench("models")
     lines = ran.out.splitlines()
-    assert lines.index(next(line for line in lines if line.startswith("qwen1.5-7b"))) < lines.index(
-        next(line for line in lines if line.startswith("Hugging Face"))
-    )
+    assert " in the catalog, 3 models (" in lines[0]
     assert any(line.startswith("Hugging Face  q8_0") and line.endswith("  org/repo") for line in lines)
     assert any(line.endswith("""~/'.lmstudio/models/publisher/My Repo/it'"'"'s-q4_0.gguf'""") for line in lines)
     assert any(
         line.startswith("Ollama        q6_k") and "  llama3.2:1b  ~/.ollama/models/blobs" in line for line in lines
     )
-    assert "3 models, " in ran.err
 
 
 def test_a_disk_without_models_says_what_to_do(ggbench: Run) -> None:
     ran = ggbench("models")
-    assert ran.code == 0
-    assert "--dir" in ran.err
+    assert (ran.code, ran.out.splitlines()[1]) == (0, "ggbench pick")
+    assert "none on this disk" in ran.out
     assert ggbench("models", "--json").json["files"] == []
 
 
@@ -54,12 +51,12 @@ def test_names_that_would_steer_the_terminal_are_defused(ggbench: Run, lm_studio
     assert "red[31m[bold]-q8_0.gguf" in shown
     assert all(line.isprintable() for line in shown.splitlines())
     (row,) = ggbench("models", "--dir", lm_studio, "--json").json["rows"]
-    assert row["files"] == [str(path)]
+    assert row["paths"] == [str(path)]
 
 
 def test_a_projector_in_a_folder_is_no_model(ggbench: Run, tmp_path: Path) -> None:
     (tmp_path / "mmproj-m-f16.gguf").write_bytes(gguf_bytes())
-    assert "No GGUF model in this folder or below it\n" in ggbench("models", "--dir", tmp_path).err
+    assert "No GGUF model in or below " in ggbench("models", "--dir", tmp_path).out
     (tmp_path / "m-q8_0.gguf").write_bytes(gguf_bytes())
     assert [each["name"] for each in ggbench("models", "--dir", tmp_path, "--json").json["rows"]] == ["m-q8_0"]
 
@@ -98,7 +95,7 @@ def test_words_filter_the_catalog_and_the_disk(ggbench: Run, lm_studio: Path) ->
     assert {row["id"].partition("-")[0] for row in document["rows"]} == {"gemma"}
     assert [each["name"] for each in document["files"]] == ["Gemma-Tune-q8_0"]
     assert [row["id"] for row in ggbench("models", "gemma", "a4b", "--json").json["rows"]] == ["gemma-4-26b-a4b"]
-    assert "--search hal9000" in ggbench("models", "hal9000").err
+    assert "--search hal9000" in ggbench("models", "hal9000").out
     assert ggbench("models", "gemma", "--dir", lm_studio).code == 2
 
 
@@ -130,14 +127,14 @@ def test_an_update_lies_between_the_shipped_catalog_and_the_users_own(ggbench: R
     assert (document["added"], document["changed"], document["file"]) == (["next-1b"], ["qwen1.5-7b"], str(landed))
     model = load_catalog().model("qwen1.5-7b")
     assert (model.title, model.repo, model.origin) == ("Mine", "me/mirror", "user")
-    ran = ggbench("models")
-    assert "next-1b+" in ran.out
-    assert f"from {file}, " in ran.err
-    assert f"rm {landed}" in ran.err
-    assert f"rm {landed}" not in ggbench("models", "gemma").err, "none of them is from the update"
-    assert "another version" not in ran.err
+    ran = ggbench("models", "next")
+    assert "models --update" in ran.out
+    assert f"from {file}, " in ran.out
+    assert f"rm {landed}" in ran.out
+    assert f"rm {landed}" not in ggbench("models", "gemma").out, "none of them is from the update"
+    assert "another version" not in ran.out
     landed.write_text(landed.read_text().replace(f", by ggbench {__version__}\n", ", by ggbench 0.0.1\n"))
-    assert "by another version of ggbench" in ggbench("models").err
+    assert "by another version of ggbench" in ggbench("models").out
     landed.unlink()
     assert load_catalog().model("qwen1.5-7b").repo == "Qwen/Qwen1.5-7B-Chat-GGUF"
 
@@ -172,7 +169,7 @@ def test_an_update_from_the_hub_is_verified(ggbench: Run, hub: TestHub) -> None:
     assert not paths.updated_models_file().exists()
     hub.heal()
     ran = ggbench("models", "--update", "org/catalog")
-    assert ran.out.splitlines()[0] == f"1 new model, 1 changed, from org/catalog@{commit[:12]} models.toml"
+    assert ran.out.splitlines()[0] == f"1 new model, 1 changed, from org/catalog@{commit[:12]} models.toml."
 
 
 def test_a_path_is_a_folder_to_list(ggbench: Run, tmp_path: Path) -> None:
@@ -185,7 +182,7 @@ def test_a_path_is_a_folder_to_list(ggbench: Run, tmp_path: Path) -> None:
 
 def test_a_folder_that_has_none_or_is_not_there(ggbench: Run, tmp_path: Path) -> None:
     ran = ggbench("models", "--dir", tmp_path)
-    assert (ran.code, ran.out) == (0, "")
+    assert (ran.code, ran.err) == (0, "")
     assert ggbench("models", "--dir", tmp_path, "--json").json["rows"] == []
     assert ggbench("models", "--dir", tmp_path / "nowhere").code == 5
 
@@ -196,6 +193,6 @@ def test_a_truncated_file_says_what_is_here(ggbench: Run, tmp_path: Path, tiny_t
     (tmp_path / "mine-q8_0.gguf").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "whole-q8_0.gguf").write_bytes(whole)
     shown = ggbench("models", "--dir", tmp_path).out
-    assert f"(truncated: {format_bytes(len(whole) // 2)} of {format_bytes(len(whole))} are here)" in shown
+    assert f"truncated: {format_bytes(len(whole) // 2)} of {format_bytes(len(whole))} are here" in shown
     rows = ggbench("models", "--dir", tmp_path, "--json").json["rows"]
     assert [row["name"] for row in rows if not row["reason"]] == ["whole-q8_0"]

@@ -9,12 +9,12 @@ from rich.cells import cell_len
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers
 from ggbench.experiments.decode.record import DecodeResult
-from ggbench.gguf_file.model_file import LayerState, ModelFile
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import BENCH
 from ggbench.show.listed_runs import ListedRun
-from ggbench.show.models import header_details, tensors_table
+from ggbench.show.models import header_answer
 from ggbench.show.quants import prefill_table, row_details, rows_table, runs_table
 from ggbench.units import MIB
 from tests.fakes.measured import search_of, with_decode, with_head, with_memory, with_run, with_subject
@@ -72,26 +72,6 @@ def test_prefill_table(twin: QuantSummary, render: Render, golden: Golden) -> No
     golden("prefills.txt", render(prefill_table(twin)))
 
 
-def test_header_details(model_file: ModelFile, render: Render, golden: Golden) -> None:
-    golden("inspect.txt", render(header_details(model_file)))
-
-
-def test_tensors_table(model_file: ModelFile, render: Render, golden: Golden) -> None:
-    golden("tensors.txt", render(tensors_table(model_file)))
-
-
-def test_kv_of_a_recurrent_model_says_why_it_is_unknown(model_file: ModelFile, render: Render) -> None:
-    recurrent = replace(model_file, no_kv_reason="keeps a recurrent state")
-    assert "unknown: tiny-moe-q4_k_m: keeps a recurrent state" in render(header_details(recurrent))
-
-
-def test_windows_and_recurrent_states_are_rows_of_their_own(model_file: ModelFile, render: Render) -> None:
-    states = (replace(model_file.states[0], window=1024), LayerState(recurrent_elements=1 << 18))
-    text = render(header_details(replace(model_file, sliding_window=1024, states=states)))
-    assert "1,024 tokens in 1 of 2 layers" in text
-    assert "1.00 MiB for each sequence, at every length" in text
-
-
 def listed(run: Run) -> ListedRun:
     n_samples = run.result.n_gen if isinstance(run.result, DecodeResult) else 0
     return ListedRun(stored(run, n_samples=n_samples, result_json=None), run)
@@ -117,8 +97,8 @@ def test_names_cannot_steer_the_terminal(
     row = with_head(with_run(row, reason=HOSTILE), command=HOSTILE)
     hostile_file = replace(model_file, name=HOSTILE, architecture=HOSTILE, metadata={HOSTILE: HOSTILE})
     shown = (
-        rows_table([row], BENCH, width=width), row_details(row), prefill_table(row), header_details(hostile_file),
-        tensors_table(model_file),
+        rows_table([row], BENCH, width=width), row_details(row), prefill_table(row),
+        header_answer(hostile_file, HOSTILE).rich(why=True),
     )  # fmt: skip
     for renderable in shown:
         text = render(renderable, width)
