@@ -138,7 +138,9 @@ class Answer(msgspec.Struct, frozen=True):
         """Return the answer for a terminal, with everything behind it if `why`."""
         head: list[RenderableType] = [Text(sanitize(self.text), "bold")] if self.text else []
         if self.command:
-            head.append(Text(sanitize(self.command), no_wrap=True, overflow="ignore"))  # pasted, so never wrapped
+            head.append(
+                Text(sanitize(self.command), no_wrap=True, overflow="ignore")
+            )  # pasted, so never wrapped
         notes = [Text(sanitize(note)) for note in self.notes]
         if self.why and not why:
             notes.append(Text(_WHY, "dim"))

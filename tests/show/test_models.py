@@ -107,7 +107,7 @@ def test_a_header(model_file: ModelFile, render: Render, golden: Golden) -> None
 def test_what_the_header_cannot_tell_is_a_note(model_file: ModelFile, render: Render) -> None:
     recurrent = replace(model_file, no_kv_reason="keeps a recurrent state")
     assert "it keeps a recurrent state" in render(header_answer(recurrent, "x.gguf"))
-    assert dict((figure.key, figure.get(recurrent)) for figure in HEADER)["kv_bytes_per_token"] is None
+    assert {figure.key: figure.get(recurrent) for figure in HEADER}["kv_bytes_per_token"] is None
 
 
 def test_windows_and_recurrent_states_are_figures_of_their_own(model_file: ModelFile, render: Render) -> None:
