@@ -13,7 +13,7 @@ from ggbench.commands.output import Output
     cls=DocumentedCommand,
     examples="""
     ggbench doctor
-    ggbench doctor --json
+    ggbench doctor --md --why
     """,
 )
 @output_options
@@ -24,15 +24,15 @@ def command(output: Output) -> None:
     space, the results file and the Hub's settings. Problems make something fail; advice makes measurements faster or
     more reliable. Nothing is measured or changed, and no network is used.
 
-    The output is Markdown to paste into a bug report; ~ stands for your home folder.
+    --md --why is what to paste into a bug report; ~ stands for your home folder.
     """
     from ggbench.decisions.doctor.checkup import check_machine
     from ggbench.decisions.doctor.findings import findings
-    from ggbench.decisions.doctor.show import DOCTOR, checkup_text
+    from ggbench.decisions.doctor.show import DOCTOR, Doctor, checkup_answer
 
     checkup = check_machine()
     found = findings(checkup)
     if output.as_json:
-        output.document(DOCTOR, checkup, findings=found)
+        output.record(DOCTOR, Doctor.of(checkup, found))
     else:
-        click.echo(checkup_text(checkup, found))
+        output.answer(checkup_answer(checkup, found))

@@ -21,11 +21,11 @@ def codes(ran: dict[str, object]) -> list[str]:
 
 
 def test_a_fresh_home_stays_as_it_was(ggbench: Run, unmeasured: Path) -> None:
-    ran = ggbench("doctor")
+    ran = ggbench("doctor", "--why")
 
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("ggbench doctor: ")
-    for fact in ("- llama.cpp: 0.5.0 (0c1e570)", "- runs: none yet"):
+    assert ran.out.startswith("All well")
+    for fact in ("llama.cpp  0.5.0 with", "runs                  none yet"):
         assert fact in ran.out
     assert str(unmeasured) not in ran.out
     assert list(unmeasured.iterdir()) == []
@@ -58,7 +58,7 @@ def test_a_damaged_store_is_reported_and_left(ggbench: Run) -> None:
     ran = ggbench("doctor", "--json")
 
     assert ran.code == 0
-    assert ran.json["schema"] == "ggbench.doctor/1"
+    assert ran.json["schema"] == "ggbench.doctor/2"
     assert "results" in codes(ran.json)
     assert results_file().read_bytes() == b"garbage" * 100
 

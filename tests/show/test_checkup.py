@@ -11,32 +11,41 @@ from msgspec.structs import replace
 
 from ggbench.decisions.doctor.checkup import Checkup, describe_folder, unused_instructions
 from ggbench.decisions.doctor.findings import findings
-from ggbench.decisions.doctor.show import DOCTOR, checkup_text
+from ggbench.decisions.doctor.show import DOCTOR, Doctor, checkup_answer
 from ggbench.engines.llama.build import LlamaBuild, LlamaDevice
 from ggbench.machine.records import GpuProcess
 from tests.fakes.machines import CUDA_BUILD, GIB, HOME, READING, SOUND, WITH_GPU
 
 
-def test_text_of_a_machine_with_faults(golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worst_finding_comes_first_with_what_mends_it(
+    golden: Callable[[str, str], None], render: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", HOME)
     store = replace(SOUND.results, problem="the results file is damaged", hint="move it away")
     faulty = replace(WITH_GPU, governor="powersave, acpi-cpufreq", others_share=0.04, results=store)
     found = findings(faulty)
-    golden("doctor.txt", checkup_text(faulty, found) + "\n")
-    read = json.loads(DOCTOR.text(faulty, findings=found))
+    golden("doctor.txt", render(checkup_answer(faulty, found).rich(why=True)))
+    read = json.loads(DOCTOR.text(Doctor.of(faulty, found)))
     assert [(each["code"], each["severity"]) for each in read["findings"]] == [
         ("results", "problem"), ("clocks", "advice"),
     ]  # fmt: skip
     assert (read["gpus"][0]["used_bytes"], read["bandwidth"]["bytes_per_s"]) == (GIB, 12.8e9)
 
 
-def test_a_gpu_of_any_backend_is_listed_with_its_memory() -> None:
+def test_a_gpu_of_any_backend_is_listed_with_its_memory(render: Callable[..., str]) -> None:
     device = LlamaDevice("Vulkan0", "AMD Radeon RX 7900 XTX (RADV NAVI31)", "Vulkan", True, 23 * GIB, 24 * GIB)
     llama = replace(SOUND.llama_cpp, devices=(device, *SOUND.llama_cpp.devices))
-    assert "GPU Vulkan0: AMD Radeon RX 7900 XTX (RADV NAVI31), 23.0 GiB of 24.0 GiB free" in checkup_text(
-        replace(SOUND, llama_cpp=llama), ()
-    )
-    assert "GPU: none that llama.cpp or NVIDIA's driver lists" in checkup_text(SOUND, ())
+    text = render(checkup_answer(replace(SOUND, llama_cpp=llama), ()))
+    assert "GPU Vulkan0  AMD Radeon RX 7900 XTX (RADV NAVI31), 23.0 GiB of 24.0 GiB free" in text
+    assert "none that llama.cpp or NVIDIA's driver lists" in render(checkup_answer(SOUND, ()))
+
+
+def test_advice_alone_is_no_problem() -> None:
+    slow = replace(SOUND, governor="powersave, acpi-cpufreq")
+    answer = checkup_answer(slow, findings(slow))
+    assert answer.text.startswith("All well, but the CPU's frequency governor is powersave")
+    assert answer.command == "sudo cpupower frequency-set -g performance"
+    assert checkup_answer(SOUND, ()).text.startswith("All well")
 
 
 def test_instructions_that_the_build_lacks(tmp_path: Path) -> None:
@@ -61,7 +70,7 @@ def with_folder(**changes: object) -> Checkup:
         (replace(SOUND, llama_cpp=LlamaBuild(problem="its process was killed by SIGABRT: vk: device lost")),
          "llama", "problem", "killed by SIGABRT: vk: device lost", "update the GPU's driver"),
         (replace(SOUND, unused_instructions=("AVX512_VNNI",)),
-         "llama.instructions", "advice", "without AVX512_VNNI,", "GGML_NATIVE=on"),
+         "llama.instructions", "advice", "without AVX512_VNNI,", "compile it on this machine"),
         (replace(WITH_GPU, llama_cpp=replace(CUDA_BUILD, devices=SOUND.llama_cpp.devices)),
          "gpu.driver", "problem", "sees no GPU; driver 580.1", "CUDA_VISIBLE_DEVICES"),
         (replace(SOUND, driver_problem="Driver/library version mismatch"),
@@ -71,7 +80,7 @@ def with_folder(**changes: object) -> Checkup:
         (replace(SOUND, others_share=0.6), "busy", "advice", "60 % of the CPU", "close them"),
         (with_gpu(throttle=("sw_power_cap", "hw_thermal_slowdown")),
          "clocks", "advice", "throttled: hw_thermal_slowdown", "cooling"),
-        (replace(SOUND, governor="powersave, acpi-cpufreq"), "clocks", "advice", "governor is powersave", "cpupower"),
+        (replace(SOUND, governor="powersave, acpi-cpufreq"), "clocks", "advice", "governor is powersave", "performance"),
         (replace(SOUND, container_limit_bytes=16 * GIB),
          "memory.limit", "advice", "16.0 GiB of 64.0 GiB", "--memory"),
         (with_folder(free_bytes=4096), "disk", "problem", "4.00 KiB", ".cache/ggbench (1.00 GiB)"),

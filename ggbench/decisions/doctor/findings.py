@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from ggbench.decisions.doctor.checkup import Checkup
-from ggbench.engines.llama.build import build_command
+from ggbench.engines.llama.build import pip_command
 from ggbench.machine.readings import BUSY_SHARE, name_processes
 from ggbench.units import GIB, MIB, format_bytes, format_percent
 
@@ -22,8 +22,11 @@ class Finding(msgspec.Struct, frozen=True):
     """A problem makes something fail; advice makes measurements faster or more reliable."""
     message: str
     hint: str
+    command: str = ""
+    """What to type to mend it; empty if no single command does."""
 
 
+_NATIVE = pip_command("-DGGML_NATIVE=on")
 _SETTLED_DRIVERS = ("intel_pstate", "amd-pstate-epp")
 """Drivers whose governor `powersave` raises the clock on demand. Source: the kernel's admin-guide/pm/intel_pstate."""
 _SLOW_GOVERNORS = ("powersave", "conservative")
@@ -38,34 +41,37 @@ def findings(checkup: Checkup) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda each: each.severity != "problem"))
 
 
-def _problem(code: str, message: str, hint: str) -> Finding:
-    return Finding(code, "problem", message, hint)
+def _problem(code: str, message: str, hint: str, command: str = "") -> Finding:
+    return Finding(code, "problem", message, hint, command)
 
 
-def _advice(code: str, message: str, hint: str) -> Finding:
-    return Finding(code, "advice", message, hint)
+def _advice(code: str, message: str, hint: str, command: str = "") -> Finding:
+    return Finding(code, "advice", message, hint, command)
 
 
 def _llama(checkup: Checkup) -> Iterator[Finding]:
     llama = checkup.llama_cpp
     if not llama.is_installed:
-        yield _problem("llama", llama.problem, "run ./scripts/setup, or pip install llama-cpp-python")
+        hint = "install it; in a checkout: ./scripts/setup"
+        yield _problem("llama", llama.problem, hint, "pip install llama-cpp-python")
     elif llama.problem:
-        hint = f"update the GPU's driver, or build it again: {build_command('-DGGML_NATIVE=on')}"
-        yield _problem("llama", f"llama.cpp cannot be loaded: {llama.problem}", hint)
+        hint = "update the GPU's driver, or build it again; in a checkout: ./scripts/setup"
+        yield _problem("llama", f"llama.cpp cannot be loaded: {llama.problem}", hint, _NATIVE)
 
 
 def _instructions(checkup: Checkup) -> Iterator[Finding]:
     if checkup.unused_instructions:
         message = f"llama.cpp was compiled without {', '.join(checkup.unused_instructions)}, which this CPU has"
-        yield _advice("llama.instructions", message, f"compile it here: {build_command('-DGGML_NATIVE=on')}")
+        hint = "compile it on this machine; in a checkout: ./scripts/setup"
+        yield _advice("llama.instructions", message, hint, _NATIVE)
 
 
 def _backend(checkup: Checkup) -> Iterator[Finding]:
     llama = checkup.llama_cpp
     if checkup.gpus and llama.backends and "CUDA" not in llama.backends and not llama.sees_gpu:
         message = f"llama.cpp was compiled without CUDA, so {checkup.gpus[0].name} is not used"
-        yield _advice("gpu.backend", message, f"compile it for CUDA: {build_command('-DGGML_CUDA=on', 'cuda')}")
+        hint = "compile it for CUDA; in a checkout: ./scripts/setup --backend cuda"
+        yield _advice("gpu.backend", message, hint, pip_command("-DGGML_CUDA=on"))
 
 
 def _driver(checkup: Checkup) -> Iterator[Finding]:
@@ -102,7 +108,7 @@ def _clocks(checkup: Checkup) -> Iterator[Finding]:
     governor, _, driver = checkup.governor.partition(", ")
     if governor in _SLOW_GOVERNORS and driver not in _SETTLED_DRIVERS:
         message = f"the CPU's frequency governor is {governor}, which keeps clocks low"
-        yield _advice("clocks", message, "sudo cpupower frequency-set -g performance")
+        yield _advice("clocks", message, "set it to performance", "sudo cpupower frequency-set -g performance")
     for gpu in checkup.gpus:
         if held := [reason for reason in gpu.throttle or () if reason in _HELD_DOWN]:
             message = f"the clocks of {gpu.name} are throttled: {', '.join(held)}"

@@ -1,64 +1,61 @@
-"""Show the findings of `ggbench doctor`, then the facts, as Markdown to paste into a bug report."""
+"""Show what `ggbench doctor` found: the worst first, with what mends it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.decisions.doctor.findings import Finding
-from ggbench.engines.llama.build import LlamaBuild
-from ggbench.show.document import Document, field, of
-from ggbench.text import sanitize
+from ggbench.show.answer import Answer, Facts
+from ggbench.show.document import RecordDocument
+from ggbench.show.words import say
 from ggbench.units import counted, format_bandwidth, format_bytes, format_percent
 
-DOCTOR = Document(
-    "doctor",
-    "doctor",
-    "This machine as ggbench sees it, with advice.",
-    field("findings", list[Finding], "Advised changes, problems first."),
-    of(Checkup),
-)
+
+class Doctor(Checkup, frozen=True, kw_only=True):
+    findings: tuple[Finding, ...]
+    """Problems first."""
+
+    @classmethod
+    def of(cls, checkup: Checkup, found: tuple[Finding, ...]) -> Doctor:
+        return cls(findings=found, **msgspec.structs.asdict(checkup))
 
 
-def checkup_text(checkup: Checkup, found: Sequence[Finding]) -> str:
-    n_problems = sum(each.severity == "problem" for each in found)
-    verdict = f"{counted(n_problems, 'problem')}, {counted(len(found) - n_problems, 'piece')} of advice"
-    lines = [f"ggbench doctor: {verdict if found else 'nothing to do'}", ""]
-    for number, finding in enumerate(found, 1):
-        lines += [
-            f"{number}. {finding.severity}: {sanitize(finding.message)}",
-            f"   - do: {sanitize(finding.hint)}",
-        ]
-    lines += [""] if found else []
-    lines += [f"- {name}: {sanitize(text)}" for name, text in _facts(checkup)]
-    return "\n".join(lines).replace(os.path.expanduser("~/"), "~/")  # noqa: PTH111 - pathlib's raises without a home
+DOCTOR = RecordDocument("doctor", "doctor", "This machine as ggbench sees it, with advice.", Doctor)
 
 
-def _facts(checkup: Checkup) -> Iterator[tuple[str, str]]:
-    yield "ggbench", f"{checkup.ggbench}, Python {checkup.python}, {checkup.os}"
-    yield "llama.cpp", _llama(checkup.llama_cpp)
-    busy = "" if checkup.others_share is None else f", {format_percent(checkup.others_share)} busy"
-    governor = checkup.governor or "unknown"
-    yield "CPU", f"{checkup.cpu}, {counted(checkup.n_cores, 'core')}{busy}, governor {governor}"
+def checkup_answer(checkup: Checkup, found: Sequence[Finding]) -> Answer:
+    machine = Facts(_items(_machine(checkup)))
+    behind = [Facts(_items(_llama(checkup)), "llama.cpp"), Facts(_items(_files(checkup)), "Files")]
+    if not found:
+        return Answer(say("doctor.well"), "", [machine], why=behind)
+    worst, *others = found
+    text = say(f"doctor.{worst.severity}", finding=worst)
+    rest = Facts([(each.severity, _at_home(say("doctor.other", finding=each))) for each in others])
+    parts = [rest, machine] if others else [machine]
+    return Answer(_at_home(text), worst.command, parts, why=behind)
+
+
+def _items(facts: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, _at_home(text)) for name, text in facts]
+
+
+def _at_home(text: str) -> str:
+    return text.replace(os.path.expanduser("~/"), "~/")  # noqa: PTH111 - pathlib's raises without a home
+
+
+def _machine(checkup: Checkup) -> Iterator[tuple[str, str]]:
+    llama = checkup.llama_cpp
+    yield "llama.cpp", llama.problem or f"{llama.llama_cpp} with {', '.join(llama.backends)}"
+    yield "CPU", f"{checkup.cpu}, {counted(checkup.n_cores, 'core')}"
     yield "memory", f"{format_bytes(checkup.available_bytes)} of {format_bytes(checkup.total_bytes)} available"
-    yield from _gpus(checkup)
-    for folder in checkup.folders:
-        used, free = format_bytes(folder.used_bytes), format_bytes(folder.free_bytes)
-        yield folder.name, f"{used} in {folder.path} ({free} free)"
-    yield "runs", "none yet" if checkup.results.n_runs is None else f"{checkup.results.n_runs} stored"
-    rate = checkup.bandwidth
-    known = (
-        "measured by the first run" if rate is None else f"{format_bandwidth(rate.bytes_per_s)}, {rate.source}"
-    )
-    yield "memory bandwidth", known
-
-
-def _gpus(checkup: Checkup) -> Iterator[tuple[str, str]]:
     for gpu in checkup.gpus:
         used = f"{format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)} used"
         yield f"GPU {gpu.index}", f"{gpu.name}, {used}, driver {checkup.driver or 'unknown'}"
-    others = [device for device in checkup.llama_cpp.devices if device.is_gpu and device.backend != "CUDA"]
+    others = [device for device in llama.devices if device.is_gpu and device.backend != "CUDA"]
     for device in others:
         free = f"{format_bytes(device.free_bytes)} of {format_bytes(device.total_bytes)} free"
         yield f"GPU {device.name}", f"{device.description}, {free}"
@@ -66,15 +63,25 @@ def _gpus(checkup: Checkup) -> Iterator[tuple[str, str]]:
         yield "GPU", checkup.driver_problem or "none that llama.cpp or NVIDIA's driver lists"
 
 
-def _llama(llama: LlamaBuild) -> str:
-    if llama.problem:
-        return llama.problem
-    parts = [
-        f"{llama.llama_cpp}{f' ({llama.commit})' if llama.commit else ''}, llama-cpp-python {llama.llama_cpp_python}",
-        f"backends {', '.join(llama.backends)}",
-        f"devices {', '.join(f'{each.name} ({each.description})' for each in llama.devices)}",
-        f"instructions {' '.join(llama.features.get('CPU', ())) or 'unknown'}",
-    ]
-    if llama.build_flags:
-        parts.append(f"built with {llama.build_flags}")
-    return "; ".join(parts)
+def _llama(checkup: Checkup) -> Iterator[tuple[str, str]]:
+    llama = checkup.llama_cpp
+    yield "ggbench", checkup.ggbench
+    yield "Python", checkup.python
+    yield "system", checkup.os
+    yield "llama-cpp-python", llama.llama_cpp_python
+    yield "commit", llama.commit
+    yield "devices", ", ".join(f"{each.name} ({each.description})" for each in llama.devices)
+    yield "instructions", " ".join(llama.features.get("CPU", ()))
+    yield "built with", llama.build_flags
+    yield "CPU governor", checkup.governor or "unknown"
+    yield "CPU used by others", format_percent(checkup.others_share)
+
+
+def _files(checkup: Checkup) -> Iterator[tuple[str, str]]:
+    for folder in checkup.folders:
+        used, free = format_bytes(folder.used_bytes), format_bytes(folder.free_bytes)
+        yield folder.name, f"{used} in {folder.path} ({free} free)"
+    yield "runs", "none yet" if checkup.results.n_runs is None else f"{checkup.results.n_runs} stored"
+    rate = checkup.bandwidth
+    if rate is not None:
+        yield "memory bandwidth", f"{format_bandwidth(rate.bytes_per_s)}, {rate.source}"
