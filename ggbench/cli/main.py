@@ -65,6 +65,11 @@ COMMANDS = {name: text for commands in GROUPS.values() for name, text in command
 _EXPERIMENTS = "ggbench.experiments"
 _ELSEWHERE = {"tui": "ggbench.tui.entry_point:command", "import": "ggbench.cli.export:import_command"}
 """Commands whose module has another name. The TUI is found by name, since neither front end imports the other."""
+_REMOVED = {
+    "profile": "removed after 0.2: ggbench forecast measures this machine; plan and pick --gpu know others",
+    "cluster": "removed after 0.2: start llama.cpp's ggml-rpc-server there, and use --rpc HOST:PORT here",
+}
+"""Commands of earlier versions, with what does their work."""
 _NO_MEMORY = "not enough memory for ggbench itself"
 _LEAST_ADDRESS_SPACE = 200 << 20
 """In bytes; numpy's libraries cannot be loaded with less."""
@@ -116,7 +121,7 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in _commands() and not ctx.resilient_parsing:
-            raise UnknownName("command", args[0], _commands())
+            raise UnknownName("command", args[0], _commands(), _REMOVED.get(args[0], ""))
         return super().resolve_command(ctx, args)
 
 
@@ -187,8 +192,8 @@ def _run(args: list[str] | None) -> int:
 
 
 def _greet(error: click.exceptions.NoArgsIsHelpError) -> None:
-    """Print what `ggbench` alone prints in a terminal, else the help of the command."""
-    if error.ctx is not None and error.ctx.parent is None and sys.stdout.isatty():
+    """Print what `ggbench` alone prints, else the help of the command."""
+    if error.ctx is not None and error.ctx.parent is None:
         from ggbench.cli.welcome import show_welcome
 
         show_welcome()

@@ -1,19 +1,17 @@
-"""What `ggbench` alone prints in a terminal: this machine, what is on its disk, and what to do next."""
+"""What `ggbench` alone prints: what is on this disk, and what to type next."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
-
+from ggbench.commands.output import Output
 from ggbench.errors import StoreError
-from ggbench.machine.drm_gpus import list_drm_gpus
-from ggbench.machine.gpus import visible_gpus
-from ggbench.machine.host import describe_cpu, describe_ram
 from ggbench.models.disk import LocalModel, find_local_models
 from ggbench.paths import results_file
 from ggbench.runs.store.database import Store
-from ggbench.text import sanitize, shell_path
+from ggbench.show.answer import Answer, Facts
+from ggbench.show.words import say
+from ggbench.text import shell_path
 from ggbench.units import counted, format_bytes
 
 FAMILY = "qwen3.5"
@@ -22,63 +20,40 @@ FAMILY = "qwen3.5"
 
 def show_welcome() -> None:
     models = [each for each in find_local_models() if each.paths and not each.reason and not each.is_twin]
-    n_runs, measured = _measured()
-    for name, text in (("this machine", _machine()), ("on this disk", _disk(models)), ("measured", measured)):
-        click.echo(f"{name:<14}{sanitize(text)}")
-    click.echo()
-    steps = [
-        *_first_steps(models, n_runs=n_runs),
+    n_runs, notes = _n_runs()
+    Output().answer(welcome_answer(models, n_runs, notes))
+
+
+def welcome_answer(models: Sequence[LocalModel], n_runs: int, notes: Sequence[str] = ()) -> Answer:
+    always = [
         ("ggbench tui", "the same by hand: choose, measure, compare"),
+        ("ggbench doctor", "this machine, and what to mend"),
+        ("ggbench --help", "all commands"),
     ]
-    width = max(len(line) for line, _ in steps)
-    for line, text in steps:
-        click.echo(f"  {sanitize(line):<{width}}  {text}")
-    click.echo("\nall commands: ggbench --help")
-
-
-def _machine() -> str:
-    cpu, ram = describe_cpu(), describe_ram()
-    gpus = [
-        gpu.name if gpu.total_bytes is None else f"{gpu.name}, {format_bytes(gpu.total_bytes)}"
-        for gpu in visible_gpus() or list_drm_gpus()
-    ]
-    parts = (cpu.name, counted(cpu.n_cores, "core"), f"{format_bytes(ram.total_bytes)} of main memory")
-    return "; ".join((", ".join(parts), *(gpus or ["no GPU was found"])))
-
-
-def _disk(models: Sequence[LocalModel]) -> str:
+    runs = counted(n_runs, "run")
     if not models:
-        return "no model in the folders of Hugging Face, llama.cpp, LM Studio and Ollama"
-    n_bytes = sum(each.file_bytes or 0 for each in models)
-    return f"{counted(len(models), 'GGUF model')}, {format_bytes(n_bytes)}; list them with: ggbench models"
-
-
-def _first_steps(models: Sequence[LocalModel], *, n_runs: int) -> list[tuple[str, str]]:
-    """Return two commands, each with its reason."""
-    if not models:
-        pick = (f"ggbench pick --family {FAMILY}", "the size and quant to download, and why")
-        return [pick, ("ggbench demo", "a tour in a minute, without a network")]
-    pick = ("ggbench pick", "which of them to run here, and why")
-    if n_runs:
-        return [pick, ("ggbench results", "what was measured")]
+        steps = [("ggbench demo", "a tour in a minute, without a network"), *always]
+        command = f"ggbench pick --family {FAMILY}"
+        return Answer(say("welcome.no_model", runs=runs), command, [Facts(steps)], notes)
+    size = format_bytes(sum(each.file_bytes or 0 for each in models))
     smallest = min(models, key=lambda each: each.file_bytes or 0)
-    return [
-        pick,
-        (
-            f"ggbench decode {' '.join(map(shell_path, smallest.arguments))}",
-            "how fast the smallest is, as its context grows",
-        ),
-    ]
+    measure = (
+        f"ggbench decode {' '.join(map(shell_path, smallest.arguments))}",
+        "how fast the smallest is here",
+    )
+    measured = ("ggbench results", "what was measured")
+    steps = [measured if n_runs else measure, ("ggbench models", "what is there"), *always]
+    text = say("welcome.models", models=counted(len(models), "model"), size=size, runs=runs)
+    return Answer(text, "ggbench pick", [Facts(steps)], notes)
 
 
-def _measured() -> tuple[int, str]:
-    """Return the number of stored runs, 0 if they cannot be read, and the words for it."""
+def _n_runs() -> tuple[int, Sequence[str]]:
+    """Return the number of stored runs, 0 if they cannot be read, and notes."""
     if not results_file().exists():
-        return 0, "nothing yet"
+        return 0, ()
     try:
         with Store.open() as store:
             n_runs, *_ = store.count_runs()
-            words = counted(n_runs, "run") if n_runs else "; ".join(store.notices) or "nothing yet"
+            return n_runs, store.notices
     except StoreError:
-        return 0, "the results cannot be read; see why with: ggbench doctor"
-    return n_runs, words
+        return 0, [say("welcome.unreadable")]

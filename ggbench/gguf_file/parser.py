@@ -267,7 +267,12 @@ def _check_magic(cursor: _HeaderBytes) -> None:
         raise BadFile(
             f"{cursor.name} is not a GGUF but may be a Git LFS pointer", "fetch the file itself: git lfs pull"
         )
-    raise BadFile(f"{cursor.name} is not a GGUF: it starts with {magic!r}", "give a .gguf file")
+    if magic.lstrip()[:1] in (b"<", b"{"):
+        raise BadFile(
+            f"{cursor.name} is not a GGUF but a text, such as a web page or an error message of a server",
+            "download the file again, from the address behind its download button: .../resolve/main/...",
+        )
+    raise BadFile(f"{cursor.name} is not a GGUF", "give a .gguf file")
 
 
 def _read_version(cursor: _HeaderBytes) -> int:

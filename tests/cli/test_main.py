@@ -50,6 +50,7 @@ def test_help_and_answers_import_nothing_heavy(script: str) -> None:
     ("args", "what", "hint"),
     [
         (["bensh"], "no command named 'bensh'", "nearest: bench"),
+        (["profile"], "no command named 'profile'", "ggbench forecast measures this machine"),
         (["decode", "m", "-n", "0"], "--n-gen: '0' is out of range", "write 1 to 2,147,483,647 tokens"),
         (["decode", "m", "-c", "16,38"], "--n-ctx: '16,38' is not a number of tokens", "write 16384, 16,384 or 16k"),
         (["decode", "m", "-t", "9999"], "9999 is not in the range 1<=x<=512", "see: ggbench decode --help"),

@@ -184,7 +184,8 @@ def test_a_lie_in_a_large_file_is_refused_before_reading_it(encoder: "type[Encod
     ("raw", "error", "message"),
     [
         (b"", BadFile, "is empty"), (b"GG", BadFile, "not a GGUF"),
-        (b"Hello, world\n" * 9, BadFile, "not a GGUF: it starts with b'Hell'"),
+        (b"Hello, world\n" * 9, BadFile, "is not a GGUF"),
+        (b"<!DOCTYPE html>\n" * 9, BadFile, "not a GGUF but a text, such as a web page"),
         (b"\x1b[31m\x07 red", BadFile, "not a GGUF"),
         (b"version https://git-lfs.github.com/spec/v1\n", BadFile, "Git LFS"),
         (b"tjgg" + bytes(60), Unsupported, "before GGUF"), (b"GGUF", BadFile, "ends inside its header"),

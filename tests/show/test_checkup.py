@@ -80,7 +80,7 @@ def with_folder(**changes: object) -> Checkup:
         (replace(SOUND, others_share=0.6), "busy", "advice", "60 % of the CPU", "close them"),
         (with_gpu(throttle=("sw_power_cap", "hw_thermal_slowdown")),
          "clocks", "advice", "throttled: hw_thermal_slowdown", "cooling"),
-        (replace(SOUND, governor="powersave, acpi-cpufreq"), "clocks", "advice", "governor is powersave", "performance"),
+        (replace(SOUND, governor="powersave, acpi-cpufreq"), "clocks", "advice", "is powersave", "to performance"),
         (replace(SOUND, container_limit_bytes=16 * GIB),
          "memory.limit", "advice", "16.0 GiB of 64.0 GiB", "--memory"),
         (with_folder(free_bytes=4096), "disk", "problem", "4.00 KiB", ".cache/ggbench (1.00 GiB)"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -34,12 +34,13 @@ def checkup_answer(checkup: Checkup, found: Sequence[Finding]) -> Answer:
         return Answer(say("doctor.well"), "", [machine], why=behind)
     worst, *others = found
     text = say(f"doctor.{worst.severity}", finding=worst)
-    rest = Facts([(each.severity, _at_home(say("doctor.other", finding=each))) for each in others])
+    told = [((each.severity, say("doctor.other", finding=each)), ("", each.command)) for each in others]
+    rest = Facts(_items(pair for pairs in told for pair in pairs))
     parts = [rest, machine] if others else [machine]
     return Answer(_at_home(text), worst.command, parts, why=behind)
 
 
-def _items(facts: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
+def _items(facts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, _at_home(text)) for name, text in facts]
 
 
