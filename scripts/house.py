@@ -52,7 +52,7 @@ Figures = Mapping[str, float]
 
 
 def count_file(text: str) -> Counter[str]:
-    """Return the counts of a module: lines, code lines, nodes, decisions, long functions, nested conditionals."""
+    """Return the counts of a module; text functions are those that return a `str` and nothing else."""
     nodes = list(ast.walk(ast.parse(text)))
     return Counter(
         lines=text.count("\n"),
@@ -63,6 +63,7 @@ def count_file(text: str) -> Counter[str]:
             isinstance(node, _FUNCTIONS) and _decisions(ast.walk(node)) > _MOST_DECISIONS for node in nodes
         ),
         nested_conditionals=sum(isinstance(node, ast.IfExp) and _holds_conditional(node) for node in nodes),
+        text_functions=sum(isinstance(node, _FUNCTIONS) and _returns_text(node) for node in nodes),
     )
 
 
@@ -93,7 +94,7 @@ def count_package(package: Path) -> dict[str, Figures]:
     rooms = count_rooms(package)
     whole = sum(rooms.values(), Counter())
     density = round(whole["nodes"] / whole["code"], 2)
-    kept = ("lines", "nodes", "decisions", "long_functions", "nested_conditionals")
+    kept = ("lines", "nodes", "decisions", "long_functions", "nested_conditionals", "text_functions")
     counted: dict[str, Figures] = {
         "package": {**{name: whole[name] for name in kept}, "nodes_per_code_line": density}
     }
@@ -128,6 +129,10 @@ def _decisions(nodes: Iterator[ast.AST] | list[ast.AST]) -> int:
 
 def _holds_conditional(conditional: ast.IfExp) -> bool:
     return sum(isinstance(node, ast.IfExp) for node in ast.walk(conditional)) > 1
+
+
+def _returns_text(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return isinstance(function.returns, ast.Name) and function.returns.id == "str"
 
 
 def _code_lines(text: str, nodes: list[ast.AST]) -> int:

@@ -33,8 +33,6 @@ HEADINGS = {
 _RARE = ("rare", "checkpoint")
 """Groups whose options `--help` only names."""
 _NAMES = "For what MODEL and QUANT may be, see: ggbench help names"
-_NAME_WIDTH = 26
-"""The most columns of an option's names, if its help is to stand beside them."""
 _ALL = "ggbench.help_all"
 """The key in a context's `meta` of whether `--help-all` is asked for."""
 
@@ -55,40 +53,53 @@ class GroupedOption(click.Option):
 
 def write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
     """Write paragraphs and lines that begin with `1. `, wrapped only at spaces: `--base-logits` stays on one line."""
+    indent = " " * formatter.current_indent
     for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
         if number:
             formatter.write_paragraph()
         for part in re.split(r"\n(?=\d\. )", paragraph):
-            indent = " " * formatter.current_indent
             hanging = indent + "   " * bool(re.match(r"\d\. ", part))
-            for line in _wrapped(" ".join(part.split()), formatter.width, indent, hanging):
-                formatter.write(f"{line}\n")
+            _write_wrapped(formatter, " ".join(part.split()), indent, hanging)
 
 
-def write_rows(formatter: click.HelpFormatter, rows: Sequence[Sequence[str]], most: int = _NAME_WIDTH) -> None:
-    """Write names in a left column at most `most` wide, and texts in the right one, wrapped at spaces."""
-    column = _name_width(rows, most) + 2
+def write_rows(
+    formatter: click.HelpFormatter,
+    rows: Sequence[Sequence[str]],
+    most: int = 26,
+    *,
+    is_short: bool = False,
+) -> None:
+    """Write names in a left column at most `most` wide, and texts in the right one; short ones in one line each."""
+    column = min(max(len(name) for name, _ in rows), most) + 2
     indent = " " * formatter.current_indent
     for name, text in rows:
-        first = f"{indent}{name:<{column}}"
-        if len(name) > column - 2 and len(name) + len(text) > formatter.width - 4:
+        if is_short:
+            text = _shortened(text, formatter.width - column - len(indent))
+        if len(name) + 2 > column and len(indent) + len(name) + 2 + len(text) > formatter.width:
             formatter.write(f"{indent}{name}\n")
-            first = " " * (len(indent) + column)
-        elif len(name) > column - 2:
-            first = f"{indent}{name}  "
-        for line in _wrapped(text, max(formatter.width, len(first) + 10), first, " " * (len(indent) + column)):
-            formatter.write(f"{line.rstrip()}\n")
+            name = ""
+        _write_wrapped(formatter, text, f"{indent}{name:<{column - 2}}  ", indent + " " * column)
 
 
-def _wrapped(text: str, width: int, first: str, later: str) -> list[str]:
-    return textwrap.wrap(
+def _write_wrapped(formatter: click.HelpFormatter, text: str, first: str, later: str) -> None:
+    wrapped = textwrap.fill(
         text,
-        width,
+        max(formatter.width, len(later) + 10),
         initial_indent=first,
         subsequent_indent=later,
         break_on_hyphens=False,
         break_long_words=False,
-    ) or [first]
+    )
+    formatter.write(f"{(wrapped or first).rstrip()}\n")
+
+
+def _shortened(text: str, room: int) -> str:
+    """Return the first clause and those of the rest that fit into the room."""
+    kept, *clauses = re.split(r"(?<!\.g\.)(?<!\.\.\.)(?<=[.;]) ", text)
+    for clause in clauses:
+        if len(kept) + len(clause) < room:
+            kept += f" {clause}"
+    return re.sub(r";($|  )", r".\1", kept)
 
 
 class DocumentedCommand(click.Command):
@@ -128,42 +139,22 @@ class DocumentedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by group, and without `--help-all` only the names of rare ones."""
-        groups: dict[str, list[tuple[str, str]]] = {group: [] for group in HEADINGS}
-        rare: list[str] = []
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if record is None:
+        is_short = _ALL not in ctx.meta
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        for group, heading in HEADINGS.items():
+            own = [each for each in options if getattr(each, "group", "output") == group]
+            rows = [row for each in own if (row := each.get_help_record(ctx))]
+            if is_short and group in _RARE:
                 continue
-            group = getattr(param, "group", "output")
-            if group in _RARE and _ALL not in ctx.meta:
-                rare.append(param.opts[0])
-            else:
-                groups[group].append(record)
-        for group, records in groups.items():
-            if records:
-                room = None if _ALL in ctx.meta else formatter.width - 4 - _name_width(records)
-                with formatter.section(HEADINGS[group]):
-                    write_rows(formatter, [(names, _shortened(text, room)) for names, text in records])
-        if rare:
+            if rows:
+                with formatter.section(heading):
+                    write_rows(formatter, rows, is_short=is_short)
+        rare = [each.opts[0] for each in options if getattr(each, "group", "") in _RARE]
+        if is_short and rare:
             formatter.write_paragraph()
             write_paragraphs(formatter, f"More, with all details (--help-all): {', '.join(rare)}")
         if isinstance(self, click.Group):
             self.format_commands(ctx, formatter)
-
-
-def _name_width(rows: Sequence[Sequence[str]], most: int = _NAME_WIDTH) -> int:
-    return min(max(len(name) for name, _ in rows), most)
-
-
-def _shortened(text: str, room: int | None) -> str:
-    """Return the first clause and those of the rest that fit into the room; without a limit, all."""
-    if room is None:
-        return text
-    kept, *clauses = re.split(r"(?<!\.g\.)(?<!\.\.\.)(?<=[.;]) ", text)
-    for clause in clauses:
-        if len(kept) + len(clause) < room:
-            kept += f" {clause}"
-    return re.sub(r";($|  )", r".\1", kept)
 
 
 def _show_all(ctx: click.Context, _param: click.Parameter, is_given: bool) -> None:

@@ -1,8 +1,7 @@
-"""Meanings of the numbers and marks in tables: one text for `--help`, `ggbench help numbers` and the TUI's `?`."""
+"""Meanings of the numbers and marks in tables: one text for `ggbench help numbers` and the TUI's `?`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,31 +29,9 @@ def read_rows(text: str) -> list[tuple[str, ...]]:
 TERMS = {key: Term(name, text) for key, name, text in read_rows((_FOLDER / "terms.txt").read_text("utf-8"))}
 """Every term by its key, in the order of `ggbench help numbers`."""
 
-DECODE = (
-    "w",
-    "b",
-    "speed",
-    "users",
-    "w_ratio",
-    "b_ratio",
-    "b_w16",
-    "bpw",
-    "interval",
-    "bound",
-    "unknown",
-    "unsteady",
-)
-PREFILL = ("prefill", "interval", "bound", "unknown")
-SPEED = ("qwen2_5", "qwen3", "throughput", "case_memory", "unknown")
-PLAN = ("w", "b", "bpw", "best_speed", "unknown", "training", "ceiling", "fits")
-PICK = ("loss", "answer", "turn", "no_needs", "interval", "unknown", "training", "ceiling", "fits")
-MAXCTX = ("planned", "theory", "unknown")
-LIMITS = ("w", "b", "bpw", "best_speed", "knee", "unknown")
-LISTS = ("w", "b", "speed", "interval", "bound", "unknown", "unsteady")
 
-
-def terms(keys: Iterable[str] = TERMS) -> list[tuple[str, str]]:
-    return [(TERMS[key].name, TERMS[key].text) for key in keys]
+def terms() -> list[tuple[str, str]]:
+    return [(term.name, term.text) for term in TERMS.values()]
 
 
 def provenance() -> list[tuple[str, ...]]:
