@@ -1,0 +1,75 @@
+"""One vocabulary: a number is described by a Figure alone, and a table is drawn by ggbench.show.answer alone."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import ggbench
+
+PACKAGE = Path(ggbench.__file__).parent
+_GETTERS = {"get", "value", "of"}
+_NAMES = {"header", "name"}
+CONVERTING: set[str] = {
+    # while the outputs become answers; empty at the end
+    "show/against.py FigureColumn",
+    "show/columns.py Column",
+    "show/document.py Field",
+    "show/metric.py Metric",
+    "show/metric.py Property",
+    "tui/quant_rows.py QuantColumn",
+    "tui/tables.py TableColumn",
+    "decisions/compare/show.py draws a table",
+    "show/limits.py draws a table",
+    "show/machine.py draws a table",
+    "show/models.py draws a table",
+    "show/quants.py draws a table",
+    "show/tables.py draws a table",
+    "tui/screens/dialogs.py draws a table",
+    "formats/llama_bench_table.py writes Markdown",
+    "show/quants.py writes Markdown",
+}
+
+
+def _second_descriptions(tree: ast.Module) -> Iterator[str]:
+    """Yield the classes with the name of a number and a function that gets it."""
+    for kind in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        fields = {
+            each.target.id: ast.unparse(each.annotation)
+            for each in kind.body
+            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+        }
+        functions = {name for name, hint in fields.items() if "Callable" in hint or hint == "Get"}
+        if fields.keys() & _NAMES and functions & _GETTERS or ("header" in fields and functions):
+            yield kind.name
+
+
+def _drawings(tree: ast.Module) -> Iterator[str]:
+    """Yield what a module has that draws a table."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module="rich.table") | ast.ImportFrom(module="rich", names=[ast.alias(name="table")]):
+                yield "draws a table"
+            case ast.Constant(value=str(text)) if "--:" in text or "| ---" in text or "---|" in text:
+                yield "writes Markdown"
+
+
+def _found(path: Path) -> Iterator[str]:
+    name, tree = path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+    if name != "show/figure.py":
+        yield from (f"{name} {each}" for each in _second_descriptions(tree))
+    if name != "show/answer.py":
+        yield from (f"{name} {each}" for each in _drawings(tree))
+
+
+def test_a_figure_is_the_only_description_of_a_number_and_an_answer_draws_every_table() -> None:
+    found = {each for path in PACKAGE.rglob("*.py") for each in _found(path)}
+    assert found <= CONVERTING
+
+
+def test_a_second_description_and_a_table_by_hand_are_found() -> None:
+    second = "class Column:\n    header: str\n    text: Callable[[Row], str]\n"
+    renamed = "class Property:\n    name: str\n    of: Callable[[Row], str]\n"
+    plain = "class Option:\n    name: str\n    check: Callable[[str], str]\n"
+    assert [*_second_descriptions(ast.parse(second + renamed + plain))] == ["Column", "Property"]
+    by_hand = "from rich.table import Table\nRULE = '| --- |'\n"
+    assert [*_drawings(ast.parse(by_hand))] == ["draws a table", "writes Markdown"]
