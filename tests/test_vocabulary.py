@@ -39,7 +39,7 @@ def _second_descriptions(tree: ast.Module) -> Iterator[str]:
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
         }
         functions = {name for name, hint in fields.items() if "Callable" in hint or hint == "Get"}
-        if fields.keys() & _NAMES and functions & _GETTERS or ("header" in fields and functions):
+        if (fields.keys() & _NAMES and functions & _GETTERS) or ("header" in fields and functions):
             yield kind.name
 
 
