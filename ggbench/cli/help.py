@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import pkgutil
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+import ggbench
 from ggbench.commands.documented import DocumentedCommand, write_paragraphs, write_rows
 from ggbench.errors import ExitCode, UnknownName
 
@@ -32,18 +35,16 @@ EXIT_CODES = (
     (ExitCode.PIPE_CLOSED, "stdout closed early, as in ggbench models | head"),
 )
 
-_WITH_DOCUMENTS = (
-    "ggbench.show.plan",
-    "ggbench.show.limits",
-    "ggbench.show.model_documents",
-    "ggbench.show.published",
-    "ggbench.show.run_documents",
-    "ggbench.decisions.compare.show",
-    "ggbench.decisions.doctor.show",
-    "ggbench.decisions.machines",
-    "ggbench.decisions.pick.show",
-    "ggbench.formats.importing",
-)
+_SHOWING = re.compile(r"ggbench\.(show\..*|.*\.show|decisions\.machines|formats\.importing)")
+"""Modules that define documents and figures."""
+
+
+def _shown() -> Iterator[object]:
+    """Yield what these modules define, and the members of what is a tuple."""
+    for module in pkgutil.walk_packages(ggbench.__path__, "ggbench."):
+        if _SHOWING.fullmatch(module.name):
+            for value in vars(importlib.import_module(module.name)).values():
+                yield from value if isinstance(value, tuple) else (value,)
 
 
 def documents() -> dict[str, Document | RecordDocument]:
@@ -51,12 +52,17 @@ def documents() -> dict[str, Document | RecordDocument]:
     from ggbench.show.document import Document, RecordDocument
     from ggbench.show.presenter import presenters
 
-    modules = [vars(importlib.import_module(name)).values() for name in _WITH_DOCUMENTS]
-    found: list[Document | RecordDocument] = [
-        each for values in modules for each in values if isinstance(each, Document | RecordDocument)
-    ]
+    found = [each for each in _shown() if isinstance(each, Document | RecordDocument)]
     found += [each for presenter in presenters() for each in presenter.documents.all]
     return {each.schema: each for each in found}
+
+
+def meanings() -> dict[str, str]:
+    """Return the meanings of the figures of all tables, by header."""
+    from ggbench.show.figure import Figure, described
+
+    found = [each for each in _shown() if isinstance(each, Figure) and each.meaning]
+    return {each.header: described(each) for each in found}
 
 
 def _rows(block: str) -> Sequence[Sequence[str]]:
@@ -68,6 +74,7 @@ def _rows(block: str) -> Sequence[Sequence[str]]:
         "@terms": terms,
         "@provenance": provenance,
         "@columns": _columns,
+        "@figures": lambda: meanings().items(),
         "@differences": DIFFERENCES.items,
         "@exit codes": lambda: ((str(int(code)), text) for code, text in EXIT_CODES),
         "@documents": lambda: (
