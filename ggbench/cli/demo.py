@@ -17,11 +17,9 @@ _PICK = "pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k"
 _SPECULATE = f"speculate twin:qwen1.5-7b q4_k_m --draft {_MODEL} q4_k_m -k 1,3 -d 0 --within 10s"
 _NEXT = """\
 What to type next:
-  ggbench models                    the catalog, and the GGUF files on this disk
   ggbench pick PATH/TO/FOLDER       which of your own files to run, and how
   ggbench bench PATH/TO/FILE.gguf   the same figures for one of your files
-  ggbench tui                       the terminal interface; ? explains keys and numbers
-  ggbench help numbers              what W, B and the marks mean"""
+  ggbench tui                       the same by hand; ? explains keys and numbers"""
 
 
 @click.command(

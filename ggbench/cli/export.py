@@ -11,6 +11,8 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
+from ggbench.text import sanitize
+from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.runs.store.database import Store
@@ -98,7 +100,7 @@ def command(
                 click.echo(piece, nl=False)
         else:
             write_as(path, (piece.encode() for piece in pieces), force=force)
-            output.notice(f"saved {path}")
+            output.notice(f"saved {counted(len(runs), 'run')} in {sanitize(str(path))}")
 
 
 def _bench_rows(store: Store, runs: list[StoredRun], form: str, output: Output, *, with_paths: bool) -> str:
@@ -143,23 +145,14 @@ def import_command(paths: tuple[Path, ...], output: Output) -> None:
     A run that is already stored is not stored again. W and B are fitted over llama-bench's depths (interval: three or
     more timings); percentiles and steadiness are unknown; a run lists what else is missing.
     """
-    from ggbench.formats.importing import IMPORTED, keep, read_runs
+    from ggbench.formats.importing import IMPORTED, imported_answer, imported_rows, keep, read_runs
     from ggbench.runs.store.database import Store
-    from ggbench.show.names import quant_name
-    from ggbench.text import sanitize
 
     runs = [run for path in paths for run in read_runs(path)]  # all of them before storing any
     with Store.open() as store:
         output.notice(*store.notices)
         kept = keep(store, runs)
     if output.as_json:
-        output.document(IMPORTED, rows=kept)
-        return
-    for each in kept:
-        head, mark = each.imported.run.head, each.imported.mark
-        state = "" if each.is_new else "  already there"
-        click.echo(
-            f"run {each.run_id}  {sanitize(head.kind)}  {quant_name(head.subject)}  from {sanitize(mark.tool)}{state}"
-        )
-    lacks = dict.fromkeys(lack for each in kept if each.is_new for lack in each.imported.mark.lacks)
-    output.notice(*(f"note: {sanitize(lack)}" for lack in lacks))
+        output.record(IMPORTED, imported_rows(kept))
+    else:
+        output.answer(imported_answer(kept))

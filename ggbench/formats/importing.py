@@ -26,11 +26,13 @@ from ggbench.formats.llama_bench_import import runs_of
 from ggbench.formats.llama_bench_table import as_markdown, is_table, read_table
 from ggbench.formats.run_document import document_of, document_sha256, is_document, read_documents
 from ggbench.machine.records import Imported
-from ggbench.models.subject import Subject
 from ggbench.runs.comparable import copies_of, update_facts
-from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
-from ggbench.show.document import Document, Shape, field, many, of
+from ggbench.show.answer import Answer, Facts, Table
+from ggbench.show.document import RecordDocument
+from ggbench.show.figure import Figure, figure_values, figures_type
+from ggbench.show.words import say
+from ggbench.units import counted
 
 LLAMA_BENCH: dict[str, Callable[[Sequence[BenchRow]], str]] = {
     "llama-bench-json": as_json,
@@ -68,32 +70,43 @@ def read_runs(path: Path) -> Iterator[ImportedRun]:
     raise BadFile(f"{file.name} contains no results in a known format", f"ggbench reads {_KNOWN}")
 
 
-IMPORTED = Document(
-    "import",
-    "import FILE...",
-    "The runs of the files, in order.",
-    field(
-        "rows",
-        many(
-            Shape(
-                "ImportedRun",
-                "A stored run from a file.",
-                field("run_id", int),
-                field("is_new", bool, "Whether it is new in the store."),
-                of(RunHead, "kind", lambda kept: kept.imported.run.head),
-                of(Subject, "model quant", lambda kept: kept.imported.run.subject),
-                of(Imported, "tool file file_sha256 content_sha256 lacks", lambda kept: kept.imported.mark),
-            )
-        ),
-    ),
-)
-"""Each row is made from a `Kept`."""
-
-
 class Kept(msgspec.Struct, frozen=True):
     imported: ImportedRun
     run_id: int
     is_new: bool
+
+
+FIGURES = (
+    Figure[Kept]("run_id", "run", lambda kept: kept.run_id),
+    Figure[Kept]("kind", "kind", lambda kept: kept.imported.run.head.kind),
+    Figure[Kept]("model", "model", lambda kept: kept.imported.run.subject.model),
+    Figure[Kept]("quant", "quant", lambda kept: kept.imported.run.subject.quant),
+    Figure[Kept]("tool", "from", lambda kept: kept.imported.mark.tool),
+    Figure[Kept]("is_new", "new", lambda kept: kept.is_new, meaning="Whether it is new in the store."),
+)
+_Row = figures_type("ImportedRun", FIGURES, "A stored run from a file.", {"imported": Imported})
+IMPORTED = RecordDocument(
+    "import",
+    "import FILE...",
+    "The runs of the files, in order.",
+    msgspec.defstruct("ImportedRuns", [("rows", list[_Row])]),  # type: ignore[valid-type]
+)
+
+
+def imported_rows(kept: Sequence[Kept]) -> dict[str, object]:
+    """Return the members of `IMPORTED`."""
+    return {"rows": [figure_values(FIGURES, each) | {"imported": each.imported.mark} for each in kept]}
+
+
+def imported_answer(kept: Sequence[Kept]) -> Answer:
+    n_new = sum(each.is_new for each in kept)
+    ids = list(map(str, dict.fromkeys(each.run_id for each in kept)))
+    command = f"ggbench compare {' '.join(ids)}" if len(ids) > 1 else f"ggbench results show {ids[0]}"
+    key = "import.stored" if n_new == len(kept) else "import.some_there"
+    text = say(key, runs=counted(n_new, "run"), n_there=len(kept) - n_new)
+    lacks = dict.fromkeys(lack for each in kept for lack in each.imported.mark.lacks)
+    why = [Facts([("lacks", lack) for lack in lacks])] if lacks else []
+    return Answer(text, command, [Table(FIGURES, kept)], why=why)
 
 
 def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:

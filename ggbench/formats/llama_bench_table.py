@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ggbench.errors import BadFile
 from ggbench.formats.llama_bench import FIELDS, BenchRow, cell_text
+from ggbench.show.answer import Table
+from ggbench.show.figure import Figure
 from ggbench.show.text import markdown_escaped
 from ggbench.text import shorten
 
@@ -27,25 +29,40 @@ _SPEED = re.compile(r"([0-9.]+)(?:\s*±\s*([0-9.]+))?")
 BUILD = re.compile(r"^build:\s*(\S+)(?:\s*\((\d+)\))?", re.MULTILINE)
 
 
+def _size(n_bytes: int) -> str:
+    mib = n_bytes / 2**20
+    return f"{mib:.2f} MiB" if mib < 1024 else f"{mib / 1024:.2f} GiB"
+
+
+def _params(count: int) -> str:
+    return f"{count / 1e6:.2f} M" if count < 1e9 else f"{count / 1e9:.2f} B"
+
+
+_MODEL = (
+    Figure[BenchRow]("model_type", "model", lambda row: row.text("model_type")),
+    Figure[BenchRow]("model_size", "size", lambda row: row.integer("model_size"), _size),
+    Figure[BenchRow]("model_n_params", "params", lambda row: row.integer("model_n_params"), _params),
+    Figure[BenchRow]("backends", "backend", lambda row: row.text("backends")),
+)
+_RESULT = (
+    Figure[BenchRow]("test", "test", lambda row: row.test),
+    Figure[BenchRow](
+        "avg_ts", "t/s", lambda row: f"{row.number('avg_ts'):.2f} ± {row.number('stddev_ts'):.2f}"
+    ),
+)
+
+
 def as_markdown(rows: Sequence[BenchRow]) -> str:
-    shown = [name for name in _SOMETIMES if _is_shown(name, rows)]
     short = {field: name for name, field in _NAMES.items()}
-    headers = ["model", "size", "params", "backend", *(short.get(name, name) for name in shown), "test", "t/s"]
-    lines = [headers, ["---", *["---:"] * 2, "---", *["---:"] * (len(shown) + 2)]]
-    for row in rows:
-        size = _scaled(row.integer("model_size") / 2**20, 1024, ("MiB", "GiB"))
-        params = _scaled(row.integer("model_n_params") / 1e6, 1000, ("M", "B"))
-        cells = [row.text("model_type"), size, params, row.text("backends")]
-        cells += [cell_text(row.whole[name]) for name in shown]
-        speed = f"{row.number('avg_ts'):.2f} ± {row.number('stddev_ts'):.2f}"
-        lines.append([markdown_escaped(cell) for cell in cells] + [row.test, speed])
+    shown = [name for name in _SOMETIMES if _is_shown(name, rows)]
+    settings = [Figure[BenchRow](name, short.get(name, name), _cell_of(name)) for name in shown]
     builds = dict.fromkeys((row.text("build_commit"), row.integer("build_number")) for row in rows)
     footer = "".join(f"build: {markdown_escaped(commit)} ({number})\n" for commit, number in builds)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + f"\n{footer}"
+    return f"{Table((*_MODEL, *settings, *_RESULT), rows).markdown()}\n\n{footer}"
 
 
-def _scaled(value: float, step: int, units: tuple[str, str]) -> str:
-    return f"{value:.2f} {units[0]}" if value < step else f"{value / step:.2f} {units[1]}"
+def _cell_of(name: str) -> Callable[[BenchRow], str]:
+    return lambda row: cell_text(row.whole[name])
 
 
 def is_table(text: str) -> bool:

@@ -21,16 +21,17 @@ def decoded(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> Path:
 
 
 def test_import_names_each_run_and_what_it_lacks(ggbench: Run) -> None:
-    ran = ggbench("import", PEERS / "llama-bench.json")
+    ran = ggbench("import", PEERS / "llama-bench.json", "--why")
 
     assert ran.code == 0
-    assert ran.out.splitlines() == [
-        "run 1  prefill  SmolLM2-135M-Instruct q4_1  from llama-bench",
-        "run 2  decode  SmolLM2-135M-Instruct q4_1  from llama-bench",
+    assert ran.out.splitlines()[:2] == ["2 runs imported.", "ggbench compare 1 2"]
+    assert [" ".join(line.split()) for line in ran.out.splitlines()[4:6]] == [
+        "1 prefill SmolLM2-135M-Instruct q4_1 llama-bench yes",
+        "2 decode SmolLM2-135M-Instruct q4_1 llama-bench yes",
     ]
-    assert "note: single tokens were not timed" in ran.err
+    assert "lacks  single tokens were not timed" in ran.out
     again = ggbench("import", PEERS / "llama-bench.json")
-    assert [line.endswith("already there") for line in again.out.splitlines()] == [True, True]
+    assert again.out.startswith("0 runs imported, 2 already there.")
     assert again.err == ""
     rows = ggbench("import", PEERS / "llama-bench.json", "--json").json["rows"]
     assert [(row["run_id"], row["is_new"], row["kind"]) for row in rows] == [
