@@ -30,7 +30,7 @@ from ggbench.runs.comparable import copies_of, update_facts
 from ggbench.runs.store.database import Store
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import RecordDocument
-from ggbench.show.figure import Figure, figure_values, figures_type
+from ggbench.show.figure import figure_values, figures_type, member
 from ggbench.show.words import say
 from ggbench.units import counted
 
@@ -77,12 +77,12 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 FIGURES = (
-    Figure[Kept]("run_id", "run", lambda kept: kept.run_id),
-    Figure[Kept]("kind", "kind", lambda kept: kept.imported.run.head.kind),
-    Figure[Kept]("model", "model", lambda kept: kept.imported.run.subject.model),
-    Figure[Kept]("quant", "quant", lambda kept: kept.imported.run.subject.quant),
-    Figure[Kept]("tool", "from", lambda kept: kept.imported.mark.tool),
-    Figure[Kept]("is_new", "new", lambda kept: kept.is_new, meaning="Whether it is new in the store."),
+    member("run_id", "run"),
+    member("kind", "kind", path="imported.run.head.kind"),
+    member("model", "model", path="imported.run.subject.model"),
+    member("quant", "quant", path="imported.run.subject.quant"),
+    member("tool", "from", path="imported.mark.tool"),
+    member("is_new", "new", meaning="Whether it is new in the store."),
 )
 _Row = figures_type("ImportedRun", FIGURES, "A stored run from a file.", {"imported": Imported})
 IMPORTED = RecordDocument(

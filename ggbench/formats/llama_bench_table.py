@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ggbench.errors import BadFile
 from ggbench.formats.llama_bench import FIELDS, BenchRow, cell_text
 from ggbench.show.answer import Table
-from ggbench.show.figure import Figure
+from ggbench.show.figure import Figure, member
 from ggbench.show.text import markdown_escaped
 from ggbench.text import shorten
 
@@ -45,7 +45,7 @@ _MODEL = (
     Figure[BenchRow]("backends", "backend", lambda row: row.text("backends")),
 )
 _RESULT = (
-    Figure[BenchRow]("test", "test", lambda row: row.test),
+    member("test", "test"),
     Figure[BenchRow](
         "avg_ts", "t/s", lambda row: f"{row.number('avg_ts'):.2f} ± {row.number('stddev_ts'):.2f}"
     ),

@@ -77,6 +77,24 @@ class Figure(msgspec.Struct, Generic[Row], frozen=True):
         return f"{mark}{' ' if mark == '!' else ''}{self.form(value)}"
 
 
+def member(
+    key: str,
+    header: str,
+    form: Callable[[Any], str] = value_text,
+    path: str = "",
+    **more: Any,  # noqa: ANN401 - as for `Figure`
+) -> Figure[Any]:
+    """Return the figure of a row's member; `path` is its name if not the key, `a.b` within another that may be None."""
+    names = (path or key).split(".")
+
+    def get(row: object) -> Any:  # noqa: ANN401 - what the row has
+        for name in names:
+            row = None if row is None else getattr(row, name)
+        return row
+
+    return Figure(key, header, get, form, **more)
+
+
 def figure_values(figures: Iterable[Figure[Row]], row: Row) -> dict[str, object]:
     """Return a row for JSON, by key; an estimate is its value, and its interval under `KEY_ci95`."""
     found: dict[str, object] = {}

@@ -16,7 +16,7 @@ from ggbench.models.catalog import CatalogUpdate
 from ggbench.models.disk import LocalModel
 from ggbench.show.answer import Answer, Table
 from ggbench.show.document import RecordDocument
-from ggbench.show.figure import Figure, figure_values, figures_type
+from ggbench.show.figure import Figure, figure_values, figures_type, member
 from ggbench.show.models import HEADER, VARIANTS, CatalogRow, VariantRow
 from ggbench.show.words import say
 from ggbench.sizing.projectors import Encoder, encoders
@@ -134,9 +134,9 @@ class Twins(msgspec.Struct, frozen=True):
 
 TWINS = RecordDocument("twin", "twin MODEL [QUANT...]", "The twins that were written.", Twins)
 _TWINS = (
-    Figure[TwinFile]("quant", "quant", lambda twin: twin.quant),
-    Figure[TwinFile]("file_bytes", "size", lambda twin: twin.file_bytes, format_bytes),
-    Figure[TwinFile]("bpw", "BPW", lambda twin: twin.bpw),
+    member("quant", "quant"),
+    member("file_bytes", "size", format_bytes),
+    member("bpw", "BPW"),
     Figure[TwinFile]("file", "file", lambda twin: str(twin.file)),
 )
 

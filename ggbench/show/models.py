@@ -18,9 +18,9 @@ from ggbench.hub.repo_records import RepoListing, RepoSummary, RepoVariant
 from ggbench.models.catalog import CatalogModel, CatalogUpdate
 from ggbench.models.disk import LocalModel, twins_by_model
 from ggbench.show.answer import Answer, Facts, Part, Table
-from ggbench.show.figure import Figure
+from ggbench.show.figure import Figure, member
 from ggbench.show.words import say
-from ggbench.sizing.projectors import Encoder, encoders, is_projector, projector_of
+from ggbench.sizing.projectors import encoders, is_projector, projector_of
 from ggbench.text import shell_path, shorten
 from ggbench.units import counted, format_bytes, format_count, format_params, format_percent
 
@@ -38,24 +38,24 @@ class CatalogRow(CatalogModel, frozen=True, kw_only=True):
 
 
 CATALOG = (
-    Figure[CatalogRow]("id", "id", lambda model: model.id),
-    Figure[CatalogRow]("title", "title", lambda model: model.title, priority=4),
-    Figure[CatalogRow]("n_params", "parameters", lambda model: model.n_params, format_params),
-    Figure[CatalogRow]("n_layer", "layers", lambda model: model.hyper.n_layer, priority=2),
-    Figure[CatalogRow]("n_ctx_train", "trained to", lambda model: model.hyper.n_ctx_train, unit="tokens"),
-    Figure[CatalogRow]("repo", "Hub repo", lambda model: model.repo, priority=1),
+    member("id", "id"),
+    member("title", "title", priority=4),
+    member("n_params", "parameters", format_params),
+    member("n_layer", "layers", path="hyper.n_layer", priority=2),
+    member("n_ctx_train", "trained to", path="hyper.n_ctx_train", unit="tokens"),
+    member("repo", "Hub repo", priority=1),
     Figure[CatalogRow]("twins", "twins here", lambda model: " ".join(model.twins), priority=3),
     Figure[CatalogRow]("origin", "from", lambda model: _ORIGINS[model.origin]),
 )
 LOCAL = (
-    Figure[LocalModel]("store", "store", lambda model: model.store),
-    Figure[LocalModel]("quant", "quant", lambda model: model.quant),
-    Figure[LocalModel]("file_bytes", "size", lambda model: model.file_bytes, format_bytes),
-    Figure[LocalModel]("architecture", "architecture", lambda model: model.architecture, priority=3),
-    Figure[LocalModel]("n_ctx_train", "trained to", lambda model: model.n_ctx_train, unit="tokens", priority=2),
+    member("store", "store"),
+    member("quant", "quant"),
+    member("file_bytes", "size", format_bytes),
+    member("architecture", "architecture", priority=3),
+    member("n_ctx_train", "trained to", unit="tokens", priority=2),
     Figure[LocalModel]("name", "name", lambda model: model.name if _is_named_otherwise(model) else ""),
     Figure[LocalModel]("model", "MODEL", lambda model: shell_path(model.model) if model.paths else ""),
-    Figure[LocalModel]("reason", "problem", lambda model: model.reason),
+    member("reason", "problem"),
 )
 
 
@@ -144,21 +144,19 @@ class VariantRow(msgspec.Struct, frozen=True):
 
 
 VARIANTS = (
-    Figure[VariantRow]("quant", "quant", lambda row: row.variant.quant),
-    Figure[VariantRow]("file_bytes", "size", lambda row: row.variant.file_bytes, format_bytes),
+    member("quant", "quant", path="variant.quant"),
+    member("file_bytes", "size", format_bytes, path="variant.file_bytes"),
     Figure[VariantRow]("n_files", "files", lambda row: len(row.variant.files), priority=2),
-    Figure[VariantRow]("here", "here", lambda row: row.here, format_percent, priority=1),
-    Figure[VariantRow]("model", "name", lambda row: row.variant.name, priority=3),
+    member("here", "here", format_percent, priority=1),
+    member("model", "name", path="variant.name", priority=3),
     Figure[VariantRow]("missing", "missing", lambda row: ", ".join(row.variant.missing)),
 )
 REPOS = (
-    Figure[RepoSummary]("repo", "repo", lambda repo: repo.repo),
-    Figure[RepoSummary]("downloads", "downloads in 30 days", lambda repo: repo.downloads, priority=1),
-    Figure[RepoSummary]("likes", "likes", lambda repo: repo.likes, priority=3),
-    Figure[RepoSummary](
-        "last_modified", "changed", lambda repo: repo.last_modified, lambda text: text[:10], priority=2
-    ),
-    Figure[RepoSummary]("gated", "gated", lambda repo: repo.gated, priority=1),
+    member("repo", "repo"),
+    member("downloads", "downloads in 30 days", priority=1),
+    member("likes", "likes", priority=3),
+    member("last_modified", "changed", lambda text: text[:10], priority=2),
+    member("gated", "gated", priority=1),
 )
 
 
@@ -215,18 +213,18 @@ class _TypeRow(msgspec.Struct, frozen=True):
 
 
 _TYPES = (
-    Figure[_TypeRow]("type", "type", lambda row: row.name),
+    member("type", "type", path="name"),
     Figure[_TypeRow]("n_tensors", "tensors", lambda row: len(row.tensors)),
-    Figure[_TypeRow]("n_params", "parameters", lambda row: row.n_params, format_params),
-    Figure[_TypeRow]("n_bytes", "size", lambda row: row.n_bytes, format_bytes),
-    Figure[_TypeRow]("share", "share", lambda row: row.share, format_percent),
-    Figure[_TypeRow]("bpw", "BPW", lambda row: row.bpw),
+    member("n_params", "parameters", format_params),
+    member("n_bytes", "size", format_bytes),
+    member("share", "share", format_percent),
+    member("bpw", "BPW"),
 )
 _TENSORS = (
-    Figure[TensorInfo]("name", "tensor", lambda tensor: tensor.name),
+    member("name", "tensor"),
     Figure[TensorInfo]("shape", "shape", lambda tensor: " × ".join(map(str, tensor.shape))),
-    Figure[TensorInfo]("type_name", "type", lambda tensor: tensor.type_name),
-    Figure[TensorInfo]("n_bytes", "size", lambda tensor: tensor.n_bytes, format_bytes),
+    member("type_name", "type"),
+    member("n_bytes", "size", format_bytes),
     Figure[TensorInfo]("shard", "shard", lambda tensor: tensor.shard + 1),
 )
 
@@ -244,20 +242,15 @@ def _state_bytes(file: ModelFile) -> int | None:
 
 HEADER = (
     Figure[ModelFile]("quant", "quant", quant_label, meaning="The quant by the file's name or its tensors."),
-    Figure[ModelFile]("n_params", "parameters", lambda file: file.n_params, format_params),
-    Figure[ModelFile](
-        "weight_bytes", "weights", lambda file: file.weight_bytes, format_bytes, meaning="Bytes of all tensors."
-    ),
-    Figure[ModelFile](
+    member("n_params", "parameters", format_params),
+    member("weight_bytes", "weights", format_bytes, meaning="Bytes of all tensors."),
+    member(
         "active_weight_bytes",
         "read a token",
-        lambda file: file.active_weight_bytes,
         format_bytes,
         meaning="Bytes read by one token: without embedding tables, draft layers and unused experts.",
     ),
-    Figure[ModelFile](
-        "bpw", "BPW", lambda file: file.bpw, meaning="Bits per weight: tensor bytes x 8 / parameters."
-    ),
+    member("bpw", "BPW", meaning="Bits per weight: tensor bytes x 8 / parameters."),
     Figure[ModelFile](
         "kv_bytes_per_token",
         "KV a token",
@@ -274,37 +267,37 @@ HEADER = (
     ),
 )
 _SHAPE = (
-    Figure[ModelFile]("n_layer", "layers", lambda file: file.n_layer or None),
-    Figure[ModelFile]("n_embd", "width", lambda file: file.n_embd or None, priority=1),
+    member("n_layer", "layers"),
+    member("n_embd", "width", priority=1),
     Figure[ModelFile]("n_head", "heads", lambda file: _range(file.n_head), priority=2),
     Figure[ModelFile]("n_head_kv", "KV heads", lambda file: _range(file.n_head_kv), priority=1),
     Figure[ModelFile]("n_expert", "experts", lambda file: file.n_expert or None),
     Figure[ModelFile]("n_expert_used", "used a token", lambda file: file.n_expert_used or None),
-    Figure[ModelFile]("sliding_window", "window", lambda file: file.sliding_window),
+    member("sliding_window", "window"),
 )
 _MORE_SHAPE = (
     Figure[ModelFile]("n_ff", "feed-forward", lambda file: _range(file.n_ff)),
-    Figure[ModelFile]("head_dim_k", "width of a K head", lambda file: file.head_dim_k or None),
-    Figure[ModelFile]("head_dim_v", "width of a V head", lambda file: file.head_dim_v or None),
-    Figure[ModelFile]("n_vocab", "vocabulary", lambda file: file.n_vocab),
+    member("head_dim_k", "width of a K head"),
+    member("head_dim_v", "width of a V head"),
+    member("n_vocab", "vocabulary"),
     Figure[ModelFile](
         "n_windowed_layers",
         "layers with a window",
         lambda file: sum(state.window is not None for state in file.states) or None,
     ),
-    Figure[ModelFile]("version", "GGUF version", lambda file: file.version),
+    member("version", "GGUF version"),
     Figure[ModelFile]("big_endian", "big endian", lambda file: file.big_endian or None),
     Figure[ModelFile]("n_tensors", "tensors", lambda file: len(file.tensors)),
-    Figure[ModelFile]("header_sha256", "sha256 of the header", lambda file: file.header_sha256),
+    member("header_sha256", "sha256 of the header"),
 )
 _ENCODERS = (
-    Figure[Encoder]("kind", "encoder", lambda encoder: encoder.kind),
-    Figure[Encoder]("projector_type", "type", lambda encoder: encoder.projector_type),
-    Figure[Encoder]("image_size", "image", lambda encoder: encoder.image_size, unit="pixels"),
-    Figure[Encoder]("patch_size", "patch", lambda encoder: encoder.patch_size, unit="pixels"),
-    Figure[Encoder]("n_layer", "layers", lambda encoder: encoder.n_layer),
-    Figure[Encoder]("n_embd", "width", lambda encoder: encoder.n_embd),
-    Figure[Encoder]("projection_dim", "for models of width", lambda encoder: encoder.projection_dim),
+    member("kind", "encoder"),
+    member("projector_type", "type"),
+    member("image_size", "image", unit="pixels"),
+    member("patch_size", "patch", unit="pixels"),
+    member("n_layer", "layers"),
+    member("n_embd", "width"),
+    member("projection_dim", "for models of width"),
 )
 
 
