@@ -60,8 +60,10 @@ def command(
     """Show the theoretical limits of MODEL: context that fits, W and B of decode, time and knees of prefill.
 
     QUANTS are bits per weight (w16, w8, w4.5) or real quants (q4_k_m). Default: w16, w8, w6 and w4, or a file's own
-    quant. Nothing is loaded or downloaded. --gpu takes cards by name or by size; --vram, --bandwidth and --compute
-    describe any other. As in the source article, G is 2^30 and T is 2^40, and each prompt token reads all earlier KV.
+    quant. Nothing is loaded or downloaded.
+
+    --gpu takes cards by name or by size; --vram, --bandwidth and --compute describe any other. As in the source
+    article, G is 2^30 and T is 2^40, and each prompt token reads all earlier KV.
     """
     from ggbench.gguf_file.ggml_types import type_by_name
 

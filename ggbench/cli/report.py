@@ -25,7 +25,7 @@ from ggbench.errors import GgbenchError
 @option(
     "-o --output path", "Write to FILE: .html, .md, .csv, .svg or .png.", PATH, metavar="FILE", required=True
 )
-@option("--without-paths", "Leave out folders, server names and serial numbers of GPUs.", is_flag=True)
+@option("--without-paths", "Leave out folders, server names, serial numbers.", is_flag=True)
 @option("--force", "Overwrite files that exist.", is_flag=True)
 @option("-q --quiet", "Print no notices.", is_flag=True)
 def command(

@@ -94,12 +94,15 @@ def _write_wrapped(formatter: click.HelpFormatter, text: str, first: str, later:
 
 
 def _shortened(text: str, room: int) -> str:
-    """Return the first clause and those of the rest that fit into the room."""
+    """Return the first clauses that fit into the room, at least one, and the default if it fits, too."""
+    text, bracket, default = text.partition("  [default: ")
     kept, *clauses = re.split(r"(?<!\.g\.)(?<!\.\.\.)(?<=[.;]) ", text)
     for clause in clauses:
-        if len(kept) + len(clause) < room:
-            kept += f" {clause}"
-    return re.sub(r";($|  )", r".\1", kept)
+        if len(kept) + len(clause) >= room:
+            break
+        kept += f" {clause}"
+    kept = re.sub(";$", ".", kept)
+    return kept + bracket + default if len(kept + bracket + default) <= room else kept
 
 
 class DocumentedCommand(click.Command):
@@ -127,12 +130,12 @@ class DocumentedCommand(click.Command):
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the whole text, or without `--help-all` its first two paragraphs."""
-        paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
+        paragraphs = inspect.cleandoc(self.help or "").split("\n\n")[: None if _ALL in ctx.meta else 2]
         if any(isinstance(param, click.Argument) and param.name == "quants" for param in self.params):
-            paragraphs.insert(2, _NAMES)
+            paragraphs.append(_NAMES)
         formatter.write_paragraph()
         with formatter.indentation():
-            write_paragraphs(formatter, "\n\n".join(paragraphs if _ALL in ctx.meta else paragraphs[:3]))
+            write_paragraphs(formatter, "\n\n".join(paragraphs))
         if self.examples:
             with formatter.section("Examples"):
                 formatter.write(textwrap.indent(self.examples, " " * formatter.current_indent) + "\n")

@@ -31,19 +31,8 @@ def command(model: str | None, offline: bool, api_key_env: str) -> None:
     """Choose a model that fits, watch it run, compare results. Press ? for the keys.
 
     Opens MODEL first; it is named as in other commands. Folders and files given here, or typed into the filter (/),
-    stay in the list; d removes them without deleting files.
-
-    The Library lists the models on this disk, those of the catalog by family, and results of a Hub search. The quants
-    of the selected model are listed as `pick` would choose them for your needs, which stand on top (e changes them,
-    left/right the context): whether each fits, its speed, longest context, loss of quality, and its download. P shows
-    the whole decision, g plans for another card. Space marks; b asks what to measure;
-    p downloads. o changes load settings such as memory limit, KV types and -ngl; O resets them.
-
-    Runs queue up and continue while you use other screens; p pauses one. Each column of a plot draws the minimum and
-    maximum of its samples, so spikes stay visible. Results keeps every run by model, and follows other processes: c
-    compares marked runs, y copies the command to repeat one, w writes a report, CSV or images.
-
-    The screens work at 80x24, by keyboard or mouse, without colour.
+    stay in the list; d removes them without deleting files. The screens work at 80x24, by keyboard or mouse, without
+    colour.
     """
     from ggbench.hub.access import HubAccess
     from ggbench.tui.app import GgbenchApp

@@ -44,7 +44,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "-k --spec-draft-n-max",
-            "Numbers of tokens to draft in a step, e.g. 3,8. "
+            "Tokens to draft in a step, e.g. 3,8. "
             f"Default: {','.join(map(str, N_DRAFTED))}; with a server, its own, {DRAFT_TOKENS}.",
             TOKEN_LIST,
         ),
@@ -66,7 +66,7 @@ class SpeculateSettings(Settings, msgspec.Struct, frozen=True):
         str,
         Option(
             "--spec-type",
-            "A llama-server's kind of draft, e.g. ngram-simple. With --engine. Default: by the draft's file.",
+            "How llama-server drafts, e.g. ngram-simple. With --engine. Default: by the draft's file.",
             FieldKind(str, metavar="TYPE"),
             shown="",
         ),

@@ -28,7 +28,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
         tuple[int, ...],
         Option(
             "--depth",
-            "Compare with N tokens in the KV cache, e.g. 0,32k. The mean of all decides.",
+            "Compare at these depths, e.g. 0,32k. Tokens in the KV cache; the mean of all decides.",
             fields.DEPTH_LIST,
         ),
     ] = (0, 8192)
@@ -47,7 +47,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
         Option("--allow-kv", "Also try these KV cache types, e.g. q8_0. They reduce quality.", KV_TYPE_LIST),
     ] = ()
     n_prompt: Annotated[
-        int, Option("-p --n-prompt", "Tokens of the prompt, with --for prefill or both.", fields.TOKENS)
+        int, Option("-p --n-prompt", "Tokens of the prompt. With --for prefill or both.", fields.TOKENS)
     ] = 512
 
     def __post_init__(self) -> None:
