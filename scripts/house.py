@@ -78,14 +78,16 @@ def count_rooms(package: Path) -> dict[str, Counter[str]]:
 
 def count_surface() -> Counter[str]:
     """Return how many commands, options, figures and documents a user can meet."""
-    from ggbench.cli.help import documents
+    from ggbench.cli.help import documents, figures
     from ggbench.cli.main import cli
-    from ggbench.show.presenter import all_columns
 
     commands = list(_commands(cli, click.Context(cli, info_name="ggbench")))
     options = sum(isinstance(each, click.Option) for command in commands for each in command.params)
     return Counter(
-        commands=len(commands), options=options, figures=len(all_columns()), documents=len(documents())
+        commands=len(commands),
+        options=options,
+        figures=len({each.key for each in figures()}),
+        documents=len(documents()),
     )
 
 

@@ -8,7 +8,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,7 @@ from ggbench.errors import ExitCode, UnknownName
 
 if TYPE_CHECKING:
     from ggbench.show.document import Document, RecordDocument
+    from ggbench.show.figure import Figure
 
 
 _FOLDER = Path(__file__).parent / "topics"
@@ -57,12 +58,18 @@ def documents() -> dict[str, Document | RecordDocument]:
     return {each.schema: each for each in found}
 
 
-def meanings() -> dict[str, str]:
-    """Return the meanings of the figures of all tables, by header."""
-    from ggbench.show.figure import Figure, described
+def figures() -> list[Figure[Any]]:
+    """Return the figures of all tables."""
+    from ggbench.show.figure import Figure
 
-    found = [each for each in _shown() if isinstance(each, Figure) and each.meaning]
-    return {each.header: described(each) for each in found}
+    return [each for each in _shown() if isinstance(each, Figure)]
+
+
+def _meanings() -> dict[str, str]:
+    """Return what the figures mean that say it, by header."""
+    from ggbench.show.figure import described
+
+    return {each.header: described(each) for each in figures() if each.meaning}
 
 
 def _rows(block: str) -> Sequence[Sequence[str]]:
@@ -74,7 +81,7 @@ def _rows(block: str) -> Sequence[Sequence[str]]:
         "@terms": terms,
         "@provenance": provenance,
         "@columns": _columns,
-        "@figures": lambda: meanings().items(),
+        "@figures": lambda: _meanings().items(),
         "@differences": DIFFERENCES.items,
         "@exit codes": lambda: ((str(int(code)), text) for code, text in EXIT_CODES),
         "@documents": lambda: (
