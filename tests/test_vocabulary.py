@@ -21,11 +21,9 @@ CONVERTING: set[str] = {
     "decisions/compare/show.py draws a table",
     "show/limits.py draws a table",
     "show/machine.py draws a table",
-    "show/models.py draws a table",
     "show/quants.py draws a table",
     "show/tables.py draws a table",
     "tui/screens/dialogs.py draws a table",
-    "formats/llama_bench_table.py writes Markdown",
     "show/quants.py writes Markdown",
 }
 
