@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 
 _FOLDER = Path(__file__).parent / "topics"
-TOPICS = ("numbers", "names", "defaults", "servers", "scripts", "schema")
+TOPICS = {
+    "numbers": "What numbers and marks mean.",
+    "names": "How to name a MODEL and a QUANT.",
+    "defaults": "What differs from llama-server.",
+    "servers": "How a server is measured.",
+    "scripts": "Output, exit codes, files and completion.",
+    "schema": "The documents of --json, and the schema of each.",
+}
 
 EXIT_CODES = (
     (ExitCode.DONE, "done"),
@@ -104,15 +111,6 @@ def _columns() -> Iterator[tuple[str, str]]:
             yield each.header, f"{each.doc.rstrip('.')} [{each.unit}]." if each.unit else each.doc
 
 
-def summary(topic: str) -> str:
-    """Return the short description of a topic."""
-    return _text(topic).partition("\n")[0]
-
-
-def _text(topic: str) -> str:
-    return (_FOLDER / f"{topic}.txt").read_text("utf-8")
-
-
 @click.command(
     cls=DocumentedCommand,
     examples="""
@@ -130,10 +128,10 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
     """
     root = context.find_root()
     if len(words) == 1 and words[0] in TOPICS:
-        click.echo(_page(root, words[0]))
+        _show_page(root, words[0])
         return
     if len(words) == 2 and words[0] == "schema":
-        click.echo(_schema(words[1]))
+        _show_schema(words[1])
         return
     here = root
     for name in words:
@@ -146,20 +144,21 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
     click.echo(here.get_help())
 
 
-def _schema(name: str) -> str:
-    """Return the JSON Schema of a document. Raises UnknownName."""
+def _show_schema(name: str) -> None:
+    """Print the JSON Schema of a document. Raises UnknownName."""
     known, name = documents(), name.removeprefix("ggbench.").partition("/")[0]
     if name not in known:
         raise UnknownName("schema", name, known)
-    return json.dumps(known[name].json_schema(), indent=2, ensure_ascii=False)
+    click.echo(json.dumps(known[name].json_schema(), indent=2, ensure_ascii=False))
 
 
-def _page(root: click.Context, topic: str) -> str:
-    """Format a topic's headings, paragraphs and rows."""
+def _show_page(root: click.Context, topic: str) -> None:
+    """Print a topic's headings, paragraphs and rows."""
     from ggbench.show.glossary import FORMULA
 
     formatter = root.make_formatter()
-    for section in _text(topic).replace("@formula", FORMULA).split("\n# ")[1:]:
+    text = (_FOLDER / f"{topic}.txt").read_text("utf-8").replace("@formula", FORMULA)
+    for section in f"\n{text}".split("\n# ")[1:]:
         heading, _, content = section.partition("\n")
         with formatter.section(heading):
             for number, block in enumerate(content.strip("\n").split("\n\n")):
@@ -169,4 +168,4 @@ def _page(root: click.Context, topic: str) -> str:
                     write_rows(formatter, rows, most=24)
                 else:
                     write_paragraphs(formatter, block)
-    return formatter.getvalue().strip("\n")
+    click.echo(formatter.getvalue().strip("\n"))

@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from ggbench import __version__
-from ggbench.cli.help import TOPICS, summary
+from ggbench.cli.help import TOPICS
 from ggbench.commands.process import discard_output, escape_missing, open_closed, stoppable
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
 from ggbench.machine.address_space import forbid_core_files, limit_bytes
@@ -113,9 +113,7 @@ class _LazyGroup(click.Group):
             with formatter.section(heading):
                 formatter.write_dl([(f"{name:<9}", text) for name, text in commands.items()])
         with formatter.section("Topics (ggbench help TOPIC)"):
-            formatter.write_dl(
-                [(f"{name:<9}", f"{(text := summary(name))[0].upper()}{text[1:]}.") for name in TOPICS]
-            )
+            formatter.write_dl([(f"{name:<9}", text) for name, text in TOPICS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
