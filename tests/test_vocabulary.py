@@ -11,8 +11,6 @@ _GETTERS = {"get", "value", "of"}
 _NAMES = {"header", "name"}
 CONVERTING: set[str] = {
     # while the outputs become answers; empty at the end
-    "show/against.py FigureColumn",
-    "show/columns.py Column",
     "show/document.py Field",
     "show/metric.py Metric",
     "show/metric.py Property",
@@ -20,11 +18,8 @@ CONVERTING: set[str] = {
     "tui/tables.py TableColumn",
     "decisions/compare/show.py draws a table",
     "show/limits.py draws a table",
-    "show/machine.py draws a table",
-    "show/quants.py draws a table",
     "show/tables.py draws a table",
     "tui/screens/dialogs.py draws a table",
-    "show/quants.py writes Markdown",
 }
 
 

@@ -67,7 +67,7 @@ def command(
     """
     from ggbench.commands.measure_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
-    from ggbench.commands.run_output import show_run_ids, show_summaries
+    from ggbench.commands.run_output import show_summaries
     from ggbench.experiments.decode.measure import EXPERIMENT
     from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
     from ggbench.experiments.maxctx.measure import SEARCH_TIMEOUT_S
@@ -87,13 +87,7 @@ def command(
     if output.as_json:
         _print_document(summaries, asked, settings.n_gen, against)
     elif summaries and measured.error is None:
-        show_summaries(summaries, output, plot=plot)
-        if against:
-            from ggbench.show.against import against_tables
-
-            click.echo()
-            output.show(against_tables(summaries, width=output.console().width))
-    show_run_ids(measured)
+        show_summaries(summaries, output, plot=plot, against=against)
     measured.leave()
 
 
@@ -109,10 +103,10 @@ def _print_document(
     summaries: Sequence[QuantSummary], asked: MeasureRequest, n_gen: int, against: str | None
 ) -> None:
     from ggbench.show.against import nearest_to
-    from ggbench.show.run_documents import BENCH, QUANT
+    from ggbench.show.run_documents import BENCH, bench_row
 
-    rows = [QUANT.value(each, **({"against": nearest_to(each)} if against else {})) for each in summaries]
-    asked.output.document(BENCH, model=asked.model.text, n_gen=n_gen, rows=rows)
+    rows = [bench_row(each, **({"against": nearest_to(each)} if against else {})) for each in summaries]
+    asked.output.record(BENCH, {"model": asked.model.text, "n_gen": n_gen, "rows": rows})
 
 
 def run_bench(context: RunContext, decodes: Sequence[Job], *, maxctx: bool = False) -> Generator[Progress]:

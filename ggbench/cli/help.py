@@ -68,8 +68,9 @@ def documents() -> dict[str, Document | RecordDocument]:
 def figures() -> list[Figure[Any]]:
     """Return the figures of all tables."""
     from ggbench.show.figure import Figure
+    from ggbench.show.presenter import all_figures
 
-    return [each for each in _shown() if isinstance(each, Figure)]
+    return [*all_figures().values(), *(each for each in _shown() if isinstance(each, Figure))]
 
 
 def _meanings() -> dict[str, str]:
@@ -87,7 +88,6 @@ def _rows(block: str) -> Sequence[Sequence[str]]:
     generated: dict[str, Callable[[], Iterable[Sequence[str]]]] = {
         "@terms": terms,
         "@provenance": provenance,
-        "@columns": _columns,
         "@figures": lambda: _meanings().items(),
         "@differences": DIFFERENCES.items,
         "@exit codes": lambda: ((str(int(code)), text) for code, text in EXIT_CODES),
@@ -98,17 +98,6 @@ def _rows(block: str) -> Sequence[Sequence[str]]:
     if block in generated:
         return list(generated[block]())
     return list(read_rows(block)) if " :: " in block else ()
-
-
-def _columns() -> Iterator[tuple[str, str]]:
-    """Yield the columns that are no terms."""
-    from ggbench.show.glossary import TERMS
-    from ggbench.show.presenter import all_columns
-
-    explained = {term.name for term in TERMS.values()}
-    for each in all_columns().values():
-        if each.header not in explained:
-            yield each.header, f"{each.doc.rstrip('.')} [{each.unit}]." if each.unit else each.doc
 
 
 @click.command(

@@ -10,7 +10,6 @@ from ggbench.commands.documented import DocumentedGroup
 from ggbench.commands.options import against_option, option, output_options, plot_option
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
-from ggbench.text import sanitize
 
 
 @click.group(
@@ -36,7 +35,7 @@ def command(model: str | None, limit: int, output: Output) -> None:
         return
     from ggbench.runs.store.database import Store
     from ggbench.show.listed_runs import ListedRun
-    from ggbench.show.quants import runs_table
+    from ggbench.show.quants import runs_answer
 
     with Store.open() as store:
         runs = [ListedRun.of(stored, store) for stored in store.list_runs(model=model, limit=limit)]
@@ -48,7 +47,7 @@ def command(model: str | None, limit: int, output: Output) -> None:
     elif not runs:
         output.notice("No runs yet. Try: ggbench demo")
     else:
-        output.show(runs_table(runs, width=output.console().width))
+        output.answer(runs_answer(runs))
 
 
 @command.command(
@@ -65,7 +64,7 @@ def command(model: str | None, limit: int, output: Output) -> None:
 @output_options
 def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
     """Show one run, even an interrupted one, with its environment and its command line."""
-    from ggbench.commands.run_output import run_document, show_against, show_run
+    from ggbench.commands.run_output import print_document, run_document, show_run
     from ggbench.runs.store.database import Store
     from ggbench.runs.stored import read_observations, read_run
     from ggbench.show.presenter import presenter_of
@@ -83,12 +82,9 @@ def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
         output.notice(f"run {run_id} has nothing to compare with published rows")
     if output.as_json:
         fields = run_document(run, against=against)
-        output.document(presenter.documents.stored, fields | stored_value(stored, readings))
+        print_document(output, presenter.documents.stored, fields | stored_value(stored, readings))
         return
-    click.echo(f"run {run_id}  {sanitize(stored.kind)}  {stored.state.replace('_', ' ')}  {stored.started_at}")
-    show_run(run, output, plot=plot and presenter.has_figures, readings=readings)
-    if against:
-        show_against([run], output)
+    show_run(run, output, plot=plot and presenter.has_figures, readings=readings, against=against)
 
 
 @command.command(

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
+from msgspec.structs import replace
 
 from ggbench.commands.output import Output
 from ggbench.runs.comparable import setting_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.answer import Answer
+from ggbench.show.document import RecordDocument
 from ggbench.show.presenter import presenter_of
 
 if TYPE_CHECKING:
     from ggbench.commands.measuring import MeasureResult
     from ggbench.machine.records import MachineReading
+    from ggbench.show.document import Document
 
 
 _PLOT_HEIGHT = 18
@@ -24,45 +27,49 @@ _PLOT_HEIGHT = 18
 
 def show_measured(measured: MeasureResult, *, plot: bool = False, against: str | None = None) -> None:
     """Show one run in full, or several side by side; with --json, print one document."""
-    kind, output = measured.jobs[0].experiment.kind, measured.asked.output
     runs = [each.run for each in measured.finished]
-    if output.as_json or measured.is_sweep or measured.error is None:
-        documents = [run_document(run, against=against) for run in runs] if output.as_json else []
+    if measured.asked.output.as_json or measured.is_sweep or measured.error is None:
         show_runs(
-            kind,
+            measured.jobs[0].experiment.kind,
             runs,
-            output,
-            documents,
+            measured.asked.output,
             model=measured.asked.model.text,
             is_sweep=measured.is_sweep,
             plot=plot,
+            against=against,
         )
-    if against and not output.as_json and measured.error is None:
-        show_against(runs, output)
-    show_run_ids(measured)
 
 
 def show_runs(
     kind: str,
     runs: Sequence[Run],
     output: Output,
-    documents: Sequence[dict[str, object]],
     *,
     model: str,
     is_sweep: bool,
     plot: bool = False,
+    against: str | None = None,
 ) -> None:
     """Show runs of one kind: a sweep side by side, a single run in full; with --json, print their documents."""
-    printed = presenter_of(kind).documents
-    if output.as_json and is_sweep and printed.several is not None:
-        output.document(printed.several, model=model, rows=documents)
-    elif output.as_json:
-        for document in documents:
-            output.document(printed.one, document)
+    presenter = presenter_of(kind)
+    if output.as_json:
+        documents = [run_document(run, against=against) for run in runs]
+        if is_sweep and presenter.documents.several is not None:
+            print_document(output, presenter.documents.several, {"model": model, "rows": documents})
+        else:
+            for document in documents:
+                print_document(output, presenter.documents.one, document)
     elif is_sweep and runs:
-        output.show(presenter_of(kind).table(runs, width=output.console().width))
-    elif runs and presenter_of(kind).has_details(runs[0]):
-        show_run(runs[0], output, plot=plot)
+        output.answer(_with_against(presenter.table(runs), runs, against))
+    elif runs and presenter.has_details(runs[0]):
+        show_run(runs[0], output, plot=plot, against=against)
+
+
+def print_document(output: Output, document: Document | RecordDocument, value: dict[str, object]) -> None:
+    if isinstance(document, RecordDocument):
+        output.record(document, value)
+    else:
+        output.document(document, value)
 
 
 def show_run_ids(measured: MeasureResult) -> None:
@@ -88,30 +95,42 @@ def run_document(run: Run, *, against: str | None = None) -> dict[str, object]:
     return presenter.documents.value(run, **(given or {}))
 
 
-def show_run(run: Run, output: Output, *, plot: bool = False, readings: Sequence[MachineReading] = ()) -> None:
-    output.show(presenter_of(run.head.kind).details(run, readings=readings))
+def show_run(
+    run: Run,
+    output: Output,
+    *,
+    plot: bool = False,
+    readings: Sequence[MachineReading] = (),
+    against: str | None = None,
+) -> None:
+    output.answer(_with_against(presenter_of(run.head.kind).details(run, readings), [run], against))
     if plot:
         show_plot([QuantSummary.of([run])], output)
 
 
-def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, plot: bool) -> None:
-    from ggbench.show.columns import bench_columns
-    from ggbench.show.quants import rows_table
+def show_summaries(
+    summaries: Sequence[QuantSummary], output: Output, *, plot: bool, against: str | None = None
+) -> None:
+    from ggbench.show.quants import bench_answer
 
-    output.show(rows_table(summaries, bench_columns(summaries), width=output.console().width))
+    output.answer(_with_against(bench_answer(summaries), [each.run for each in summaries], against))
     if plot:
         show_plot(summaries, output)
 
 
+def _with_against(answer: Answer, runs: Sequence[Run], against: str | None) -> Answer:
+    """Return the answer, with the nearest published rows of the runs that can be compared."""
+    parts = [*answer.parts]
+    for run in runs if against else ():
+        presenter = presenter_of(run.head.kind)
+        if presenter.against_document(run) is not None:
+            parts += presenter.against([run])
+    return replace(answer, parts=parts)
+
+
 def show_against(runs: Sequence[Run], output: Output) -> None:
-    """Show the nearest published rows below runs, a table for each kind that can be compared."""
-    compared: dict[str, list[Run]] = {}
-    for run in runs:
-        if presenter_of(run.head.kind).against_document(run) is not None:
-            compared.setdefault(run.head.kind, []).append(run)
-    for kind, alike in compared.items():
-        click.echo()
-        output.show(presenter_of(kind).against(alike, width=output.console().width))
+    """Show the nearest published rows of runs."""
+    output.answer(_with_against(Answer(""), runs, "published"))
 
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:

@@ -11,11 +11,12 @@ from ggbench.errors import GgbenchError, UsageError
 from ggbench.files import check_free, write_as, write_new
 from ggbench.formats.report_contents import ReportedModel, all_charts, report_contents
 from ggbench.formats.report_page import report_html
+from ggbench.show.answer import Table
+from ggbench.show.figure import figures_csv
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing, source_line
 from ggbench.show.names import quant_colors, quant_names, unambiguous_names
-from ggbench.show.presenter import presenter_of
-from ggbench.show.quants import rows_as_csv, rows_as_markdown
+from ggbench.show.presenter import all_figures, figure_of, presenter_of
 from ggbench.show.text import markdown_code, markdown_escaped
 from ggbench.text import in_words, sanitize
 from ggbench.units import counted
@@ -50,7 +51,7 @@ def report_files(runs: Sequence[SavedRun], ending: str) -> Contents:
         case ".md":
             return {"": report_markdown(report_contents(runs)).encode()}
         case ".csv":
-            return {"": rows_as_csv(summaries).encode()}
+            return {"": figures_csv(all_figures().values(), summaries).encode()}
     from ggbench.show import vega
 
     charts = all_charts(runs)
@@ -86,7 +87,7 @@ def report_markdown(models: Sequence[ReportedModel]) -> str:
         parts.append(f"## {markdown_escaped(model.title)}")
         if model.comparison is not None:
             parts.append("\n".join(f"- {markdown_escaped(each)}" for each in model.comparison.sentences))
-        parts.append(rows_as_markdown(model.summaries, model.columns).rstrip("\n"))
+        parts.append(Table([figure_of(key) for key in model.columns], model.summaries).markdown())
         parts += [_run(one, name) for one, name in zip(model.runs, model.names, strict=True)]
     return "\n\n".join(parts) + "\n"
 

@@ -10,12 +10,11 @@ import msgspec
 from ggbench.decisions.compare.comparison import Comparison, compare_quants
 from ggbench.decisions.compare.estimates import RunSpreads, repeats_among
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
 from ggbench.show.charts import Chart
 from ggbench.show.listed_runs import SavedRun, plotted_runs
 from ggbench.show.names import model_names, quant_colors, unambiguous_names
-from ggbench.show.presenter import charts_of, line_charts_of
-from ggbench.show.quants import column_texts
+from ggbench.show.presenter import charts_of, figure_of, line_charts_of
+from ggbench.show.run_figures import is_known
 
 _COLUMNS = (
     "quant", "bpw", "memory_bytes", "tok_s", "w_tokens_per_ms", "b_ms", "kld_mean", "ppl", "same_top", "max_n_ctx",
@@ -45,7 +44,7 @@ class ReportedModel(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        return tuple(key for key in _COLUMNS if {*column_texts(key, self.summaries)} - {UNKNOWN, ""})
+        return tuple(key for key in _COLUMNS if is_known(figure_of(key), self.summaries))
 
     @cached_property
     def comparison(self) -> Comparison | None:

@@ -18,10 +18,10 @@ from ggbench.decisions.compare.comparison import Comparison
 from ggbench.formats.report_contents import ReportedModel, all_charts
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.charts import OUTSIDE, BarChart, Chart, LineChart, StackChart, runs_of
+from ggbench.show.figure import Value
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
-from ggbench.show.presenter import column_of, presenter_of
-from ggbench.show.quants import column_texts
+from ggbench.show.presenter import figure_of, presenter_of
 from ggbench.show.vega import (
     LIMITS,
     ON_PAPER,
@@ -33,6 +33,7 @@ from ggbench.show.vega import (
     title_of,
     vega_script,
 )
+from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words, sanitize
 from ggbench.units import counted
 
@@ -113,16 +114,20 @@ def _model(model: ReportedModel, specs: list[object]) -> str:
 
 
 def _runs_table(model: ReportedModel) -> str:
-    columns = [column_of(key) for key in model.columns]
-    headers = [("", False), *((column.title, column.right_aligned) for column in columns)]
-    texts = [column_texts(column.key, model.summaries) for column in columns]
+    figures = [figure_of(key) for key in model.columns]
+    headers = [("", False), *((figure.title, figure.better != "") for figure in figures)]
     rows = []
-    for index, (one, cells) in enumerate(zip(model.runs, zip(*texts, strict=True), strict=True)):
-        values = [column.value(one.summary) for column in columns]
+    for index, one in enumerate(model.runs):
+        cells = [figure.text(one.summary) for figure in figures]
+        values = [_number(figure.get(one.summary)) for figure in figures]
         color = PAGE.color(model.colors[index])
         name = f'<a href="#run-{one.run_id}"><span class="run" style="color:{color}">{letter(index)}</span></a>'
         rows.append([(name, index), *((text(cell), value) for cell, value in zip(cells, values, strict=True))])
     return table(headers, rows)
+
+
+def _number(value: Value) -> Value:
+    return value.value if isinstance(value, Estimate) else value
 
 
 def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
@@ -222,7 +227,7 @@ def _details(one: SavedRun, name: str) -> str:
     run = one.summary.run
     presenter = presenter_of(run.head.kind)
     console = Console(file=io.StringIO(), width=_DETAILS_WIDTH, color_system=None, highlight=False)
-    console.print(presenter.details(run, readings=one.readings), crop=False)
+    console.print(presenter.details(run, one.readings).rich(why=True), crop=False)
     assert isinstance(console.file, io.StringIO)
     printed = "\n".join(text(line.rstrip()) for line in console.file.getvalue().strip("\n").split("\n"))
     return (

@@ -3,104 +3,96 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from rich.console import RenderableType
 
-from ggbench.models.published import PublishedFigure, PublishedRow, load_published
+from ggbench.models.published import PublishedRow, load_published
 from ggbench.models.published.selection import LLAMA_CPP, NearRow, OwnSpeed, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import ANSWERS, COLUMNS
+from ggbench.show.answer import Facts, Part, Table
+from ggbench.show.figure import Figure
 from ggbench.show.names import quant_name
-from ggbench.show.tables import fitted_table, names, right, spaced
-from ggbench.text import sanitize
-from ggbench.units import format_count, format_ms, format_number
+from ggbench.show.run_figures import FIGURES
+from ggbench.units import format_count
 
 _NEAREST = 4
 _SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "vllm"}
 """The published name of each server program; a server's version string starts with the program's name."""
 
 
-class FigureColumn(msgspec.Struct, frozen=True):
-    """A column of the table: a run's own value, and how to read it from a published row."""
+class AgainstRow(msgspec.Struct, frozen=True):
+    """A run's own figures, or those of a published row, as printed, by the names of published figures."""
 
-    header: str
-    unit: str
-    own: str
-    of: Callable[[PublishedRow], str]
-    priority: int = 0
-    """Columns with higher numbers are left out first."""
+    name: str
+    quant: str
+    texts: Mapping[str, str]
 
 
-def printed(name: str) -> Callable[[PublishedRow], str]:
-    """Return a function that reads a value of a row as printed."""
-    return lambda row: _printed(getattr(row, name))
+def _figure(key: str, header: str, unit: str, priority: int = 0) -> Figure[AgainstRow]:
+    return Figure(key, header, lambda row: row.texts.get(key), unit=unit, priority=priority)
 
 
-def against_table(
+_FIGURES = (
+    Figure[AgainstRow]("name", "", lambda row: row.name),
+    Figure[AgainstRow]("quant", "quant", lambda row: row.quant),
+    _figure("w_tokens_per_ms", "W", "tokens/ms"),
+    _figure("b_ms", "B", "ms"),
+    _figure("tok_s", "speed", "tok/s"),
+    _figure("prefill_ms", "prefill", "ms", 1),
+    _figure("throughput_tok_s", "throughput", "tok/s", 2),
+    _figure("memory_gb", "memory", "GB", 3),
+    _figure("perplexity", "PPL", ""),
+    _figure("kld", "KLD", "nats"),
+    _figure("bpw", "BPW", "bits", 4),
+)
+
+
+def against_part(
     title: str,
     quant: str,
-    columns: Sequence[FigureColumn],
+    own: Mapping[str, str],
     near: Sequence[NearRow],
     note: str,
-    *,
-    width: int | None,
     name: Callable[[PublishedRow], str] = lambda row: row.system,
-) -> RenderableType:
-    """Return a table of a run's own values and the nearest published rows, with every difference below."""
-    rows = [each.row for each in near]
-    cells = [
-        names("", ["yours", *map(name, rows)]),
-        names("quant", [quant, *(row.quant or UNKNOWN for row in rows)]),
-        *(right(each.header, [each.own, *map(each.of, rows)], each.unit, each.priority) for each in columns),
-    ]
-    stated = [each for each in cells if not each.is_empty]
-    lines = [f"yours: {note}", *_difference_lines(near, lambda row: f"{name(row)} {row.quant or UNKNOWN}")]
-    return fitted_table(stated, title=title, width=width, caption="\n".join(map(sanitize, lines)))
+) -> list[Part]:
+    """Return a table of a run's own figures and the nearest published rows, with every difference below."""
+    rows = [AgainstRow("yours", quant, own)]
+    for each in near:
+        stated = {key: getattr(each.row, key) for key in own}
+        texts = {key: figure.printed for key, figure in stated.items() if figure is not None}
+        rows.append(AgainstRow(name(each.row), each.row.quant or UNKNOWN, texts))
+    return [Table(_FIGURES, rows, title), Facts([("yours", note), *_differences(near, name)])]
 
 
-def _difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -> list[str]:
+def _differences(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -> list[tuple[str, str]]:
     """Return the differences shared by all rows, then each row's own, how it was measured, and its source."""
     shared = [text for text in near[0].differences if all(text in each.differences for each in near)]
-    lines = [f"all published rows: {'; '.join(shared)}"] if shared else []
+    facts = [("all published rows", "; ".join(shared))]
     for each in near:
         row, own = each.row, [text for text in each.differences if text not in shared]
-        differences = own or ([] if shared else ["no difference"])
-        setting = [words for words in (row.setting, row.remark) if words]
-        lines.append(f"{name(row)}: {'; '.join([*differences, *setting, f'{row.source} {row.table}'])}")
-    return lines
+        stated = filter(None, [*own, row.setting, row.remark, f"{row.source} {row.table}"])
+        facts.append((f"{name(row)} {row.quant or UNKNOWN}", "; ".join(stated)))
+    return facts
 
 
-def against_tables(summaries: Sequence[QuantSummary], *, width: int | None = None) -> RenderableType:
-    return spaced([_speed_table(summary, nearest_to(summary), width) for summary in summaries])
+def against_parts(summaries: Sequence[QuantSummary]) -> list[Part]:
+    return [part for summary in summaries for part in _speed_parts(summary, nearest_to(summary))]
 
 
-def _speed_table(summary: QuantSummary, near: Sequence[NearRow], width: int | None) -> RenderableType:
+def _speed_parts(summary: QuantSummary, near: Sequence[NearRow]) -> list[Part]:
     if not near:
-        return f"No published row measures {quant_name(summary.subject)}."
-    w, b, speed = (COLUMNS[key].text(summary) for key in ANSWERS)
+        return [f"No published row measures {quant_name(summary.subject)}."]
+    own = {key: FIGURES[key].text(summary) for key in ("w_tokens_per_ms", "b_ms", "tok_s", "prefill_ms", "bpw")}
     decode = summary.decode
-    columns = (
-        FigureColumn("W", "tokens/ms", w, printed("w_tokens_per_ms")),
-        FigureColumn("B", "ms", b, printed("b_ms")),
-        FigureColumn("speed", "tok/s", speed, printed("tok_s")),
-        FigureColumn(
-            "prefill", "ms", format_ms(decode.prefill_ms if decode else None), printed("prefill_ms"), 1
-        ),
-        FigureColumn("throughput", "tok/s", UNKNOWN, printed("throughput_tok_s"), 2),
-        FigureColumn("memory", "GB", UNKNOWN, printed("memory_gb"), 3),
-        FigureColumn("BPW", "bits", format_number(summary.subject.bpw), printed("bpw"), 4),
-    )
-    stated = [each for each in columns[3:] if any(each.of(one.row) != UNKNOWN for one in near)]
-    note = sanitize(device_of(summary) or "unknown device")
+    note = device_of(summary) or "unknown device"
     if decode is not None and decode.n_gen:
         note += f"; input {format_count(decode.n_prompt)}, generated {format_count(decode.n_gen)}"
+    unknown = {"throughput_tok_s": UNKNOWN, "memory_gb": UNKNOWN}
     title = f"{quant_name(summary.subject)} against published rows"
-    quant = COLUMNS["quant"].text(summary)
-    return against_table(title, quant, [*columns[:3], *stated], near, note, width=width)
+    return against_part(title, summary.subject.quant, own | unknown, near, note)
 
 
 def nearest_to(summary: QuantSummary) -> tuple[NearRow, ...]:
@@ -148,7 +140,3 @@ def device_of(summary: QuantSummary) -> str | None:
         main = setup.main_gpu or 0
         return environment.gpus[main if main < len(environment.gpus) else 0].name
     return environment.cpu
-
-
-def _printed(figure: PublishedFigure | None) -> str:
-    return UNKNOWN if figure is None else figure.printed

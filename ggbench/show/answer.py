@@ -32,6 +32,9 @@ class Table(msgspec.Struct, Generic[Row], frozen=True):
     style: Callable[[Row], str] = lambda row: ""
     """A rich style of a row, such as `dim` or `bold`."""
 
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = _fitting(self._columns(), options.max_width)
         if self.title:
@@ -65,7 +68,8 @@ class _Column(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, figure: Figure[Any], rows: Sequence[Any]) -> _Column:
-        is_text = any(isinstance(figure.get(row), str | bool) for row in rows)
+        is_number = bool(figure.unit or figure.better)
+        is_text = not is_number and any(isinstance(figure.get(row), str | bool) for row in rows)
         return cls(figure.title, tuple(map(figure.text, rows)), figure.priority, is_text)
 
     @property
@@ -96,6 +100,9 @@ class Facts(msgspec.Struct, frozen=True):
     items: Sequence[tuple[str, str]]
     title: str = ""
 
+    def __bool__(self) -> bool:
+        return bool(self._shown)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         grid = Grid.grid(padding=(0, _GAP, 0, 0))
         grid.add_column(no_wrap=True)
@@ -117,7 +124,24 @@ class Facts(msgspec.Struct, frozen=True):
         return [(sanitize(name), sanitize(text)) for name, text in self.items if text]
 
 
-Part: TypeAlias = "Table[Any] | Facts | str"
+class Command(msgspec.Struct, frozen=True):
+    """A line for a shell, which is pasted, so it never wraps."""
+
+    text: str
+    name: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+    def __rich__(self) -> Text:
+        named = f"{self.name}: {self.text}" if self.name else self.text
+        return Text(sanitize(named), no_wrap=True, overflow="ignore")
+
+    def markdown(self) -> str:
+        return f"```sh\n{sanitize(self.text)}\n```"
+
+
+Part: TypeAlias = "Table[Any] | Facts | Command | str"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -138,23 +162,22 @@ class Answer(msgspec.Struct, frozen=True):
         """Return the answer for a terminal, with everything behind it if `why`."""
         head: list[RenderableType] = [Text(sanitize(self.text), "bold")] if self.text else []
         if self.command:
-            head.append(
-                Text(sanitize(self.command), no_wrap=True, overflow="ignore")
-            )  # pasted, so never wrapped
+            head.append(Command(self.command))
         notes = [Text(sanitize(note)) for note in self.notes]
         if self.why and not why:
             notes.append(Text(_WHY, "dim"))
         behind = self.why if why else ()
-        blocks: list[Sequence[RenderableType]] = [head, *([_rich(part)] for part in self.parts), notes]
-        blocks += [[_rich(part)] for part in behind]
+        blocks: list[Sequence[RenderableType]] = [head, *([_rich(part)] for part in self.parts if part), notes]
+        blocks += [[_rich(part)] for part in behind if part]
         return Group(*_spaced(blocks))
 
     def markdown(self, *, why: bool = False) -> str:
         """Return the answer in GitHub's Markdown."""
         blocks = [f"**{markdown_escaped(self.text)}**" if self.text else ""]
-        blocks.append(f"```sh\n{sanitize(self.command)}\n```" if self.command else "")
-        blocks += [_markdown(part) for part in (*self.parts, *(self.why if why else ()))]
-        blocks.insert(2 + len(self.parts), "\n".join(f"- {markdown_escaped(note)}" for note in self.notes))
+        blocks.append(Command(self.command).markdown() if self.command else "")
+        shown = [part for part in self.parts if part]
+        blocks += [_markdown(part) for part in (*shown, *(self.why if why else ())) if part]
+        blocks.insert(2 + len(shown), "\n".join(f"- {markdown_escaped(note)}" for note in self.notes))
         return "\n\n".join(filter(None, blocks))
 
 

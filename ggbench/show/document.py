@@ -10,7 +10,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from types import GenericAlias
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
@@ -22,6 +22,8 @@ from msgspec.structs import replace
 from ggbench.engines.contract import EngineConfig, engine_module
 from ggbench.errors import StoreError
 from ggbench.plugins import plugin_names
+from ggbench.runs.experiment import experiment_of
+from ggbench.runs.run import Result, Settings
 
 Get: TypeAlias = Callable[[Any], Any]
 
@@ -207,7 +209,7 @@ class RecordDocument(msgspec.Struct, frozen=True):
 
     def json_schema(self) -> Json:
         """Return the self-contained JSON Schema."""
-        types = (self.kind, *_setups())
+        types = (self.kind, *(each for kinds in _known().values() for each in kinds))
         (reference, *_), parts = msgspec.json.schema_components(types, schema_hook=_hook)
         parts = {part: _clean(schema) for part, schema in parts.items()}
         own: Json = parts.pop(reference["$ref"].removeprefix("#/$defs/"))
@@ -232,8 +234,10 @@ _MADE = "documents"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def schema_of(document: Document) -> Json:
+def schema_of(document: Document | RecordDocument) -> Json:
     """Return the self-contained JSON Schema of a document."""
+    if isinstance(document, RecordDocument):
+        return document.json_schema()
     types = (_Types().of(document), *_setups())
     _, parts = msgspec.json.schema_components(types, schema_hook=_hook)
     records = {each.__name__: each for each in _records(types)}
@@ -293,13 +297,23 @@ def _setups() -> tuple[type[EngineConfig], ...]:
     return tuple(found)
 
 
+def _known() -> Mapping[type, Sequence[type]]:
+    """Return the records that engines and experiments define for the settings and results of a run."""
+    experiments = [experiment_of(kind) for kind in plugin_names("ggbench.experiments", "measure")]
+    return {
+        EngineConfig: _setups(),
+        Settings: [each.settings_type for each in experiments],
+        Result: [each.result_type for each in experiments],
+    }
+
+
 def _hook(kind: type) -> Json:
     if kind is object:
         return {"title": "anything"}  # msgspec rejects an empty one
     if issubclass(kind, PurePath):
         return {"type": "string"}
-    if kind is EngineConfig:
-        return {"anyOf": [{"$ref": f"#/$defs/{each.__name__}"} for each in _setups()]}
+    if kind in (EngineConfig, Settings, Result):
+        return {"anyOf": [{"$ref": f"#/$defs/{each.__name__}"} for each in _known()[kind]]}
     raise NotImplementedError(kind)
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from ggbench.show import ESSENTIAL, UNKNOWN
+from ggbench.show.text import csv_text, without_formula
 from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
 from ggbench.units import format_count, format_interval, format_number
@@ -19,6 +20,8 @@ from ggbench.units import format_count, format_interval, format_number
 Row = TypeVar("Row")
 Value: TypeAlias = "str | int | float | bool | Estimate | None"
 Json: TypeAlias = "str | float | bool | None"
+_Ends: TypeAlias = "tuple[float | None, float | None] | None"
+"""An end of null is unbounded."""
 
 
 def value_text(value: Value) -> str:
@@ -40,10 +43,23 @@ def value_text(value: Value) -> str:
 def interval_text(estimate: Estimate, digits: int = 3) -> str:
     """Return `4.28 ±0.27`, both ends if they are asymmetric, or `> 126` and `< 7.92` without one of them."""
     if not math.isfinite(estimate.high):
-        return f"> {format_number(estimate.low, digits)}"
+        return f"> {format_number(estimate.low)}"
     if math.isnan(estimate.value):
-        return f"< {format_number(estimate.high, digits)}"
+        return f"< {format_number(estimate.high)}"
     return format_interval(estimate.value, estimate.low, estimate.high, digits=digits)
+
+
+_MOST_SPREAD = 10
+"""The ratio of upper end to value above which an interval is shown as a lower bound."""
+
+
+def bounded_text(value: Value, digits: int = 3) -> str:
+    """Return as `value_text`; an interval of many times the value is a lower bound: `> 126`."""
+    if not isinstance(value, Estimate):
+        return value_text(value)
+    if value.high > _MOST_SPREAD * value.value:
+        value = Estimate(value.value, value.low, math.inf)
+    return interval_text(value, digits)
 
 
 class Figure(msgspec.Struct, Generic[Row], frozen=True):
@@ -62,6 +78,8 @@ class Figure(msgspec.Struct, Generic[Row], frozen=True):
     """A table that is too wide leaves out the highest first; `ESSENTIAL` stays."""
     mark: Callable[[Row], str] = lambda row: ""
     """`~` estimated, `!` disturbed, `*` with a footnote, or empty."""
+    is_estimate: bool = False
+    """Whether values have intervals, which CSV and JSON show beside them."""
 
     @property
     def title(self) -> str:
@@ -96,15 +114,43 @@ def member(
 
 
 def figure_values(figures: Iterable[Figure[Row]], row: Row) -> dict[str, object]:
-    """Return a row for JSON, by key; an estimate is its value, and its interval under `KEY_ci95`."""
+    """Return a row for JSON, by key; an estimate is its value, and its interval under `interval_key`."""
     found: dict[str, object] = {}
     for figure in figures:
         value = figure.get(row)
         if isinstance(value, Estimate):
-            found[f"{figure.key}_ci95"] = (value.low, value.high)
+            found[interval_key(figure.key)] = (value.low, value.high)
             value = value.value
         found[figure.key] = value
     return found
+
+
+def figures_csv(figures: Iterable[Figure[Row]], rows: Iterable[Row]) -> str:
+    """Return rows as CSV: values are not rounded, unknown ones empty; an interval is in two columns after its value."""
+    shown = list(figures)
+    header: list[str] = []
+    for figure in shown:
+        header.append(figure.key)
+        if figure.is_estimate:
+            header += [f"{interval_key(figure.key)}_low", f"{interval_key(figure.key)}_high"]
+    return csv_text(header, ([cell for figure in shown for cell in _cells(figure, row)] for row in rows))
+
+
+def _cells(figure: Figure[Row], row: Row) -> tuple[object, ...]:
+    value = figure.get(row)
+    if isinstance(value, Estimate):
+        return tuple(_finite(each) for each in (value.value, value.low, value.high))
+    cell = without_formula(value) if isinstance(value, str) else value
+    return (cell, None, None) if figure.is_estimate else (cell,)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def interval_key(key: str) -> str:
+    """Return the name of a figure's interval, without its unit: `tok_s_ci95`, `w_ci95` of `w_tokens_per_ms`."""
+    return f"{key.removesuffix('_tokens_per_ms').removesuffix('_ms')}_ci95"
 
 
 def figures_type(
@@ -113,6 +159,11 @@ def figures_type(
     """Return the type of `figure_values`, with further members by name, for a schema."""
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
         (figure.key, Annotated[Json, msgspec.Meta(description=described(figure))], None) for figure in figures
+    ]
+    fields += [
+        (interval_key(figure.key), Annotated[_Ends, msgspec.Meta(description="95 % interval.")], None)
+        for figure in figures
+        if figure.is_estimate
     ]
     fields += [(key, kind, None) for key, kind in (records or {}).items()]
     return msgspec.defstruct(name, fields, kw_only=True, namespace={"__doc__": about})

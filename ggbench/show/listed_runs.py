@@ -20,9 +20,9 @@ from ggbench.runs.stored import listed_run, read_observations, read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.charts import LineChart, PlottedRun
-from ggbench.show.columns import ANSWERS, note
 from ggbench.show.names import model_names, quant_name, unambiguous_names
-from ggbench.show.presenter import column_of, line_charts_of, presenter_of
+from ggbench.show.presenter import figure_of, line_charts_of, presenter_of
+from ggbench.show.run_figures import ANSWERS, note
 from ggbench.text import sanitize
 
 
@@ -97,7 +97,7 @@ class ListedRun(msgspec.Struct, frozen=True, dict=True):
 
     def text(self, key: str) -> str:
         summary = self.summary
-        return UNKNOWN if summary is None else column_of(key).text(summary)
+        return UNKNOWN if summary is None else figure_of(key).text(summary)
 
     @property
     def note(self) -> str:
@@ -112,7 +112,7 @@ class ListedRun(msgspec.Struct, frozen=True, dict=True):
             answer = presenter_of(run.head.kind).ending(run)
         except GgbenchError as error:
             answer = sanitize(error.message)
-        return "; ".join(filter(None, (answer, note(summary, is_marked=True))))
+        return "; ".join(filter(None, (answer, note(summary))))
 
 
 def named_runs(runs: Sequence[ListedRun]) -> tuple[ListedRun, ...]:

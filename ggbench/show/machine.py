@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.machine.records import Environment, GpuUse, MachineReading
 from ggbench.runs.reading_series import Readings
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import imported_text
+from ggbench.show.answer import Answer, Command, Facts, Part, Table
+from ggbench.show.figure import Figure
 from ggbench.show.glossary import UNSTEADY
-from ggbench.show.tables import new_table, spaced
+from ggbench.show.run_figures import imported_text
 from ggbench.stats.decode_timing import RARE, ServingFigures
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
@@ -37,28 +37,25 @@ _OF_GPU: tuple[tuple[str, str, _Format], ...] = (
 )
 
 
-def run_page(
-    run: Run,
-    heading: str | Text,
-    parts: Iterable[RenderableType],
-    *,
-    folded: bool = False,
-    readings: Sequence[MachineReading] = (),
-) -> RenderableType:
-    """Return one run under a heading: these parts, the machine's state during the run, and the command."""
-    if isinstance(heading, str):
-        heading = Text(heading, style="bold")
-        if run.reason:
-            heading.append(f"\n{sanitize(run.reason)}", style="not bold yellow")
-    if run.unsteady:
-        heading.append(f"\n{unsteady_line(run)}", style="not bold yellow")
-    machine, environment = machine_table(readings, run.gpu_use), run.head.environment
-    lines = again_line(run.head.command, folded=folded)
-    if environment is not None:
-        build = environment.system_info.partition("CPU :")[0].strip(" |")  # without dozens of instruction sets
-        info = f"; {sanitize(build)}" if build else ""
-        lines.insert(0, Text(f"Measured with {environment_line(environment)}{info}", style="dim"))
-    return spaced([heading, *parts, *([machine] if machine else []), Group(*lines)])
+def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()) -> Answer:
+    """Return the answer of one run, with what disturbed it as a note, and behind it the machine and the command."""
+    behind: list[Part] = [*answer.why]
+    if readings:
+        behind.append(machine_table(readings, run.gpu_use))
+    environment = run.head.environment
+    measured_with = "" if environment is None else environment_line(environment)
+    behind.append(
+        Facts(
+            [
+                ("run", "" if run.run_id is None else f"{run.run_id} {run.head.started_at}"),
+                ("measured with", measured_with),
+            ]
+        )
+    )
+    behind.append(Command(run.head.command, "Again"))
+    reason = "" if run.reason in answer.text else sanitize(run.reason)
+    notes = filter(None, (reason, unsteady_line(run), *answer.notes))
+    return replace(answer, notes=[*notes], why=behind)
 
 
 def unsteady_line(run: Run) -> str:
@@ -91,15 +88,30 @@ def environment_line(environment: Environment) -> str:
     return sanitize("; ".join(filter(None, (*parts, *environment.changes))))
 
 
-def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None) -> Table | None:
-    """Return minimum, median and maximum of CPU, RAM and each GPU of `use`, or of every GPU; None without readings."""
-    rows = [
-        (f"  {name}", *map(text, (min(found), statistics.median(found), max(found))))
-        for name, values, text in _lines(Readings.of(readings), use)
-        if (found := [value for value in values.tolist() if not math.isnan(value)])
+class _Reading(msgspec.Struct, frozen=True):
+    """What was read of one thing during a run."""
+
+    name: str
+    values: Sequence[float]
+    form: _Format
+
+
+_READINGS = (
+    Figure[_Reading]("name", "", lambda reading: reading.name),
+    Figure[_Reading]("min", "min", lambda reading: reading.form(min(reading.values))),
+    Figure[_Reading]("median", "median", lambda reading: reading.form(statistics.median(reading.values))),
+    Figure[_Reading]("max", "max", lambda reading: reading.form(max(reading.values))),
+)
+
+
+def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None) -> Table[_Reading]:
+    """Return minimum, median and maximum of CPU, RAM and each GPU of `use`, or of every GPU."""
+    found = [
+        _Reading(name, known, form)
+        for name, values, form in _lines(Readings.of(readings), use)
+        if (known := [value for value in values.tolist() if not math.isnan(value)])
     ]
-    columns = {"": "left", "min": "right", "median": "right", "max": "right"}
-    return new_table(f"Machine, {counted(len(readings), 'reading')}", columns, rows) if rows else None
+    return Table(_READINGS, found, f"Machine, {counted(len(readings), 'reading')}")
 
 
 def _lines(series: Readings, use: GpuUse | None) -> Iterator[tuple[str, NDArray[Any], _Format]]:
@@ -110,13 +122,6 @@ def _lines(series: Readings, use: GpuUse | None) -> Iterator[tuple[str, NDArray[
         gpu_name = f"GPU {index}" if len(shown) > 1 else "GPU"
         for name, field, text in _OF_GPU:
             yield f"{gpu_name} {name}", series.gpu_column(index, field), text
-
-
-def again_line(command: str, *, folded: bool) -> list[Text]:
-    """Return the command, if there is one; on one line to copy, unless folded."""
-    if not command:
-        return []
-    return [Text(f"Again: {sanitize(command)}", no_wrap=not folded, overflow="fold" if folded else "ignore")]
 
 
 _CLOCKS = {

@@ -16,10 +16,11 @@ from ggbench.engines.endings import Outcome
 from ggbench.runs.experiment import experiment_of
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import COLUMNS, Column, reader
+from ggbench.show.figure import Figure
+from ggbench.show.run_figures import FIGURES, reader
 from ggbench.show.text import tok_s_text
 from ggbench.stats.decode_timing import PrefillSpeed
-from ggbench.stats.intervals import Interval
+from ggbench.stats.intervals import Estimate, Interval
 from ggbench.stats.speed_estimate import SpeedEstimate, interpolated, inverse, is_measured, knows
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_interval, format_number
@@ -87,13 +88,15 @@ def joined(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
     return tuple(found.values())
 
 
-def metric_of(column: Column, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
+def metric_of(figure: Figure[QuantSummary], **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
 
     def value(summary: QuantSummary) -> float | None:
-        known = column.value(summary)
+        known = figure.get(summary)
+        if isinstance(known, Estimate):
+            return known.value if math.isfinite(known.value) else None
         return known if isinstance(known, int | float) else None
 
-    return Metric(column.key, column.header, column.unit, column.text, value=value, **more)
+    return Metric(figure.key, figure.header, figure.unit, figure.text, value=value, **more)
 
 
 def estimated(metric: Metric, ends: Callable[[QuantSummary], tuple[float, float | None] | None]) -> Metric:
@@ -202,7 +205,7 @@ def _together_ends(summary: QuantSummary) -> tuple[float, float | None] | None:
 
 _SPEED = estimated(
     metric_of(
-        COLUMNS["tok_s"],
+        FIGURES["tok_s"],
         more_is_better=True,
         topic="speed",
         basis=decoded_lengths,
@@ -213,9 +216,9 @@ _SPEED = estimated(
     reader("latency.tok_s_ci95"),
 )
 W = estimated(
-    metric_of(COLUMNS["w_tokens_per_ms"], more_is_better=True, topic="W", is_timed=True), reader("fit.w_ci95")
+    metric_of(FIGURES["w_tokens_per_ms"], more_is_better=True, topic="W", is_timed=True), reader("fit.w_ci95")
 )
-B = estimated(metric_of(COLUMNS["b_ms"], more_is_better=False, topic="B", is_timed=True), reader("fit.b_ci95"))
+B = estimated(metric_of(FIGURES["b_ms"], more_is_better=False, topic="B", is_timed=True), reader("fit.b_ci95"))
 MEMORY = Metric(
     "memory_bytes",
     header="memory",
@@ -231,7 +234,7 @@ MEMORY = Metric(
     other_basis="different n_ctx",
     concern="memory",
 )
-_TOGETHER = estimated(metric_of(COLUMNS["tok_s_together"], more_is_better=True, is_timed=True), _together_ends)
+_TOGETHER = estimated(metric_of(FIGURES["tok_s_together"], more_is_better=True, is_timed=True), _together_ends)
 _DECODE = (
     _SPEED,
     W,
@@ -239,7 +242,7 @@ _DECODE = (
     MEMORY,
     *(
         metric_of(
-            COLUMNS[key], more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS, is_timed=True
+            FIGURES[key], more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS, is_timed=True
         )
         for key in ("p50_ms", "p99_ms")
     ),

@@ -1,4 +1,4 @@
-"""Presenters: each shows one kind of run as columns, JSON, details, a line, and a live view."""
+"""Presenters: each shows one kind of run as an answer, figures, JSON, charts, and a live view."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal
 
-from rich.console import RenderableType
-
 from ggbench.machine.records import MachineReading
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.answer import Answer, Part
 from ggbench.show.charts import Chart, LineChart, PlottedRun, memory_stacks, series_of
-from ggbench.show.columns import COLUMNS, Column
+from ggbench.show.figure import Figure
 from ggbench.show.metric import MEMORY, Metric, Property, joined
-from ggbench.show.run_documents import RunDocuments
+from ggbench.show.run_documents import RunDocuments, ShapedDocuments
+from ggbench.show.run_figures import FIGURES
 from ggbench.text import sanitize
 
 LiveView = Literal["figures", "bracket"]
@@ -27,7 +27,7 @@ class Presenter(abc.ABC):
     """Presents one kind of run; defined as `PRESENTER` in the experiment's `presenter.py` or `show.py`."""
 
     kind: ClassVar[str]
-    documents: ClassVar[RunDocuments]
+    documents: ClassVar[RunDocuments | ShapedDocuments]
     live_view: ClassVar[LiveView] = "figures"
     has_line: ClassVar[bool] = True
     """Whether all timed steps are one decode, so that a live view shows speed, W and B."""
@@ -36,7 +36,8 @@ class Presenter(abc.ABC):
     has_samples: ClassVar[bool] = True
     """Whether runs have timed steps to plot, export and compare with published rows."""
 
-    columns: ClassVar[tuple[Column, ...]] = ()
+    figures: ClassVar[tuple[Figure[QuantSummary], ...]] = ()
+    """Figures of its runs besides those that all kinds share."""
     differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {}
     """Differences between runs besides file, config and environment, by topic."""
     no_answer: ClassVar[str] = "done"
@@ -48,25 +49,23 @@ class Presenter(abc.ABC):
 
     @abc.abstractmethod
     def answer(self, run: Run) -> str:
-        """Return the run's results so far in one line; empty if there are none. Printable."""
+        """Return the run's results so far in one sentence for a list; empty if there are none. Printable."""
 
     @abc.abstractmethod
-    def details(
-        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
-    ) -> RenderableType:
-        """Return all details of a run; `readings` are the machine's, `folded` wraps the command."""
+    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
+        """Return the answer of one run; `readings` are the machine's, for what is behind it."""
 
     @abc.abstractmethod
-    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """Return several runs side by side; `width` is the terminal's, in characters."""
+    def table(self, runs: Sequence[Run]) -> Answer:
+        """Return the answer of several runs side by side."""
 
     def against_document(self, run: Run) -> dict[str, object] | None:
         """Return the nearest published rows for `documents`; None if there is nothing to compare."""
         return None
 
-    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """Return the nearest published rows below the runs' own."""
-        return ""
+    def against(self, runs: Sequence[Run]) -> Sequence[Part]:
+        """Return the nearest published rows beside the runs' own, as parts of the answer."""
+        return ()
 
     def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
         """Return figures with a curve for each run, in order; empty for a run of another kind."""
@@ -144,21 +143,16 @@ def presenters() -> tuple[Presenter, ...]:
     return tuple(map(presenter_of, plugin_names("ggbench.experiments", "show")))
 
 
-def column_of(key: str) -> Column:
-    """Return a column by its key; loads the experiments only if one of them defines it."""
-    return COLUMNS.get(key) or all_columns()[key]
+def figure_of(key: str) -> Figure[QuantSummary]:
+    """Return a figure by its key; loads the experiments only if one of them defines it."""
+    return FIGURES.get(key) or all_figures()[key]
 
 
-def all_columns() -> Mapping[str, Column]:
-    """Return every column by its key, in the order of a CSV file."""
-    return _columns(plugin_names("ggbench.experiments", "show"))
+def all_figures() -> Mapping[str, Figure[QuantSummary]]:
+    """Return every figure of a run by its key, in the order of a CSV file."""
+    return _figures(plugin_names("ggbench.experiments", "show"))
 
 
 @functools.cache
-def _columns(kinds: Sequence[str]) -> Mapping[str, Column]:
-    added: dict[str, list[Column]] = {}
-    for kind in kinds:
-        for each in presenter_of(kind).columns:
-            added.setdefault(each.after, []).append(each)
-    ordered = [each for own in COLUMNS.values() for each in (own, *added.get(own.key, ()))]
-    return {each.key: each for each in ordered}
+def _figures(kinds: Sequence[str]) -> Mapping[str, Figure[QuantSummary]]:
+    return FIGURES | {each.key: each for kind in kinds for each in presenter_of(kind).figures}

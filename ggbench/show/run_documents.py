@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -11,12 +12,15 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.records import Imported, MachineReading
+from ggbench.models.published.selection import NearRow
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.document import Document, Field, Get, Shape, field, many, of, within
+from ggbench.show.document import Document, Field, Get, RecordDocument, Shape, field, many, of, within
+from ggbench.show.figure import Figure, figure_values, figures_type
 from ggbench.show.published import AGAINST
+from ggbench.show.run_figures import FIGURES, figures
 from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.requests import RequestRates
 
@@ -75,7 +79,62 @@ _STORED = Shape(
 )
 
 
-class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
+class RunDocuments(msgspec.Struct, frozen=True, dict=True):
+    """The documents of a kind of runs: their figures by key, and under `run` the whole record."""
+
+    kind: str
+    own: tuple[Figure[QuantSummary], ...]
+    """Figures besides those of the file and of every run."""
+    about: str
+    takes_several: bool = False
+    """Whether its command measures several quants."""
+
+    @property
+    def figures(self) -> tuple[Figure[QuantSummary], ...]:
+        return tuple({each.key: each for each in (*_FILE, *self.own, *_ENDING)}.values())
+
+    @cached_property
+    def one(self) -> RecordDocument:
+        return RecordDocument(self.kind, f"{self.kind} MODEL QUANT", self.about, self._type({}))
+
+    @cached_property
+    def several(self) -> RecordDocument | None:
+        if not self.takes_several:
+            return None
+        return several_document(f"{self.kind}.all", f"{self.about} One for each quant.", self.one.kind)
+
+    @cached_property
+    def stored(self) -> RecordDocument:
+        about = f"{self.about} As stored."
+        return RecordDocument(f"results.{self.kind}", "results show ID", about, self._type(_AS_STORED))
+
+    @property
+    def all(self) -> tuple[RecordDocument, ...]:
+        return (self.one, *([self.several] if self.several else []), self.stored)
+
+    def _type(self, more: Mapping[str, Any]) -> type[msgspec.Struct]:
+        return figures_type(
+            self.kind.title(), self.figures, self.about, {"run": Run, **more, "against": list[NearRow] | None}
+        )
+
+    def value(self, run: Run, **more: object) -> dict[str, object]:
+        """Return the members of a run's document."""
+        return figure_values(self.figures, QuantSummary.of([run])) | {"run": run} | more
+
+
+_FILE = figures("model quant source file file_bytes n_params bpw weight_bytes kv_bytes_per_token")
+_ENDING = figures("outcome note run_id command")
+_AS_STORED = {"state": str, "started_at": str, "finished_at": str | None, "readings": list[MachineReading]}
+
+
+def several_document(name: str, about: str, row: type[msgspec.Struct], **more: type) -> RecordDocument:
+    """Return the document of several quants of a model, in rows of this type."""
+    members = [("model", str), *more.items(), ("rows", list[row])]  # type: ignore[valid-type]
+    kind = msgspec.defstruct(f"{row.__name__}s", members, kw_only=True)
+    return RecordDocument(name, f"{name.partition('.')[0]} MODEL QUANT...", about, kind)
+
+
+class ShapedDocuments(msgspec.Struct, frozen=True, kw_only=True):
     shape: Shape
     one: Document
     stored: Document
@@ -93,13 +152,13 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
         return self.shape.value(self.root(run), **given)
 
 
-def run_documents(kind: str, shape: Shape, *, stored: str = "", is_swept: bool = False) -> RunDocuments:
+def run_documents(kind: str, shape: Shape, *, stored: str = "", is_swept: bool = False) -> ShapedDocuments:
     """Return the documents of a kind: `kind`, `kind.all` if several quants are measured, and `results.stored`."""
     rows = (field("model", str), field("rows", many(shape)))
     several = Document(f"{kind}.all", f"{kind} MODEL QUANT...", f"{shape.about} One for each quant.", *rows)
     one = Document(kind, f"{kind} MODEL QUANT", shape.about, shape.fields)
     shown = stored_document(stored or kind, shape)
-    return RunDocuments(shape=shape, one=one, several=several if is_swept else None, stored=shown)
+    return ShapedDocuments(shape=shape, one=one, several=several if is_swept else None, stored=shown)
 
 
 def stored_document(name: str, shape: Shape) -> Document:
@@ -169,25 +228,28 @@ QUANT = Shape(
     within(lambda summary: summary.run, ORIGIN),
     AGAINST,
 )
-_ASKED = (
-    *field("model", str),
-    *field("n_gen", int, "Tokens decoded, as requested."),
-    *field("rows", many(QUANT)),
-)
-BENCH = Document("bench", "bench MODEL [QUANT...]", "The whole table of a model.", _ASKED)
 
 
 def quant_documents(kind: str, about: str) -> RunDocuments:
-    return RunDocuments(
-        shape=QUANT,
-        one=Document(kind, f"{kind} MODEL QUANT", about, QUANT.fields),
-        stored=_SHOWN,
-        others=(BENCH,),
-        root=lambda run: QuantSummary.of([run]),
-    )
+    """Return the documents of runs shown in a table of quants."""
+    return RunDocuments(kind, tuple(FIGURES.values()), about)
 
 
-_SHOWN = stored_document("show", QUANT)
+BENCH = several_document(
+    "bench",
+    "The whole table of a model.",
+    figures_type(
+        "BenchedQuant", tuple(FIGURES.values()), "", {"runs": list[Run], "against": list[NearRow] | None}
+    ),
+    n_gen=int,
+)
+
+
+def bench_row(summary: QuantSummary, **more: object) -> dict[str, object]:
+    """Return a row of `BENCH`."""
+    return figure_values(FIGURES.values(), summary) | {"runs": summary.runs} | more
+
+
 _LISTED = Shape(
     "ListedRun",
     "A stored run, as listed.",

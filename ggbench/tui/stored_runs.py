@@ -12,10 +12,10 @@ from typing import TypeAlias
 from ggbench.engines.endings import Outcome
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING
-from ggbench.show.columns import Value
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
-from ggbench.show.presenter import column_of, presenter_of
+from ggbench.show.presenter import figure_of, presenter_of
+from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
 from ggbench.tui.tables import TableColumn
 from ggbench.units import counted, format_count
@@ -40,13 +40,13 @@ def may_draw(run: ListedRun) -> bool:
 
 
 def _measured(key: str) -> RunColumn:
-    column = column_of(key)
+    figure = figure_of(key)
 
-    def value(run: ListedRun) -> Value:
-        return None if run.summary is None else column.value(run.summary)
+    def value(run: ListedRun) -> float | None:
+        found = None if run.summary is None else figure.get(run.summary)
+        return found.value if isinstance(found, Estimate) else found  # type: ignore[return-value]
 
-    header = f"{column.header} {column.unit}" if column.unit else column.header
-    return RunColumn(key, header, lambda run: run.text(key), value, column.right_aligned, column.right_aligned)
+    return RunColumn(key, figure.title, lambda run: run.text(key), value, True, True)
 
 
 def _named(key: str, header: str, value: Callable[[ListedRun], str]) -> RunColumn:

@@ -39,6 +39,7 @@ from ggbench.runs.session import Base, RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.answer import Answer
 from ggbench.show.document import json_text
 from ggbench.show.listed_runs import SavedRun, saved_figures
 from ggbench.show.presenter import charts_of, metrics_of, presenter_of
@@ -102,14 +103,14 @@ def printed(shown: object) -> str:
 def check_shown(run: Run) -> None:
     """Every view of a run can be made, whatever it came to."""
     show = presenter_of(run.head.kind)
-    assert printed(show.details(run, folded=True)).strip()
-    assert printed(show.table([run], width=80)).strip()
+    assert printed(show.details(run)).strip()
+    assert printed(show.table([run])).strip()
     assert json.loads(json_text(show.documents.value(run)))["quant"] == run.subject.quant
     ending = show.ending(run)
     assert ending and ending.isprintable() and "\n" not in ending
     assert show.short_answer(run).isprintable()
     show.against_document(run)
-    printed(show.against([run]))
+    printed(Answer("", "", show.against([run])))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -66,9 +66,10 @@ def test_an_engine_in_a_folder_of_its_own_is_measured_compared_and_reported(
         ran = ggbench("decode", "planted:tiny:p1", "-n", n_gen, "--slots", 2, "--json")
         assert ran.code == 0, ran.err
     document = ran.json
-    assert (document["config"]["quant"], document["config"]["slots"]) == ("p1", 2)
-    assert document["fit"]["b_ms"] == pytest.approx(20, rel=0.01)
-    assert document["fit"]["w_tokens_per_ms"] == pytest.approx(100, rel=0.01)
+    setup = document["run"]["head"]["setup"]
+    assert (setup["quant"], setup["slots"]) == ("p1", 2)
+    assert document["b_ms"] == pytest.approx(20, rel=0.01)
+    assert document["w_tokens_per_ms"] == pytest.approx(100, rel=0.01)
     assert document["command"] == "ggbench decode planted:tiny p1 -n 500 --slots 2"
     with Store.open() as store:
         run = read_run(store, store.load_run(document["run_id"]))

@@ -12,7 +12,8 @@ from ggbench.experiments.quality.record import Divergence, QualityResult, Qualit
 from ggbench.experiments.quality.texts import SHA256
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import against_tables, device_of, nearest_to, published_model
+from ggbench.show.against import against_parts, device_of, nearest_to, published_model
+from ggbench.show.answer import Answer
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.intervals import MeanError
 from tests.fakes.measured import with_head, with_memory, with_subject
@@ -21,7 +22,7 @@ from tests.fakes.measured import with_head, with_memory, with_subject
 def test_the_articles_row_stands_under_the_same_measurement(
     completed: QuantSummary, render: Callable[..., str], golden: Callable[[str, str], None]
 ) -> None:
-    text = render(against_tables([completed]), 120)
+    text = render(Answer("", "", against_parts([completed])), 120)
     golden("against.txt", text)
     (first, *others) = nearest_to(completed)
     assert (first.row.table, first.differences) == ("6.4.4", ())
@@ -68,8 +69,9 @@ def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -
     subject = replace(run.subject, quant="q4\x1b[2J")
     shown = replace(run, result=result, head=replace(run.head, subject=subject))
     presenter = presenter_of("quality")
-    for table in (presenter.table([shown, shown]), presenter.against([shown]), presenter.details(shown)):
-        text = render(table, 80)
+    against = Answer("", "", presenter.against([shown]))
+    for answer in (presenter.table([shown, shown]), against, presenter.details(shown)):
+        text = render(answer, 80)
         assert "\x1b" not in text
         assert max(map(cell_len, text.splitlines())) <= 80
 
@@ -87,7 +89,7 @@ def test_a_published_model_is_found_by_its_whole_name_alone(
         assert published_model(replace(completed.subject, model=model, file=file)) == expected
     unknown = with_subject(completed, model="nobody-7b", file="nobody.gguf")
     assert nearest_to(unknown) == ()
-    assert "No published row measures nobody-7b q4_k_m." in render(against_tables([unknown]))
+    assert "No published row measures nobody-7b q4_k_m." in render(Answer("", "", against_parts([unknown])))
 
 
 def test_the_device_is_the_one_that_holds_layers(completed: QuantSummary) -> None:

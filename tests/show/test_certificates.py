@@ -65,7 +65,7 @@ def test_a_search_answers_in_one_line() -> None:
     proven = search(MaxctxResult(max_n_ctx=8192, verified_by_decode=True, probes=made))
     assert PRESENTER.ending(proven) == "n_ctx 8,192 works: decoded at its end"
     assert PRESENTER.short_answer(proven) == "n_ctx 8,192"
-    assert PRESENTER.short_answer(search(MaxctxResult(max_n_ctx=8192))) == "n_ctx 8,192?"
+    assert PRESENTER.short_answer(search(MaxctxResult(max_n_ctx=8192))) == "n_ctx ~8,192"
     stopped = search(MaxctxResult(max_n_ctx=8192, probes=made[:1] * 2), outcome=Outcome.CANCELLED)
     assert PRESENTER.answer(stopped) == "n_ctx 8,192 loads; not proven by a decode"
     largest = Probe(8192, "alloc", Outcome.COMPLETED, 0.1, 10, 20)

@@ -13,7 +13,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import ListedRun
 from ggbench.show.machine import machine_table
 from ggbench.show.presenter import presenter_of
-from ggbench.show.quants import runs_table
+from ggbench.show.quants import runs_answer
 from ggbench.show.run_documents import RESULTS
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS
 from tests.fakes.measured import search_of, with_decode
@@ -48,18 +48,13 @@ def test_an_unknown_kind_is_an_error_with_a_hint(kind: str) -> None:
 def test_readings_have_a_section(
     completed: QuantSummary, render: Callable[..., str], golden: Callable[[str, str], None]
 ) -> None:
-    table = machine_table(readings(), completed.gpu_use)
-    assert table is not None
-    golden("machine.txt", render(table, 80))
-    both = machine_table(readings())
-    assert both is not None
-    assert "GPU 1 SM clock" in render(both, 80)
-    assert machine_table([]) is None
+    golden("machine.txt", render(machine_table(readings(), completed.gpu_use), 80))
+    assert "GPU 1 SM clock" in render(machine_table(readings()), 80)
     show = presenter_of("decode")
-    assert "Machine, 5 readings" in render(show.details(completed.run, readings=readings()))
-    assert "Machine" not in render(show.details(completed.run))
+    assert "Machine, 5 readings" in render(show.details(completed.run, readings()).rich(why=True))
+    assert "Machine" not in render(show.details(completed.run).rich(why=True))
     search = search_of(completed.run, 8192)
-    assert "Machine, 5 readings" in render(presenter_of("maxctx").details(search, readings=readings()))
+    assert "Machine, 5 readings" in render(presenter_of("maxctx").details(search, readings()).rich(why=True))
 
 
 @pytest.mark.parametrize("kind", ["decode", "prefill", "speed", "maxctx", "quality", "tune"])
@@ -77,7 +72,7 @@ def test_a_run_that_a_list_marks_says_in_its_details_what_disturbed_it(
     for each, line in ((run, f"! unsteady: {what}"), (steady, "")):
         in_list = ListedRun(stored(each), each)
         shown = render(presenter_of(kind).details(each))
-        assert ("! " in render(runs_table([in_list], width=120), 120)) == bool(line)
+        assert ("! " in render(runs_answer([in_list]), 120)) == bool(line)
         assert (state.text(in_list) == "!") == (bool(line) and outcome is Outcome.COMPLETED)
         assert (line in shown) if line else ("unsteady" not in shown)
 
@@ -108,15 +103,17 @@ def test_a_decode_ends_with_its_speed_and_a_prefill_with_its_longest_prompt(
 ) -> None:
     """Without a result, only that it is done; where it did not complete, why."""
     decode, show = completed.run, presenter_of("decode")
-    assert show.ending(decode) == "108.2 ±1.3 tok/s  W 1513 ±26 tokens/ms  B 5.926 ±0.016 ms"
-    assert show.ending(with_decode(completed, fit=None).run) == "108.2 ±1.3 tok/s"
+    answer = "108.2 ±1.3 tok/s over 10,000 tokens"
+    assert (
+        show.ending(decode) == f"{answer}; 5.926 ±0.016 ms a token at the start, +0.66 ms per 1,000 tokens of context"
+    )
+    assert show.ending(with_decode(completed, fit=None).run) == answer
     assert show.ending(replace(decode, result=None)) == "done"
-    assert show.ending(with_decode(completed, unsteady="it was hot").run).endswith(" ms  unsteady")
     full = replace(decode, outcome=Outcome.OUT_OF_MEMORY, result=None, reason="out of memory in load: no \x1b[31mroom")
     assert show.ending(full) == "out of memory in load: no [31mroom"
     assert show.ending(replace(full, reason="no room")) == "out of memory: no room"
     assert show.has_details(replace(decode, outcome=Outcome.CANCELLED)) and not show.has_details(full)
     prefill, prompts = twin.runs[1], presenter_of("prefill")
-    assert prompts.ending(prefill) == "prompt of 512: 2204.00 ms, 232 tok/s"
+    assert prompts.ending(prefill) == "232 tok/s over a prompt of 512 tokens, 2204.00 ms to the first token"
     document = prompts.documents.value(prefill)
-    assert (document["n_gen"], document["n_prompt"], document["fit"]) == (0, None, None)
+    assert (document["n_gen"], document["n_prompt"], document["b_ms"]) == (None, None, None)

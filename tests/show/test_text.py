@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,9 +15,11 @@ from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import BENCH
-from ggbench.show.presenter import all_columns
-from ggbench.show.quants import rows_as_csv, rows_as_markdown
+from ggbench.show.answer import Table
+from ggbench.show.figure import figures_csv
+from ggbench.show.presenter import all_figures
+from ggbench.show.quants import bench_answer
+from ggbench.show.run_figures import figures
 from ggbench.show.text import markdown_code
 from ggbench.text import sanitize, shorten, shorten_alike
 from tests.fakes.measured import with_subject
@@ -25,22 +27,26 @@ from tests.fakes.measured import with_subject
 Golden = Callable[[str, str], None]
 
 
+def _csv(rows: Sequence[QuantSummary]) -> str:
+    return figures_csv(all_figures().values(), rows)
+
+
 def test_csv(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
-    text = rows_as_csv(rows)
+    text = _csv(rows)
     golden("rows.csv", text)
     read = list(csv.DictReader(io.StringIO(text)))
-    assert list(read[0]) == list(all_columns())
+    assert [key for key in read[0] if "_ci95_" not in key] == list(all_figures())
     assert float(read[0]["w_tokens_per_ms"]) == 1513.2
     assert (read[1]["w_tokens_per_ms"], read[1]["w_ci95_low"], read[1]["w_ci95_high"]) == ("", "1234.4", "")
 
 
 def test_markdown(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
-    golden("bench.md", rows_as_markdown(rows, BENCH))
+    golden("bench.md", bench_answer(rows).markdown(why=True))
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\n@"])
 def test_csv_holds_no_formula(completed: QuantSummary, start: str) -> None:
-    text = rows_as_csv([with_subject(completed, model=f'{start}HYPERLINK("x")')])
+    text = _csv([with_subject(completed, model=f'{start}HYPERLINK("x")')])
     cell = next(iter(csv.DictReader(io.StringIO(text))))["model"]
     assert cell.startswith("'")
     assert 'HYPERLINK("x")' in cell
@@ -58,16 +64,16 @@ def test_any_command_stays_in_its_code_span(command: str) -> None:
 @settings(deadline=None)
 @given(name=st.text(st.characters(codec="utf-8"), max_size=40))
 def test_any_name_stays_in_its_cell(name: str) -> None:
-    subject = Subject(model=name, quant="q4_0", source="file", file="f")
+    subject = Subject(model=f"m{name}", quant="q4_0", source="file", file="f")
     head = RunHead(kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(1))
     row = QuantSummary.of([Run(head=head, outcome=Outcome.COMPLETED)])
-    keys = ("model", "quant", "source")
-    html = MarkdownIt("commonmark").enable("table").render(rows_as_markdown([row], keys))
-    assert html.count("<td") == len(keys)
+    table = Table(figures("model quant source"), [row])
+    html = MarkdownIt("commonmark").enable("table").render(table.markdown())
+    assert html.count("<td") == len(table.figures)
     assert html.count("<tr>") == 2
     assert html.count("<") == html.count("</") * 2
-    records = list(csv.reader(io.StringIO(rows_as_csv([row]))))
-    assert [len(record) for record in records] == [len(all_columns())] * 2
+    records = list(csv.reader(io.StringIO(_csv([row]))))
+    assert [len(record) for record in records] == [len(records[0])] * 2
 
 
 @settings(deadline=None)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 from ggbench.experiments.decode.record import DecodeResult
+from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
-from ggbench.show.columns import depths_text
-from ggbench.show.quants import QuantPresenter
+from ggbench.show.answer import Answer, Part, Table
+from ggbench.show.figure import bounded_text
+from ggbench.show.quants import DEPTHS, PREFILLS, QuantPresenter, latency_facts, quant_answer
 from ggbench.show.run_documents import RunDocuments, quant_documents
-from ggbench.show.text import b_text, tok_s_text, w_text
+from ggbench.show.run_figures import FIGURES, estimate
+from ggbench.show.words import say
 from ggbench.stats.decode_timing import DecodeWindow
-from ggbench.units import format_number, with_unit
+from ggbench.units import format_count, format_number
 
 DOCUMENTS = quant_documents("decode", "A decode: latency of every token against its position.")
 
@@ -24,23 +28,43 @@ class DecodePresenter(QuantPresenter):
     plotted: ClassVar[tuple[type, ...]] = (DecodeWindow,)
 
     def answer(self, run: Run) -> str:
-        """`29.3 ±0.8 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; the speed alone if too few tokens were timed."""
+        """Return the speed, and how it falls with the context if enough tokens were timed."""
         result = run.result
         if not isinstance(result, DecodeResult):
             return ""
-        doubt = "  unsteady" if run.unsteady else ""
         if result.depths:
-            return f"{with_unit(depths_text(QuantSummary.of([run])), 'tok/s')}{doubt}"
+            return _at_depths(result)
         if result.latency is None:
             return ""
-        speed = with_unit(tok_s_text(result.latency), "tok/s")
+        speed = bounded_text(estimate(result.latency.tok_s, result.latency.tok_s_ci95))
         if result.n_seqs > 1:
-            together = with_unit(format_number(result.tok_s_together), "tok/s")
-            speed = f"{result.n_seqs} users: {speed} each, {together} together"
-        fit = result.fit
-        texts = {} if fit is None else {"W": (w_text(fit), "tokens/ms"), "B": (b_text(fit), "ms")}
-        known = [f"  {name} {text} {unit}" for name, (text, unit) in texts.items() if text != UNKNOWN]
-        return f"{speed}{''.join(known)}{doubt}"
+            together = format_number(result.tok_s_together)
+            return say("decode.users", speed=speed, n_seqs=result.n_seqs, together=together)
+        key, more, fit = "decode.speed", math.nan, result.fit
+        if fit is not None and fit.w_tokens_per_ms is not None:
+            key, more = "decode.growing", 1e3 / fit.w_tokens_per_ms
+        elif fit is not None and fit.w_ci95 is not None:
+            key, more = "decode.bounded", 1e3 / fit.w_ci95[0]
+        b = FIGURES["b_ms"].text(QuantSummary.of([run]))
+        return say(key, speed=speed, n_gen=format_count(result.n_gen), b=b, more=format_number(more, 2))
+
+    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
+        summary = QuantSummary.of([run])
+        parts: list[Part] = []
+        if summary.depths:
+            parts.append(Table(DEPTHS, summary.depths))
+        if summary.prefills:
+            parts.append(Table(PREFILLS, summary.prefills))
+        return quant_answer(run, self.answer(run), [*parts, latency_facts(summary)], readings)
+
+
+def _at_depths(result: DecodeResult) -> str:
+    first, last = result.depths[0], result.depths[-1]
+    speed, other = (bounded_text(estimate(each.tok_s, each.tok_s_ci95)) for each in (first, last))
+    key = "decode.depth" if first is last else "decode.depths"
+    return say(
+        key, speed=speed, depth=format_count(first.n_depth), other=other, other_depth=format_count(last.n_depth)
+    )
 
 
 PRESENTER = DecodePresenter()

@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from msgspec.structs import replace
-from rich.console import RenderableType
 
 from ggbench.experiments.forecast.record import ForecastResult, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL
-from ggbench.show.columns import reader
+from ggbench.show.answer import Answer, Facts, Part
 from ggbench.show.document import Field, Shape, field, of
-from ggbench.show.machine import run_page
+from ggbench.show.machine import run_answer
 from ggbench.show.metric import B, Metric, W, estimated
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
@@ -25,13 +24,14 @@ from ggbench.show.run_documents import (
     ENDS,
     MEASURED_FILE,
     ORIGIN,
-    RunDocuments,
+    ShapedDocuments,
     ends,
     expected,
     run_documents,
     subject,
 )
-from ggbench.show.tables import Cells, facts_table, fitted_table, names, notes, right
+from ggbench.show.run_figures import reader
+from ggbench.show.tables import AsWide, Cells, as_part, fitted_table, names, notes, right
 from ggbench.show.text import expected_text
 from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
@@ -85,7 +85,7 @@ DOCUMENTS = run_documents("forecast", _FORECAST, is_swept=True)
 
 class ForecastPresenter(Presenter):
     kind: ClassVar[str] = "forecast"
-    documents: ClassVar[RunDocuments] = DOCUMENTS
+    documents: ClassVar[ShapedDocuments] = DOCUMENTS
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "no speed is known"
@@ -112,10 +112,8 @@ class ForecastPresenter(Presenter):
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return _as_expected(W, "w_tokens_per_ms"), _as_expected(B, "b_ms")
 
-    def details(
-        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
-    ) -> RenderableType:
-        found, blocks = result_of(run), list[RenderableType]()
+    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
+        found, blocks = result_of(run), list[Part]()
         if found.b_ms is not None:
             facts = [
                 ("B", f"{expected_text(found.b_ms)} ms"),
@@ -127,10 +125,10 @@ class ForecastPresenter(Presenter):
                 ),
                 ("from", found.basis),
             ]
-            blocks.append(facts_table("Expected latency: (n - 1) / W + B", facts))
-        return run_page(run, quant_name(run.subject), blocks, folded=folded)
+            blocks.append(Facts(facts, "Expected latency: (n - 1) / W + B"))
+        return run_answer(run, Answer(quant_name(run.subject), "", blocks), readings)
 
-    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+    def table(self, runs: Sequence[Run]) -> Answer:
         found, labels = [result_of(run) for run in runs], row_labels([run.subject for run in runs])
 
         def figures(
@@ -150,7 +148,8 @@ class ForecastPresenter(Presenter):
             figures("prompt 512", lambda each: dict(each.prefill_ms).get(512), "ms", 3),
             notes((each.basis or sanitize(run.reason) for each, run in zip(found, runs, strict=True))),
         ]
-        return fitted_table(cells, labels=labels, width=width, caption=_CAPTION)
+        table = AsWide(lambda width: fitted_table(cells, labels=labels, width=width, caption=_CAPTION))
+        return Answer("", "", [as_part(table)])
 
 
 def _as_expected(metric: Metric, name: str) -> Metric:

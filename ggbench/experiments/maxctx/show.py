@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from ggbench.experiments.maxctx.record import (
     MaxctxResult,
     Probe,
@@ -20,26 +17,27 @@ from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import COLUMNS, max_n_ctx_text
+from ggbench.show.answer import Answer, Facts, Part
 from ggbench.show.document import Field, Shape, field, many, of
-from ggbench.show.machine import run_page
+from ggbench.show.machine import run_answer
 from ggbench.show.metric import MEMORY, Metric, metric_of
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import LiveView, Presenter
-from ggbench.show.quants import memory_table
+from ggbench.show.quants import memory_parts
 from ggbench.show.run_documents import (
     CACHE_TYPES,
     CONFIG,
     MEASURED_FILE,
-    RunDocuments,
+    ShapedDocuments,
     memory,
     run_documents,
     subject,
 )
+from ggbench.show.run_figures import FIGURES
 from ggbench.show.tables import (
+    AsWide,
     Cells,
-    Facts,
-    facts_table,
+    as_part,
     fitted_table,
     left,
     notes,
@@ -102,7 +100,7 @@ DOCUMENTS = run_documents("maxctx", _SEARCH, stored="search", is_swept=True)
 
 class MaxctxPresenter(Presenter):
     kind: ClassVar[str] = "maxctx"
-    documents: ClassVar[RunDocuments] = DOCUMENTS
+    documents: ClassVar[ShapedDocuments] = DOCUMENTS
     live_view: ClassVar[LiveView] = "bracket"
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "no n_ctx works"
@@ -122,11 +120,9 @@ class MaxctxPresenter(Presenter):
     def short_answer(self, run: Run) -> str:
         """`n_ctx 24,576`."""
         summary = QuantSummary.of([run])
-        return "" if summary.max_n_ctx is None else f"n_ctx {max_n_ctx_text(summary)}"
+        return "" if summary.max_n_ctx is None else f"n_ctx {FIGURES['max_n_ctx'].text(summary)}"
 
-    def details(
-        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
-    ) -> RenderableType:
+    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found, program = context_of(run), run.head.setup.program
         heading = ": ".join(filter(None, (quant_name(run.subject), self.answer(run))))
         real = [probe for probe in found.probes if not probe.is_dry]
@@ -137,15 +133,12 @@ class MaxctxPresenter(Presenter):
             right("KV", (format_bytes(probe.kv_bytes) for probe in real)),
             right("compute", (format_bytes(probe.compute_bytes) for probe in real)),
         ]
-        parts: list[RenderableType] = [fitted_table(columns)] if real else []
-        parts += [facts_table("Search", _facts(run, found.plan))]
-        if run.memory.buffers:
-            parts += [memory_table(run.memory)]
+        parts: list[Part] = [as_part(fitted_table(columns))] if real else []
+        parts += [Facts(_facts(run, found.plan), "Search"), *memory_parts(run.memory)]
         notes_below = [*found.warnings, twin_caption([run.subject])]
-        parts += [Text(sanitize(each)) for each in notes_below if each]
-        return run_page(run, heading, parts, folded=folded, readings=readings)
+        return run_answer(run, Answer(heading, "", parts, [each for each in notes_below if each]), readings)
 
-    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+    def table(self, runs: Sequence[Run]) -> Answer:
         found, subjects = [context_of(run) for run in runs], [run.subject for run in runs]
         said = ["; ".join((run.reason, *each.warnings)) for run, each in zip(runs, found, strict=True)]
         columns = [
@@ -158,10 +151,14 @@ class MaxctxPresenter(Presenter):
         ]
         is_failed = [not run.is_complete for run in runs]
         caption = twin_caption(subjects)
-        return fitted_table(columns, labels=row_labels(subjects), dim=is_failed, width=width, caption=caption)
+        labels = row_labels(subjects)
+        made = AsWide(
+            lambda width: fitted_table(columns, labels=labels, dim=is_failed, width=width, caption=caption)
+        )
+        return Answer("", "", [as_part(made)])
 
 
-def _facts(run: Run, plan: SearchPlan) -> Facts:
+def _facts(run: Run, plan: SearchPlan) -> list[tuple[str, str]]:
     limit = budget = draft = planned = ""
     if plan.memory_bytes is not None:
         limit = f"{format_bytes(plan.memory_bytes)} ({plan.memory_source})"
@@ -191,7 +188,7 @@ def _failure(found: MaxctxResult, program: str) -> str:
 
 
 _MAX_N_CTX = metric_of(
-    COLUMNS["max_n_ctx"],
+    FIGURES["max_n_ctx"],
     more_is_better=True,
     interval=lambda summary: (
         (n_ctx, n_ctx) if (n_ctx := summary.max_n_ctx) and summary.max_n_ctx_verified else None

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.console import Group, RenderableType
-
 from ggbench.experiments.prefill.record import PrefillResult
+from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.quants import QuantPresenter, prefill_table
+from ggbench.show.answer import Answer, Table
+from ggbench.show.figure import bounded_text
+from ggbench.show.quants import PREFILLS, QuantPresenter, quant_answer
 from ggbench.show.run_documents import RunDocuments, quant_documents
-from ggbench.show.text import tok_s_text
+from ggbench.show.run_figures import estimate
+from ggbench.show.words import say
 from ggbench.stats.decode_timing import PrefillSpeed
 from ggbench.units import format_count, format_ms, format_number
 
 
+def _prefills(run: Run) -> tuple[PrefillSpeed, ...]:
+    return run.result.prefills if isinstance(run.result, PrefillResult) else ()
+
+
 def _longest(run: Run) -> PrefillSpeed | None:
     """Return the longest prompt of an empty cache, or of a filled one if there is no other; None if none was timed."""
-    prefills = run.result.prefills if isinstance(run.result, PrefillResult) else ()
-    return max(prefills, key=lambda each: (each.n_depth == 0, each.n_prompt), default=None)
+    return max(_prefills(run), key=lambda each: (each.n_depth == 0, each.n_prompt), default=None)
 
 
 class PrefillPresenter(QuantPresenter):
@@ -36,14 +40,19 @@ class PrefillPresenter(QuantPresenter):
         return f"{format_number(longest.tok_s)} tok/s at {format_count(longest.n_prompt)}"
 
     def answer(self, run: Run) -> str:
-        """Return `prompt of 512: 2204.00 ms, 232 tok/s` for the longest prompt; empty if none was timed."""
-        if (longest := _longest(run)) is None:
+        """Return the speed and the time of the longest prompt; empty if none was timed."""
+        longest = _longest(run)
+        if longest is None:
             return ""
-        speed = f"{format_ms(longest.prefill_ms)} ms, {tok_s_text(longest)} tok/s"
-        return f"prompt of {format_count(longest.n_prompt)}: {speed}"
+        return say(
+            "prefill.prompt",
+            speed=bounded_text(estimate(longest.tok_s, longest.tok_s_ci95)),
+            n_prompt=format_count(longest.n_prompt),
+            ms=format_ms(longest.prefill_ms),
+        )
 
-    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        return Group(*(prefill_table(QuantSummary.of([run])) for run in runs))
+    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
+        return quant_answer(run, self.answer(run), [Table(PREFILLS, _prefills(run))], readings)
 
 
 PRESENTER = PrefillPresenter()

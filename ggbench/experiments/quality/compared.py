@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
-
-from rich.console import RenderableType
-from rich.text import Text
 
 from ggbench.experiments.quality.record import QualityResult, result_of
 from ggbench.experiments.quality.scores import PairedDifference, paired_difference
@@ -23,15 +21,16 @@ from ggbench.models.published import load_published
 from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import FigureColumn, against_table, printed, published_model
+from ggbench.show.against import against_part, published_model
+from ggbench.show.answer import Part
 from ggbench.show.charts import ChartPoint, PointChart
-from ggbench.show.columns import Column, column, estimate_columns, reader
+from ggbench.show.figure import Figure, interval_text
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name, row_labels
-from ggbench.show.tables import spaced
+from ggbench.show.run_figures import reader
 from ggbench.show.text import estimate_text, tok_s_text
 from ggbench.stats.decode_timing import LatencySummary
-from ggbench.stats.intervals import Interval, MeanError
+from ggbench.stats.intervals import Estimate, Interval, MeanError
 from ggbench.text import in_words
 from ggbench.units import format_count, format_number, format_percent, with_unit
 
@@ -48,14 +47,28 @@ def quality_of(summary: QuantSummary) -> QualityResult | None:
     return summary.result(QualityResult)
 
 
-COLUMNS = (
-    *estimate_columns("ppl", "ppl", "PPL", "", "perplexity of the scored text", reader("ppl", quality_of)),
-    *estimate_columns(
-        "kld_mean", "kld", "KLD", "nats", "mean KL divergence from the base", reader("divergence.kld", quality_of)
+def _estimate(path: str) -> Callable[[QuantSummary], Estimate | None]:
+    found = reader(path, quality_of)
+
+    def get(summary: QuantSummary) -> Estimate | None:
+        mean: MeanError | None = found(summary)
+        return None if mean is None else Estimate(mean.mean, *mean.ci95)
+
+    return get
+
+
+FIGURES = (
+    Figure[QuantSummary](
+        "ppl", "PPL", _estimate("ppl"), partial(interval_text, digits=4), "", "Perplexity of the scored text.", "less",
+        is_estimate=True,
     ),
-    column(
-        "same_top", "same top", "", "Share of positions where quant and base agree on the top token.",
-        reader("divergence.same_top.mean", quality_of), format_percent, 6,
+    Figure[QuantSummary](
+        "kld_mean", "KLD", _estimate("divergence.kld"), partial(interval_text, digits=4), "nats",
+        "Mean KL divergence from the base.", "less", is_estimate=True,
+    ),
+    Figure[QuantSummary](
+        "same_top", "same top", reader("divergence.same_top.mean", quality_of), format_percent,
+        meaning="Share of positions where quant and base agree on the top token.", better="more", priority=6,
     ),
 )  # fmt: skip
 
@@ -134,7 +147,7 @@ def _ppl_ratio(one: QuantSummary, other: QuantSummary) -> Interval | None:
     return None if difference is None else (math.exp(difference.low), math.exp(difference.high))
 
 
-def _scored(column: Column, path: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
+def _scored(figure: Figure[QuantSummary], path: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
     """Return a metric of a scored text; its interval is ±1.96 standard errors."""
     estimate = reader(path, quality_of)
 
@@ -142,21 +155,21 @@ def _scored(column: Column, path: str, **more: Any) -> Metric:  # noqa: ANN401 -
         found: MeanError | None = estimate(summary)
         return None if found is None else found.ci95
 
-    return metric_of(column, interval=ends, **more)
+    return metric_of(figure, interval=ends, **more)
 
 
-_COLUMN = {column.key: column for column in COLUMNS}
+_FIGURE = {figure.key: figure for figure in FIGURES}
 METRICS = (
     _scored(
-        _COLUMN["ppl"], "ppl", more_is_better=False, topic="PPL", concern="quality", paired=_ppl_ratio,
+        _FIGURE["ppl"], "ppl", more_is_better=False, topic="PPL", concern="quality", paired=_ppl_ratio,
         basis=_scored_chunks, other_basis=_OTHER_TEXTS,
     ),
     _scored(
-        _COLUMN["kld_mean"], "divergence.kld", more_is_better=False, topic="KLD", concern="quality",
+        _FIGURE["kld_mean"], "divergence.kld", more_is_better=False, topic="KLD", concern="quality",
         basis=_compared_chunks, other_basis=_OTHER_BASES,
     ),
     _scored(
-        _COLUMN["same_top"], "divergence.same_top", more_is_better=True, topic="same top tokens",
+        _FIGURE["same_top"], "divergence.same_top", more_is_better=True, topic="same top tokens",
         basis=_compared_chunks, other_basis=_OTHER_BASES,
     ),
 )  # fmt: skip
@@ -250,22 +263,19 @@ def _text_name(found: QualityResult) -> str:
     return f"another {WIKITEXT_2}" if found.text.name == WIKITEXT_2 else found.text.name
 
 
-def quality_against(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-    tables = [_table(run, near, width) for run in runs if (near := nearest_to_score(run))]
-    return spaced([*tables, Text(_COMPARES, style="dim")])
+def quality_against(runs: Sequence[Run]) -> list[Part]:
+    parts = [part for run in runs if (near := nearest_to_score(run)) for part in _parts(run, near)]
+    return [*parts, _COMPARES]
 
 
-def _table(run: Run, near: Sequence[NearRow], width: int | None) -> RenderableType:
+def _parts(run: Run, near: Sequence[NearRow]) -> list[Part]:
     found = run.result
     assert isinstance(found, QualityResult)
     apart, quant = found.divergence, row_name(run)
-    columns = (
-        FigureColumn("PPL", "", estimate_text(found.ppl), printed("perplexity")),
-        FigureColumn("KLD", "nats", estimate_text(apart.kld if apart else None), printed("kld")),
-    )
+    own = {"perplexity": estimate_text(found.ppl), "kld": estimate_text(apart.kld if apart else None)}
     note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {format_count(found.n_chunks)} chunks"
     title = f"{model_name(run.subject)} {quant} against published rows"
-    return against_table(title, quant, columns, near, note, width=width, name=lambda row: row.model)
+    return against_part(title, quant, own, near, note, lambda row: row.model)
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
-from rich.console import RenderableType
 
 from ggbench.decisions.known_losses import is_original
 from ggbench.experiments.quality import compared
@@ -27,16 +26,25 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
+from ggbench.show.answer import Answer, Facts, Part
 from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun, memory_stacks
-from ggbench.show.columns import Column, reader
 from ggbench.show.document import Field, Shape, field, of, within
-from ggbench.show.machine import run_page
+from ggbench.show.figure import Figure
+from ggbench.show.machine import run_answer
 from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.presenter import Presenter
 from ggbench.show.published import AGAINST
-from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, NUMBER, ORIGIN, RunDocuments, run_documents
-from ggbench.show.tables import Cells, facts_table, fitted_table, names, notes, right
+from ggbench.show.run_documents import (
+    CACHE_TYPES,
+    MEASURED_FILE,
+    NUMBER,
+    ORIGIN,
+    ShapedDocuments,
+    run_documents,
+)
+from ggbench.show.run_figures import reader
+from ggbench.show.tables import AsWide, Cells, as_part, fitted_table, names, notes, right
 from ggbench.show.text import estimate_text
 from ggbench.stats.intervals import MeanError
 from ggbench.text import sanitize
@@ -154,10 +162,10 @@ DOCUMENTS = run_documents("quality", _QUALITY, is_swept=True)
 
 class QualityPresenter(Presenter):
     kind: ClassVar[str] = "quality"
-    documents: ClassVar[RunDocuments] = DOCUMENTS
+    documents: ClassVar[ShapedDocuments] = DOCUMENTS
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
-    columns: ClassVar[tuple[Column, ...]] = compared.COLUMNS
+    figures: ClassVar[tuple[Figure[QuantSummary], ...]] = compared.FIGURES
     differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {"text": compared.DIFFERENCES}
 
     def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
@@ -221,22 +229,20 @@ class QualityPresenter(Presenter):
     def against_document(self, run: Run) -> dict[str, object] | None:
         return {"against": compared.nearest_to_score(run)} if self.answer(run) else None
 
-    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        return compared.quality_against(runs, width=width)
+    def against(self, runs: Sequence[Run]) -> Sequence[Part]:
+        return compared.quality_against(runs)
 
-    def details(
-        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
-    ) -> RenderableType:
+    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found = result_of(run)
-        parts: list[RenderableType] = []
+        parts: list[Part] = []
         if found is not None:
-            parts.append(facts_table("Perplexity", _perplexity(found)))
+            parts.append(Facts(_perplexity(found), "Perplexity"))
         if found is not None and found.divergence is not None:
-            parts.append(facts_table("Compared with its base", _compared(run, found.base, found.divergence)))
+            parts.append(Facts(_compared(run, found.base, found.divergence), "Compared with its base"))
         name = f"{model_name(run.subject)} {sanitize(compared.row_name(run))}"
-        return run_page(run, name, parts, folded=folded, readings=readings)
+        return run_answer(run, Answer(name, "", parts), readings)
 
-    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+    def table(self, runs: Sequence[Run]) -> Answer:
         found = [result_of(run) for run in runs]
 
         def figures(header: str, path: str, form: Callable[[Any], str], unit: str, priority: int) -> Cells:
@@ -253,18 +259,18 @@ class QualityPresenter(Presenter):
             figures("RMS Δp", "divergence.rms_p_diff.mean", format_percent, "", 2),
             figures("ln PPL ratio", "divergence.ln_ppl_ratio", estimate_text, "", 3),
         )
-        return fitted_table(
-            [
-                names("quant", compared.row_names(runs)),
-                right("BPW", (format_number(run.subject.bpw) for run in runs), "bits", 2),
-                right("KV/token", (format_bytes(run.subject.kv_bytes_per_token) for run in runs), priority=4),
-                figures("PPL", "ppl", estimate_text, "", ESSENTIAL),
-                *(beside if any(each and each.divergence for each in found) else ()),
-                figures("chunks", "n_chunks", format_count, "", 5),
-                notes(run.reason for run in runs),
-            ],
-            width=width,
-            caption="\n".join(map(sanitize, [*_base_line(runs), *compared.verdicts(runs)])),
+        cells = [
+            names("quant", compared.row_names(runs)),
+            right("BPW", (format_number(run.subject.bpw) for run in runs), "bits", 2),
+            right("KV/token", (format_bytes(run.subject.kv_bytes_per_token) for run in runs), priority=4),
+            figures("PPL", "ppl", estimate_text, "", ESSENTIAL),
+            *(beside if any(each and each.divergence for each in found) else ()),
+            figures("chunks", "n_chunks", format_count, "", 5),
+            notes(run.reason for run in runs),
+        ]
+        caption = "\n".join(map(sanitize, [*_base_line(runs), *compared.verdicts(runs)]))
+        return Answer(
+            "", "", [as_part(AsWide(lambda width: fitted_table(cells, width=width, caption=caption)))]
         )
 
 

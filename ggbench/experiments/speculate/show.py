@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 from rich.console import RenderableType
-from rich.text import Text
 
 from ggbench.experiments.speculate.record import (
     DraftedPair,
@@ -24,14 +23,22 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL
+from ggbench.show.answer import Answer, Facts, Part
 from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.document import Shape, field, many, of
-from ggbench.show.machine import run_page
+from ggbench.show.machine import run_answer
 from ggbench.show.metric import Metric, estimated
 from ggbench.show.names import quant_name, quant_names
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
-from ggbench.show.tables import AsWide, Cells, facts_table, fitted_table, names, right, twin_caption
+from ggbench.show.run_documents import (
+    CACHE_TYPES,
+    MEASURED_FILE,
+    ORIGIN,
+    ShapedDocuments,
+    expected,
+    run_documents,
+)
+from ggbench.show.tables import AsWide, Cells, as_part, fitted_table, names, right, twin_caption
 from ggbench.show.text import expected_text
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speculation import StepParts, StepTimes
@@ -86,7 +93,7 @@ _SPECULATION = Shape(
 
 class SpeculatePresenter(Presenter):
     kind: ClassVar[str] = "speculate"
-    documents: ClassVar[RunDocuments] = run_documents("speculate", _SPECULATION)
+    documents: ClassVar[ShapedDocuments] = run_documents("speculate", _SPECULATION)
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (SpeculationRound,)
@@ -121,38 +128,36 @@ class SpeculatePresenter(Presenter):
         common = sorted(set.intersection(*timed)) if timed else []
         return tuple(_break_even(n_depth, k) for n_depth, k in common if n_depth == common[0][0])
 
-    def details(
-        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
-    ) -> RenderableType:
+    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found, name = result_of(run), quant_name(run.subject)
         if found is None:
-            return run_page(run, name, (), folded=folded, readings=readings)
+            return run_answer(run, Answer(name), readings)
         drafts = found.pair.draft
         by = found.pair.spec_type if drafts is None else quant_names([run.subject, drafts])[1]
-        heading = Text(f"{name}, drafted by {by}", style="bold")
-        heading.append(f"\n{self.ending(run)}", style="not bold")
-        parts: list[RenderableType] = []
+        heading = f"{name}, drafted by {by}: {self.ending(run)}"
+        parts: list[Part] = []
         if found.texts:
-            parts.append(AsWide(lambda width: _texts_table(found.texts, width)))
+            parts.append(as_part(AsWide(lambda width: _texts_table(found.texts, width))))
         if found.cases:
-            parts.append(AsWide(lambda width: self.table([run], width=width)))
+            parts += self.table([run]).parts
         facts = [
             *_memory_facts(found.memory),
             ("from", found.pair.basis),
             ("type of drafts", found.pair.spec_type),
             ("llama-server", server_line(run, found)),
         ]
-        return run_page(run, heading, [*parts, facts_table("", facts)], folded=folded, readings=readings)
+        return run_answer(run, Answer(heading, "", [*parts, Facts(facts)]), readings)
 
-    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+    def table(self, runs: Sequence[Run]) -> Answer:
         labels = quant_names([run.subject for run in runs]) if len(runs) > 1 else [""]
         found = [result_of(run) for run in runs]
         rows = [(label, case) for label, each in zip(labels, found, strict=True) if each for case in each.cases]
         if not rows:
-            return Text(
+            return Answer(
                 "\n".join(f"{label}: {self.ending(run)}" for label, run in zip(labels, runs, strict=True))
             )
-        return _cases_table(rows, width, twin_caption(run.subject for run in runs))
+        caption = twin_caption(run.subject for run in runs)
+        return Answer("", "", [as_part(AsWide(lambda width: _cases_table(rows, width, caption)))])
 
 
 def _break_even(n_depth: int, k: int) -> Metric:

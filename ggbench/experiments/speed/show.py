@@ -1,69 +1,72 @@
-"""Speed by input length and batch size: its table, documents, curves, and metrics of a comparison."""
+"""Speed by input length and batch size: its answer, documents, curves, and metrics of a comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
+import msgspec
 import numpy as np
-from rich.console import RenderableType
-from rich.text import Text
+from msgspec.structs import replace
 
-from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings, result_of
+from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.models.published import load_published
 from ggbench.models.published.selection import NearRow, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import ESSENTIAL, UNKNOWN
-from ggbench.show.against import FigureColumn, against_table, device_of, own_speed, printed
+from ggbench.show import UNKNOWN
+from ggbench.show.against import against_part, device_of, own_speed
+from ggbench.show.answer import Answer, Part, Table
 from ggbench.show.charts import Curve, LineChart, PlottedRun
-from ggbench.show.columns import reader
-from ggbench.show.document import Shape, field, many, of
-from ggbench.show.machine import run_page, serving_caption
+from ggbench.show.figure import Figure
+from ggbench.show.machine import run_answer, serving_caption
 from ggbench.show.metric import MEMORY, Metric, speed_metric
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
-from ggbench.show.published import AGAINST
-from ggbench.show.run_documents import MEASURED_FILE, ORIGIN, RunDocuments, memory, run_documents, subject
-from ggbench.show.tables import AsWide, Cells, fitted_table, names, notes, right, spaced, twin_caption
-from ggbench.text import sanitize
-from ggbench.units import GIB, format_count, format_length, format_number
+from ggbench.show.run_documents import RunDocuments
+from ggbench.show.run_figures import reader
+from ggbench.show.tables import twin_caption
+from ggbench.show.words import say
+from ggbench.units import format_bytes, format_count, format_length, format_number
 
 _NEAREST = 3
 _DEFINITIONS = (
     "tok/s as in Qwen2.5's tables: generated tokens / (prefill + decode); as in Qwen3's: (input + generated)"
     " tokens / (prefill + decode); tokens of all sequences of a batch."
 )
-_CASE = Shape(
-    "Case",
-    "One input length with one batch size.",
-    of(Case, "n_input n_batch=n_seqs n_gen", lambda found: found.case),
-    of(SpeedCase, "tok_s_qwen2_5 tok_s_qwen3 decode_tok_s prefill_tok_s prefill_ms decode_ms"),
-    of(CaseEnded, "memory_bytes outcome reason?", lambda found: found.ended),
-    AGAINST,
-)
-DOCUMENTS = run_documents(
-    "speed",
-    Shape(
-        "Speed",
-        "Speed by input length and batch size.",
-        MEASURED_FILE,
-        subject("n_ctx_train"),
-        of(SpeedSettings, "inputs n_gen batches", lambda run: run.head.settings, maybe=True),
-        field("cases", many(_CASE), get=lambda run: [_CASE.value(each) for each in result_of(run).cases]),
-        of(SpeedResult, "serving", result_of),
-        of(Run, "gpu_use"),
-        memory("flash_attn swa_cells"),
-        ORIGIN,
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """A case of a run, with the name of the run in its table."""
+
+    quant: str
+    found: SpeedCase
+
+
+_CASES = (
+    Figure[_Row]("quant", "quant", lambda row: row.quant),
+    Figure[_Row]("n_input", "input", reader("found.case.n_input"), unit="tokens"),
+    Figure[_Row]("n_batch", "batch", reader("found.case.n_seqs")),
+    Figure[_Row]("tok_s_qwen2_5", "Qwen2.5", reader("found.tok_s_qwen2_5"), unit="tok/s", better="more"),
+    Figure[_Row]("tok_s_qwen3", "Qwen3", reader("found.tok_s_qwen3"), unit="tok/s", better="more"),
+    Figure[_Row](
+        "decode_tok_s", "decode", reader("found.decode_tok_s"), unit="tok/s", better="more", priority=1
     ),
-    is_swept=True,
+    Figure[_Row](
+        "prefill_tok_s", "prefill", reader("found.prefill_tok_s"), unit="tok/s", better="more", priority=2
+    ),
+    Figure[_Row](
+        "memory_bytes", "memory", reader("found.ended.memory_bytes"), format_bytes, better="less", priority=3
+    ),
 )
 
 
 class SpeedPresenter(Presenter):
     kind: ClassVar[str] = "speed"
-    documents: ClassVar[RunDocuments] = DOCUMENTS
+    documents: ClassVar[RunDocuments] = RunDocuments(
+        "speed", (), "Speed by input length and batch size.", takes_several=True
+    )
     has_line: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (SpeedCase,)
     no_answer: ClassVar[str] = "no case was measured"
@@ -81,13 +84,11 @@ class SpeedPresenter(Presenter):
         return f"{format_number(found.tok_s_qwen2_5)} tok/s at {format_length(found.case.n_input)}x{found.case.n_seqs}"
 
     def answer(self, run: Run) -> str:
-        """Return `12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`, for the same case."""
+        """Return the speed of the same case."""
         found = _largest(run)
-        return (
-            f"{format_number(found.tok_s_qwen2_5)} tok/s as Qwen2.5 counts at {found.case.name}"
-            if found
-            else ""
-        )
+        if found is None:
+            return ""
+        return say("speed.case", speed=format_number(found.tok_s_qwen2_5), case=found.case.name)
 
     def has_details(self, run: Run) -> bool:
         return bool(result_of(run).cases)
@@ -100,56 +101,32 @@ class SpeedPresenter(Presenter):
 
     def against_document(self, run: Run) -> dict[str, object] | None:
         cases = result_of(run).cases
-        found = [_CASE.value(each, against=_nearest(run, each.case)) for each in cases]
-        return {"cases": found} if found else None
+        return {"against": [near for each in cases for near in _nearest(run, each.case)]} if cases else None
 
-    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        parts: list[RenderableType] = []
+    def against(self, runs: Sequence[Run]) -> Sequence[Part]:
+        parts: list[Part] = []
         for run in runs:
             found = [(each, near) for each in result_of(run).cases if (near := _nearest(run, each.case))]
             heading = " against published rows" if found else ": no published speeds of this model"
-            parts.append(Text(f"{quant_name(run.subject)}{heading}", style="bold"))
-            parts += [_against_table(run, each, near, width) for each, near in found]
-        return spaced(parts)
+            parts.append(f"{quant_name(run.subject)}{heading}")
+            parts += [part for each, near in found for part in _against(run, each, near)]
+        return parts
 
-    def details(
-        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
-    ) -> RenderableType:
-        table = AsWide(lambda width: self.table([run], width=width))
-        return run_page(run, quant_name(run.subject), [table], folded=folded, readings=readings)
+    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
+        found = self.table([run])
+        text = f"{quant_name(run.subject)}: {self.ending(run)}."
+        command = "" if run.run_id is None else f"ggbench results show {run.run_id} --plot"
+        return run_answer(run, replace(found, text=text, command=command), readings)
 
-    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+    def table(self, runs: Sequence[Run]) -> Answer:
         subjects = [run.subject for run in runs]
-        labelled = zip(runs, row_labels(subjects), strict=True)
-        rows = [(label, each) for run, label in labelled for each in result_of(run).cases]
-
-        def figures(
-            header: str, unit: str, path: str, form: Callable[[Any], str], priority: int = ESSENTIAL
-        ) -> Cells:
-            value: Callable[[Any], Any] = reader(path)
-            return right(
-                header, (form(value(each)) for _, each in rows), unit, priority, stays=priority == ESSENTIAL
-            )
-
-        cells = [
-            names("quant", (label for label, _ in rows)),
-            figures("input", "tokens", "case.n_input", format_count),
-            figures("batch", "", "case.n_seqs", format_count),
-            figures("Qwen2.5", "tok/s", "tok_s_qwen2_5", format_number),
-            figures("Qwen3", "tok/s", "tok_s_qwen3", format_number),
-            figures("decode", "tok/s", "decode_tok_s", format_number, 1),
-            figures("prefill", "tok/s", "prefill_tok_s", format_number, 2),
-            figures("memory", "GiB", "ended.memory_bytes", _gib, 3),
-            notes(each.why for _, each in rows),
-        ]
-        labels = [f"{label}, {each.case.name}" for label, each in rows]
-        served = dict.fromkeys(map(serving_caption, runs))
-        caption = "\n".join(filter(None, (_DEFINITIONS, *served, twin_caption(subjects))))
-        return fitted_table(cells, labels=labels, width=width, caption=caption)
-
-
-def _gib(n_bytes: int | None) -> str:
-    return UNKNOWN if n_bytes is None else f"{n_bytes / GIB:.2f}"
+        labelled = list(zip(runs, row_labels(subjects), strict=True))
+        rows = [_Row(label, each) for run, label in labelled for each in result_of(run).cases]
+        notes = [f"{row.quant}, {row.found.case.name}: {row.found.why}" for row in rows if row.found.why]
+        notes += filter(None, [twin_caption(subjects)])
+        served = filter(None, dict.fromkeys(map(serving_caption, runs)))
+        figures = _CASES[1:] if len(runs) == 1 else _CASES
+        return Answer("", "", [Table(figures, rows)], notes[:3], [*notes[3:], _DEFINITIONS, *served])
 
 
 def _completed(result: object) -> list[SpeedCase]:
@@ -217,14 +194,15 @@ def _nearest(run: Run, case: Case) -> tuple[NearRow, ...]:
     return () if own is None else nearest_published(rows, own, _NEAREST)
 
 
-def _against_table(run: Run, found: SpeedCase, near: Sequence[NearRow], width: int | None) -> RenderableType:
-    columns = (
-        FigureColumn("Qwen2.5", "tok/s", format_number(found.tok_s_qwen2_5), printed("tok_s")),
-        FigureColumn("throughput", "tok/s", format_number(found.decode_tok_s), printed("throughput_tok_s")),
-        FigureColumn("memory", "GiB", _gib(found.ended.memory_bytes), printed("memory_gb"), 1),
-    )
+def _against(run: Run, found: SpeedCase, near: Sequence[NearRow]) -> list[Part]:
+    memory = found.ended.memory_bytes
+    own = {
+        "tok_s": format_number(found.tok_s_qwen2_5),
+        "throughput_tok_s": format_number(found.decode_tok_s),
+        "memory_gb": UNKNOWN if memory is None else f"{memory / 1e9:.2f}",
+    }
     note = f"llama.cpp, {device_of(QuantSummary.of([run])) or 'unknown device'}"
-    return against_table(found.case.name, sanitize(run.subject.quant), columns, near, note, width=width)
+    return against_part(found.case.name, run.subject.quant, own, near, note)
 
 
 PRESENTER = SpeedPresenter()

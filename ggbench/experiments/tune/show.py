@@ -8,18 +8,18 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 from rich.console import RenderableType
-from rich.text import Text
 
 from ggbench.engines.llama.flags import server_flags
 from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, ratio_text, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
+from ggbench.show.answer import Answer, Part
 from ggbench.show.document import Shape, field, many, of
-from ggbench.show.machine import run_page
+from ggbench.show.machine import run_answer
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_documents import MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
-from ggbench.show.tables import fitted_table, names, notes, right
+from ggbench.show.run_documents import MEASURED_FILE, ORIGIN, ShapedDocuments, expected, run_documents
+from ggbench.show.tables import as_part, fitted_table, names, notes, right
 from ggbench.text import sanitize
 from ggbench.units import format_number
 
@@ -60,7 +60,7 @@ _TUNE = Shape(
 
 class TunePresenter(Presenter):
     kind: ClassVar[str] = "tune"
-    documents: ClassVar[RunDocuments] = run_documents("tune", _TUNE)
+    documents: ClassVar[ShapedDocuments] = run_documents("tune", _TUNE)
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
 
@@ -68,22 +68,18 @@ class TunePresenter(Presenter):
         found = result_of(run)
         return found.answer if run.is_complete or found.ratio is not None else ""
 
-    def details(
-        self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()
-    ) -> RenderableType:
+    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found, command, settings = result_of(run), tuned_command(run), run.head.settings
         heading = ": ".join(filter(None, (quant_name(run.subject), self.answer(run))))
-        parts: list[RenderableType] = []
-        if command is not None:
-            parts.append(Text(command, no_wrap=not folded, overflow="fold" if folded else "ignore"))
+        parts: list[Part] = []
         if isinstance(settings, TuneSettings) and found.candidates:
-            parts.append(_candidates_table(found, settings.timed))
-        return run_page(run, heading, parts, folded=folded, readings=readings)
+            parts.append(as_part(_candidates_table(found, settings.timed)))
+        return run_answer(run, Answer(heading, command or "", parts), readings)
 
-    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+    def table(self, runs: Sequence[Run]) -> Answer:
         labels = row_labels([run.subject for run in runs])
         said = notes(self.answer(run) or run.reason for run in runs)
-        return fitted_table([names("quant", labels), said], labels=labels, width=width)
+        return Answer("", "", [as_part(fitted_table([names("quant", labels), said], labels=labels))])
 
 
 def _candidates_table(found: TuneResult, timed: Sequence[str]) -> RenderableType:

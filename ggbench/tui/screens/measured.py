@@ -124,7 +124,7 @@ class MeasuredScreen(RunsScreen):
         run = self.runs[0].summary.run
         presenter, started = presenter_of(run.head.kind), run.head.started_at[:16].replace("T", " ")
         what = f"Run {self._numbers} · {run.head.kind} of {model_name(run.subject)} {run.subject.quant}"
-        details = presenter.details(run, folded=True, readings=self.runs[0].readings)
+        details = presenter.details(run, self.runs[0].readings).rich(why=True)
         return sanitize(f"{what} · {started} UTC"), presenter.ending(run), details
 
     def _comparison(self) -> tuple[str, str, RenderableType]:

@@ -10,42 +10,36 @@ from ggbench.machine.known_devices import known_devices
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import BENCH, bench_columns
 from ggbench.show.names import model_names, short_device, unambiguous_names
-from ggbench.show.presenter import all_columns, column_of
-from ggbench.show.text import b_text, tok_s_text, w_text
+from ggbench.show.presenter import all_figures, figure_of
+from ggbench.show.run_figures import rows_of
 from ggbench.stats.decode_timing import LatencySummary, LineFit
 from tests.fakes.measured import search_of, with_decode, with_run, with_subject
 
 
 @pytest.mark.parametrize(
-    ("w", "ci95", "text"),
+    ("key", "fit", "text"),
     [
-        (205.31, (201.4, 209.5), "205 ±4"), (None, (1234.4, None), "> 1234"), (205.31, (150.0, None), "> 150"),
-        (None, None, "—"), (205.31, None, "205"),
+        ("w_tokens_per_ms", LineFit(300, 205.31, (201.4, 209.5), None, None, None), "205 ±4"),
+        ("w_tokens_per_ms", LineFit(300, None, (1234.4, None), None, None, None), "> 1234"),
+        ("w_tokens_per_ms", LineFit(300, 205.31, (150.0, None), None, None, None), "> 150"),
+        ("w_tokens_per_ms", LineFit(300, None, None, None, None, None), "—"),
+        ("w_tokens_per_ms", LineFit(300, 205.31, None, None, None, None), "205"),
+        ("b_ms", LineFit(300, 205.0, (201.0, 209.0), 10.917, (10.84, 10.99), None), "10.92 ±0.08"),
+        ("b_ms", LineFit(300, 205.0, (201.0, 209.0), None, (10.84, 13.55), None), "< 13.6"),
+        ("b_ms", LineFit(300, 205.0, (201.0, 209.0), None, None, None), "—"),
     ],
-)  # fmt: skip
-def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | None] | None, text: str) -> None:
-    assert w_text(LineFit(300, w, ci95, None, None, None)) == text
-    assert w_text(None) == "—"
-
-
-@pytest.mark.parametrize(
-    ("b", "ci95", "text"),
-    [
-        (10.917, (10.84, 10.99), "10.92 ±0.08"), (None, (10.84, 13.55), "< 13.6"), (None, (0.0, 822.0), "< 822"),
-        (None, None, "—"),
-    ],
-)  # fmt: skip
-def test_b_is_a_value_or_a_bound(b: float | None, ci95: tuple[float, float] | None, text: str) -> None:
-    assert b_text(LineFit(300, 205.0, (201.0, 209.0), b, ci95, None)) == text
+)
+def test_w_and_b_are_values_or_bounds(completed: QuantSummary, key: str, fit: LineFit, text: str) -> None:
+    assert figure_of(key).text(with_decode(completed, fit=fit)) == text
 
 
 @pytest.mark.parametrize(
     ("ci95", "text"), [((106.9, 109.5), "108.2 ±1.3"), ((106.9, None), "> 107"), (None, "108"), ((108.2, 108.2), "108")]
 )
-def test_speed_has_its_interval(ci95: tuple[float, float | None] | None, text: str) -> None:
-    assert tok_s_text(LatencySummary(9.2, 12.5, 12.7, 108.2, None, ci95)) == text
+def test_speed_has_its_interval(completed: QuantSummary, ci95: tuple[float, float | None] | None, text: str) -> None:
+    latency = LatencySummary(9.2, 12.5, 12.7, 108.2, None, ci95)
+    assert figure_of("tok_s").text(with_decode(completed, latency=latency)) == text
 
 
 def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
@@ -53,9 +47,9 @@ def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
     head = RunHead(kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(1), command="c")
     row = QuantSummary.of([Run(head=head, outcome=Outcome.FAILED, reason="refused")])
     known = {"model", "quant", "file", "source", "outcome", "note", "command"}
-    for key in set(all_columns()) - known:
-        assert column_of(key).value(row) is None
-        assert column_of(key).text(row) == "—"
+    for key in set(all_figures()) - known:
+        assert figure_of(key).get(row) is None
+        assert figure_of(key).text(row) == "—"
 
 
 def test_two_quants_of_one_name_in_a_repo_are_named_by_their_files() -> None:
@@ -99,12 +93,13 @@ def test_compared_quants_have_the_shortest_names_that_differ(completed: QuantSum
 
 def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
     bounded = with_decode(completed, fit=LineFit(300, None, (1234.4, None), None, (10.8, 11.0), 0.1))
-    assert [column_of(key).value(bounded) for key in ("b_ms", "b_ratio", "b_w16_ms", "w_ratio")] == [None] * 4
+    assert figure_of("b_ms").text(bounded) == "< 11.0"
+    assert [figure_of(key).get(bounded) for key in ("b_ratio", "b_w16_ms", "w_ratio")] == [None] * 3
 
 
 def test_a_row_without_w_says_how_many_tokens_it_needs(completed: QuantSummary) -> None:
     """Where the decode was too short for a line; not where the line is flat."""
-    note = column_of("note").text
+    note = figure_of("note").text
     assert note(completed) == ""
     short = with_decode(completed, fit=LineFit(30, None, None, None, None, None))
     assert note(short) == "30 tokens are too few for W, which needs at least 247"
@@ -114,31 +109,27 @@ def test_a_row_without_w_says_how_many_tokens_it_needs(completed: QuantSummary) 
 
 
 @pytest.mark.parametrize(
-    ("n_ctx", "verified", "text"), [(8192, True, "8,192"), (8192, False, "8,192?"), (None, None, "—")]
+    ("n_ctx", "verified", "text"), [(8192, True, "8,192"), (8192, False, "~8,192"), (None, None, "—")]
 )
 def test_a_context_that_no_decode_proved_is_in_question(
     completed: QuantSummary, n_ctx: int | None, verified: bool | None, text: str
 ) -> None:
     """The mark is for people; programs have a column of its own for it."""
     row = QuantSummary.of([completed.run, search_of(completed.run, n_ctx, proven=bool(verified))])
-    assert column_of("max_n_ctx").text(row) == text
-    assert (column_of("max_n_ctx").value(row), column_of("max_n_ctx_verified").value(row)) == (n_ctx, verified)
+    assert figure_of("max_n_ctx").text(row) == text
+    assert (figure_of("max_n_ctx").get(row), figure_of("max_n_ctx_verified").get(row)) == (n_ctx, verified)
 
 
-def test_the_largest_context_has_a_column_where_it_was_searched_for(
-    completed: QuantSummary, unbounded: QuantSummary
-) -> None:
-    """Also where the search found none, and then the note says why."""
-    assert bench_columns([unbounded]) == BENCH
-    assert set(bench_columns([unbounded, completed])) - set(BENCH) == {"max_n_ctx"}
+def test_a_note_says_why_there_is_no_largest_context(unbounded: QuantSummary) -> None:
     search = search_of(unbounded.run, None, outcome=Outcome.OUT_OF_MEMORY, reason="it does not fit")
     failed = with_decode(QuantSummary.of([unbounded.run, search]), unsteady="the clock fell")
-    assert "max_n_ctx" in bench_columns([failed])
-    assert column_of("note").text(failed) == "unsteady: the clock fell; max n_ctx: it does not fit"
+    assert figure_of("note").text(failed) == "unsteady: the clock fell; max n_ctx: it does not fit"
 
 
 def test_tables_have_names_and_programs_have_paths(completed: QuantSummary) -> None:
     path = "/home/me/models/tiny-q4_k_m.gguf"
     given = with_subject(completed, model=path, file=path)
-    for key, text in (("model", "tiny"), ("file", "tiny-q4_k_m.gguf")):
-        assert (column_of(key).text(given), column_of(key).value(given)) == (text, path)
+    assert (figure_of("file").text(given), figure_of("file").get(given)) == ("tiny-q4_k_m.gguf", path)
+    assert figure_of("model").get(given) == path
+    other = with_subject(given, model="/home/me/models/other.gguf", file="/home/me/models/other.gguf")
+    assert rows_of([given, other])[0].text(given) == "tiny"

@@ -1,0 +1,251 @@
+"""Figures of runs: what tables, CSV, JSON and comparisons show of a measured quant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, reduce
+from pathlib import PurePath
+from typing import Any, TypeVar
+
+from ggbench.engines.endings import Outcome
+from ggbench.machine.records import Environment
+from ggbench.models.subject import Subject
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import ESSENTIAL
+from ggbench.show.figure import Figure, bounded_text, interval_key
+from ggbench.show.glossary import UNSTEADY
+from ggbench.show.names import model_names
+from ggbench.show.text import on_off
+from ggbench.stats.intervals import Estimate
+from ggbench.text import sanitize
+from ggbench.units import (
+    format_bandwidth,
+    format_bytes,
+    format_ms,
+    format_params,
+    format_percent,
+)
+
+_Row = TypeVar("_Row")
+
+
+def reader(path: str, of: Callable[[Any], Any] = lambda row: row) -> Callable[[Any], Any]:
+    """Return a function that reads a path of attributes such as `decode.n_gen`; it returns None if any of them is
+    None.
+    """
+    names = path.split(".")
+    return lambda row: reduce(
+        lambda found, name: None if found is None else getattr(found, name), names, of(row)
+    )
+
+
+def estimate(value: float | None, ends: tuple[float, float | None] | None) -> Estimate | float | None:
+    """Return a value with its interval: NaN if only bounded, and a plain number without an interval."""
+    if ends is None:
+        return value
+    low, high = ends
+    return Estimate(math.nan if value is None else value, low, math.inf if high is None else high)
+
+
+def estimated(path: str, name: str, of: Callable[[Any], Any] = lambda row: row) -> Callable[[Any], Any]:
+    """Return a function that reads member `name` of the object at a path, with its interval `name_ci95`."""
+    found = reader(path, of)
+    ends = interval_key(name)
+    return lambda row: (
+        None if (each := found(row)) is None else estimate(getattr(each, name), getattr(each, ends))
+    )
+
+
+def rows_of(
+    rows: Sequence[_Row],
+    subject: Callable[[_Row], Subject] = lambda row: row.subject,  # type: ignore[attr-defined]
+) -> tuple[Figure[_Row], ...]:
+    """Return the figures that tell rows apart: the quant, preceded by the model unless all have the same."""
+    names = model_names([subject(row) for row in rows])
+    by_row = dict(zip(map(id, rows), names, strict=True))
+    model = Figure[_Row]("model", "model", lambda row: by_row[id(row)])
+    quant = Figure[_Row]("quant", "quant", lambda row: subject(row).quant)
+    return (quant,) if len(set(names)) == 1 else (model, quant)
+
+
+def note(summary: QuantSummary) -> str:
+    """Return the caveats of a row: why it did not complete or, if it did, what is missing; and what disturbed it."""
+    disturbance = f"unsteady: {sanitize(summary.unsteady)}" if summary.unsteady else ""
+    if summary.outcome is not Outcome.COMPLETED:
+        parts = [sanitize(summary.run.reason) or summary.outcome.text, disturbance]
+    else:
+        longest = f"max n_ctx: {sanitize(summary.max_n_ctx_reason)}" if summary.max_n_ctx_reason else ""
+        parts = [imported_text(summary.environment), too_few(summary), disturbance, longest]
+    return "; ".join(filter(None, parts))
+
+
+def imported_text(environment: Environment | None) -> str:
+    """Return `imported: llama-bench, results.json`; empty for a run measured here. Printable."""
+    imported = environment and environment.imported
+    return sanitize(f"imported: {imported.tool}, {imported.file}") if imported else ""
+
+
+def too_few(summary: QuantSummary) -> str:
+    """Return a notice that W needs more tokens; empty if it does not."""
+    decode, fit = summary.decode, summary.fit
+    if decode is None or fit is None or fit.w_ci95 is not None or fit.is_flat:
+        return ""
+    from ggbench.stats.linefit import fewest_samples
+
+    return f"{fit.n_samples:,} tokens are too few for W, which needs at least {fewest_samples(decode.n_prompt + 1):,}"
+
+
+def unsteady_mark(summary: QuantSummary) -> str:
+    return UNSTEADY if summary.unsteady else ""
+
+
+def depths_text(summary: QuantSummary) -> str:
+    """Return `0: 108 ±2, 4,096: 69 ±1`; empty without depths."""
+    texts = (bounded_text(estimate(each.tok_s, each.tok_s_ci95)) for each in summary.depths)
+    return ", ".join(f"{each.n_depth:,}: {text}" for each, text in zip(summary.depths, texts, strict=True))
+
+
+def _throttle(summary: QuantSummary) -> str | None:
+    if summary.gpu_use is None or summary.gpu_use.throttle is None:
+        return None
+    return sanitize(", ".join(each.reason for each in summary.gpu_use.throttle)) or "none"
+
+
+def _figure(
+    key: str,
+    header: str,
+    meaning: str,
+    path: str,
+    priority: int = 5,
+    **more: Any,  # noqa: ANN401 - as a figure's
+) -> Figure[QuantSummary]:
+    return Figure(key, header, reader(path), meaning=meaning, priority=priority, **more)
+
+
+_percent = partial(_figure, form=format_percent)
+_bytes = partial(_figure, form=format_bytes)
+_ms = partial(_figure, form=format_ms, unit="ms")
+
+_ALL: tuple[Figure[QuantSummary], ...] = (
+    _figure("run_id", "run", "Number of the run in the store.", "run.run_id", 2, form=str),
+    _figure("model", "model", "The model as given.", "subject.model", ESSENTIAL),
+    _figure("quant", "quant", "How the weights are quantized.", "subject.quant", ESSENTIAL),
+    _figure(
+        "source", "source", "Where the weights come from: a file, the Hub, or an untrained twin.", "subject.source",
+        ESSENTIAL,
+    ),
+    _figure(
+        "file", "path", "The loaded GGUF file: its name in tables, its path in CSV and JSON.", "subject.file",
+        form=lambda path: sanitize(PurePath(path).name),
+    ),
+    _bytes("file_bytes", "file", "Size of the file, over all shards.", "subject.file_bytes", 9),
+    _figure("n_params", "params", "Parameters of all tensors.", "subject.n_params", 8, form=format_params),
+    _figure("bpw", "BPW", "Bits per weight: tensor bytes x 8 / parameters.", "subject.bpw", 3),
+    _bytes("weight_bytes", "weights", "Bytes of all tensors.", "subject.weight_bytes", 6),
+    _bytes("kv_bytes", "KV", "Memory of the KV cache at this n_ctx.", "memory.kv_bytes"),
+    _bytes("kv_bytes_per_token", "KV/token", "KV cache of one position.", "subject.kv_bytes_per_token", 7),
+    _bytes("compute_bytes", "compute", "Memory of the compute buffers.", "memory.compute_bytes"),
+    _bytes(
+        "memory_bytes", "memory", "Weights, KV cache and compute buffers.", "memory.total_bytes", 1,
+        better="less",
+    ),
+    _bytes("other_bytes", "other", "Peak memory not in any known buffer.", "memory.other_bytes", 8),
+    _bytes("peak_bytes", "peak", "Peak memory of the process.", "memory.peak_bytes", 2, better="less"),
+    _figure("n_ctx", "n_ctx", "Length of the context.", "memory.n_ctx", 7),
+    _figure(
+        "max_n_ctx", "max n_ctx", "The largest context that works; `~` if not proven by a decode.", "max_n_ctx", 1,
+        better="more", mark=lambda summary: "" if summary.max_n_ctx_verified else "~",
+    ),
+    _figure(
+        "max_n_ctx_verified", "proven", "Whether tokens were decoded at the end of the largest context.",
+        "max_n_ctx_verified",
+    ),
+    _figure("n_prompt", "n_prompt", "Tokens of prompt before a decode.", "decode.n_prompt", 9),
+    _figure("n_gen", "n_gen", "Tokens decoded and timed in one repetition.", "n_gen", 6),
+    _figure("repeat", "repeat", "Repetitions of the decode.", "repeat", 6),
+    _ms("prefill_ms", "prefill", "Time to read the prompt before the decode.", "decode.prefill_ms", 3, better="less"),
+    Figure(
+        "depth_tok_s", "speed at depth", lambda summary: depths_text(summary) or None, unit="tok/s",
+        meaning="Speed at the -d depths.", priority=1,
+    ),
+    Figure(
+        "tok_s", "speed", estimated("latency", "tok_s"), bounded_text, "tok/s",
+        "Decoded tokens per second, with the 95 % interval; `!` marks an unsteady run.", "more", mark=unsteady_mark,
+        is_estimate=True,
+    ),
+    _figure("n_seqs", "users", "Users that decoded at once; each had this speed.", "decode.n_seqs", 4),
+    _figure(
+        "tok_s_together", "together", "Tokens per second of all users together.", "decode.tok_s_together", 1,
+        unit="tok/s", better="more",
+    ),
+    Figure(
+        "b_ms", "B", estimated("fit", "b_ms"), partial(bounded_text, digits=4), "ms",
+        "Latency of the first token, with its 95 % interval.", "less", 2, is_estimate=True,
+    ),
+    Figure(
+        "w_tokens_per_ms", "W", estimated("fit", "w_tokens_per_ms"), bounded_text, "tokens/ms",
+        "Tokens of context that add 1 ms to a token's latency, with the 95 % interval.", "more", 3, is_estimate=True,
+    ),
+    _percent(
+        "b_ratio", "B MBU", "Limit of B / measured B: the share of the memory bandwidth (MBU).", "decode.b_ratio", 8,
+    ),
+    _percent(
+        "w_ratio", "W MBU", "Measured W / limit of W: the share of the memory bandwidth (MBU).", "decode.w_ratio", 8,
+    ),
+    _ms("b_w16_ms", "B as w16", "B x 16 / BPW: B scaled to 16 bits per weight.", "b_w16_ms", 9),
+    _figure("r2", "R²", "Share of latency variance explained by the fit.", "fit.r2"),
+    _ms("p50_ms", "p50", "Median latency of a token.", "latency.p50_ms", better="less"),
+    _ms("p95_ms", "p95", "Latency that 95 % of the tokens do not exceed.", "latency.p95_ms", 6),
+    _ms("p99_ms", "p99", "Latency that 99 % of the tokens do not exceed.", "latency.p99_ms", better="less"),
+    _ms("sample_p50_ms", "sampling", "Median time of the sampler for one token.", "latency.sample_p50_ms", 8),
+    _figure(
+        "limit_w_tokens_per_ms", "limit of W", "W at the memory bandwidth's limit.", "limit.w_tokens_per_ms",
+        unit="tokens/ms",
+    ),
+    _ms("limit_b_ms", "limit of B", "B at the memory bandwidth's limit.", "limit.b_ms"),
+    _figure(
+        "bandwidth_bytes_per_s", "bandwidth", "Memory bandwidth from which the limits are computed.",
+        "limit.bandwidth_bytes_per_s", form=format_bandwidth,
+    ),
+    _figure(
+        "gpu_temperature_max_c", "max temp", "Highest GPU temperature during timing.", "gpu_use.temperature_max_c",
+        unit="°C",
+    ),
+    _figure(
+        "gpu_sm_clock_min_mhz", "min clock", "Lowest GPU SM clock during timing.", "gpu_use.sm_clock_min_mhz",
+        unit="MHz",
+    ),
+    _figure(
+        "gpu_sm_clock_median_mhz", "SM clock", "Median GPU SM clock during timing.", "gpu_use.sm_clock_median_mhz",
+        unit="MHz",
+    ),
+    _figure("gpu_power_mean_w", "power", "Mean GPU power during timing.", "gpu_use.power_mean_w", unit="W"),
+    _figure(
+        "gpu_energy_per_token_mj", "energy", "Energy per decoded token, from the GPU's energy counter.",
+        "gpu_use.energy_per_token_mj", unit="mJ/token",
+    ),
+    Figure("gpu_throttle", "throttle", _throttle, meaning="Why GPU clocks were reduced; `none` if they were not."),
+    _figure("flash_attn", "flash", "Whether flash attention was on.", "memory.flash_attn", form=on_off),
+    _figure(
+        "outcome", "outcome", "How the run ended.", "outcome.value", 4, form=lambda outcome: outcome.replace("_", " "),
+    ),
+    Figure("note", "note", note, meaning="Why the run failed or is not trustworthy."),
+    _figure("command", "command", "Command that repeats the measurement.", "run.head.command", 9),
+)  # fmt: skip
+
+FIGURES = {each.key: each for each in _ALL}
+"""The figures shared by all kinds of runs, by key."""
+
+
+def figures(keys: str) -> tuple[Figure[QuantSummary], ...]:
+    """Return shared figures by their keys."""
+    return tuple(FIGURES[key] for key in keys.split())
+
+
+ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
+
+
+def is_known(figure: Figure[_Row], rows: Iterable[_Row]) -> bool:
+    """Return whether any row has a value."""
+    return any(figure.get(row) not in (None, "") for row in rows)
