@@ -15,7 +15,7 @@ DATA = (
     "ggbench/models.toml", "ggbench/py.typed", "ggbench/models/published/data/*.csv",
     "ggbench/models/published/data/*sources.toml", "ggbench/models/published/data/device-speed.json",
     "ggbench/machine/known_devices.toml", "ggbench/cli/topics/*.txt",
-    "ggbench/show/*.txt", "ggbench/formats/page.css", "ggbench/formats/page.js",
+    "ggbench/show/*.txt", "ggbench/show/words.toml", "ggbench/formats/page.css", "ggbench/formats/page.js",
     "ggbench/tui/app.tcss", "ggbench/tui/screens/*.tcss",
 )  # fmt: skip
 """What of the package is no Python."""

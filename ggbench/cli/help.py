@@ -83,11 +83,10 @@ def _meanings() -> dict[str, str]:
 def _rows(block: str) -> Sequence[Sequence[str]]:
     """Return the rows of a block of a topic: `name :: meaning`, or generated from `@name`; empty for a paragraph."""
     from ggbench.engines.llama.defaults import DIFFERENCES
-    from ggbench.show.glossary import provenance, read_rows, terms
+    from ggbench.show.glossary import read_rows, terms
 
     generated: dict[str, Callable[[], Iterable[Sequence[str]]]] = {
-        "@terms": terms,
-        "@provenance": provenance,
+        "@terms": lambda: terms().items(),
         "@figures": lambda: _meanings().items(),
         "@differences": DIFFERENCES.items,
         "@exit codes": lambda: ((str(int(code)), text) for code, text in EXIT_CODES),
@@ -97,7 +96,7 @@ def _rows(block: str) -> Sequence[Sequence[str]]:
     }
     if block in generated:
         return list(generated[block]())
-    return list(read_rows(block)) if " :: " in block else ()
+    return list(read_rows(block).items()) if " :: " in block else ()
 
 
 @click.command(

@@ -181,10 +181,7 @@ class HelpScreen(Dialog[None]):
             yield Static(self._keys())
             yield Static("\nNumbers\n", classes="heading", markup=False)
             yield Static(f"{FORMULA}\n", markup=False)
-            twin = (
-                "A file with a model's exact shape and random weights: same size and speed, meaningless text."
-            )
-            yield Static(_two_columns({**dict(terms()), "twin": twin}))
+            yield Static(_two_columns(terms()))
 
     def action_scroll(self, lines: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
