@@ -11,15 +11,15 @@ _GETTERS = {"get", "value", "of"}
 _NAMES = {"header", "name"}
 CONVERTING: set[str] = {
     # while the outputs become answers; empty at the end
+    "decisions/compare/show.py draws a table",
     "show/document.py Field",
+    "show/limits.py draws a table",
     "show/metric.py Metric",
     "show/metric.py Property",
-    "tui/quant_rows.py QuantColumn",
-    "tui/tables.py TableColumn",
-    "decisions/compare/show.py draws a table",
-    "show/limits.py draws a table",
     "show/tables.py draws a table",
+    "tui/quant_rows.py QuantColumn",
     "tui/screens/dialogs.py draws a table",
+    "tui/tables.py TableColumn",
 }
 
 

@@ -171,7 +171,8 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
     ),
     Figure(
         "tok_s", "speed", estimated("latency", "tok_s"), bounded_text, "tok/s",
-        "Decoded tokens per second, with the 95 % interval; `!` marks an unsteady run.", "more", mark=unsteady_mark,
+        "Decoded tokens per second, without sampling. It falls as the context grows: compare runs of equal length.",
+        "more", mark=unsteady_mark,
         is_estimate=True,
     ),
     _figure("n_seqs", "users", "Users that decoded at once; each had this speed.", "decode.n_seqs", 4),
@@ -181,19 +182,27 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
     ),
     Figure(
         "b_ms", "B", estimated("fit", "b_ms"), partial(bounded_text, digits=4), "ms",
-        "Latency of the first token, with its 95 % interval.", "less", 2, is_estimate=True,
+        "Latency of the first token. It comes from reading the weights.", "less", 2, is_estimate=True,
     ),
     Figure(
         "w_tokens_per_ms", "W", estimated("fit", "w_tokens_per_ms"), bounded_text, "tokens/ms",
-        "Tokens of context that add 1 ms to a token's latency, with the 95 % interval.", "more", 3, is_estimate=True,
+        "Tokens of context that add 1 ms to a token's latency. It comes from reading the KV cache.",
+        "more", 3, is_estimate=True,
     ),
     _percent(
-        "b_ratio", "B MBU", "Limit of B / measured B: the share of the memory bandwidth (MBU).", "decode.b_ratio", 8,
+        "b_ratio", "B MBU",
+        "Limit of B / measured B: the share of the memory bandwidth (MBU) when reading the weights.",
+        "decode.b_ratio", 8,
     ),
     _percent(
-        "w_ratio", "W MBU", "Measured W / limit of W: the share of the memory bandwidth (MBU).", "decode.w_ratio", 8,
+        "w_ratio", "W MBU",
+        "Measured W / limit of W: the share of the memory bandwidth (MBU) when reading the KV cache.",
+        "decode.w_ratio", 8,
     ),
-    _ms("b_w16_ms", "B as w16", "B x 16 / BPW: B scaled to 16 bits per weight.", "b_w16_ms", 9),
+    _ms(
+        "b_w16_ms", "B as w16", "B x 16 / BPW: B scaled to 16 bits per weight, to compare quants of different sizes.",
+        "b_w16_ms", 9,
+    ),
     _figure("r2", "R²", "Share of latency variance explained by the fit.", "fit.r2"),
     _ms("p50_ms", "p50", "Median latency of a token.", "latency.p50_ms", better="less"),
     _ms("p95_ms", "p95", "Latency that 95 % of the tokens do not exceed.", "latency.p95_ms", 6),

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from ggbench.cli.help import EXIT_CODES, TOPICS
+from ggbench.cli.help import EXIT_CODES, TOPICS, figures
 from ggbench.cli.main import COMMANDS, cli
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.errors import ExitCode
+from ggbench.show.glossary import terms
 from tests.cli.conftest import Run, parse_words
 
 _WIDTH, _MOST_LINES, _MOST_EXAMPLES = 80, 60, 3
@@ -95,6 +96,12 @@ def test_topics_are_wrapped_to_the_terminal(ggbench: Run, monkeypatch: pytest.Mo
     ran = ggbench("help", topic)
     assert ran.code == 0
     assert [line for line in ran.out.splitlines() if len(line) > width and len(line.split()) > 2] == []
+
+
+def test_a_number_is_explained_once() -> None:
+    explained = {each.header for each in figures() if each.meaning}
+    assert {"W", "B", "speed"} <= explained
+    assert not explained & terms().keys()
 
 
 def test_every_exit_code_is_documented() -> None:
