@@ -22,7 +22,7 @@ from ggbench.errors import ExitCode, UsageError
     """,
 )
 @option("--model", "Only runs of this MODEL, as it was typed.")
-@option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=50)
+@option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=15)
 @output_options
 def command(model: str | None, limit: int, output: Output) -> None:
     """List the stored runs, show one in full, or remove some.
@@ -34,20 +34,16 @@ def command(model: str | None, limit: int, output: Output) -> None:
     if click.get_current_context().invoked_subcommand is not None:
         return
     from ggbench.runs.store.database import Store
-    from ggbench.show.listed_runs import ListedRun
-    from ggbench.show.quants import runs_answer
+    from ggbench.show.listed_runs import RESULTS, ListedRun, listed_rows, results_answer
 
     with Store.open() as store:
         runs = [ListedRun.of(stored, store) for stored in store.list_runs(model=model, limit=limit)]
+        n_runs = store.count_runs()[0] if model is None else store.count_of(model)
         output.notice(*store.notices)
     if output.as_json:
-        from ggbench.show.run_documents import RESULTS
-
-        output.document(RESULTS, rows=runs)
-    elif not runs:
-        output.notice("No runs yet. Try: ggbench demo")
+        output.record(RESULTS, listed_rows(runs))
     else:
-        output.answer(runs_answer(runs))
+        output.answer(results_answer(runs, n_runs))
 
 
 @command.command(

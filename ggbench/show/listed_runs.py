@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError
-from ggbench.machine.records import MachineReading
+from ggbench.machine.records import Imported, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -19,11 +20,18 @@ from ggbench.runs.store.runs import StoredRun, StoredSamples
 from ggbench.runs.stored import listed_run, read_observations, read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
+from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.charts import LineChart, PlottedRun
+from ggbench.show.document import RecordDocument
+from ggbench.show.figure import Figure, Value, figure_values, figures_type, member
+from ggbench.show.glossary import MARKED_RUN, UNSTEADY
 from ggbench.show.names import model_names, quant_name, unambiguous_names
 from ggbench.show.presenter import figure_of, line_charts_of, presenter_of
 from ggbench.show.run_figures import ANSWERS, note
+from ggbench.show.words import say
+from ggbench.stats.decode_timing import LineFit
 from ggbench.text import sanitize
+from ggbench.units import counted
 
 
 def measuring_elsewhere(store: Store) -> str:
@@ -79,7 +87,7 @@ class ListedRun(msgspec.Struct, frozen=True, dict=True):
         if self.run is not None and self.run.is_complete:
             with contextlib.suppress(GgbenchError):
                 short = presenter_of(self.run.head.kind).short_answer(self.run)
-        return short or self.state
+        return short or (self.state if not self.problem else "cannot be read")
 
     @functools.cached_property
     def searched(self) -> str:
@@ -90,6 +98,10 @@ class ListedRun(msgspec.Struct, frozen=True, dict=True):
             stored.started_at.replace("T", " "), self.answer, self.problem,
         )  # fmt: skip
         return " ".join(parts).casefold()
+
+    @property
+    def is_unsteady(self) -> bool:
+        return self.run is not None and bool(self.run.unsteady)
 
     @property
     def is_completed(self) -> bool:
@@ -121,6 +133,87 @@ def named_runs(runs: Sequence[ListedRun]) -> tuple[ListedRun, ...]:
     return tuple(
         run if run.model == name else replace(run, model=name) for run, name in zip(runs, names, strict=True)
     )
+
+
+def _measured(key: str, priority: int = 5) -> Figure[Any]:
+    figure: Figure[Any] = figure_of(key)
+
+    def get(run: ListedRun) -> Value:
+        return None if run.summary is None else figure.get(run.summary)
+
+    def mark(run: ListedRun) -> str:
+        return "" if run.summary is None else figure.mark(run.summary)
+
+    return replace(figure, get=get, mark=mark, priority=priority)
+
+
+def _outcome_mark(run: ListedRun) -> str:
+    return UNSTEADY if run.is_unsteady and run.text("tok_s") == UNKNOWN else ""
+
+
+LISTED = (
+    member("run_id", "run"),
+    member("started_at", "started", lambda text: text[:16].replace("T", " "), "stored.started_at", priority=5),
+    member("kind", "kind", path="stored.kind"),
+    Figure[ListedRun]("model", "model", lambda run: run.model or run.subject.model),
+    member("quant", "quant", path="subject.quant"),
+    member("source", "source", path="subject.source", priority=4),
+    _measured("w_tokens_per_ms", 3),
+    _measured("b_ms", 2),
+    _measured("tok_s", 1),
+    Figure[ListedRun]("answer", "outcome", lambda run: run.answer, mark=_outcome_mark),
+)
+"""The figures of a list of runs."""
+_MORE = (
+    member("state", "state", path="stored.state"),
+    member("finished_at", "finished", path="stored.finished_at"),
+    member("file", "file", path="subject.file"),
+    member("n_samples", "samples", path="stored.n_samples"),
+    member("bpw", "BPW", path="subject.bpw"),
+    *(_measured(key) for key in ("n_ctx", "max_n_ctx", "max_n_ctx_verified", "n_gen", "prefill_ms")),
+    Figure[ListedRun](
+        "reason",
+        "reason",
+        lambda run: run.stored.reason or run.problem or None,
+        meaning="Why the run did not complete or cannot be read.",
+    ),
+    member("command", "command", path="stored.command"),
+)
+_Row = figures_type(
+    "ListedRun",
+    (*LISTED, *_MORE),
+    "A stored run, as listed.",
+    {"fit": LineFit | None, "imported": Imported | None},
+)
+RESULTS = RecordDocument(
+    "results",
+    "results",
+    "The stored runs, the most recent first.",
+    msgspec.defstruct("StoredRuns", [("rows", list[_Row])]),  # type: ignore[valid-type]
+)
+
+
+def listed_rows(runs: Sequence[ListedRun]) -> dict[str, object]:
+    """Return the members of `RESULTS`."""
+    rows = []
+    for run in runs:
+        fit = None if run.summary is None else run.summary.fit
+        environment = run.stored.environment
+        imported = None if environment is None else environment.imported
+        rows.append(figure_values((*LISTED, *_MORE), run) | {"fit": fit, "imported": imported})
+    return {"rows": rows}
+
+
+def results_answer(runs: Sequence[ListedRun], n_runs: int) -> Answer:
+    """Return the newest of `n_runs` runs, the newest first."""
+    if not runs:
+        return Answer(say("results.none"), "ggbench demo")
+    key = "results.newest" if len(runs) < n_runs else "results.all"
+    text = say(key, runs=counted(n_runs, "run"), shown=len(runs))
+    notes = [MARKED_RUN] if any(run.is_unsteady for run in runs) else []
+    reasons = Facts([(f"run {run.run_id}", run.note) for run in runs])
+    table = Table(LISTED, named_runs(runs), style=lambda run: "" if run.is_completed else "dim")
+    return Answer(text, f"ggbench results show {runs[0].run_id}", [table], notes, [reasons])
 
 
 class SavedRun(msgspec.Struct, frozen=True):

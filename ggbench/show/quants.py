@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from ggbench.engines.events import DeviceBuffers, Memory
@@ -12,7 +11,6 @@ from ggbench.fields import config_options
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
 from ggbench.runs.run import Run
-from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.against import against_parts, nearest_to
@@ -28,13 +26,11 @@ from ggbench.show.charts import (
     prompt_speed,
 )
 from ggbench.show.figure import Figure, bounded_text
-from ggbench.show.glossary import UNSTEADY
-from ggbench.show.listed_runs import ListedRun, named_runs
 from ggbench.show.machine import run_answer, serving_facts
 from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, vary
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_figures import FIGURES, estimate, figures, imported_text, note, rows_of
+from ggbench.show.run_figures import FIGURES, estimate, figures, note, rows_of
 from ggbench.show.tables import twin_caption
 from ggbench.show.text import on_off, swa_text
 from ggbench.show.words import say
@@ -256,61 +252,6 @@ def _standing_out(summaries: Sequence[QuantSummary], labels: Sequence[str]) -> s
         key = "bench.even"
     speed = bounded_text(estimate(best.tok_s, best.tok_s_ci95))
     return say(key, quant=label, other=other, speed=speed, ratio=format_number(best.tok_s / second.tok_s))
-
-
-def _mark(run: ListedRun) -> str:
-    """Return the mark of an unsteady run that has no speed to mark."""
-    is_unsteady = run.run is not None and bool(run.run.unsteady)
-    return UNSTEADY if is_unsteady and _text("tok_s", run) is None else ""
-
-
-def _text(key: str, run: ListedRun) -> str | None:
-    text = run.text(key)
-    return None if text == UNKNOWN else text
-
-
-_RUNS: tuple[Figure[ListedRun], ...] = (
-    Figure("run_id", "run", lambda run: run.run_id, str),
-    Figure(
-        "started_at",
-        "started",
-        lambda run: run.stored.started_at[:16].replace("T", " "),
-        unit="UTC",
-        priority=5,
-    ),
-    Figure("kind", "kind", lambda run: run.stored.kind),
-    Figure("model", "model", lambda run: run.model),
-    Figure("quant", "quant", lambda run: run.subject.quant),
-    Figure("source", "source", lambda run: run.subject.source, priority=4),
-    *(
-        Figure[ListedRun](
-            key,
-            FIGURES[key].header,
-            partial(_text, key),
-            unit=FIGURES[key].unit,
-            priority=priority,
-        )
-        for key, priority in (("tok_s", 1), ("w_tokens_per_ms", 2), ("b_ms", 3))
-    ),
-    Figure("outcome", "outcome", lambda run: run.answer, mark=_mark),
-)
-
-
-def runs_answer(runs: Sequence[ListedRun]) -> Answer:
-    """Return stored runs with their results so far."""
-    runs = named_runs(runs)
-    notes = [f"run {run.run_id}: {about}" for run in runs if (about := _note(run))]
-    notes += filter(None, [twin_caption(run.subject for run in runs)])
-    return Answer("", "", [Table(_RUNS, runs)], notes[:_MOST_NOTES], notes[_MOST_NOTES:])
-
-
-def _note(run: ListedRun) -> str:
-    mark, summary = imported_text(run.stored.environment), run.summary
-    if summary is None or run.problem:
-        return run.problem
-    if run.is_completed or run.stored.state == RUNNING:
-        return mark
-    return summary.run.reason
 
 
 class QuantPresenter(Presenter):

@@ -11,7 +11,7 @@ import msgspec
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.machine.records import Imported, MachineReading
+from ggbench.machine.records import MachineReading
 from ggbench.models.published.selection import NearRow
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
@@ -49,12 +49,6 @@ def expected(name: str, about: str, get: Get, interval: str = "") -> tuple[Field
 
 def _of_decode(name: str) -> Get:
     return lambda summary: summary.decode and getattr(summary.decode, name)
-
-
-def _context(name: str) -> Get:
-    return lambda listed: (
-        getattr(listed.summary.context, name) if listed.summary and listed.summary.context else None
-    )
 
 
 _PREFILL_MS = field("prefill_ms", NUMBER, "Median time to read the prompt.", _of_decode("prefill_ms"))
@@ -248,44 +242,3 @@ BENCH = several_document(
 def bench_row(summary: QuantSummary, **more: object) -> dict[str, object]:
     """Return a row of `BENCH`."""
     return figure_values(FIGURES.values(), summary) | {"runs": summary.runs} | more
-
-
-_LISTED = Shape(
-    "ListedRun",
-    "A stored run, as listed.",
-    of(StoredRun, "run_id kind state started_at finished_at", lambda listed: listed.stored),
-    NAMED,
-    of(StoredRun, "n_samples", lambda listed: listed.stored),
-    subject("bpw"),
-    of(Memory, "n_ctx", lambda listed: listed.summary and listed.summary.memory, maybe=True),
-    field("max_n_ctx", int | None, "The largest that passed; null if none did.", _context("max_n_ctx")),
-    field(
-        "max_n_ctx_verified",
-        bool | None,
-        "Whether tokens were decoded at the end of that context.",
-        lambda listed: (
-            _context("verified_by_decode")(listed) if _context("max_n_ctx")(listed) is not None else None
-        ),
-    ),
-    within(lambda listed: listed.summary, _N_GEN, _PREFILL_MS),
-    of(QuantSummary, "fit", lambda listed: listed.summary),
-    of(
-        LatencySummary, "tok_s tok_s_ci95", lambda listed: listed.summary and listed.summary.latency, maybe=True
-    ),
-    field(
-        "reason",
-        str | None,
-        "Why the run did not complete or cannot be read.",
-        lambda listed: listed.stored.reason or listed.problem or None,
-    ),
-    field(
-        "imported",
-        Imported | None,
-        "Null for a run measured here.",
-        lambda listed: listed.stored.environment and listed.stored.environment.imported,
-    ),
-    of(StoredRun, "command", lambda listed: listed.stored),
-)
-RESULTS = Document(
-    "results", "results", "The stored runs, the most recent first.", field("rows", many(_LISTED))
-)

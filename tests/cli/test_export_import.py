@@ -43,14 +43,14 @@ def test_import_names_each_run_and_what_it_lacks(ggbench: Run) -> None:
 def test_imported_runs_are_listed_shown_compared_and_plotted(ggbench: Run) -> None:
     ggbench("import", PEERS / "llama-bench.json", PEERS / "llama-bench.jsonl")
 
-    listed = ggbench("results")
+    listed = ggbench("results", "--why")
     rows = ggbench("results", "--json").json["rows"]
     shown = ggbench("results", "show", "2", "--plot")
     compared = ggbench("compare", "2", "4")
 
-    assert "run 2: imported: llama-bench, llama-bench.json" in listed.out
+    assert "; imported: llama-bench, llama-bench.json\n" in listed.out
     assert listed.out.count("imported: llama-bench, llama-bench.jsonl") == 2
-    assert {row["provenance"] for row in rows} == {"imported"}
+    assert {row["source"] for row in rows} == {"imported"}
     assert {row["imported"]["tool"] for row in rows} == {"llama-bench"}
     assert "imported from llama-bench.json of llama-bench, sha256 " in " ".join(shown.out.split())
     assert "position [tokens]" in shown.out

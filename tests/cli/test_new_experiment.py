@@ -67,7 +67,7 @@ def test_its_runs_are_listed_shown_compared_and_reported(
     assert [(row["kind"], row["state"], row["n_samples"]) for row in listed] == [
         ("chat", "completed", 150), ("chat", "completed", 100)
     ]  # fmt: skip
-    assert "turns, " in ggbench("results").out
+    assert "turns, " in ggbench("results", "--why").out
     document = ggbench("results", "show", ids[1], "--json").json
     assert [turn["n_question"] for turn in document["turns"]] == [32, 64, 96]
     assert "chat" in ggbench("compare", *ids).out

@@ -10,11 +10,9 @@ from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.listed_runs import ListedRun
+from ggbench.show.listed_runs import RESULTS, ListedRun, listed_rows, results_answer
 from ggbench.show.machine import machine_table
 from ggbench.show.presenter import presenter_of
-from ggbench.show.quants import runs_answer
-from ggbench.show.run_documents import RESULTS
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS
 from tests.fakes.measured import search_of, with_decode
 from tests.show.conftest import stored
@@ -72,13 +70,13 @@ def test_a_run_that_a_list_marks_says_in_its_details_what_disturbed_it(
     for each, line in ((run, f"! unsteady: {what}"), (steady, "")):
         in_list = ListedRun(stored(each), each)
         shown = render(presenter_of(kind).details(each))
-        assert ("! " in render(runs_answer([in_list]), 120)) == bool(line)
+        assert ("! " in render(results_answer([in_list], 1), 120)) == bool(line)
         assert (state.text(in_list) == "!") == (bool(line) and outcome is Outcome.COMPLETED)
         assert (line in shown) if line else ("unsteady" not in shown)
 
 
 def listed(run: ListedRun) -> dict[str, object]:
-    row: dict[str, object] = json.loads(RESULTS.text(rows=[run]))["rows"][0]
+    row: dict[str, object] = json.loads(RESULTS.text(listed_rows([run])))["rows"][0]
     return row
 
 

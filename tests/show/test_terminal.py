@@ -12,10 +12,10 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Facts
-from ggbench.show.listed_runs import ListedRun
+from ggbench.show.listed_runs import ListedRun, results_answer
 from ggbench.show.models import header_answer
 from ggbench.show.presenter import presenter_of
-from ggbench.show.quants import bench_answer, memory_parts, runs_answer
+from ggbench.show.quants import bench_answer, memory_parts
 from ggbench.units import MIB
 from tests.fakes.measured import search_of, with_head, with_memory, with_run, with_subject
 from tests.show.conftest import stored
@@ -71,7 +71,8 @@ def test_runs_table(rows: tuple[QuantSummary, ...], render: Render, golden: Gold
     search = listed(replace(search_of(rows[0].run, 24_576), run_id=46))
     unreadable = ListedRun.of(replace(runs[0].stored, run_id=47, kind="perplexity"))
     runs += [running, search, unreadable]
-    golden("runs.txt", render(runs_answer(runs), 200) + render(runs_answer(runs), 80))
+    answer = results_answer(runs, 12)
+    golden("runs.txt", render(answer.rich(why=True), 200) + render(answer, 80))
 
 
 @pytest.mark.parametrize("width", [80, 200])
