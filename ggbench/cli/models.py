@@ -204,10 +204,11 @@ def _list_folder(folder: Path, output: Output) -> None:
 
 
 def _verify(blob: Path, output: Output) -> None:
+    from ggbench.commands.downloads import byte_progress
     from ggbench.hub.repo_records import verify_blob
     from ggbench.show.words import say
 
-    with output.byte_progress(f"hashing {sanitize(blob.name)}") as on_progress:
+    with byte_progress(output, f"hashing {sanitize(blob.name)}") as on_progress:
         verified = verify_blob(blob, on_progress)
     if output.as_json:
         from ggbench.show.model_documents import VERIFIED

@@ -37,6 +37,7 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     speed. Its weights are random and its output meaningless; its metadata marks it as a twin. You need not write a twin
     to measure it: other commands take twin:ID as MODEL.
     """
+    from ggbench.commands.downloads import byte_progress
     from ggbench.gguf_file.header import read_model_file
     from ggbench.gguf_file.quants import known_spelling
     from ggbench.gguf_file.twin import cached_twin
@@ -48,7 +49,7 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     known = load_catalog().model(model_id)
     twins = []
     for quant in dict.fromkeys(map(known_spelling, quants or ARTICLE_QUANTS)):
-        with output.byte_progress(f"{known.id} {quant}") as on_progress:
+        with byte_progress(output, f"{known.id} {quant}") as on_progress:
             path = cached_twin(known.id, known.hyper, quant, folder, layers, on_progress)
         twin = read_model_file(path)
         twins.append(TwinFile(known.id, quant, path, twin.file_bytes, twin.n_params, twin.bpw))

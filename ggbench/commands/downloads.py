@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from ggbench.commands.options import HubOptions
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.runs.progress import Pace
-from ggbench.text import sanitize
+from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
     if not wanted:
         return
     total_bytes = sum(sizes)
-    what = f"{wanted[0].model} {_listed([target.quant for target in wanted])} ({format_bytes(total_bytes)})"
+    what = f"{wanted[0].model} {in_words([target.quant for target in wanted])} ({format_bytes(total_bytes)})"
     if hub.no_download:
         raise UsageError(f"{what} is not on this disk", f"omit --no-download{_pull(wanted)}")
     if hub.access().offline:
@@ -71,11 +70,6 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
             sanitize(f"nothing was downloaded; ggbench plan {wanted[0].model} shows what each quant needs")
         )
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
-
-
-def _listed(quants: Sequence[str]) -> str:
-    more = f" and {len(quants) - 4} more" if len(quants) > 4 else ""
-    return f"{', '.join(quants[:4])}{more}"
 
 
 def can_ask() -> bool:
@@ -114,18 +108,12 @@ class DownloadLines:
 
 
 @contextlib.contextmanager
-def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[FileProgress]], None]]:
-    """Yield a callback that shows the progress of files: a bar on stderr in a terminal, otherwise lines; nothing if
-    quiet.
+def byte_progress(output: Output, title: str) -> Iterator[Callable[..., None]]:
+    """Yield a callback, given the bytes done and in all and those that moved, that shows a bar on stderr in a terminal,
+    otherwise lines; nothing if quiet.
     """
-    if output.quiet:
-        yield lambda _files: None
-        return
-    from ggbench.hub.download import summed
-
-    if not sys.stderr.isatty():
-        lines = DownloadLines(lambda text: output.notice(f"{title}: {text}"))
-        yield lambda files: lines.update(*summed(files))
+    if output.quiet or not sys.stderr.isatty():
+        yield DownloadLines(lambda text: output.notice(f"{title}: {text}")).update
         return
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -134,12 +122,20 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
     with Progress(*columns, console=output.console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None, status="")
 
-        def update_bar(files: Sequence[FileProgress]) -> None:
-            done_bytes, total_bytes, moved_bytes = summed(files)
+        def update_bar(done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
             pace.update(done_bytes, total_bytes, moved_bytes)
             bar.update(task, completed=done_bytes, total=total_bytes, status=transfer_text(pace))
 
         yield update_bar
+
+
+@contextlib.contextmanager
+def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[FileProgress]], None]]:
+    """Yield a callback that shows the progress of files, like `byte_progress`."""
+    from ggbench.hub.download import summed
+
+    with byte_progress(output, title) as update:
+        yield lambda files: update(*summed(files))
 
 
 @contextlib.contextmanager
@@ -153,9 +149,9 @@ def reading_headers(output: Output) -> Iterator[Callable[[int, int], None]]:
 
 
 def reading_notice(listing: RepoListing, moved_bytes: int) -> str:
-    """Return how many bytes were read for a repo's headers, wrapped at 80 characters."""
+    """Return how many bytes were read for a repo's headers."""
     total = format_bytes(listing.total_bytes)
     cost = f"{format_bytes(moved_bytes)} read of {total}" if moved_bytes else "read from this disk"
-    listed = f" (listed {listing.listed_at[:10]})" if listing.listed_at else ""
-    notice = sanitize(f"headers: {cost} in {listing.repo} at commit {listing.commit[:12]}{listed}")
-    return textwrap.fill(notice, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return sanitize(
+        f"headers: {cost} in {listing.repo} at commit {listing.commit[:12]}, listed {listing.listed_at[:10]}"
+    )

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -75,25 +75,6 @@ class Output(msgspec.Struct, frozen=True):
             # click.echo writes to the stream below sys.stderr, hence into the middle of rich's progress bar
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
-
-    @contextlib.contextmanager
-    def byte_progress(self, title: str) -> Iterator[Callable[[int, int], None]]:
-        """Yield a callback, given the bytes done and the total, that shows a bar on stderr in a terminal."""
-        if self.quiet or not sys.stderr.isatty():
-            yield lambda _done, _total: None
-            return
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(binary_units=True),
-        )
-        with Progress(
-            *columns, TimeRemainingColumn(), console=self.console(stderr=True), transient=True
-        ) as progress:
-            task = progress.add_task(title, total=None)
-            yield lambda done, total: progress.update(task, completed=done, total=total)
 
     def console(self, *, stderr: bool = False) -> Console:
         """Return a rich console; NO_COLOR and a redirected stream turn off colours, and a pipe has no width."""

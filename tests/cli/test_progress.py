@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from ggbench.commands.downloads import byte_progress
 from ggbench.commands.output import Output
 from ggbench.commands.progress import view_of
 from ggbench.runs.progress import SamplesTimed, Started
@@ -47,7 +48,7 @@ def test_a_notice_is_a_line_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal)
     output = Output(as_json=False, quiet=False)
-    with output.byte_progress("moving") as on_progress:
+    with byte_progress(output, "moving") as on_progress:
         on_progress(1, 10)
         output.notice("said meanwhile")
     lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.text))
