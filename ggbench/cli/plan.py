@@ -99,46 +99,40 @@ def command(
         plan, alternative = plans[0]
         if others:
             _compare([each for each, _ in plans], output)
-    _show(ref, plan, alternative, setup, output)
+    _show(plan, alternative, setup, output)
     rows = plan.rows
     misses = bool(ref.quants or len(rows) == 1) and not any(row.fits for row in rows)
     raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))
 
 
-def _show(
-    ref: ModelRef, plan: EnginePlan, alternative: PlanRow | None, setup: LlamaConfig, output: Output
-) -> None:
-    from ggbench.show.plan import PLAN, plan_report
-    from ggbench.sizing.placement import place_bandwidths
+def _show(plan: EnginePlan, alternative: PlanRow | None, setup: LlamaConfig, output: Output) -> None:
+    from ggbench.show.plan import PLAN, plan_answer, plan_record
 
-    budget, rows, sources = plan.budget, plan.rows, dict(plan.sources)
-    read = None if plan.listing is None else (plan.listing, plan.moved_bytes)
     if output.as_json:
-        model = rows[0].model
-        output.document(
-            PLAN, read, model=model, machine=budget, sources=sources, rows=rows, alternative=alternative
-        )
+        output.record(PLAN, plan_record(plan, alternative))
     else:
-        planned_setup = None if ref.engine else setup
-        output.show(plan_report(budget, planned_setup, sources, rows, width=output.console().width))
-    if read is not None:
-        output.notice(reading_notice(*read))
-    if not budget.on_gpu and setup.n_gpu_layers:
+        headers = "" if plan.listing is None else reading_notice(plan.listing, plan.moved_bytes)
+        output.answer(plan_answer(plan, alternative, headers))
+    if not plan.budget.on_gpu and setup.n_gpu_layers:
         IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu and --vram plan for a GPU")
-    if not place_bandwidths(budget):
-        output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
 
 
 def _compare(plans: Sequence[EnginePlan], output: Output) -> NoReturn:
     """Show the plans of several machines and which to choose, and exit."""
-    from ggbench.decisions.machines import PLAN_MACHINES, choose_machine, machine_names, machines_report
+    from ggbench.decisions.machines import (
+        PLAN_MACHINES,
+        choose_machine,
+        machine_names,
+        machines_answer,
+        machines_record,
+    )
 
     names = machine_names([plan.budget for plan in plans])
     choices = [choose_machine(names, rows) for rows in zip(*(plan.rows for plan in plans), strict=True)]
     if output.as_json:
-        output.document(PLAN_MACHINES, model=plans[0].rows[0].model, machines=plans, choices=choices)
+        output.record(PLAN_MACHINES, machines_record(plans, choices))
     else:
-        output.show(machines_report(plans, choices, width=output.console().width))
+        output.answer(machines_answer(plans, choices))
     rows = [row for plan in plans for row in plan.rows]
     raise click.exceptions.Exit(plan_exit_code(rows, misses=not any(row.fits for row in rows)))
 

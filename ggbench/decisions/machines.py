@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.text import Text
 
 from ggbench.decisions.pick.order import FASTER
 from ggbench.decisions.pick.record import placement_options
 from ggbench.engines.endings import Outcome
 from ggbench.machine.description import GIVEN_GPU
-from ggbench.show import FITS_NOT, UNKNOWN
-from ggbench.show.changes import remedy_text
-from ggbench.show.document import Document, Shape, field, many
-from ggbench.show.names import models_title, short_device
-from ggbench.show.plan import MEMORY, PLAN_ROW, WHOLE_TRAINING, fit_text, longest_text, training_legend
-from ggbench.show.plan_facts import main_memory_text
-from ggbench.show.tables import Cells, fitted_table, left, names, notes, right
-from ggbench.show.text import SPEED_FROM, planned_speed_text, rows_behind_text
-from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedForecast, PlanRow
+from ggbench.show.answer import Answer, Facts, Table
+from ggbench.show.changes import change_options
+from ggbench.show.document import RecordDocument
+from ggbench.show.figure import Figure, figures_type
+from ggbench.show.names import short_device
+from ggbench.show.plan import (
+    FIRST_SPEED,
+    INTERVALS,
+    MACHINE,
+    PLAN_FIGURES,
+    ROW,
+    at_n_ctx,
+    machine_values,
+    main_memory_text,
+    row_values,
+)
+from ggbench.show.text import SPEED_FROM, rows_behind_text
+from ggbench.show.words import say
+from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
 from ggbench.stats.intervals import ratio_interval
-from ggbench.text import sanitize
-from ggbench.units import format_bandwidth, format_bytes, format_length, format_ratio
+from ggbench.text import in_words
+from ggbench.units import format_bandwidth, format_bytes, format_count, format_ratio
 
 
 class MachineChoice(msgspec.Struct, frozen=True):
@@ -47,7 +55,7 @@ class MachineChoice(msgspec.Struct, frozen=True):
     longest: str | None = None
     """The one with the longest context; None if several have it, or if their placements differ."""
     verdict: str = ""
-    """All of this, and what the others lack, in one line."""
+    """The choice in a sentence."""
 
 
 def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineChoice:
@@ -77,31 +85,31 @@ def _longest(fitting: Mapping[str, PlanRow]) -> str | None:
 
 
 def _verdict(choice: MachineChoice, row_of: Mapping[str, PlanRow]) -> str:
-    """Return `q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k, 31 tok/s; RTX 3060 12.0 GiB lacks 339.0 MiB`."""
-    lacking = [_lack(name, row) for name, row in row_of.items() if not row.fits]
-    best = choice.fastest or choice.longest or next(iter(choice.fitting or row_of))
-    n_ctx = format_length(row_of[best].n_ctx)
-    if not choice.fitting:
-        return f"{choice.quant} fits on none of them at {n_ctx}: {'; '.join(lacking)}"
-    held = " with ".join(filter(None, (f"{best} holds {n_ctx}", _placed(row_of[best]))))
-    if row_of[best].expected is not None:
-        held += f", {planned_speed_text(row_of[best].expected)} tok/s"
-    parts = [f"{choice.quant}: {held}", _lead_text(choice)]
-    if choice.longest is not None and len(choice.fitting) > 1:
-        tokens = longest_text(row_of[choice.longest]).removesuffix(WHOLE_TRAINING)
-        who = "it also" if choice.longest == best else choice.longest
-        parts.append(f"{who} holds the longest context, {tokens} tokens")
-    return "; ".join(filter(None, [*parts, *lacking]))
+    """Return the choice in a sentence."""
+    values: dict[str, object] = {
+        "quant": choice.quant,
+        "n_ctx": format_count(next(iter(row_of.values())).n_ctx),
+    }
+    lacking = "; ".join(_lack(name, row) for name, row in row_of.items() if not row.fits)
+    match choice:
+        case MachineChoice(fitting=()):
+            return say("machines.none", lacking=lacking, **values)
+        case MachineChoice(fitting=(only,)):
+            return say("machines.only", best=only, lacking=lacking, **values)
+        case MachineChoice(fastest=str(), lead=float(lead)):
+            ratio = format_ratio(lead, *(choice.lead_ci95 or (lead, lead)))
+            key = "machines.fastest" if lead > FASTER else "machines.alike"
+            return say(key, best=choice.fastest, second=choice.second, lead=ratio, **values)
+        case MachineChoice(longest=str(longest)):
+            n_ctx = PLAN_FIGURES["max_n_ctx"].text(row_of[longest])
+            return say("machines.longest", best=longest, longest=n_ctx, **values)
+    return say("machines.any", places=in_words(choice.fitting), **values)
 
 
-def _lead_text(choice: MachineChoice) -> str:
-    """Return by how much the fastest leads; empty if there is only one."""
-    if choice.lead is None:
-        return "not every speed is known" if choice.fastest is None and len(choice.fitting) > 1 else ""
-    if choice.lead <= FASTER:
-        return f"about as fast as {choice.second}"
-    ends = choice.lead_ci95 or (choice.lead, choice.lead)
-    return f"the fastest, {format_ratio(choice.lead, *ends)} times as fast as {choice.second}"
+def _lack(name: str, row: PlanRow) -> str:
+    if row.left_bytes is None or row.left_bytes >= 0:
+        return say("machines.unsized", place=name)
+    return say("machines.lacks", place=name, short=format_bytes(-row.left_bytes))
 
 
 def _placed(row: PlanRow) -> str:
@@ -109,41 +117,9 @@ def _placed(row: PlanRow) -> str:
     return " ".join(placement_options(row.setup)) if row.setup is not None and row.is_split else ""
 
 
-def _lack(name: str, row: PlanRow) -> str:
-    if row.left_bytes is not None and row.left_bytes < 0:
-        remedy = remedy_text(row)
-        fits = f" ({remedy})" if remedy else ""
-        where = " of main memory" if row.lacks_main_memory else ""
-        return f"{name} lacks {format_bytes(-row.left_bytes)}{where}{fits}"
-    return f"{name} is unknown" if row.fits is None else f"{name} is too small"
-
-
-def _main_memory(plan: EnginePlan) -> str | None:
-    """Return the main memory that its speeds are for; None if nothing that could be on a GPU is in it."""
-    return main_memory_text(plan.budget.host) or None if any(map(_placed, plan.rows)) else None
-
-
-PLAN_MACHINES = Document(
-    "plan.machines",
-    "plan MODEL [QUANT...] --or GPU",
-    "The needs of each quant on several machines, and which of them to choose.",
-    field("model", str),
-    field(
-        "machines",
-        many(
-            Shape(
-                "PlannedMachine",
-                "The plan for one machine.",
-                field("machine", MEMORY, get=lambda plan: plan.budget),
-                field(
-                    "main_memory", str | None, "For the part that lies there; null without one.", _main_memory
-                ),
-                field("rows", many(PLAN_ROW)),
-            )
-        ),
-    ),
-    field("choices", list[MachineChoice], "By quant."),
-)
+def _main_memory(plan: EnginePlan) -> str:
+    """Return the main memory that its speeds are for; empty if nothing that could be on a GPU is in it."""
+    return main_memory_text(plan.budget.host) if any(map(_placed, plan.rows)) else ""
 
 
 def machine_names(budgets: Sequence[Budget]) -> list[str]:
@@ -164,65 +140,103 @@ def _machine_name(budget: Budget) -> str:
     return f"{name} @ {format_bandwidth(budget.bandwidth.bytes_per_s)}"
 
 
-def machines_report(
-    plans: Sequence[EnginePlan], choices: Sequence[MachineChoice], *, width: int
-) -> RenderableType:
-    """Return the verdict of each quant, and a line for each quant and machine."""
+class PlacedRow(msgspec.Struct, frozen=True):
+    """A quant on one of several machines."""
+
+    place: str
+    row: PlanRow
+
+
+def _of_row(figure: Figure[PlanRow]) -> Figure[PlacedRow]:
+    return Figure(
+        figure.key,
+        figure.header,
+        lambda placed: figure.get(placed.row),
+        figure.form,
+        figure.unit,
+        figure.meaning,
+        figure.better,
+        figure.priority,
+        lambda placed: figure.mark(placed.row),
+    )
+
+
+_NAMES = (
+    Figure[PlacedRow]("quant", "quant", lambda placed: placed.row.quant),
+    Figure[PlacedRow]("machine", "machine", lambda placed: placed.place),
+    Figure[PlacedRow]("options", "options", lambda placed: _placed(placed.row)),
+)
+_BASIS = Figure[PlanRow](
+    "speed_basis", "speed from", lambda row: SPEED_FROM[row.expected.speed_basis] if row.expected else None
+)
+
+
+def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice]) -> Answer:
+    """Return which machine to choose for each quant, with a row for each quant and machine."""
     places = machine_names([plan.budget for plan in plans])
     rows = [row for quant in zip(*(plan.rows for plan in plans), strict=True) for row in quant]
-    where = places * len(choices)
-    table = fitted_table(
-        _cells(rows, where),
-        labels=[f"{row.quant} on {place}" for row, place in zip(rows, where, strict=True)],
-        dim=[row.fits is not True for row in rows],
-        title=f"{models_title([row.subject for row in rows])}, by machine",
-        width=width,
-    )
-    verdicts = Text("\n".join(sanitize(choice.verdict) for choice in choices), style="bold")
-    return Group(
-        Padding(verdicts, (0, 0, 1, 0)), table, *(Text(text, style="dim") for text in _legend(plans, rows))
-    )
-
-
-def _legend(plans: Sequence[EnginePlan], rows: Sequence[PlanRow]) -> Iterator[str]:
+    placed = [PlacedRow(place, row) for place, row in zip(places * len(choices), rows, strict=True)]
+    speed = at_n_ctx(PLAN_FIGURES["tok_s"], rows)
+    front = [PLAN_FIGURES[key] for key in ("needed_bytes", "left_bytes", "max_n_ctx")]
     known = [row.expected for row in rows if row.expected is not None]
-    if known:
-        yield f"expected: {'; '.join(dict.fromkeys(each.basis for each in known))}"
-    if behind := rows_behind_text(name for each in known for name in each.rows):
-        yield behind
-    if any(map(_placed, rows)):
-        texts = [text for text in dict.fromkeys(map(_main_memory, plans)) if text is not None]
-        yield "; ".join(["options: what stays in main memory", *(f"main memory: {text}" for text in texts)])
-    yield from training_legend(rows, list(map(longest_text, rows)))
-
-
-def _cells(rows: Sequence[PlanRow], where: Sequence[str]) -> list[Cells]:
-    n_ctx = {row.n_ctx_slot for row in rows}
-    there = f"at {format_length(*n_ctx)}" if len(n_ctx) == 1 else "at n_ctx"
-    cells = [
-        names("quant", (row.quant for row in rows)),
-        names("machine", where),
-        left("options", map(_placed, rows), stays=True),
-        right("memory", (format_bytes(row.needed_bytes) for row in rows), there, 3, stays=True),
-        left("fits", map(fit_text, rows), there, stays=True),
-        right("max n_ctx", map(longest_text, rows), "tokens", stays=True),
-        right("tok/s", (_speed_text(row.expected_first, row) for row in rows), "at 1", 1, stays=True),
-        right("tok/s", (_speed_text(row.expected, row) for row in rows), there, stays=True),
-        left(
-            "speed from",
-            (SPEED_FROM[row.expected.speed_basis] if row.expected else UNKNOWN for row in rows),
-            "",
-            2,
-        ),
-        notes(map(_note, rows)),
+    facts = [
+        *((plan.budget.device, _main_memory(plan)) for plan in plans),
+        ("speeds", rows_behind_text(name for each in known for name in each.rows)),
     ]
-    return [each for each in cells if not each.is_empty or each.is_note]
+    behind = (FIRST_SPEED, PLAN_FIGURES["limit_tok_s"], INTERVALS[0], _BASIS)
+    bases = "; ".join(dict.fromkeys(each.basis for each in known if each.speed_basis != "measured"))
+    notes = [
+        *(_note(each) for each in placed),
+        say("plan.estimated", basis=bases) if bases else "",
+    ]
+    return Answer(
+        " ".join(choice.verdict for choice in choices),
+        "",
+        [
+            Table(
+                (*_NAMES, *map(_of_row, (*front, speed))),
+                placed,
+                style=lambda each: "" if each.row.fits else "dim",
+            )
+        ],
+        [*filter(None, notes)][-3:],
+        [Table((*_NAMES, *map(_of_row, behind)), placed), Facts(facts)],
+    )
 
 
-def _speed_text(expected: PlannedForecast | None, row: PlanRow) -> str:
-    return planned_speed_text(expected) + (f" {FITS_NOT}" if expected is not None and row.fits is False else "")
-
-
-def _note(row: PlanRow) -> str:
+def _note(placed: PlacedRow) -> str:
     """Return why a quant has no plan, or the cheapest change with which it fits."""
-    return remedy_text(row) if row.outcome is Outcome.COMPLETED else sanitize(row.reason)
+    row = placed.row
+    if row.outcome is not Outcome.COMPLETED:
+        return say("plan.failed", quant=row.quant, why=row.reason)
+    options = next((change_options(each) for each in row.changes if each.fits and each.setup is not None), "")
+    return say("machines.remedy", place=placed.place, quant=row.quant, options=options) if options else ""
+
+
+_PLANNED: Any = figures_type(
+    "PlannedMachine",
+    (),
+    "The plan for one machine; `main_memory` is empty unless a part of the model is in it.",
+    {"machine": MACHINE, "main_memory": str, "rows": list[ROW]},  # type: ignore[valid-type]
+)
+PLAN_MACHINES = RecordDocument(
+    "plan.machines",
+    "plan MODEL [QUANT...] --or GPU",
+    "The needs of each quant on several machines, and which of them to choose.",
+    figures_type(
+        "PlanMachines", (), "", {"model": str, "machines": list[_PLANNED], "choices": list[MachineChoice]}
+    ),
+)
+
+
+def machines_record(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice]) -> dict[str, object]:
+    """Return plans for several machines for JSON."""
+    machines = [
+        {
+            "machine": machine_values(plan.budget),
+            "main_memory": _main_memory(plan),
+            "rows": list(map(row_values, plan.rows)),
+        }
+        for plan in plans
+    ]
+    return {"model": plans[0].rows[0].model, "machines": machines, "choices": choices}

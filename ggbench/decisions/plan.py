@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
+from ggbench.errors import StoreError
 from ggbench.models.targets import Target
+from ggbench.runs.store.database import Store
 from ggbench.runs.store.health import has_runs
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.sizing.what_helps import with_other_quants
+from ggbench.stats.intervals import Estimate
+
+if TYPE_CHECKING:
+    from ggbench.decisions.known_losses import MeasuredLosses
 
 
 class ModelPlan(msgspec.Struct, frozen=True):
@@ -23,32 +32,45 @@ class ModelPlan(msgspec.Struct, frozen=True):
     sources: dict[str, str]
 
 
-def _rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
-    """Yield a row for each target as soon as it is sized, with its expected speed.
+def _estimated(targets: Sequence[Target], rows: Sequence[PlanRow], request: PlanRequest) -> list[PlanRow]:
+    """Return the rows with expected speeds and known losses."""
+    from ggbench.decisions.known_losses import measured_losses  # slow to import
+    from ggbench.decisions.known_speeds import KnownSpeeds, with_estimate_together, with_estimates
 
-    Raises GgbenchError for a single target that cannot be planned.
-    """
-    rows = plan(targets, request, allocator)
-    budget = request.budget
-    if not budget.on_gpu and not (budget.is_here and has_runs()):
-        yield from rows
-        return
-    from ggbench.decisions.known_speeds import (
-        KnownSpeeds,
-        with_estimate_together,
-        with_estimates,
-    )  # slow to import
-
-    n_seqs = request.setup.n_seq_max
-    with KnownSpeeds.here(request.budget) as known:
+    n_seqs, found = request.setup.n_seq_max, []
+    headers = {target.file.header_sha256 for target in targets if target.file is not None}
+    with contextlib.ExitStack() as opened:
+        store = None
+        if has_runs():  # opening creates the file
+            with contextlib.suppress(StoreError):
+                store = opened.enter_context(Store.open())
+        known, losses = KnownSpeeds(store, request.budget), measured_losses(store, headers)
         for target, row in zip(targets, rows, strict=True):
             setup = row.setup or request.setup
             row = with_estimates(row, known.of(target.file, setup))
-            yield (
-                row
-                if n_seqs == 1
-                else with_estimate_together(row, known.of(target.file, setup, n_seqs), n_seqs)
-            )
+            if n_seqs > 1:
+                row = with_estimate_together(row, known.of(target.file, setup, n_seqs), n_seqs)
+            found.append(_with_loss(row, target, losses))
+    return found
+
+
+def _with_loss(row: PlanRow, target: Target, losses: MeasuredLosses) -> PlanRow:
+    """Return a row with the loss of its weights and its cache, if both are known."""
+    from ggbench.decisions.known_losses import typical_cache_loss, typical_loss
+
+    if target.file is None:
+        return row
+    header, cache = target.file.header_sha256, (row.type_k, row.type_v)
+    weights = losses.of_weights(header) or typical_loss(target.quant, row.n_params, target.file.architecture)
+    of_cache = losses.of_cache(header, cache) or typical_cache_loss(cache)
+    both = losses.of_both(header, cache)
+    parts = [weights, of_cache] if both is None else [both]
+    known = [each for each in parts if each is not None]
+    if len(known) < len(parts):
+        return row
+    ends = [sum(getattr(each.nats, end) for each in known) for end in ("value", "low", "high")]
+    is_measured = all(each.basis != "published typical" for each in known)
+    return replace(row, loss=Estimate(*ends), is_loss_measured=is_measured)
 
 
 def plan_model(
@@ -62,15 +84,17 @@ def plan_model(
     If no row fits, `smaller` returns other quants whose files take at most a number of bytes. Raises
     GgbenchError for a single target that cannot be planned.
     """
-    budget, rows = request.budget, list(_rows(targets, request, allocator))
+    rows = _estimated(targets, list(plan(targets, request, allocator)), request)
     alternative = None
     if not any(row.fits for row in rows):
         # the largest file of another quant that fits if its context is as large as theirs
         most_bytes = max(((row.file_bytes or 0) + min(row.left_bytes or 0, 0) for row in rows), default=0)
-        found = plan(smaller(most_bytes), request, allocator)
-        alternative = next((row for row in found if row.fits), None)
+        others = smaller(most_bytes)
+        found = zip(others, plan(others, request, allocator), strict=False)
+        fitting = next((([target], [row]) for target, row in found if row.fits), None)
+        alternative = None if fitting is None else _estimated(*fitting, request)[0]
     rows = with_other_quants(rows, [] if alternative is None else [alternative])
-    return ModelPlan(tuple(rows), alternative, _sources(rows, budget, allocator))
+    return ModelPlan(tuple(rows), alternative, _sources(rows, request.budget, allocator))
 
 
 def _sources(rows: Sequence[PlanRow], budget: Budget, allocator: DryAllocator) -> dict[str, str]:

@@ -1,50 +1,15 @@
-"""What would make a quant fit that does not: as a table, in words, and as JSON."""
+"""What would make a quant fit that does not: its figures, and its options in words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
-from ggbench.show.document import Shape, field, of
-from ggbench.show.tables import fitted_table, left, right
+from ggbench.show.answer import Table
+from ggbench.show.figure import Figure, figures_type
 from ggbench.sizing.plan_record import Change, ChangeKind, PlanRow
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count, format_number
-
-
-def changes_report(
-    title: str, changes: Sequence[Change], *, width: int, is_host_known: bool = True
-) -> RenderableType:
-    """Return the sufficient changes, best first; if there are none, all, with the memory still missing.
-
-    `is_host_known` says whether changes were checked to have enough main memory beside GPUs.
-    """
-    enough = [change for change in changes if change.fits]
-    shown = enough or changes
-    if not enough:
-        title += "; no single change is enough: combine some, or use a smaller model"
-    if not shown:
-        return Text(title)
-    cells = [
-        left("change", map(change_text, shown), stays=True, wraps=True),
-        right("memory", (format_bytes(change.needed_bytes) for change in shown), stays=True),
-        left("fits", (left_text(change.left_bytes) for change in shown), stays=True),
-        right("max n_ctx", (format_count(change.planned_n_ctx) for change in shown), "tokens", 2),
-        right("tok/s", (format_number(change.tok_s) for change in shown), "at best", 3),
-        left("costs", map(_cost_text, shown), stays=True, wraps=True),
-    ]
-    lines = [] if is_host_known else _unknown_host(shown)
-    return Group(Text(title), fitted_table(cells, width=width), *lines)
-
-
-def _unknown_host(changes: Sequence[Change]) -> list[Text]:
-    if not any(change.host_bytes for change in changes):
-        return []
-    return [Text("how much main memory that machine has is not known: --ram 64GiB says it", style="dim")]
-
+from ggbench.units import format_bytes, format_number
 
 COSTS: Mapping[ChangeKind, str] = {
     "KV q8_0": "a little quality",
@@ -53,11 +18,7 @@ COSTS: Mapping[ChangeKind, str] = {
     "n_ctx": "context",
     "n_gpu_layers": "speed: the CPU reads the other layers from main memory",
 }
-
-
-def _cost_text(change: Change) -> str:
-    host = "" if change.host_bytes is None else f" ({format_bytes(change.host_bytes)})"
-    return COSTS[change.kind] + host
+_FLAGS: Mapping[ChangeKind, str] = {"n_cpu_moe": "-ncmoe", "n_ctx": "-c", "n_gpu_layers": "-ngl"}
 
 
 def change_options(change: Change) -> str:
@@ -68,9 +29,6 @@ def change_options(change: Change) -> str:
     if change.kind == "KV q8_0":
         return f"-ctk {setup.type_k} -ctv {setup.type_v}{' -fa on' if setup.flash_attn == 'on' else ''}"
     return f"{_FLAGS[change.kind]} {getattr(setup, change.kind)}"
-
-
-_FLAGS: Mapping[ChangeKind, str] = {"n_cpu_moe": "-ncmoe", "n_ctx": "-c", "n_gpu_layers": "-ngl"}
 
 
 def change_text(change: Change) -> str:
@@ -85,22 +43,69 @@ def remedy_text(row: PlanRow) -> str:
 
 
 def left_text(left_bytes: int | None) -> str:
+    """Return `✓ 1.20 GiB left` or `✗ 1.20 GiB short`."""
     if left_bytes is None:
         return UNKNOWN
-    mark, word = (FITS, "left") if left_bytes >= 0 else (FITS_NOT, "missing")
+    mark, word = (FITS, "left") if left_bytes >= 0 else (FITS_NOT, "short")
     return f"{mark} {format_bytes(abs(left_bytes))} {word}"
 
 
-CHANGE = Shape(
-    "Change",
-    "What would help if it does not fit.",
-    of(Change, "change=kind"),
-    field(
-        "options",
-        str | None,
-        "Options, by the names of ggbench and llama.cpp: `-ctk q8_0 -ctv q8_0`.",
-        lambda change: change_options(change) or None,
-    ),
-    of(Change, "quant? needed_bytes host_bytes left_bytes fits planned_n_ctx tok_s"),
-    field("costs", str, "What it costs in exchange.", lambda change: COSTS[change.kind]),
+_KIND = Figure[Change]("change", "kind", lambda change: change.kind, meaning="The kind of change.")
+_FITS = Figure[Change]("fits", "fits", lambda change: change.fits, meaning="Whether it is enough.")
+_OPTIONS = Figure[Change](
+    "options",
+    "options",
+    lambda change: change_options(change) or None,
+    meaning="Options, by the names of ggbench and llama.cpp: `-ctk q8_0 -ctv q8_0`; null for another quant.",
 )
+_QUANT = Figure[Change](
+    "quant", "quant", lambda change: change.quant or None, meaning="The other quant, as planned."
+)
+_SHOWN = (
+    Figure[Change](
+        "needed_bytes",
+        "memory",
+        lambda change: change.needed_bytes,
+        format_bytes,
+        meaning="Bytes needed in the planned memory.",
+    ),
+    Figure[Change](
+        "left_bytes",
+        "fits",
+        lambda change: change.left_bytes,
+        left_text,
+        meaning="Bytes left of the budget; negative if memory is still missing.",
+    ),
+    Figure[Change](
+        "planned_n_ctx",
+        "max n_ctx",
+        lambda change: change.planned_n_ctx,
+        meaning="The longest context with it; null if none fits or it is unknown.",
+        priority=1,
+    ),
+    Figure[Change](
+        "limit_tok_s",
+        "limit",
+        lambda change: change.tok_s,
+        format_number,
+        "tok/s",
+        "Bound by the memory bandwidth with a full context; no speed.",
+        priority=2,
+    ),
+    Figure[Change](
+        "host_bytes",
+        "in main memory",
+        lambda change: change.host_bytes,
+        format_bytes,
+        meaning="Main memory that it takes beside GPUs; null if it moves nothing there.",
+    ),
+    Figure[Change]("costs", "costs", lambda change: COSTS[change.kind], meaning="What it costs in exchange."),
+)
+CHANGE_FIGURES = (_KIND, _OPTIONS, _QUANT, *_SHOWN, _FITS)
+CHANGE = figures_type("Change", CHANGE_FIGURES, "What would help if a quant does not fit.")
+
+
+def changes_table(title: str, changes: Sequence[Change]) -> Table[Change]:
+    """Return a table of the sufficient changes, best first; of all if none is."""
+    what = Figure[Change]("change", "change", change_text)
+    return Table((what, *_SHOWN), [change for change in changes if change.fits] or changes, title)

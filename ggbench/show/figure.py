@@ -154,11 +154,21 @@ def interval_key(key: str) -> str:
 
 
 def figures_type(
-    name: str, figures: Sequence[Figure[Any]], about: str = "", records: Mapping[str, Any] | None = None
+    name: str,
+    figures: Sequence[Figure[Any]],
+    about: str = "",
+    records: Mapping[str, Any] | None = None,
+    base: type[msgspec.Struct] | None = None,
 ) -> type[msgspec.Struct]:
-    """Return the type of `figure_values`, with further members by name, for a schema."""
+    """Return the type of `figure_values`, with further members by name and those of a record, for a schema."""
+    types = {} if base is None else {each.name: each.type for each in msgspec.structs.fields(base)}
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
-        (figure.key, Annotated[Json, msgspec.Meta(description=described(figure))], None) for figure in figures
+        (
+            figure.key,
+            Annotated[types.get(figure.key, Json), msgspec.Meta(description=described(figure))],
+            None,
+        )
+        for figure in figures
     ]
     fields += [
         (interval_key(figure.key), Annotated[_Ends, msgspec.Meta(description="95 % interval.")], None)
@@ -166,7 +176,8 @@ def figures_type(
         if figure.is_estimate
     ]
     fields += [(key, kind, None) for key, kind in (records or {}).items()]
-    return msgspec.defstruct(name, fields, kw_only=True, namespace={"__doc__": about})
+    bases = None if base is None else (base,)
+    return msgspec.defstruct(name, fields, bases=bases, kw_only=True, namespace={"__doc__": about})
 
 
 def described(figure: Figure[Any]) -> str:

@@ -1,121 +1,557 @@
-"""Plans as tables and JSON: the needs of each quant on one or several machines, and what would help."""
+"""Plans: the figures of each quant and device, the answer with what is behind it, and JSON."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 
-from rich.console import RenderableType
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.hub.repo_records import RepoListing
-from ggbench.show import ESSENTIAL, UNKNOWN
-from ggbench.show.changes import CHANGE, changes_report, left_text
-from ggbench.show.document import Document, Shape, field, many, of
-from ggbench.show.names import models_title, row_labels, short_device
-from ggbench.show.plan_facts import plan_facts, together_text, users_text
-from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, notes, right, row_names, spaced
-from ggbench.show.text import planned_speed_text, rows_behind_text
+from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
+from ggbench.machine.description import GIVEN_GPU
+from ggbench.show.answer import Answer, Facts, Part, Table
+from ggbench.show.changes import CHANGE, CHANGE_FIGURES, change_options, changes_table, left_text
+from ggbench.show.document import RecordDocument, Shape, of
+from ggbench.show.figure import Figure, figure_values, figures_type
+from ggbench.show.names import model_names, models_title, row_labels, short_device
+from ggbench.show.text import drafting_text, on_off, rows_behind_text, slots_text, swa_text
+from ggbench.show.words import say
+from ggbench.sizing.placement import place_bandwidths
 from ggbench.sizing.plan_record import (
-    HOST_DEVICE,
     Budget,
-    MemoryPart,
+    Change,
+    DeviceMemory,
+    EnginePlan,
     MemoryPartName,
     MemoryStack,
     PlannedDevice,
+    PlannedForecast,
     PlanRow,
 )
-from ggbench.stats.decode_timing import Bandwidth
-from ggbench.text import in_words, sanitize
-from ggbench.units import format_bytes, format_count, format_length, format_ms, format_number
+from ggbench.stats.intervals import Estimate
+from ggbench.text import in_words
+from ggbench.units import (
+    counted,
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_length,
+    format_ms,
+    format_number,
+)
 
 
-def plan_report(
-    budget: Budget,
-    config: LlamaConfig | None,
-    sources: Mapping[str, str],
-    rows: Sequence[PlanRow],
-    *,
-    width: int,
-) -> RenderableType:
-    """Return facts, the table, and what would help if a quant does not fit.
-
-    `config` is None for a checkpoint.
-    """
-    subjects = [row.subject for row in rows]
-    shared = set.intersection(*({*row.notes} for row in rows)) if len(rows) > 1 else set()
-    title, labels = f"{models_title(subjects)} on {budget.device}", row_labels(subjects)
-    facts = plan_facts(budget, config, sources, rows, sorted(map(sanitize, shared)))
-    dim = [row.fits is not True for row in rows]
-    legend = "\n".join(_legend(rows))
-    table = fitted_table(_cells(rows, budget, shared), labels=labels, dim=dim, width=width, caption=legend)
-    parts: list[RenderableType] = [facts_table(title, facts), table]
-    parts += [
-        _memory_table(*each, width) for each in zip(rows, labels, strict=True) if _has_memories(each[0], rows)
-    ]
-    missing = [row for row in rows if row.fits is False and row.changes]
-    nearest = max(missing, key=lambda row: row.left_bytes or 0, default=None)
-    if nearest is not None:
-        title = f"what would make {labels[rows.index(nearest)]} fit at n_ctx {format_count(nearest.n_ctx)}"
-        is_known = budget.host is not None
-        parts.append(changes_report(title, nearest.changes, width=width, is_host_known=is_known))
-    return spaced(parts)
+def _size(key: str, header: str, meaning: str, priority: int = 0) -> Figure[PlanRow]:
+    return Figure(
+        key,
+        header,
+        lambda row: getattr(row, key),
+        format_bytes,
+        meaning=meaning,
+        priority=priority,
+        better="less",
+    )
 
 
-def _has_memories(row: PlanRow, rows: Sequence[PlanRow]) -> bool:
-    """Return whether its memories are shown: of a single quant, and of one on several devices, main memory included."""
-    n_gpus = sum(device.device != HOST_DEVICE for device in row.devices)
-    return bool(row.stacks) and (len(rows) == 1 or row.is_split or n_gpus > 1)
+def speed_mark(expected: PlannedForecast | None) -> str:
+    """Return `!` for a speed of a disturbed run, `~` for an estimated one."""
+    if expected is None or expected.speed_basis == "measured":
+        return "" if expected is None or expected.is_steady else "!"
+    return "~"
 
+
+def value_only(estimate: Estimate) -> str:
+    """Return an estimate to two digits, without its interval."""
+    return format_number(estimate.value, 2)
+
+
+def ends_only(estimate: Estimate) -> str:
+    """Return only the interval of an estimate, `17.2–31.0`."""
+    return f"{format_number(estimate.low)}–{format_number(estimate.high)}"
+
+
+def _estimate(expected: PlannedForecast | None) -> Estimate | None:
+    return None if expected is None else Estimate(expected.tok_s, *expected.tok_s_ci95)
+
+
+def _together(row: PlanRow) -> Estimate | None:
+    found = row.together
+    if found is None or found.tok_s_estimate is None or found.tok_s_estimate_ci95 is None:
+        return None
+    return Estimate(found.tok_s_estimate, *found.tok_s_estimate_ci95)
+
+
+def _is_open(row: PlanRow) -> bool:
+    """Return whether longer contexts than the longest were not tried, though the model may have one."""
+    return row.reached_ceiling and (row.planned_n_ctx or 0) < (row.trained_n_ctx or 1 << 62)
+
+
+PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
+    each.key: each
+    for each in (
+        Figure[PlanRow]("quant", "quant", lambda row: row.quant, meaning="The quant."),
+        _size("file_bytes", "file", "Size of the file.", 4),
+        _size("needed_bytes", "memory", "Weights, cache, compute buffers and draft in the planned memory.", 2),
+        Figure[PlanRow](
+            "left_bytes",
+            "fits",
+            lambda row: row.left_bytes,
+            left_text,
+            meaning="Bytes left of the budget, in the memory with the least; negative if memory is missing.",
+            better="more",
+        ),
+        Figure[PlanRow](
+            "max_n_ctx",
+            "max n_ctx",
+            lambda row: row.used_of(row.planned_n_ctx) if row.planned_n_ctx else None,
+            meaning="The longest context that fits, at most the training context in each slot.",
+            better="more",
+            priority=3,
+            mark=lambda row: "≥ " if _is_open(row) else "",
+        ),
+        Figure[PlanRow](
+            "tok_s",
+            "tok/s",
+            lambda row: _estimate(row.expected),
+            value_only,
+            meaning="Expected speed with a full context [tokens/s]; null if unknown.",
+            better="more",
+            mark=lambda row: speed_mark(row.expected),
+        ),
+        Figure[PlanRow](
+            "tok_s_together",
+            "all users",
+            _together,
+            value_only,
+            meaning="Expected speed of all slots at once [tokens/s].",
+            better="more",
+            priority=1,
+            mark=lambda row: "~",
+        ),
+        Figure[PlanRow](
+            "kld",
+            "loss",
+            lambda row: row.loss,
+            value_only,
+            meaning="Mean KL divergence from the original [nats].",
+            better="less",
+            mark=lambda row: "" if row.is_loss_measured else "~",
+        ),
+        Figure[PlanRow]("bpw", "BPW", lambda row: row.bpw, meaning="Bits per weight."),
+        Figure[PlanRow](
+            "limit_tok_s",
+            "limit",
+            lambda row: row.at_n_ctx.tok_s if row.at_n_ctx else None,
+            format_number,
+            "tok/s",
+            "Bound by the memory bandwidth with a full context; no speed.",
+        ),
+        Figure[PlanRow](
+            "w_tokens_per_ms",
+            "W",
+            lambda row: row.limit.w_tokens_per_ms if row.limit else None,
+            lambda value: format_number(value, 4),
+            "tokens/ms",
+            "Limit: tokens of context that make a token 1 ms slower.",
+        ),
+        Figure[PlanRow](
+            "b_ms",
+            "B",
+            lambda row: row.limit.b_ms if row.limit else None,
+            format_ms,
+            "ms",
+            "Limit: latency of the first token.",
+        ),
+        _size("device_weight_bytes", "weights", "Weights in the planned memory."),
+        _size("host_weight_bytes", "weights on CPU", "Weights that stay in main memory beside a GPU."),
+        _size("kv_bytes", "KV", "The whole cache."),
+        _size("device_kv_bytes", "KV on GPU", "The cache in the planned memory.", 5),
+        _size("compute_bytes", "compute", "Compute buffers in the planned memory."),
+        _size("draft_bytes", "draft", "A draft model, or the second context of MTP layers."),
+    )
+}
+"""The figures of a quant's plan, by key."""
+_FRONT = ("quant", "file_bytes", "needed_bytes", "left_bytes", "max_n_ctx", "tok_s", "tok_s_together", "kld")
+_BEHIND = ("quant", "bpw", "limit_tok_s", "w_tokens_per_ms", "b_ms")
+INTERVALS = (
+    Figure[PlanRow]("tok_s_ci95", "tok/s, 95 %", lambda row: _estimate(row.expected), ends_only),
+    Figure[PlanRow]("kld_ci95", "loss, range", lambda row: row.loss, ends_only),
+)
+
+
+FIRST_SPEED = Figure[PlanRow](
+    "tok_s_first",
+    "tok/s at 1",
+    lambda row: _estimate(row.expected_first),
+    value_only,
+    mark=lambda row: speed_mark(row.expected_first),
+)
+
+
+def _device_size(key: str, header: str, meaning: str, priority: int = 0) -> Figure[PlannedDevice]:
+    return Figure(
+        key,
+        header,
+        lambda device: getattr(device, key) or None,
+        format_bytes,
+        meaning=meaning,
+        priority=priority,
+    )
+
+
+DEVICE_FIGURES: Sequence[Figure[PlannedDevice]] = (
+    Figure[PlannedDevice]("device", "device", lambda device: device.device),
+    Figure[PlannedDevice]("name", "", lambda device: short_device(device.name), priority=4),
+    Figure[PlannedDevice]("n_layers", "layers", lambda device: device.n_layers),
+    _device_size("weight_bytes", "weights", "Weights."),
+    _device_size("kv_bytes", "KV", "The cache, with recurrent states."),
+    _device_size("compute_bytes", "compute", "Compute buffers; in main memory with the logits.", 3),
+    _device_size("draft_bytes", "draft", "Everything of a draft."),
+    Figure[PlannedDevice](
+        "left_bytes",
+        "fits",
+        lambda device: device.left_bytes,
+        left_text,
+        meaning="Bytes left; negative if missing.",
+    ),
+    Figure[PlannedDevice](
+        "memory_bytes",
+        "of",
+        lambda device: device.memory_bytes,
+        format_bytes,
+        meaning="All of the memory, with what is reserved; null for main memory of an unknown size.",
+        priority=2,
+    ),
+)
+_NEEDED = Figure[PlannedDevice]("needed_bytes", "needed", lambda device: device.needed_bytes, format_bytes)
 
 PART_LABELS: Mapping[MemoryPartName, str] = {
     "weights": "weights", "projector": "projector", "draft": "draft", "kv": "KV", "kv_swa": "KV of windows",
     "rs": "states", "compute": "compute", "output": "outputs", "prompt_cache": "prompt cache", "process": "process",
-    "reserve": "reserve",
+    "reserve": "reserve", "free": "left", "missing": "missing",
 }  # fmt: skip
 
 
-def _memory_table(row: PlanRow, title: str, width: int) -> RenderableType:
-    """Return a table with a row for each memory: its parts, the remainder and the total."""
-    hardware = {each.device: short_device(each.name) for each in row.devices}
-    layers = {each.device: str(each.n_layers) for each in row.devices}
-    stacks = row.stacks
-    cells = [
-        names("memory", (stack.device for stack in stacks)),
-        left("hardware", (hardware.get(stack.device, "") for stack in stacks), "", len(PART_LABELS)),
-        right("layers", (layers.get(stack.device, "") for stack in stacks)),
-        *(_part_cells(part, stacks) for part in PART_LABELS),
-        right("left", map(_left_text, stacks), stays=True),
-        right("total", (format_bytes(stack.memory_bytes) for stack in stacks), stays=True),
+def _part_figure(part: MemoryPartName) -> Figure[MemoryStack]:
+    def sized(stack: MemoryStack) -> int | None:
+        return sum(each.n_bytes for each in stack.parts if each.part == part) or None
+
+    return Figure(part, PART_LABELS[part], sized, format_bytes)
+
+
+_STACK_FIGURES = (
+    Figure[MemoryStack]("device", "memory", lambda stack: stack.device),
+    *map(_part_figure, PART_LABELS),
+    Figure[MemoryStack]("memory_bytes", "total", lambda stack: stack.memory_bytes, format_bytes),
+)
+
+
+def at_n_ctx(figure: Figure[PlanRow], rows: Iterable[PlanRow]) -> Figure[PlanRow]:
+    """Return a speed whose header has the context that all rows have in a slot: `tok/s at 16k`."""
+    lengths = {row.n_ctx_slot or row.n_ctx for row in rows} - {None}
+    where = format_length(*lengths) if len(lengths) == 1 else "n_ctx"
+    return replace(figure, header=f"{figure.header} at {where}")
+
+
+def plan_answer(plan: EnginePlan, alternative: PlanRow | None = None, headers: str = "") -> Answer:
+    """Return what fits, with the figures of each quant, and of each device if the model is on several.
+
+    `alternative` is a quant that was not asked for, shown if none of those fits; `headers` says what was read.
+    """
+    rows = [*plan.rows, *filter(None, [alternative])]
+    fitting = [row for row in rows if row.fits]
+    missing = [row for row in plan.rows if row.fits is False]
+    nearest = max(missing, key=lambda row: row.left_bytes or 0, default=None)
+    shown = max(fitting, key=lambda row: row.weight_bytes or 0, default=nearest)
+    parts: list[Part] = [_front_table(plan.budget, rows)]
+    if shown is not None and len(shown.devices) > 1 and (shown.is_split or len(shown.devices) > 2):
+        title = say("plan.by_device", quant=shown.quant)
+        parts.append(Table(DEVICE_FIGURES, shown.devices, title))
+    notes = [
+        *(
+            say("plan.failed", quant=row.quant, why=row.reason)
+            for row in rows
+            if row.outcome is not Outcome.COMPLETED
+        ),
+        *(say("plan.incomplete", quant=row.quant) for row in rows if row.missing_bytes),
+        *([] if nearest is None else [_remedy(nearest)]),
+        _speeds_from(plan, rows),
     ]
-    return fitted_table([each for each in cells if not each.is_empty], title=title, width=width)
+    text = _sentence(plan, alternative, nearest)
+    return Answer(text, "", parts, [*filter(None, notes)][:3], _behind(plan, rows, headers))
 
 
-def _part_cells(part: MemoryPartName, stacks: Sequence[MemoryStack]) -> Cells:
-    sizes = (sum(each.n_bytes for each in stack.parts if each.part == part) for stack in stacks)
-    priority = 1 + list(PART_LABELS).index(part)
-    return right(PART_LABELS[part], (format_bytes(size or None) for size in sizes), "", priority, stays=True)
+def _sentence(plan: EnginePlan, alternative: PlanRow | None, nearest: PlanRow | None) -> str:
+    """Return which quants fit, and how much the nearest other one lacks."""
+    fitting = sorted((row for row in plan.rows if row.fits), key=lambda row: -(row.weight_bytes or 0))
+    of = [*fitting, *plan.rows][0]
+    values = {
+        "model": models_title([row.subject for row in plan.rows]),
+        "device": _place(plan.budget),
+        "n_ctx": format_count(of.n_ctx),
+        "quants": _quants(fitting or plan.rows),
+    }
+    if nearest is None:
+        return say("plan.fits" if fitting else "plan.unknown", **values)
+    short = {"nearest": nearest.quant, "short": format_bytes(-(nearest.left_bytes or 0))}
+    if fitting:
+        return say("plan.fits_some", **values, **short)
+    other = "" if alternative is None else alternative.quant
+    return say("plan.fits_other" if other else "plan.fits_none", **values, **short, other=other)
 
 
-def _left_text(stack: MemoryStack) -> str:
-    if stack.memory_bytes is None:
-        return UNKNOWN
-    remainder = {part.part: part.n_bytes for part in stack.parts}
-    return left_text(remainder.get("free", 0) - remainder.get("missing", 0)).removesuffix(" left")
+def _place(budget: Budget) -> str:
+    """Return `2 x RTX 3090`, `main memory`, `12.0 GiB of GPU memory`."""
+    if not budget.on_gpu:
+        return "main memory"
+    return short_device(budget.device).replace(GIVEN_GPU, f"{format_bytes(budget.memory_bytes)} of GPU memory")
 
 
-def fit_text(row: PlanRow) -> str:
-    """Return `✓ 1.2 GiB left`, which says that an incomplete file would not load."""
-    if row.fits is None:
-        text = UNKNOWN
-    else:
-        text = (
-            f"{left_text(row.left_bytes)} of main memory"
-            if row.lacks_main_memory
-            else left_text(row.left_bytes)
-        )
-    return f"{text}, file incomplete" if row.missing_bytes else text
+def _quants(rows: Sequence[PlanRow]) -> str:
+    """Return `q4_k_m and q3_k_m`, of many only the largest."""
+    if len(rows) <= 3:
+        return in_words(row_labels([row.subject for row in rows]))
+    return say("plan.many", best=rows[0].quant, rest=counted(len(rows) - 1, "smaller quant"))
+
+
+def _front_table(budget: Budget, rows: Sequence[PlanRow]) -> Table[PlanRow]:
+    figures = [PLAN_FIGURES[key] for key in _FRONT]
+    named = dict(zip(map(id, rows), model_names([row.subject for row in rows]), strict=True))
+    if len(set(named.values())) > 1:
+        figures.insert(0, Figure("model", "model", lambda row: named[id(row)]))
+    return Table(
+        [at_n_ctx(each, rows) if each.key.startswith("tok_s") else each for each in figures],
+        rows,
+        _setup(budget, rows),
+        style=lambda row: "" if row.fits else "dim",
+    )
+
+
+def _setup(budget: Budget, rows: Sequence[PlanRow]) -> str:
+    """Return the memory and the setup of a plan: `10.8 GiB usable of 12.0 GiB, n_ctx 16,384, KV f16`."""
+    n_ctx = max((row.n_ctx for row in rows if row.n_ctx is not None), default=None)
+    setup = next((row.setup for row in rows if row.setup is not None), None)
+    return say(
+        "plan.setup",
+        usable=format_bytes(budget.usable_bytes),
+        memory=format_bytes(budget.memory_bytes),
+        n_ctx=format_count(n_ctx) + (slots_text(setup, n_ctx) if setup and n_ctx else ""),
+        kv="/".join(dict.fromkeys(kind for row in rows for kind in (row.type_k, row.type_v))),
+    )
+
+
+def _remedy(row: PlanRow) -> str:
+    """Return what would make a quant fit, the best first, other than another quant."""
+    ways = [_way(change) for change in row.changes if change.fits and change.setup is not None]
+    if ways:
+        return say("plan.remedy", quant=row.quant, ways=", or ".join(ways))
+    return say("plan.no_remedy", quant=row.quant) if row.changes else ""
+
+
+def _way(change: Change) -> str:
+    options = change_options(change)
+    if not change.host_bytes:
+        return say("plan.with", options=options)
+    return say("plan.with_host", options=options, size=format_bytes(change.host_bytes))
+
+
+def _speeds_from(plan: EnginePlan, rows: Sequence[PlanRow]) -> str:
+    """Return what estimated speeds are from, or how to find out where none is known."""
+    estimated = [
+        row.expected for row in rows if row.expected is not None and row.expected.speed_basis != "measured"
+    ]
+    if estimated:
+        return say("plan.estimated", basis="; ".join(dict.fromkeys(each.basis for each in estimated)))
+    unknown = next((row for row in rows if row.fits and row.expected is None), None)
+    if unknown is None or unknown.setup is None:
+        return ""
+    if not place_bandwidths(plan.budget):
+        return say("plan.no_bandwidth")
+    key = "plan.no_speed_here" if plan.budget.is_here else "plan.no_speed"
+    return say(key, words=shlex.join((unknown.model, unknown.quant)))
+
+
+def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Part]:
+    """Return sources, bounds, every buffer, and all that would help."""
+    expected = [row.expected for row in rows if row.expected is not None]
+    facts = [
+        *_memory_facts(plan.budget, rows),
+        *_setup_facts(rows),
+        *((name.replace("_", " "), text) for name, text in plan.sources.items()),
+        ("headers", headers),
+        ("loss", say("plan.losses") if any(row.loss for row in rows) else ""),
+        ("speeds", rows_behind_text(name for each in expected for name in each.rows)),
+        *((row.quant, note) for row in rows for note in row.notes),
+    ]
+    figures = (*(PLAN_FIGURES[key] for key in _BEHIND), *INTERVALS)
+    parts: list[Part] = [Facts(facts), Table(figures, rows, say("plan.behind"))]
+    parts += [
+        Table(_STACK_FIGURES, row.stacks, say("plan.memories", quant=row.quant)) for row in rows if row.stacks
+    ]
+    parts += [
+        changes_table(say("plan.changes", quant=row.quant, n_ctx=format_count(row.n_ctx)), row.changes)
+        for row in rows
+        if row.changes
+    ]
+    if plan.budget.host is None and any(change.host_bytes for row in rows for change in row.changes):
+        parts.append(say("plan.unknown_host"))
+    return parts
+
+
+def _memory_facts(budget: Budget, rows: Sequence[PlanRow]) -> list[tuple[str, str]]:
+    sizes = [format_bytes(device.free_bytes) for device in budget.devices] or [
+        format_bytes(budget.memory_bytes)
+    ]
+    rates = dict.fromkeys([*(device.bandwidth for device in budget.devices), budget.bandwidth])
+    return [
+        ("device", budget.device),
+        ("memory", f"{in_words(sizes)} ({budget.memory_source})"),
+        ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
+        ("projector", _projector(budget)),
+        ("draft", draft_text(budget, rows)),
+        ("prompt cache", _prompt_cache(budget, rows)),
+        (
+            "bandwidth",
+            ", ".join(f"{format_bandwidth(rate.bytes_per_s)} ({rate.source})" for rate in rates if rate),
+        ),
+        ("main memory", main_memory_text(budget.host)),
+    ]
+
+
+def _projector(budget: Budget) -> str:
+    projector = budget.projector
+    if projector is None:
+        return ""
+    sizes = {"weights": format_bytes(projector.weight_bytes), "compute": format_bytes(projector.compute_bytes)}
+    return say("plan.projector" if projector.compute_bytes else "plan.projector_alone", **sizes)
+
+
+def draft_text(budget: Budget, rows: Sequence[PlanRow]) -> str:
+    """Return what drafts, and its size; empty if nothing does."""
+    sizes = [row.draft_bytes for row in rows if row.draft_bytes is not None]
+    if not sizes:
+        return ""
+    name = "" if budget.draft is None else f"{budget.draft.model} {budget.draft.quant}"
+    return f"{drafting_text(max(sizes), name)}; speeds do not include drafting"
+
+
+def _prompt_cache(budget: Budget, rows: Sequence[PlanRow]) -> str:
+    """Return what llama-server's prompt cache and checkpoints take of main memory; empty for another engine.
+
+    They are not counted by default, since they start empty and a plan answers whether the model loads.
+    """
+    setup = next((row.setup for row in rows if row.setup is not None), None)
+    if setup is None:
+        return ""
+    if budget.cache_ram_bytes is None:
+        return say("plan.prompt_cache_uncounted", most=format_bytes(CACHE_RAM_BYTES))
+    each_bytes = max((row.checkpoint_bytes or 0 for row in rows), default=0)
+    n_checkpoints = budget.n_checkpoints * setup.n_seq_max
+    return say(
+        "plan.prompt_cache_and_checkpoints" if each_bytes and n_checkpoints else "plan.prompt_cache",
+        size=format_bytes(budget.cache_ram_bytes),
+        checkpoints=counted(n_checkpoints, "checkpoint"),
+        each=format_bytes(each_bytes),
+        whole=format_bytes(n_checkpoints * each_bytes),
+    )
+
+
+def main_memory_text(memory: DeviceMemory | None) -> str:
+    """Return `64.0 GiB, 4.00 GiB kept free, 50.0 GB/s (given)` of the main memory beside GPUs; empty if unknown."""
+    if memory is None:
+        return ""
+    rate = memory.bandwidth
+    speed = f", {format_bandwidth(rate.bytes_per_s)} ({rate.source})" if rate else ""
+    return f"{format_bytes(memory.free_bytes)}, {format_bytes(memory.reserve_bytes)} kept free{speed}"
+
+
+def _setup_facts(rows: Sequence[PlanRow]) -> list[tuple[str, str]]:
+    row = next((row for row in rows if row.setup is not None and row.n_ctx), None)
+    if row is None or row.setup is None or row.n_ctx is None:
+        return []
+    n_ubatch = min(
+        row.setup.n_ubatch, row.setup.n_batch, row.n_ctx
+    )  # llama.cpp clamps to n_batch, that to n_ctx
+    return [
+        ("n_ubatch", format_count(n_ubatch)),
+        ("flash attention", on_off(row.flash_attn)),
+        ("windows", swa_text(row.swa_cells, row.n_ctx)),
+    ]
+
+
+MACHINE = figures_type(
+    "Machine",
+    (
+        Figure[Budget](
+            "budget_bytes", "usable", lambda budget: budget.usable_bytes, meaning="Bytes for the model."
+        ),
+    ),
+    "The memory budget.",
+    base=Budget,
+)
+_DEVICE = figures_type("Device", (*DEVICE_FIGURES, _NEEDED), "Memory taken on a device.", base=PlannedDevice)
+ROW = figures_type(
+    "Row",
+    list(PLAN_FIGURES.values()),
+    "The needs of one quant; null means unknown, never zero.",
+    {
+        "changes": list[CHANGE],  # type: ignore[valid-type]
+        "devices": list[_DEVICE],  # type: ignore[valid-type]
+        **{f"{key}_ci95": tuple[float, float] | None for key in ("tok_s", "tok_s_together", "kld")},
+    },
+    PlanRow,
+)
+PLAN = RecordDocument(
+    "plan",
+    "plan MODEL [QUANT...]",
+    "The needs of each quant, before any download.",
+    figures_type(
+        "Plan",
+        (),
+        "The needs of each quant, before any download.",
+        {
+            "model": str,
+            "machine": MACHINE,
+            "sources": dict[str, str],
+            **dict.fromkeys(("repo", "commit", "listed_at"), str | None),
+            "total_bytes": int | None,
+            "moved_bytes": int,
+            "rows": list[ROW],  # type: ignore[valid-type]
+            "alternative": ROW | None,
+        },
+    ),
+)
+
+
+def machine_values(budget: Budget) -> dict[str, object]:
+    """Return a budget for JSON, as `MACHINE`."""
+    return msgspec.structs.asdict(budget) | {"budget_bytes": budget.usable_bytes}
+
+
+def row_values(row: PlanRow) -> dict[str, object]:
+    """Return a quant for JSON, as `ROW`."""
+    devices = [
+        figure_values((*DEVICE_FIGURES, _NEEDED), each) | msgspec.structs.asdict(each) for each in row.devices
+    ]
+    changes = [figure_values(CHANGE_FIGURES, each) for each in row.changes]
+    figures = figure_values(PLAN_FIGURES.values(), row)
+    return figures | msgspec.structs.asdict(row) | {"changes": changes, "devices": devices}
+
+
+def plan_record(plan: EnginePlan, alternative: PlanRow | None) -> dict[str, object]:
+    """Return a plan for JSON."""
+    listing = plan.listing
+    return {
+        "model": plan.rows[0].model,
+        "machine": machine_values(plan.budget),
+        "sources": plan.sources,
+        **{name: listing and getattr(listing, name) for name in ("repo", "commit", "listed_at", "total_bytes")},
+        "moved_bytes": plan.moved_bytes,
+        "rows": list(map(row_values, plan.rows)),
+        "alternative": alternative and row_values(alternative),
+    }
 
 
 WHOLE_TRAINING = "*"
@@ -123,158 +559,16 @@ WHOLE_TRAINING = "*"
 
 
 def longest_text(row: PlanRow, found: int | None = None) -> str:
-    """Return `50,176`; `32,768*` if the whole training context fits; `≥ 1,048,576` if the search ended there.
-
-    `found` is a context found by real allocations, in place of the plan's.
-    """
+    """Return `50,176`; `32,768*` if the whole training context fits."""
     longest = row.planned_n_ctx if found is None else found
-    if longest is None:
-        return UNKNOWN
-    if longest >= (row.trained_n_ctx or math.inf):
-        return f"{format_count(row.trained_n_ctx)}{WHOLE_TRAINING}"
-    return f"{'≥ ' if row.reached_ceiling and found is None else ''}{format_count(longest)}"
+    if longest is None or row.trained_n_ctx is None or longest < row.trained_n_ctx:
+        return format_count(longest)
+    return f"{format_count(row.trained_n_ctx)}{WHOLE_TRAINING}"
 
 
 def training_legend(rows: Sequence[PlanRow], longest: Iterable[str]) -> list[str]:
     """Return what the star of `longest_text` means; nothing if none of these texts has it."""
-    if not any(WHOLE_TRAINING in text for text in longest):
-        return []
-    trained = [format_count(n) for n in sorted({row.n_ctx_train for row in rows if row.n_ctx_train})]
-    return [
-        f"{WHOLE_TRAINING}: the whole training context of {in_words(trained)} fits; llama-server uses no more"
-    ]
+    return [f"{WHOLE_TRAINING}: the whole training context fits"] if "*" in "".join(longest) else []
 
 
-def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Set[str]) -> list[Cells]:
-    """Return the columns in which some row has a value."""
-    there, filled = _at({row.n_ctx for row in rows}), _at({row.n_ctx_slot or row.n_ctx for row in rows})
-
-    def cell(header: str, text: Callable[[PlanRow], str], unit: str = "", priority: int = ESSENTIAL) -> Cells:
-        return right(header, map(text, rows), unit, priority, stays=priority == ESSENTIAL)
-
-    cells = [
-        cell("BPW", lambda row: format_number(row.bpw), "bits"),
-        cell("file", lambda row: format_bytes(row.file_bytes), "", 1),
-        cell("memory", lambda row: format_bytes(row.needed_bytes), there),
-        left("fits", map(fit_text, rows), there, stays=True),
-        cell("max n_ctx", longest_text, "tokens"),
-        cell("tok/s", lambda row: format_number(row.at_n_ctx.tok_s) if row.at_n_ctx else UNKNOWN, filled, 2),
-        cell("expected", lambda row: planned_speed_text(row.expected), f"tok/s {filled}"),
-        cell(users_text(rows), together_text, "each / all", 1),
-        cell("W", _w_text, "tokens/ms", 3),
-        cell("B", _b_text, "ms", 2),
-        cell(
-            "on GPU" if budget.on_gpu else "weights", lambda row: format_bytes(row.device_weight_bytes), "", 4
-        ),
-        cell("on CPU", lambda row: format_bytes(row.host_weight_bytes or None), "", 6),
-        cell("KV", lambda row: format_bytes(row.device_kv_bytes), there, 5),
-        cell("KV on CPU", _host_kv_text, "", 4),
-        cell("compute", lambda row: format_bytes(row.compute_bytes), there, 7),
-        cell("draft", lambda row: format_bytes(row.draft_bytes), there, 5),
-    ]
-    about = notes(_note(row, shared) for row in rows)
-    return [*row_names([row.subject for row in rows]), *(each for each in cells if not each.is_empty), about]
-
-
-def _at(lengths: Set[int | None]) -> str:
-    """Return `at 8k` if all rows have this context."""
-    known = [n_ctx for n_ctx in lengths if n_ctx is not None]
-    return f"at {format_length(known[0])}" if len(known) == 1 else "at n_ctx"
-
-
-def _w_text(row: PlanRow) -> str:
-    return UNKNOWN if row.limit is None else format_number(row.limit.w_tokens_per_ms, 4)
-
-
-def _b_text(row: PlanRow) -> str:
-    return UNKNOWN if row.limit is None else format_ms(row.limit.b_ms)
-
-
-def _host_kv_text(row: PlanRow) -> str:
-    return format_bytes((row.kv_bytes or 0) - (row.device_kv_bytes or 0) or None)
-
-
-def _note(row: PlanRow, shared: Set[str]) -> str:
-    if row.outcome is not Outcome.COMPLETED:
-        return sanitize(row.reason)
-    return sanitize("; ".join(note for note in row.notes if note not in shared))
-
-
-def _legend(rows: Sequence[PlanRow]) -> list[str]:
-    lines = training_legend(rows, map(longest_text, rows))
-    if any(row.limit for row in rows):
-        lines.append("tok/s, W, B: limits of the memory bandwidth; latency(n) = (n - 1) / W + B")
-    expected = [row.expected for row in rows if row.expected is not None]
-    if expected:
-        lines.append(f"expected: {', '.join(dict.fromkeys(each.basis for each in expected))}")
-    behind = rows_behind_text(name for each in expected for name in each.rows)
-    return [*lines, behind] if behind else lines
-
-
-_DEVICE = "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"
-_PROJECTOR = (
-    *field(
-        "mmproj_bytes",
-        int,
-        "A projector in this memory, without its compute buffer.",
-        lambda budget: budget.projector.weight_bytes if budget.projector else 0,
-    ),
-    *field(
-        "mmproj_compute_bytes",
-        int,
-        "Upper bound of the projector's compute buffer at llama.cpp's warm-up image; 0 if none is known.",
-        lambda budget: budget.projector.compute_bytes if budget.projector else 0,
-    ),
-)
-_BANDWIDTH = of(
-    Bandwidth,
-    "bandwidth_bytes_per_s=bytes_per_s bandwidth_source=source",
-    lambda budget: budget.bandwidth,
-    maybe=True,
-)
-MEMORY = Shape("Machine", "The memory budget.", of(Budget, f"{_DEVICE} budget_bytes=usable_bytes"), _BANDWIDTH)
-DEVICE = Shape(
-    "Device",
-    "Memory taken on one GPU, or in main memory as the last; null where the size of main memory is unknown.",
-    of(PlannedDevice),
-    of(PlannedDevice, "needed_bytes left_bytes"),
-)
-_STACK = Shape(
-    "MemoryStack",
-    "Contents of one memory, each byte in one part.",
-    of(MemoryStack),
-    field("parts", many(Shape("MemoryPart", "A part of it.", of(MemoryPart)))),
-)
-PLAN_ROW = Shape(
-    "Row",
-    "The needs of one quant; null means unknown, never zero.",
-    of(PlanRow),
-    field("changes", many(CHANGE), "What would help if it does not fit, the best first."),
-    field("devices", many(DEVICE), "By device, if the plan is for a GPU; main memory is the last."),
-    field("stacks", many(_STACK), "Contents of each memory; main memory is the last."),
-    of(PlanRow, "file? exceeds_training reason?"),
-)
-PLAN = Document(
-    "plan",
-    "plan MODEL [QUANT...]",
-    "The needs of each quant, before any download.",
-    field("model", str),
-    field(
-        "machine",
-        Shape(
-            "Machine",
-            MEMORY.about,
-            of(Budget, _DEVICE),
-            _PROJECTOR,
-            of(Budget, "cache_ram_bytes n_checkpoints budget_bytes=usable_bytes"),
-            _BANDWIDTH,
-        ),
-    ),
-    field("sources", dict[str, str], "The source of each kind of number."),
-    of(RepoListing, "repo commit listed_at?", lambda read: read and read[0], maybe=True),
-    field("moved_bytes", int | None, "Downloaded for this plan: only headers.", lambda read: read and read[1]),
-    of(RepoListing, "total_bytes", lambda read: read and read[0], maybe=True),
-    field("rows", many(PLAN_ROW)),
-    field("alternative", PLAN_ROW | None, "A smaller quant that was not requested, if no row fits."),
-)
-"""Made from what `repo_read` returns, with model, `machine` (a `Budget`) and rows."""
+MEMORY = Shape("Memory", "The memory budget.", of(Budget), of(Budget, "budget_bytes=usable_bytes"))

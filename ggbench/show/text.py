@@ -161,4 +161,4 @@ def planned_speed_text(expected: PlannedForecast | None) -> str:
 def rows_behind_text(names: Iterable[str]) -> str:
     """Return the command that lists the published rows behind estimated speeds; empty if no row is."""
     options = [word for name in dict.fromkeys(names) for word in ("--behind", name)]
-    return f"rows: {shlex.join(['ggbench', 'published', *options])}" if options else ""
+    return shlex.join(["ggbench", "published", *options]) if options else ""

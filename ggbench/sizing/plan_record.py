@@ -15,6 +15,7 @@ from ggbench.models.subject import Subject
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import SpeedBasis
 
 HOST_DEVICE = "CPU"
@@ -290,6 +291,10 @@ class PlanRow(msgspec.Struct, frozen=True):
     """Speed at `n_ctx`; None if only the bound is known."""
     expected_first: PlannedForecast | None = None
     """Speed of the first token, before there is a cache to read; None if only the bound is known."""
+    loss: Estimate | None = None
+    """Loss of weights and cache against the original [nats]; None if unknown."""
+    is_loss_measured: bool = False
+    """Whether it was measured here; else it is typical of the types."""
     flash_attn: bool | None = None
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""

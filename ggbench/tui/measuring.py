@@ -13,7 +13,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.files import replace_file
 from ggbench.models.reference import parse_model
-from ggbench.show.plan import fit_text
+from ggbench.show.plan import PLAN_FIGURES
 from ggbench.tui.library import Selection
 from ggbench.tui.quant_rows import QuantRow
 from ggbench.units import format_count
@@ -80,7 +80,7 @@ class Chosen(msgspec.Struct, frozen=True):
         if not sized or not self.is_planned_here:
             return ""
         plan = max(sized, key=lambda row: row.plan.needed_bytes or 0).plan
-        return f"{plan.quant} as planned, at n_ctx {format_count(plan.n_ctx)}: {fit_text(plan)}"
+        return f"{plan.quant} as planned, at n_ctx {format_count(plan.n_ctx)}: {PLAN_FIGURES['left_bytes'].text(plan)}"
 
 
 class RunRequest(msgspec.Struct, frozen=True):

@@ -22,11 +22,10 @@ from ggbench.decisions.pick.wording import (
 )
 from ggbench.engines.endings import Outcome
 from ggbench.show import ESSENTIAL, FITS_NOT, UNKNOWN
-from ggbench.show.changes import changes_report
+from ggbench.show.changes import changes_table
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import model_names
-from ggbench.show.plan import longest_text, training_legend
-from ggbench.show.plan_facts import draft_text, main_memory_text
+from ggbench.show.plan import draft_text, longest_text, main_memory_text, training_legend
 from ggbench.show.tables import (
     Cells,
     Facts,
@@ -71,7 +70,7 @@ def pick_report(
         nearest = pick.nearest_miss.candidate
         name = candidate_name(nearest, with_model=pick.n_models > 1)
         title = f"what would make {name} fit at n_ctx {format_count(nearest.row.used_of(pick.needs.n_ctx))}"
-        parts.append(changes_report(title, pick.changes, width=width))
+        parts.append(changes_table(title, pick.changes))
     if commands is not None:
         parts.append(Text("\n".join(server_lines(commands)), no_wrap=True, overflow="ignore"))
         parts += map(Text, commands.notes)

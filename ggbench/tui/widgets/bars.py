@@ -21,7 +21,7 @@ from ggbench.errors import GgbenchError
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.changes import remedy_text
 from ggbench.show.names import short_device
-from ggbench.show.plan import PART_LABELS, fit_text
+from ggbench.show.plan import PART_LABELS, PLAN_FIGURES
 from ggbench.sizing.budget import host_text
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, MemoryPartName, PlanRow
 from ggbench.text import sanitize
@@ -245,7 +245,7 @@ class MemoryBar(Widget):
         if row.n_ctx is None or row.weight_bytes is None:
             return Text(sanitize(row.reason) or "its size is unknown", overflow="fold")
         parts = memory_parts(row)
-        plan = f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}"
+        plan = f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {PLAN_FIGURES['left_bytes'].text(row)}"
         plan = "; ".join(filter(None, (plan, remedy_text(row), *notes)))
         title = Text(plan, no_wrap=True, overflow="ellipsis")
         bar = Text(no_wrap=True)
