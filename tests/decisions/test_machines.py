@@ -4,7 +4,14 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from ggbench.decisions.machines import PLAN_MACHINES, choose_machine, machine_names, machines_report
+from ggbench.decisions.machines import (
+    PLAN_MACHINES,
+    MachineChoice,
+    choose_machine,
+    machine_names,
+    machines_answer,
+    machines_record,
+)
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, EnginePlan, PlannedForecast, PlanRow
@@ -19,63 +26,71 @@ def machine(name: str, gib: int) -> Budget:
 
 
 def row(tok_s: float | None, n_ctx: int, *, fits: bool = True, changes: tuple[Change, ...] = ()) -> PlanRow:
-    """Return a plan with a speed within 20 %, and 1.25 times as fast for the first token."""
-    expected, first = (
-        None if tok_s is None else PlannedForecast(value, (value / 1.2, value * 1.2), "others' rows", "published")
-        for value in (tok_s or 0.0, 1.25 * (tok_s or 0.0))
-    )
+    """Return a plan with a speed within 20 %."""
+    expected = None
+    if tok_s is not None:
+        expected = PlannedForecast(tok_s, (tok_s / 1.2, tok_s * 1.2), "others' rows", "published")
     left_bytes = GIB if fits else -GIB
     return PlanRow(
         "qwen3-14b", "q4_k_m", "catalog", n_ctx=16384, n_ctx_slot=16384, needed_bytes=11 * GIB, left_bytes=left_bytes,
-        fits=fits, planned_n_ctx=n_ctx, expected=expected, expected_first=first, changes=changes,
+        fits=fits, planned_n_ctx=n_ctx, expected=expected, changes=changes,
     )  # fmt: skip
 
 
-def text_of(budgets: list[Budget], rows: list[PlanRow]) -> str:
+def chosen(budgets: list[Budget], rows: list[PlanRow]) -> tuple[MachineChoice, list[str]]:
+    """Return the choice and what is printed, whose JSON is checked."""
     choice = choose_machine(machine_names(budgets), rows)
     plans = [EnginePlan(budget, (each,), {}, None) for budget, each in zip(budgets, rows, strict=True)]
-    console = Console(width=160, color_system=None)
+    console = Console(width=100, color_system=None)
     with console.capture() as captured:
-        console.print(machines_report(plans, [choice], width=160))
-    check_document(PLAN_MACHINES.text(model="qwen3-14b", machines=plans, choices=[choice]))
-    return " ".join(captured.get().split())
+        console.print(machines_answer(plans, [choice]))
+    check_document(PLAN_MACHINES.text(machines_record(plans, [choice])))
+    return choice, captured.get().splitlines()
 
 
 CARDS = [machine("NVIDIA GeForce RTX 3060", 12), machine("NVIDIA GeForce RTX 4060 Ti", 16)]
+SMALL, LARGE = "RTX 3060 12.0 GiB", "RTX 4060 Ti 16.0 GiB"
+
+
+def test_the_fastest_is_named_with_its_lead() -> None:
+    choice, lines = chosen(CARDS, [row(25.0, 17_920), row(10.0, 60_160)])
+    assert (choice.fastest, choice.second, choice.lead, choice.longest) == (SMALL, LARGE, 2.5, LARGE)
+    assert lines == [
+        "RTX 3060 12.0 GiB runs q4_k_m 2.5 ±0.7 times as fast as RTX 4060 Ti 16.0 GiB.",
+        "",
+        "quant   machine                 memory             fits  max n_ctx  tok/s at 16k",
+        "q4_k_m  RTX 3060 12.0 GiB     11.0 GiB  ✓ 1.00 GiB left     17,920           ~25",
+        "q4_k_m  RTX 4060 Ti 16.0 GiB  11.0 GiB  ✓ 1.00 GiB left     60,160           ~10",
+        "",
+        "~ from others' rows",
+        "sources, rules and the rest: --why",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("rows", "text"),
     [
-        (20.0, "tok/s; the fastest, 1.2 ±0.4 times as fast as RTX 4060 Ti 16.0 GiB; RTX"),
-        (10.0, "tok/s; the fastest, 2.5 ±0.7 times as fast as RTX 4060 Ti 16.0 GiB; RTX 4060 Ti 16.0 GiB holds"),
+        ([row(25.0, 9216), row(25.1, 9216)], f"{LARGE} and {SMALL} run q4_k_m about equally fast with 16,384 tokens."),
+        ([row(25.0, 17_920), row(None, 60_160)],
+         f"{LARGE} holds q4_k_m with the longest context, 60,160 tokens; not every speed is known."),
+        ([row(25.0, 0, fits=False), row(None, 60_160)],
+         f"Only {LARGE} holds q4_k_m with 16,384 tokens; {SMALL} is 1.00 GiB short."),
+        ([row(1.0, 0, fits=False)] * 2,
+         f"q4_k_m fits none of them with 16,384 tokens: {SMALL} is 1.00 GiB short; {LARGE} is 1.00 GiB short."),
+        ([row(None, 9216), row(None, 9216)],
+         f"{SMALL} and {LARGE} hold q4_k_m with 16,384 tokens; not every speed is known."),
     ],
-)
-def test_the_fastest_and_the_one_with_the_longest_context_are_named(other: float, said: str) -> None:
-    text = text_of(CARDS, [row(25.0, 17_920), row(other, 60_160)])
-    assert text.startswith(f"q4_k_m: RTX 3060 12.0 GiB holds 16k, ~ 25.0 (20.8–30.0) {said}")
-
-
-def test_without_every_speed_the_longest_context_decides() -> None:
-    text = text_of(CARDS, [row(25.0, 17_920), row(None, 60_160)])
-    assert text.startswith("q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k; not every speed is known; it also holds")
+    ids=["equally fast", "an unknown speed", "one fits", "none fits", "nothing decides"],
+)  # fmt: skip
+def test_the_choice_is_a_sentence(rows: list[PlanRow], text: str) -> None:
+    assert chosen(CARDS, rows)[0].verdict == text
 
 
 def test_a_machine_that_is_too_small_is_not_chosen_for_its_speed() -> None:
     cache = Change("KV q8_0", LlamaConfig(type_k="q8_0", type_v="q8_0"), GIB, GIB, 20_000, None)
-    text = text_of(CARDS, [row(25.0, 12_032, fits=False, changes=(cache,)), row(20.0, 60_160)])
-    assert text.startswith(
-        "q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k, ~ 20.0 (16.7–24.0) tok/s; RTX 3060 12.0 GiB lacks 1.00 GiB"
-        " (fits with -ctk q8_0 -ctv q8_0) qwen3-14b"
-    )
-    assert "~ 25.0 (20.8–30.0) ✗" in text
-    assert "fits with -ctk q8_0 -ctv q8_0" in text
-    assert "fits on none of them at 16k: RTX 3060 12.0 GiB lacks" in text_of(CARDS, [row(1.0, 0, fits=False)] * 2)
-
-
-def test_the_only_machine_that_it_fits_on_needs_no_speed() -> None:
-    text = text_of(CARDS, [row(25.0, 0, fits=False), row(None, 60_160)])
-    assert text.startswith("q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k; RTX 3060 12.0 GiB lacks 1.00 GiB")
+    choice, lines = chosen(CARDS, [row(25.0, 12_032, fits=False, changes=(cache,)), row(20.0, 60_160)])
+    assert choice.fastest == LARGE
+    assert f"{SMALL} holds q4_k_m with -ctk q8_0 -ctv q8_0." in lines
 
 
 def test_machines_of_one_description_are_kept_apart() -> None:
@@ -84,9 +99,8 @@ def test_machines_of_one_description_are_kept_apart() -> None:
     assert machine_names(unnamed) == [
         "GPU 24.0 GiB @ 936 GB/s", "GPU 24.0 GiB @ 504 GB/s", "GPU 24.0 GiB @ 504 GB/s (2)",
     ]  # fmt: skip
-    text = text_of(unnamed[:2], [row(50.0, 60_160), row(28.0, 60_160)])
-    assert text.startswith("q4_k_m: GPU 24.0 GiB @ 936 GB/s holds 16k, ~ 50.0")
-    assert "1.8 ±0.5 times as fast as GPU 24.0 GiB @ 504 GB/s" in text
+    choice, _ = chosen(unnamed[:2], [row(50.0, 60_160), row(28.0, 60_160)])
+    assert choice.fastest == "GPU 24.0 GiB @ 936 GB/s"
 
 
 def test_each_machine_of_a_mixture_has_a_placement_of_its_own() -> None:
@@ -97,11 +111,7 @@ def test_each_machine_of_a_mixture_has_a_placement_of_its_own() -> None:
     def placed(n_cpu_moe: int, tok_s: float, n_ctx: int) -> PlanRow:
         return replace(row(tok_s, n_ctx), setup=LlamaConfig(n_cpu_moe=n_cpu_moe), is_split=True)
 
-    own = text_of(machines, [placed(24, 25.0, 17_920), placed(8, 40.0, 17_152)])
-    assert own.startswith(
-        "q4_k_m: RTX 4060 Ti 16.0 GiB holds 16k with -ncmoe 8, ~ 40.0 (33.3–48.0) tok/s; the fastest, 1.6"
-    )
-    assert "longest context" not in own and " -ncmoe 24 " in own
-    assert "options: what stays in main memory; main memory: 32.0 GiB, 4.00 GiB kept free, 51.2 GB/s (assumed)" in own
-    same = text_of(machines, [placed(24, 25.0, 17_920), placed(24, 27.0, 60_160)])
-    assert "it also holds the longest context, 60,160" in same
+    own, lines = chosen(machines, [placed(24, 25.0, 17_920), placed(8, 40.0, 17_152)])
+    assert (own.fastest, own.longest) == (LARGE, None)
+    assert any(" -ncmoe 24 " in line for line in lines)
+    assert chosen(machines, [placed(24, 25.0, 17_920), placed(24, 27.0, 60_160)])[0].longest == LARGE

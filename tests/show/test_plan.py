@@ -1,17 +1,18 @@
 """A plan as people and programs read it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.show.plan import PLAN, plan_report
+from ggbench.show.plan import PLAN, PLAN_FIGURES, plan_answer, plan_record
 from ggbench.sizing.plan_record import (
     Budget,
     Change,
+    EnginePlan,
     MemoryPart,
     MemoryStack,
     PlannedDevice,
@@ -20,6 +21,8 @@ from ggbench.sizing.plan_record import (
     PlanRow,
 )
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.intervals import Estimate
+from tests.cli.validation import check_document
 
 Golden = Callable[[str, str], None]
 GIB, MIB = 1 << 30, 1 << 20
@@ -54,94 +57,121 @@ LONG = replace(
 REFUSED = PlanRow(
     "qwen1.5-7b", "q4_0", "catalog", budget_bytes=BUDGET.usable_bytes, outcome=Outcome.FAILED, reason="refused\nby it"
 )
-ROWS = (FITS_NOT, FITS, LONG, REFUSED)
+EXPECTED = PlannedForecast(24.3, (18.0, 32.0), "24 rows of GeForce RTX 30", "published", rows=("GeForce RTX 30/CUDA",))
+ROWS = (
+    *(replace(row, expected=EXPECTED, loss=Estimate(0.0212, 0.004, 0.03)) for row in (FITS_NOT, FITS)), LONG, REFUSED
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("width", [80, 150])
+def planned(*rows: PlanRow, budget: Budget = BUDGET) -> EnginePlan:
+    return EnginePlan(budget, rows, SOURCES, None)
+
+
+def about(rows: Sequence[PlanRow], budget: Budget = BUDGET) -> str:
+    """Return what is behind an answer, without wrapping."""
+    return plan_answer(planned(*rows, budget=budget)).markdown(why=True)
+
+
+@pytest.mark.parametrize("width", [60, 100])
 def test_a_plan_in_a_terminal(width: int, render: Callable[..., str], golden: Golden) -> None:
-    report = plan_report(BUDGET, LlamaConfig(), SOURCES, ROWS, width=width)
-    golden(f"plan_{width}.txt", render(report, width=width))
+    golden(f"plan_{width}.txt", render(plan_answer(planned(*ROWS)), width=width))
 
 
-def test_a_plan_in_json(golden: Golden) -> None:
-    text = PLAN.text(model="qwen1.5-7b", machine=BUDGET, sources=SOURCES, rows=ROWS, alternative=None)
-    golden("plan.json", text + "\n")
+def test_what_is_behind_a_plan(render: Callable[..., str], golden: Golden) -> None:
+    golden("plan_why.txt", render(plan_answer(planned(*ROWS)).rich(why=True), width=100))
+
+
+def test_a_plan_in_json() -> None:
+    """The figures lie beside the record, and every row has the same keys."""
+    text = PLAN.text(plan_record(planned(*ROWS), None))
+    check_document(text)
     rows = json.loads(text)["rows"]
     assert all(row.keys() == rows[0].keys() for row in rows)
+    assert {"tok_s", "max_n_ctx", "limit_tok_s", "planned_n_ctx", "w_tokens_per_ms", "kld"} <= rows[0].keys()
+    assert rows[0]["changes"][0]["options"] == "-ctk q8_0 -ctv q8_0"
 
 
-def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> None:
-    noted = [
-        replace(FITS, quant=quant, notes=("it is repacked",) if quant != "q8_0" else ())
-        for quant in ("q8_0", "q4_0", "q2_k")
-    ]
-    text = render(plan_report(BUDGET, LlamaConfig(), {}, noted, width=80), width=80)
-    assert text.count("it is repacked") == 1
-    assert "q4_0; q2_k: it is repacked" in text
-    note = " ".join(["word"] * 30)
-    rows = [replace(FITS, notes=(note, "of all")), replace(FITS, quant="q2_k", notes=("of all",))]
-    text = render(plan_report(BUDGET, LlamaConfig(), {}, rows, width=120), width=120)
-    assert text.count("of all") == 1 and text.index("of all") < text.index("BPW")
-    assert f"q4_k_m: {' '.join(['word'] * 22)}\n" in text  # at the terminal's width, not the table's
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([FITS], "qwen1.5-7b fits RTX 3060 with 8,192 tokens in q4_k_m."),
+        ([FITS_NOT, FITS], "qwen1.5-7b fits RTX 3060 with 8,192 tokens in q4_k_m; q8_0 is 1.40 GiB short."),
+        ([FITS_NOT], "qwen1.5-7b does not fit RTX 3060 with 8,192 tokens: q8_0 is 1.40 GiB short."),
+        ([replace(FITS, quant=f"q{n}") for n in range(5)],
+         "qwen1.5-7b fits RTX 3060 with 8,192 tokens in q0 and 4 smaller quants."),
+        ([REFUSED], "qwen1.5-7b on RTX 3060: what it needs is unknown."),
+    ],
+    ids=["one", "some", "none", "many", "unknown"],
+)  # fmt: skip
+def test_the_answer_is_which_quants_fit(rows: list[PlanRow], text: str) -> None:
+    assert plan_answer(planned(*rows)).text == text
 
 
-def test_a_cache_in_main_memory_and_its_windows_are_shown(render: Callable[..., str]) -> None:
-    elsewhere = replace(FITS, device_kv_bytes=0, swa_cells=1024)
-    text = render(plan_report(BUDGET, LlamaConfig(kv_offload=False), SOURCES, [elsewhere], width=160), 160)
-    assert "KV on CPU" in text
-    assert "4.00 GiB" in text
-    assert "sliding-window caches of 1,024 cells (of all 8,192 with --swa-full)" in text
-    whole = plan_report(BUDGET, LlamaConfig(), SOURCES, [replace(FITS, swa_cells=8192)], width=160)
-    assert "sliding-window caches of all 8,192 cells" in render(whole, 160)
-    assert "KV on CPU" not in render(plan_report(BUDGET, LlamaConfig(), SOURCES, [FITS], width=160), 160)
+def test_a_quant_that_was_not_asked_for_is_named_if_only_it_fits() -> None:
+    answer = plan_answer(planned(FITS_NOT), FITS)
+    assert answer.text.endswith("q8_0 is 1.40 GiB short, q4_k_m fits.")
+    assert "| q4_k_m |" in answer.markdown()
 
 
-def test_each_of_many_memories_is_a_row_and_keeps_its_total(render: Callable[..., str]) -> None:
-    """A card that is too small is marked."""
+def test_the_remedies_are_those_of_the_quant_that_lacks_least() -> None:
+    worse = replace(FITS_NOT, quant="f16", left_bytes=-9 * GIB)
+    moved = replace(KV, kind="n_gpu_layers", setup=LlamaConfig(n_gpu_layers=20), host_bytes=GIB)
+    nearest = replace(FITS_NOT, changes=(KV, moved, replace(KV, kind="quant", setup=None, quant="q4_k_m")))
+    remedies = "q8_0 fits with -ctk q8_0 -ctv q8_0, or with -ngl 20 (1.00 GiB in main memory)."
+    assert remedies in plan_answer(planned(worse, nearest)).notes
+    too_little = replace(FITS_NOT, changes=(replace(KV, left_bytes=-1),))
+    assert "No single change makes q8_0 fit" in plan_answer(planned(too_little)).notes[0]
+
+
+def test_an_unknown_speed_is_no_bound_and_the_note_says_how_to_find_out() -> None:
+    known = replace(FITS, setup=LlamaConfig())
+    here, there = (plan_answer(planned(known, budget=replace(BUDGET, is_here=is_here))) for is_here in (True, False))
+    assert "ggbench forecast qwen1.5-7b q4_k_m" in here.notes[-1]
+    assert "ggbench plan qwen1.5-7b q4_k_m --why" in there.notes[-1]
+    assert "41.3" not in here.markdown() and "41.3" in here.markdown(why=True)
+    unknown = replace(BUDGET, bandwidth=None)
+    assert "--bandwidth" in plan_answer(planned(known, budget=unknown)).notes[-1]
+
+
+def test_a_speed_has_one_mark_and_its_interval_is_behind_it() -> None:
+    estimated = replace(FITS, expected=PlannedForecast(24.3, (18.0, 32.0), "others' rows", "published"))
+    disturbed = replace(FITS, expected=PlannedForecast(24.3, (18.0, 32.0), "run 12", "measured", is_steady=False))
+    tok_s = PLAN_FIGURES["tok_s"]
+    assert [tok_s.text(row) for row in (estimated, disturbed, FITS)] == ["~24", "! 24", "—"]
+    assert "18.0–32.0" in about([estimated]) and "18.0" not in plan_answer(planned(estimated)).markdown()
+    assert plan_answer(planned(estimated)).notes == ["~ from others' rows"]
+
+
+def test_a_loss_is_marked_unless_it_was_measured_here() -> None:
+    typical = replace(FITS, loss=Estimate(0.0212, 0.004, 0.03))
+    kld = PLAN_FIGURES["kld"]
+    assert [kld.text(row) for row in (typical, replace(typical, is_loss_measured=True))] == ["~0.021", "0.021"]
+
+
+def test_the_longest_context_is_at_most_the_training_context() -> None:
+    longest = PLAN_FIGURES["max_n_ctx"]
+    assert longest.text(replace(FITS, planned_n_ctx=50_176)) == "32,768"
+    assert longest.text(replace(FITS, planned_n_ctx=1 << 20, n_ctx_train=None, reached_ceiling=True)) == "≥ 1,048,576"
+
+
+@pytest.mark.parametrize("n_cards", [1, 2, 8])
+def test_each_of_several_devices_is_a_row(n_cards: int) -> None:
+    devices = tuple(
+        PlannedDevice(
+            device=name, name="NVIDIA GeForce RTX 3060", n_layers=3, memory_bytes=12 * GIB, weight_bytes=10 * GIB,
+            kv_bytes=3 * GIB, compute_bytes=0, usable_bytes=12 * GIB,
+        )
+        for name in (*(f"CUDA{index}" for index in range(n_cards)), "CPU")
+    )  # fmt: skip
+    text = plan_answer(planned(replace(FITS_NOT, devices=devices))).markdown()
+    assert text.count("| RTX 3060 | 3 | 10.0 GiB | 3.00 GiB |") == (n_cards + 1 if n_cards > 1 else 0)
+    assert text.count("✗ 1.00 GiB short") == (n_cards + 1 if n_cards > 1 else 0)
+    split = plan_answer(planned(replace(FITS_NOT, devices=devices, is_split=True))).markdown()
+    assert "q8_0 by device" in split
+
+
+def test_behind_it_are_the_parts_of_each_memory_and_the_notes() -> None:
     parts = (MemoryPart("weights", 10 * GIB), MemoryPart("kv_swa", 3 * GIB), MemoryPart("missing", GIB))
-    for n_cards in (1, 8):
-        names = [f"CUDA{index}" for index in range(n_cards)]
-        devices = tuple(
-            PlannedDevice(
-                device=name, name="NVIDIA GeForce RTX 3060", n_layers=3, memory_bytes=12 * GIB, weight_bytes=0,
-                kv_bytes=0, compute_bytes=0, usable_bytes=0,
-            )
-            for name in names
-        )  # fmt: skip
-        stacks = tuple(MemoryStack(name, 12 * GIB, parts) for name in names)
-        row = replace(FITS_NOT, changes=(), devices=devices, stacks=stacks)
-        text = render(plan_report(BUDGET, LlamaConfig(), {}, [row], width=80), width=80)
-        assert "CUDA0   RTX 3060       3  10.0 GiB" in text
-        assert text.count("✗ 1.00 GiB missing") == text.count("12.0 GiB") - 1 == n_cards
-
-
-def test_what_helps_is_a_table_below_the_plan(render: Callable[..., str]) -> None:
-    changes = (
-        KV,
-        replace(KV, kind="quant", setup=None, quant="q4_k_m"),
-        replace(KV, kind="n_ctx", setup=LlamaConfig(n_ctx=4096), left_bytes=-1),
-    )
-    row = replace(FITS_NOT, changes=changes)
-    lines = render(plan_report(BUDGET, LlamaConfig(), {}, [row], width=150), width=150).splitlines()
-    below = lines[next(index for index, line in enumerate(lines) if line.startswith("what would")) :]
-    assert below[0].rstrip() == "what would make q8_0 fit at n_ctx 8,192"
-    assert [line.split("  ")[0] for line in below[4:]] == ["-ctk q8_0 -ctv q8_0", "q4_k_m as planned"]
-    assert "what would" not in render(plan_report(BUDGET, LlamaConfig(), {}, [FITS], width=120))
-
-
-def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> None:
-    """Without a GPU there is one memory, and its weights are called that."""
-    budget = replace(BUDGET, on_gpu=False, bandwidth=None)
-    rows = [replace(FITS, host_weight_bytes=0, limit=None, decode=())]
-    text = render(plan_report(budget, LlamaConfig(type_k="q8_0"), SOURCES, rows, width=150), width=150)
-    assert "weights" in text and "not known" in text and "K q8_0, V f16" in text
-    assert "on CPU" not in text and "on GPU" not in text
-
-
-def test_expected_speeds_say_where_they_are_from(render: Callable[..., str]) -> None:
-    expected = [PlannedForecast(8.0, (6.0, 9.0), "twins of 2 and 6 of 32 layers", "forecast")]
-    expected += [PlannedForecast(10.0 + n, (9.0, 19.0), f"run {n}", "measured") for n in range(6)]
-    rows = [replace(FITS, quant=f"q{n}", expected=each) for n, each in enumerate(expected)]
-    text = render(plan_report(BUDGET, LlamaConfig(), SOURCES, rows, width=140), width=140)
-    assert "expected: twins of 2 and 6 of 32 layers, run 0, run 1, run 2, run 3, run 4, run 5\n" in text
-    assert "8.0 (6.0–9.0)" in text
+    text = about([replace(LONG, stacks=(MemoryStack("CUDA0", 12 * GIB, parts),))])
+    assert "| CUDA0 | 10.0 GiB | 3.00 GiB | 1.00 GiB | 12.0 GiB |" in text
+    assert "KV: the theory differs" in text and "\x1b" not in text
