@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.answer import Table
-from ggbench.show.figure import Figure, figures_type
+from ggbench.show.figure import Figure, figures_type, member
 from ggbench.sizing.plan_record import Change, ChangeKind, PlanRow
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_number
@@ -50,58 +50,39 @@ def left_text(left_bytes: int | None) -> str:
     return f"{mark} {format_bytes(abs(left_bytes))} {word}"
 
 
-_KIND = Figure[Change]("change", "kind", lambda change: change.kind, meaning="The kind of change.")
-_FITS = Figure[Change]("fits", "fits", lambda change: change.fits, meaning="Whether it is enough.")
-_OPTIONS = Figure[Change](
-    "options",
-    "options",
-    lambda change: change_options(change) or None,
-    meaning="Options, by the names of ggbench and llama.cpp: `-ctk q8_0 -ctv q8_0`; null for another quant.",
-)
-_QUANT = Figure[Change](
-    "quant", "quant", lambda change: change.quant or None, meaning="The other quant, as planned."
-)
-_SHOWN = (
-    Figure[Change](
-        "needed_bytes",
-        "memory",
-        lambda change: change.needed_bytes,
-        format_bytes,
-        meaning="Bytes needed in the planned memory.",
-    ),
-    Figure[Change](
+_SHOWN: Sequence[Figure[Change]] = (
+    member("needed_bytes", "memory", format_bytes, meaning="Bytes needed in the planned memory."),
+    member(
         "left_bytes",
         "fits",
-        lambda change: change.left_bytes,
         left_text,
         meaning="Bytes left of the budget; negative if memory is still missing.",
     ),
-    Figure[Change](
-        "planned_n_ctx",
-        "max n_ctx",
-        lambda change: change.planned_n_ctx,
-        meaning="The longest context with it; null if none fits or it is unknown.",
-        priority=1,
-    ),
-    Figure[Change](
+    member("planned_n_ctx", "max n_ctx", meaning="The longest context with it; null if unknown.", priority=1),
+    member(
         "limit_tok_s",
         "limit",
-        lambda change: change.tok_s,
         format_number,
-        "tok/s",
-        "Bound by the memory bandwidth with a full context; no speed.",
+        "tok_s",
+        unit="tok/s",
+        meaning="Bound by the memory bandwidth with a full context; no speed.",
         priority=2,
     ),
-    Figure[Change](
-        "host_bytes",
-        "in main memory",
-        lambda change: change.host_bytes,
-        format_bytes,
-        meaning="Main memory that it takes beside GPUs; null if it moves nothing there.",
-    ),
-    Figure[Change]("costs", "costs", lambda change: COSTS[change.kind], meaning="What it costs in exchange."),
+    member("host_bytes", "in main memory", format_bytes, meaning="Main memory that it takes beside GPUs."),
+    Figure("costs", "costs", lambda change: COSTS[change.kind], meaning="What it costs in exchange."),
 )
-CHANGE_FIGURES = (_KIND, _OPTIONS, _QUANT, *_SHOWN, _FITS)
+CHANGE_FIGURES: Sequence[Figure[Change]] = (
+    member("change", "kind", path="kind"),
+    Figure(
+        "options",
+        "options",
+        lambda change: change_options(change) or None,
+        meaning="Options, by the names of ggbench and llama.cpp; null for another quant.",
+    ),
+    Figure("quant", "quant", lambda change: change.quant or None, meaning="The other quant, as planned."),
+    *_SHOWN,
+    member("fits", "fits", meaning="Whether it is enough."),
+)
 CHANGE = figures_type("Change", CHANGE_FIGURES, "What would help if a quant does not fit.")
 
 

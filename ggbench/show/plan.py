@@ -14,7 +14,7 @@ from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.changes import CHANGE, CHANGE_FIGURES, change_options, changes_table, left_text
 from ggbench.show.document import RecordDocument, Shape, of
-from ggbench.show.figure import Figure, figure_values, figures_type
+from ggbench.show.figure import Figure, figure_values, figures_type, member
 from ggbench.show.names import model_names, models_title, row_labels, short_device
 from ggbench.show.text import drafting_text, on_off, rows_behind_text, slots_text, swa_text
 from ggbench.show.words import say
@@ -41,18 +41,6 @@ from ggbench.units import (
     format_ms,
     format_number,
 )
-
-
-def _size(key: str, header: str, meaning: str, priority: int = 0) -> Figure[PlanRow]:
-    return Figure(
-        key,
-        header,
-        lambda row: getattr(row, key),
-        format_bytes,
-        meaning=meaning,
-        priority=priority,
-        better="less",
-    )
 
 
 def speed_mark(expected: PlannedForecast | None) -> str:
@@ -91,16 +79,20 @@ def _is_open(row: PlanRow) -> bool:
 PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
     each.key: each
     for each in (
-        Figure[PlanRow]("quant", "quant", lambda row: row.quant, meaning="The quant."),
-        _size("file_bytes", "file", "Size of the file.", 4),
-        _size("needed_bytes", "memory", "Weights, cache, compute buffers and draft in the planned memory.", 2),
-        Figure[PlanRow](
+        member("quant", "quant"),
+        member("file_bytes", "file", format_bytes, meaning="Size of the file.", priority=4),
+        member(
+            "needed_bytes",
+            "memory",
+            format_bytes,
+            meaning="Weights, cache, compute buffers and draft in the planned memory.",
+            priority=2,
+        ),
+        member(
             "left_bytes",
             "fits",
-            lambda row: row.left_bytes,
             left_text,
             meaning="Bytes left of the budget, in the memory with the least; negative if memory is missing.",
-            better="more",
         ),
         Figure[PlanRow](
             "max_n_ctx",
@@ -126,7 +118,6 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             _together,
             value_only,
             meaning="Expected speed of all slots at once [tokens/s].",
-            better="more",
             priority=1,
             mark=lambda row: "~",
         ),
@@ -139,37 +130,27 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             better="less",
             mark=lambda row: "" if row.is_loss_measured else "~",
         ),
-        Figure[PlanRow]("bpw", "BPW", lambda row: row.bpw, meaning="Bits per weight."),
-        Figure[PlanRow](
+        member("bpw", "BPW", format_number, meaning="Bits per weight."),
+        member(
             "limit_tok_s",
             "limit",
-            lambda row: row.at_n_ctx.tok_s if row.at_n_ctx else None,
             format_number,
-            "tok/s",
-            "Bound by the memory bandwidth with a full context; no speed.",
+            "at_n_ctx.tok_s",
+            unit="tok/s",
+            meaning="Bound by the memory bandwidth with a full context; no speed.",
         ),
-        Figure[PlanRow](
+        member(
             "w_tokens_per_ms",
             "W",
-            lambda row: row.limit.w_tokens_per_ms if row.limit else None,
             lambda value: format_number(value, 4),
-            "tokens/ms",
-            "Limit: tokens of context that make a token 1 ms slower.",
+            "limit.w_tokens_per_ms",
+            unit="tokens/ms",
+            meaning="Limit: tokens of context that make a token 1 ms slower.",
         ),
-        Figure[PlanRow](
-            "b_ms",
-            "B",
-            lambda row: row.limit.b_ms if row.limit else None,
-            format_ms,
-            "ms",
-            "Limit: latency of the first token.",
-        ),
-        _size("device_weight_bytes", "weights", "Weights in the planned memory."),
-        _size("host_weight_bytes", "weights on CPU", "Weights that stay in main memory beside a GPU."),
-        _size("kv_bytes", "KV", "The whole cache."),
-        _size("device_kv_bytes", "KV on GPU", "The cache in the planned memory.", 5),
-        _size("compute_bytes", "compute", "Compute buffers in the planned memory."),
-        _size("draft_bytes", "draft", "A draft model, or the second context of MTP layers."),
+        member("b_ms", "B", format_ms, "limit.b_ms", unit="ms", meaning="Limit: latency of the first token."),
+        member("device_weight_bytes", "weights", format_bytes, meaning="Weights in the planned memory."),
+        member("device_kv_bytes", "KV", format_bytes, meaning="The cache in the planned memory."),
+        member("compute_bytes", "compute", format_bytes, meaning="Compute buffers in the planned memory."),
     )
 }
 """The figures of a quant's plan, by key."""
@@ -190,7 +171,7 @@ FIRST_SPEED = Figure[PlanRow](
 )
 
 
-def _device_size(key: str, header: str, meaning: str, priority: int = 0) -> Figure[PlannedDevice]:
+def _none_of_zero(key: str, header: str, meaning: str, priority: int = 0) -> Figure[PlannedDevice]:
     return Figure(
         key,
         header,
@@ -202,30 +183,17 @@ def _device_size(key: str, header: str, meaning: str, priority: int = 0) -> Figu
 
 
 DEVICE_FIGURES: Sequence[Figure[PlannedDevice]] = (
-    Figure[PlannedDevice]("device", "device", lambda device: device.device),
-    Figure[PlannedDevice]("name", "", lambda device: short_device(device.name), priority=4),
-    Figure[PlannedDevice]("n_layers", "layers", lambda device: device.n_layers),
-    _device_size("weight_bytes", "weights", "Weights."),
-    _device_size("kv_bytes", "KV", "The cache, with recurrent states."),
-    _device_size("compute_bytes", "compute", "Compute buffers; in main memory with the logits.", 3),
-    _device_size("draft_bytes", "draft", "Everything of a draft."),
-    Figure[PlannedDevice](
-        "left_bytes",
-        "fits",
-        lambda device: device.left_bytes,
-        left_text,
-        meaning="Bytes left; negative if missing.",
-    ),
-    Figure[PlannedDevice](
-        "memory_bytes",
-        "of",
-        lambda device: device.memory_bytes,
-        format_bytes,
-        meaning="All of the memory, with what is reserved; null for main memory of an unknown size.",
-        priority=2,
-    ),
+    member("device", "device"),
+    Figure("name", "", lambda device: short_device(device.name), priority=4),
+    member("n_layers", "layers"),
+    _none_of_zero("weight_bytes", "weights", "Weights."),
+    _none_of_zero("kv_bytes", "KV", "The cache, with recurrent states."),
+    _none_of_zero("compute_bytes", "compute", "Compute buffers; in main memory with the logits.", 3),
+    _none_of_zero("draft_bytes", "draft", "Everything of a draft."),
+    member("left_bytes", "fits", left_text, meaning="Bytes left; negative if memory is missing."),
+    member("memory_bytes", "of", format_bytes, meaning="All of the memory; null if unknown.", priority=2),
 )
-_NEEDED = Figure[PlannedDevice]("needed_bytes", "needed", lambda device: device.needed_bytes, format_bytes)
+_NEEDED: Figure[PlannedDevice] = member("needed_bytes", "needed", format_bytes)
 
 PART_LABELS: Mapping[MemoryPartName, str] = {
     "weights": "weights", "projector": "projector", "draft": "draft", "kv": "KV", "kv_swa": "KV of windows",
@@ -242,9 +210,9 @@ def _part_figure(part: MemoryPartName) -> Figure[MemoryStack]:
 
 
 _STACK_FIGURES = (
-    Figure[MemoryStack]("device", "memory", lambda stack: stack.device),
+    member("device", "memory"),
     *map(_part_figure, PART_LABELS),
-    Figure[MemoryStack]("memory_bytes", "total", lambda stack: stack.memory_bytes, format_bytes),
+    member("memory_bytes", "total", format_bytes),
 )
 
 
@@ -483,11 +451,7 @@ def _setup_facts(rows: Sequence[PlanRow]) -> list[tuple[str, str]]:
 
 MACHINE = figures_type(
     "Machine",
-    (
-        Figure[Budget](
-            "budget_bytes", "usable", lambda budget: budget.usable_bytes, meaning="Bytes for the model."
-        ),
-    ),
+    (member("budget_bytes", "usable", meaning="Bytes for the model."),),
     "The memory budget.",
     base=Budget,
 )

@@ -82,11 +82,10 @@ def test_what_is_behind_a_plan(render: Callable[..., str], golden: Golden) -> No
 
 
 def test_a_plan_in_json() -> None:
-    """The figures lie beside the record, and every row has the same keys."""
+    """The figures lie beside the record."""
     text = PLAN.text(plan_record(planned(*ROWS), None))
     check_document(text)
     rows = json.loads(text)["rows"]
-    assert all(row.keys() == rows[0].keys() for row in rows)
     assert {"tok_s", "max_n_ctx", "limit_tok_s", "planned_n_ctx", "w_tokens_per_ms", "kld"} <= rows[0].keys()
     assert rows[0]["changes"][0]["options"] == "-ctk q8_0 -ctv q8_0"
 
