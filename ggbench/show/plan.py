@@ -449,12 +449,19 @@ def _setup_facts(rows: Sequence[PlanRow]) -> list[tuple[str, str]]:
     ]
 
 
-MACHINE = figures_type(
-    "Machine",
-    (member("budget_bytes", "usable", meaning="Bytes for the model."),),
-    "The memory budget.",
-    base=Budget,
+_MACHINE_FIGURES: Sequence[Figure[Budget]] = (
+    member("budget_bytes", "usable", path="usable_bytes", meaning="Bytes for the model."),
+    member("mmproj_bytes", "projector", path="projector.weight_bytes", meaning="A projector in this memory."),
+    member(
+        "mmproj_compute_bytes",
+        "to compute",
+        path="projector.compute_bytes",
+        meaning="Upper bound of its compute buffer at llama.cpp's warm-up image; 0 if none is known.",
+    ),
+    member("bandwidth_bytes_per_s", "bandwidth", path="bandwidth.bytes_per_s"),
+    member("bandwidth_source", "source", path="bandwidth.source"),
 )
+MACHINE = figures_type("Machine", _MACHINE_FIGURES, "The memory budget.", base=Budget)
 _DEVICE = figures_type("Device", (*DEVICE_FIGURES, _NEEDED), "Memory taken on a device.", base=PlannedDevice)
 ROW = figures_type(
     "Row",
@@ -491,7 +498,7 @@ PLAN = RecordDocument(
 
 def machine_values(budget: Budget) -> dict[str, object]:
     """Return a budget for JSON, as `MACHINE`."""
-    return msgspec.structs.asdict(budget) | {"budget_bytes": budget.usable_bytes}
+    return figure_values(_MACHINE_FIGURES, budget) | msgspec.structs.asdict(budget)
 
 
 def row_values(row: PlanRow) -> dict[str, object]:
@@ -532,7 +539,10 @@ def longest_text(row: PlanRow, found: int | None = None) -> str:
 
 def training_legend(rows: Sequence[PlanRow], longest: Iterable[str]) -> list[str]:
     """Return what the star of `longest_text` means; nothing if none of these texts has it."""
-    return [f"{WHOLE_TRAINING}: the whole training context fits"] if "*" in "".join(longest) else []
+    if WHOLE_TRAINING not in "".join(longest):
+        return []
+    trained = in_words([format_count(n) for n in sorted({row.n_ctx_train for row in rows if row.n_ctx_train})])
+    return [f"{WHOLE_TRAINING}: the whole training context of {trained} fits; llama-server uses no more"]
 
 
 MEMORY = Shape("Memory", "The memory budget.", of(Budget), of(Budget, "budget_bytes=usable_bytes"))

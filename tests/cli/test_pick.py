@@ -193,7 +193,7 @@ def test_an_incomplete_file_is_not_recommended(ggbench: Run, tiny_twin: Path, tm
     begun.parent.mkdir()
     begun.write_bytes(tiny_twin.read_bytes()[:-100_000])
     planned = ggbench("plan", begun, *CARD, "-c", "512")
-    assert "left, file incomplete" in planned.out
+    assert "is incomplete" in planned.out
     alone = ggbench("pick", begun, *CARD, "--workload", "256+100")
     assert (alone.code, alone.out) == (ExitCode.BAD_FILE, "")
     assert "Error: tiny.Q8_0 is truncated: 97.7 KiB of its " in alone.err and "download it again" in alone.err

@@ -116,7 +116,7 @@ def test_what_would_fit_is_named_and_does(ggbench: Run) -> None:
 def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twin: Path) -> None:
     asked = ("plan", "qwen1.5-0.5b", "q4_k_m", *CARD, "--json")
     plain, beside = ggbench(*asked).json, ggbench(*asked, "--mmproj", projector).json
-    assert beside["machine"]["projector"]["weight_bytes"] == 4 << 20
+    assert beside["machine"]["mmproj_bytes"] == 4 << 20
     assert beside["machine"]["budget_bytes"] == plain["machine"]["budget_bytes"] - (4 << 20)
     assert beside["rows"][0]["left_bytes"] == plain["rows"][0]["left_bytes"] - (4 << 20)
     assert beside["rows"][0]["needed_bytes"] == plain["rows"][0]["needed_bytes"]

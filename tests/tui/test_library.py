@@ -72,7 +72,7 @@ def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive:
         assert "unpublished-1b · 8 quants" in shown
         shown = await press(app, pilot, "j")
         assert "✗ " in shown
-        assert "GiB missing" in shown
+        assert "GiB short" in shown
         assert planner.asked == [
             ("small-0.6b", (), None), ("twin:unpublished-1b", (), None),
             ("vast-72b", ("q8_0", "q4_k_m", "q2_k"), None),
