@@ -236,7 +236,14 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         bool, Option("-cmoe", "Keep the expert weights of all layers in main memory.", heading="rare")
     ] = False
     n_cpu_moe: Annotated[
-        int, Option("-ncmoe", "Keep experts of the first N layers in main memory.", _LAYERS, "memory", shown="")
+        int,
+        Option(
+            "-ncmoe",
+            "Experts of N layers to keep off the GPU. Of the first N layers; they stay in main memory.",
+            _LAYERS,
+            "memory",
+            shown="",
+        ),
     ] = 0
     override_tensor: Annotated[
         tuple[str, ...],
