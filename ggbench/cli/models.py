@@ -110,9 +110,9 @@ def _list_all(words: Sequence[str], output: Output) -> None:
     rows = tuple(row for row in rows if _matches(words, row.id, row.title))
     found = tuple(each for each in on_disk if _matches(words, each.name, each.model))
     if output.as_json:
-        from ggbench.show.model_documents import MODELS, Models
+        from ggbench.show.model_documents import MODELS
 
-        output.record(MODELS, Models(rows, found))
+        output.record(MODELS, {"rows": rows, "files": found})
         return
     notes = _update_notes(rows)
     if words:
@@ -194,9 +194,9 @@ def _list_folder(folder: Path, output: Output) -> None:
 
     found = models_in_place(folder)
     if output.as_json:
-        from ggbench.show.model_documents import MODELS_IN_FOLDER, ModelsInFolder
+        from ggbench.show.model_documents import MODELS_IN_FOLDER
 
-        output.record(MODELS_IN_FOLDER, ModelsInFolder(found))
+        output.record(MODELS_IN_FOLDER, {"rows": found})
     else:
         from ggbench.show.models import folder_answer
 
@@ -271,9 +271,9 @@ def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> No
 
     found = search_repos(access, text, limit)
     if output.as_json:
-        from ggbench.show.model_documents import SEARCH, FoundRepos
+        from ggbench.show.model_documents import SEARCH
 
-        output.record(SEARCH, FoundRepos(text, found))
+        output.record(SEARCH, {"search": text, "rows": found})
     else:
         from ggbench.show.models import search_answer
 

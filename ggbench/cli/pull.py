@@ -65,7 +65,7 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
     much has arrived. Do not run `hf cache prune` during a pull: it deletes them.
     """
     from ggbench.commands.output import interruptible
-    from ggbench.show.model_documents import PULLED, Pulled, PulledFile, PulledQuant
+    from ggbench.show.model_documents import PULLED, pulled_row
 
     access = hub.access()
     with interruptible(output):
@@ -75,24 +75,12 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
         title = f"[{index + 1}/{len(found)}] {variant.repo} {variant.selector}"
         pulled = _pull(title, variant, folder, access, output)
         output.notice(f"{title}: {_ending([arrival for _, arrival in pulled], folder)}")
-        files = [
-            PulledFile(path, each.file.n_bytes, each.file.sha256, each.outcome, each.moved_bytes)
-            for path, each in pulled
-        ]
-        rows.append(
-            PulledQuant(
-                variant.repo,
-                variant.variant.quant,
-                variant.commit,
-                variant.variant.file_bytes,
-                tuple(files),
-            )
-        )
+        rows.append(pulled_row(variant, pulled))
         if not output.as_json:
             for path, _ in pulled:
                 click.echo(path)
     if output.as_json:
-        output.record(PULLED, Pulled(tuple(rows)))
+        output.record(PULLED, {"rows": rows})
 
 
 def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:

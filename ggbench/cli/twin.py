@@ -43,7 +43,8 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     from ggbench.gguf_file.twin import cached_twin
     from ggbench.models.catalog import load_catalog
     from ggbench.models.sources import ARTICLE_QUANTS
-    from ggbench.show.model_documents import TWINS, TwinFile, Twins, twins_answer
+    from ggbench.show.figure import figure_values
+    from ggbench.show.model_documents import TWIN, TWINS, twins_answer
 
     model_id = model.removeprefix("twin:")
     known = load_catalog().model(model_id)
@@ -51,9 +52,9 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     for quant in dict.fromkeys(map(known_spelling, quants or ARTICLE_QUANTS)):
         with byte_progress(output, f"{known.id} {quant}") as on_progress:
             path = cached_twin(known.id, known.hyper, quant, folder, layers, on_progress)
-        twin = read_model_file(path)
-        twins.append(TwinFile(known.id, quant, path, twin.file_bytes, twin.n_params, twin.bpw))
+        twins.append(read_model_file(path))
     if output.as_json:
-        output.record(TWINS, Twins(tuple(twins)))
+        rows = [figure_values(TWIN, twin) for twin in twins]
+        output.record(TWINS, {"model": known.id, "rows": rows})
     else:
         output.answer(twins_answer(known.id, twins))

@@ -29,7 +29,7 @@ from ggbench.machine.records import Imported
 from ggbench.runs.comparable import copies_of, update_facts
 from ggbench.runs.store.database import Store
 from ggbench.show.answer import Answer, Facts, Table
-from ggbench.show.document import RecordDocument
+from ggbench.show.document import rows_document
 from ggbench.show.figure import figure_values, figures_type, member
 from ggbench.show.words import say
 from ggbench.units import counted
@@ -84,12 +84,11 @@ FIGURES = (
     member("tool", "from", path="imported.mark.tool"),
     member("is_new", "new", meaning="Whether it is new in the store."),
 )
-_Row = figures_type("ImportedRun", FIGURES, "A stored run from a file.", {"imported": Imported})
-IMPORTED = RecordDocument(
+IMPORTED = rows_document(
     "import",
     "import FILE...",
     "The runs of the files, in order.",
-    msgspec.defstruct("ImportedRuns", [("rows", list[_Row])]),  # type: ignore[valid-type]
+    figures_type("ImportedRun", FIGURES, "A stored run from a file.", {"imported": Imported}),
 )
 
 

@@ -227,6 +227,19 @@ class RecordDocument(msgspec.Struct, frozen=True):
         )
 
 
+def rows_document(
+    schema: str,
+    printed_by: str,
+    about: str,
+    row: type[msgspec.Struct],
+    **more: object,
+) -> RecordDocument:
+    """Return a document whose member `rows` has objects of a type, after further members."""
+    members = [*more.items(), ("rows", list[row])]  # type: ignore[valid-type]
+    kind = msgspec.defstruct(f"{row.__name__}Rows", members, kw_only=True)
+    return RecordDocument(schema, printed_by, about, kind)
+
+
 Json: TypeAlias = dict[str, Any]
 _Type: TypeAlias = Any
 

@@ -19,17 +19,16 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import StoredRun, StoredSamples
 from ggbench.runs.stored import listed_run, read_observations, read_run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
+from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.charts import LineChart, PlottedRun
-from ggbench.show.document import RecordDocument
+from ggbench.show.document import rows_document
 from ggbench.show.figure import Figure, Value, figure_values, figures_type, member
 from ggbench.show.glossary import MARKED_RUN, UNSTEADY
 from ggbench.show.names import model_names, quant_name, unambiguous_names
 from ggbench.show.presenter import figure_of, line_charts_of, presenter_of
 from ggbench.show.run_figures import ANSWERS, note
 from ggbench.show.words import say
-from ggbench.stats.decode_timing import LineFit
 from ggbench.text import sanitize
 from ggbench.units import counted
 
@@ -154,13 +153,13 @@ def _outcome_mark(run: ListedRun) -> str:
 LISTED = (
     member("run_id", "run"),
     member("started_at", "started", lambda text: text[:16].replace("T", " "), "stored.started_at", priority=5),
-    member("kind", "kind", path="stored.kind"),
+    member("kind", "kind", path="stored.kind", priority=1),
     Figure[ListedRun]("model", "model", lambda run: run.model or run.subject.model),
     member("quant", "quant", path="subject.quant"),
     member("source", "source", path="subject.source", priority=4),
     _measured("w_tokens_per_ms", 3),
     _measured("b_ms", 2),
-    _measured("tok_s", 1),
+    _measured("tok_s", ESSENTIAL),
     Figure[ListedRun]("answer", "outcome", lambda run: run.answer, mark=_outcome_mark),
 )
 """The figures of a list of runs."""
@@ -179,17 +178,11 @@ _MORE = (
     ),
     member("command", "command", path="stored.command"),
 )
-_Row = figures_type(
-    "ListedRun",
-    (*LISTED, *_MORE),
-    "A stored run, as listed.",
-    {"fit": LineFit | None, "imported": Imported | None},
-)
-RESULTS = RecordDocument(
+RESULTS = rows_document(
     "results",
     "results",
     "The stored runs, the most recent first.",
-    msgspec.defstruct("StoredRuns", [("rows", list[_Row])]),  # type: ignore[valid-type]
+    figures_type("ListedRun", (*LISTED, *_MORE), "A stored run.", {"imported": Imported | None}),
 )
 
 
@@ -197,10 +190,9 @@ def listed_rows(runs: Sequence[ListedRun]) -> dict[str, object]:
     """Return the members of `RESULTS`."""
     rows = []
     for run in runs:
-        fit = None if run.summary is None else run.summary.fit
         environment = run.stored.environment
         imported = None if environment is None else environment.imported
-        rows.append(figure_values((*LISTED, *_MORE), run) | {"fit": fit, "imported": imported})
+        rows.append(figure_values((*LISTED, *_MORE), run) | {"imported": imported})
     return {"rows": rows}
 
 

@@ -17,7 +17,18 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.document import Document, Field, Get, RecordDocument, Shape, field, many, of, within
+from ggbench.show.document import (
+    Document,
+    Field,
+    Get,
+    RecordDocument,
+    Shape,
+    field,
+    many,
+    of,
+    rows_document,
+    within,
+)
 from ggbench.show.figure import Figure, figure_values, figures_type
 from ggbench.show.published import AGAINST
 from ggbench.show.run_figures import FIGURES, figures
@@ -123,9 +134,7 @@ _AS_STORED = {"state": str, "started_at": str, "finished_at": str | None, "readi
 
 def several_document(name: str, about: str, row: type[msgspec.Struct], **more: type) -> RecordDocument:
     """Return the document of several quants of a model, in rows of this type."""
-    members = [("model", str), *more.items(), ("rows", list[row])]  # type: ignore[valid-type]
-    kind = msgspec.defstruct(f"{row.__name__}s", members, kw_only=True)
-    return RecordDocument(name, f"{name.partition('.')[0]} MODEL QUANT...", about, kind)
+    return rows_document(name, f"{name.partition('.')[0]} MODEL QUANT...", about, row, model=str, **more)
 
 
 class ShapedDocuments(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,18 +55,18 @@ def test_each_file_says_how_it_came(ggbench: Run, hub: TestHub, repo: str, tmp_p
     rows = ggbench("models", "--repo", repo, "--json").json["rows"]
     assert [(row["quant"], row["here_bytes"], row["files"]) for row in rows] == [("bf16", 0, []), ("q8_0", 1 << 20, [])]
 
-    def pulled(*args: object) -> tuple[str, int, str]:
+    def pulled(*args: object) -> tuple[int, int, str]:
         ran = ggbench("pull", repo, "q8_0", "--json", *args)
         [file] = ran.json["rows"][0]["files"]
-        return file["outcome"], file["moved_bytes"], ran.err
+        return file["copied_bytes"], file["moved_bytes"], ran.err
 
-    outcome, moved_bytes, said = pulled()
-    assert (outcome, moved_bytes) == ("downloaded", size - (1 << 20))
-    outcome, moved_bytes, said = pulled()
-    assert (outcome, moved_bytes) == ("already_here", 0)
+    copied_bytes, moved_bytes, said = pulled()
+    assert (copied_bytes, moved_bytes) == (0, size - (1 << 20))
+    copied_bytes, moved_bytes, said = pulled()
+    assert (copied_bytes, moved_bytes) == (0, 0)
     assert "already on this disk" in said
-    outcome, moved_bytes, said = pulled("--to", tmp_path / "here")
-    assert (outcome, moved_bytes) == ("copied", 0)
+    copied_bytes, moved_bytes, said = pulled("--to", tmp_path / "here")
+    assert (copied_bytes, moved_bytes) == (size, 0)
     assert "copied from the cache, sha256 verified" in said
     assert "/s" not in said
 
@@ -136,12 +136,12 @@ def test_an_interrupted_pull_says_that_it_goes_on(
 def test_several_quants_go_into_a_folder_each_with_its_hash(ggbench: Run, repo: str, tmp_path: Path) -> None:
     rows = ggbench("pull", f"hf:{repo}", "bf16", "q8_0", "--to", tmp_path / "here", "--json").json["rows"]
     assert [row["quant"] for row in rows] == ["bf16", "q8_0"]
-    files = [file for row in rows for file in row["files"]]
-    assert [file["path"] for file in files] == [str(tmp_path / "here" / name) for name in (
+    paths = [path for row in rows for path in row["paths"]]
+    assert paths == [str(tmp_path / "here" / name) for name in (
         "more/tiny-bf16.gguf", "tiny-q8_0.gguf"
     )]  # fmt: skip
-    for file in files:
-        assert hashlib.sha256(Path(file["path"]).read_bytes()).hexdigest() == file["sha256"]
+    for path, row in zip(paths, rows, strict=True):
+        assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == row["files"][0]["file"]["sha256"]
 
 
 @pytest.mark.parametrize("model", ["twin:qwen1.5-7b", "twin:org/name", "./m"])
