@@ -45,7 +45,7 @@ def test_imported_runs_are_listed_shown_compared_and_plotted(ggbench: Run) -> No
 
     listed = ggbench("results", "--why")
     rows = ggbench("results", "--json").json["rows"]
-    shown = ggbench("results", "show", "2", "--plot")
+    shown = ggbench("results", "show", "2", "--plot", "--why")
     compared = ggbench("compare", "2", "4")
 
     assert "; imported: llama-bench, llama-bench.json\n" in listed.out
@@ -104,7 +104,7 @@ def test_a_file_brings_a_run_home(ggbench: Run, decoded: Path, tmp_path: Path, m
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
     assert "already there" not in ggbench("import", path).out
     shown = ggbench("results", "show", "1", "--json").json
-    assert shown["environment"]["imported"]["file"] == "runs.json"
+    assert shown["run"]["head"]["environment"]["imported"]["file"] == "runs.json"
     assert shown["n_gen"] == 500
     assert str(decoded.parent) not in json.dumps(shown)
 
