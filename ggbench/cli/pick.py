@@ -23,13 +23,15 @@ from ggbench.commands.options import (
     output_options,
 )
 from ggbench.commands.output import Output, plan_exit_code
-from ggbench.decisions.pick.needs import RULES, Needs, Preference, parse_workload
-from ggbench.errors import ExitCode, UsageError
+from ggbench.decisions.pick.needs import Needs, Preference, parse_workload
+from ggbench.errors import DoesNotFit, ExitCode, UsageError
+from ggbench.text import in_words
 from ggbench.units import counted, parse_duration
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickedModel, PickRequest
     from ggbench.decisions.pick.record import Candidate, Pick
+    from ggbench.decisions.pick.run_commands import RunCommands
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
@@ -75,8 +77,7 @@ _need_options = as_record(
 )
 
 
-_NUMBERED = "\n".join(f"{number}. {rule}" for number, rule in enumerate(RULES, 1))
-_HELP = f"""Recommend a quant, a KV cache and a placement for MODEL, and print the command that runs it.
+_HELP = """Recommend a quant, a KV cache and a placement for MODEL, and print the command that runs it.
 
 Without QUANTS, all of the repo or folder are tried; without MODEL, the models on this disk are compared. Nothing is
 measured without --measure, and only headers are downloaded. Exit code 3: nothing certainly meets the needs.
@@ -86,10 +87,7 @@ repo, to try them anyway. Several ids of the catalog are compared. Each quant is
 fit on the GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds are, in this
 order: measured, forecast, scaled from this machine's other runs, or estimated from others' llama-bench on such devices;
 the bandwidth bound can only rule a candidate out. Losses come from a quality run, else (~) from the published typical
-loss of the type.
-
-The rules, in order:
-{_NUMBERED}
+loss of the type. --why prints the rules of the choice.
 
 The exit code is 3 also if the model was trained for less context: it is then planned for all of that. If nothing
 qualifies, pick shows the nearest miss and single changes that would make it qualify.
@@ -97,6 +95,8 @@ qualifies, pick shows the nearest miss and single changes that would make it qua
 With -np N, N users share the machine: --need-ctx is of each, memory of all, and speeds are what each gets. Otherwise
 the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches beyond the plan.
 """
+_FORMS = {"sh": "llama_server", "modelfile": "modelfile", "preset": "preset", "llama-swap": "llama_swap"}
+"""What --as prints, by the field of `RunCommands`."""
 
 
 @click.command(
@@ -123,7 +123,12 @@ the llama-server command uses -np 1: the default four slots share -c but enlarge
     is_flag=True,
 )
 @option("--within", "Start no --measure after this time. Default: 5m.", metavar="TIME")
-@option("--all show_all", "Show every candidate.", is_flag=True)
+@option(
+    "--as form",
+    "Print only what runs the pick: llama-server's command, Ollama's Modelfile, a section for llama-server's"
+    " --models-preset, or llama-swap's configuration.",
+    click.Choice([*_FORMS]),
+)
 @budget_options
 @no_measure_option
 @kv_list_options(_CACHES)
@@ -137,7 +142,7 @@ def command(
     families: tuple[str, ...],
     measures: bool,
     within: str | None,
-    show_all: bool,
+    form: str | None,
     memory: BudgetOptions,
     no_measure: bool,
     kv_types: tuple[tuple[str, str], ...],
@@ -171,9 +176,7 @@ def command(
         pick = _pick(models, request, allocator)
     if measures:
         pick = _measured(pick, models, request, draft, parse_duration(within or "5m"), hub, output)
-    _show(pick, request, output, show_all=show_all)
-    if not (measures or memory.is_described):
-        _notice_unknown_speed(pick, output)
+    _show(pick, request, output, form)
     if (read := repo_read(planned)) is not None:
         output.notice(reading_notice(*read))
     raise click.exceptions.Exit(_exit_code(pick, needs))
@@ -209,12 +212,6 @@ def _of_several(
     if families:
         return of_families(families, quants)
     return of_catalog(several, quants) if several else on_disk(quants)
-
-
-def _notice_unknown_speed(pick: Pick, output: Output) -> None:
-    chosen = pick.recommended
-    if chosen is not None and any(each.need == "speed" for each in chosen.unknown):
-        output.notice("whether it is fast enough is unknown: --measure times it")
 
 
 def _exit_code(pick: Pick, needs: Needs) -> ExitCode:
@@ -266,7 +263,7 @@ def _measured(
     from ggbench.commands.measuring import measure
     from ggbench.commands.options import MeasureRequest
     from ggbench.decisions.pick.candidates import next_to_measure, variant_of
-    from ggbench.decisions.pick.wording import candidate_name
+    from ggbench.decisions.pick.sentences import candidate_name
     from ggbench.models.reference import parse_model
 
     end, tried = time.monotonic() + within_s, set[tuple[str, ...]]()
@@ -337,14 +334,40 @@ def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryA
         return pick(models, request, allocator, None)
 
 
-def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool) -> None:
-    from ggbench.decisions.pick.show import PICK, commands_of
+def _show(pick: Pick, request: PickRequest, output: Output, form: str | None) -> None:
+    """Print the pick; raises DoesNotFit, with how it would, if there is nothing to run."""
+    from ggbench.decisions.pick.sentences import headline, is_runnable
+    from ggbench.decisions.pick.show import PICK, commands_of, pick_answer, pick_record
 
-    recommended = pick.recommended
-    commands = None if recommended is None else commands_of(recommended.candidate, request.budget)
+    best = pick.recommended or pick.nearest_miss
+    commands = None if best is None or not is_runnable(pick) else commands_of(best.candidate, request.budget)
     if output.as_json:
-        output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
-        return
-    from ggbench.decisions.pick.report import pick_report
+        output.record(PICK, pick_record(pick, request.budget, commands, request.setup))
+    elif commands is not None and form is not None:
+        click.echo(_in_form(commands, form))
+    elif is_runnable(pick):
+        output.answer(pick_answer(pick, request.budget, commands))
+    else:
+        if output.why:
+            output.answer(pick_answer(pick, request.budget, commands))
+        raise DoesNotFit(headline(pick), _remedy(pick))
 
-    output.show(pick_report(pick, request.budget, commands, width=output.console().width, show_all=show_all))
+
+def _in_form(commands: RunCommands, form: str) -> str:
+    """Return a configuration. Raises UsageError if the program has no setting for something planned."""
+    from ggbench.show.words import say
+
+    text: str = getattr(commands, _FORMS[form])
+    if not text:
+        obstacles = in_words(commands.not_in_ollama or ("such a file name",))
+        raise UsageError(say("pick.no_form", form=form, obstacles=obstacles), "use --as sh")
+    return text.rstrip("\n")
+
+
+def _remedy(pick: Pick) -> str:
+    """Return the first changes with which the nearest miss would fit, or else a smaller model."""
+    from ggbench.show.changes import change_text
+    from ggbench.show.words import say
+
+    enough = [change_text(change) for change in pick.changes if change.fits][:2]
+    return say("pick.fits_with_hint", changes=" or ".join(enough)) if enough else say("pick.smaller")

@@ -48,7 +48,7 @@ class Table(msgspec.Struct, Generic[Row], frozen=True):
         columns = self._columns()
         lines = [[column.header for column in columns]]
         lines += [list(texts) for texts in zip(*(column.texts for column in columns), strict=True)]
-        head, *body = [f"| {' | '.join(map(markdown_escaped, line))} |" for line in lines]
+        head, *body = [" ".join(f"| {' | '.join(map(markdown_escaped, line))} |".split()) for line in lines]
         rule = f"|{'|'.join('---' if column.is_text else '--:' for column in columns)}|"
         title = [f"**{markdown_escaped(self.title)}**", ""] if self.title else []
         return "\n".join([*title, head, rule, *body])

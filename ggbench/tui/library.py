@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
-from ggbench.decisions.pick.wording import candidate_name
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.fields import config_options
 from ggbench.models.catalog import Catalog
@@ -198,19 +197,14 @@ class Library:
 
     def reason(self) -> str:
         """Return the pick and its reason in a sentence; empty until it is made."""
-        from ggbench.decisions.pick.sentences import headline, reason
+        from ggbench.decisions.pick.sentences import headline
 
         if self.pick is None:
             return ""
         if beyond := beyond_training(self.pick):
             return beyond
-        first = next(iter(reason(self.pick)), "")
-        if self.pick.recommended is None:
-            return sanitize(f"{headline(self.pick)} {first}")
-        candidate = self.pick.recommended.candidate
-        if candidate.speed is not None:
-            first = first.replace(f" ({candidate.speed.source})", "")  # which the decision has room for
-        return sanitize(f"{PICKED} {candidate_name(candidate)}: {first[:1].lower()}{first[1:]}")
+        mark = "" if self.pick.recommended is None else f"{PICKED} "
+        return f"{mark}{headline(self.pick)}"
 
     def row_of(self, candidate: Candidate, meets: bool | None = None) -> QuantRow:
         file, is_here = candidate.to_run, self._is_here(candidate)

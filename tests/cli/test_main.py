@@ -34,7 +34,7 @@ _LIGHT = (
     "heavy = {'numpy', 'llama_cpp', 'rich', 'psutil', 'pynvml', 'msgspec', 'sqlite3'} & set(sys.modules)\n"
 )
 _ANSWERS = (
-    "import sys, ggbench.decisions.pick.candidates, ggbench.decisions.pick.report, ggbench.decisions.plan\n"
+    "import sys, ggbench.decisions.pick.candidates, ggbench.decisions.pick.show, ggbench.decisions.plan\n"
     "import ggbench.decisions.doctor.show\nheavy = {'numpy', 'llama_cpp', 'yaml'} & set(sys.modules)\n"
 )
 

@@ -3,7 +3,7 @@
 from ggbench.decisions.loss import Loss
 from ggbench.decisions.pick.record import Candidate, TurnSpeed
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.sizing.plan_record import PlanRow
+from ggbench.sizing.plan_record import PlannedForecast, PlanRow
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import SpeedBasis
 from ggbench.units import GIB
@@ -39,15 +39,20 @@ def candidate(
     n_params: int | None = 7_000_000_000,
     missing_gib: float = 0.0,
 ) -> Candidate:
+    speed = turn_of(tok_s) if isinstance(tok_s, int | float) else tok_s
+    full = None
+    if speed is not None and speed.basis != "bound":
+        ends = speed.tok_s.low, speed.tok_s.high
+        full = PlannedForecast(speed.tok_s.value, ends, speed.source, speed.basis, speed.is_steady)
     row = PlanRow(
         model=model, quant=quant, provenance="file", type_k=cache, type_v=cache, file_bytes=round(gib * GIB),
         weight_bytes=round(gib * GIB), needed_bytes=round((gib + 1) * GIB),
         left_bytes=round((-missing_gib or 7 - gib) * GIB), fits=not missing_gib, budget_bytes=8 * GIB, bpw=gib,
-        n_params=n_params, n_ctx=8192, planned_n_ctx=n_ctx or None,
+        n_params=n_params, n_ctx=8192, planned_n_ctx=n_ctx or None, expected=full,
     )  # fmt: skip
     return Candidate(
         row=row, model_key=model, selector="", n_ctx=8192, max_n_ctx=n_ctx, offered_n_ctx=n_ctx,
-        speed=turn_of(tok_s) if isinstance(tok_s, int | float) else tok_s,
+        speed=speed,
         weights_loss=measured_loss(loss) if isinstance(loss, int | float) else loss,
         cache_loss=None if cache_loss is None else measured_loss(cache_loss),
         setup=LlamaConfig(n_ctx=8192, type_k=cache, type_v=cache),

@@ -1,14 +1,16 @@
 """The commands that run a quant. That llama-server starts with them is for tests/real."""
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.run_commands import RunCommands, modelfile_lines, run_commands, server_lines
+from ggbench.decisions.pick.run_commands import RunCommands, modelfile_lines, run_commands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
@@ -124,7 +126,7 @@ def test_a_catalog_model_is_run_from_its_repo() -> None:
     unknown = commands(FileToRun("mine", "q4_0"))
     assert unknown.pull == ""
     assert unknown.llama_server.startswith("llama-server -m MODEL.gguf ")
-    assert any("catalog names no repo for" in note and "replace MODEL.gguf" in note for note in unknown.notes)
+    assert any("replace MODEL.gguf" in note for note in unknown.notes)
     lacking = commands(FileToRun("qwen1.5-7b", "q5_1", lacking_repo="Qwen/Q-GGUF"))
     assert lacking.notes[0].startswith("q5_1 is not known to be published in Qwen/Q-GGUF: replace MODEL.gguf")
 
@@ -167,5 +169,46 @@ def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
     lines = [line for line in modelfile_lines(made) if not line.startswith("ollama ")]
     subprocess.run(["sh", "-c", "\n".join(lines)], cwd=tmp_path, check=True)
     assert (tmp_path / "Modelfile").read_text() == made.modelfile
-    assert server_lines(made) == [made.llama_server]
     assert modelfile_lines(commands(setup=replace(DEFAULT, n_cpu_moe=1))) == []
+
+
+_INI = re.compile(r"(?P<key>[a-zA-Z_][a-zA-Z0-9_.-]*)[ \t]*=[ \t]*(?P<value>[^;#\n]*?)[ \t]*")
+"""A line of llama.cpp's INI files, by common/preset.cpp."""
+
+
+def read_preset(text: str) -> list[str]:
+    """Return the arguments that llama-server's router gives a model's process, with short names and no order."""
+    header, *lines = text.splitlines()
+    assert re.fullmatch(r"\[[^]]+\]", header)
+    words = []
+    for line in lines:
+        match = _INI.fullmatch(line)
+        assert match, line
+        words += [match["key"], *([] if match["value"] == "true" else [match["value"]])]
+    return words
+
+
+@pytest.mark.parametrize(
+    ("file", "setup"),
+    [
+        (HERE, DEFAULT),
+        (FileToRun("m", "q8_0", repo="org/m"), replace(DEFAULT, type_k="q8_0", mmap=False, swa_full=True, n_cpu_moe=3)),
+        (replace(HERE, paths=(Path("/models/it's $HOME.gguf"),)), replace(DEFAULT, tensor_split=(3.0, 1.0))),
+    ],
+)
+def test_a_preset_and_a_configuration_of_llama_swap_have_the_servers_arguments(
+    file: FileToRun, setup: LlamaConfig
+) -> None:
+    made = commands(file, setup, on_gpu=True)
+    _, *words = shlex.split(made.llama_server)
+    assert read_preset(made.preset) == [word.lstrip("-") for word in words]
+    (model,) = yaml.safe_load(made.llama_swap)["models"].values()
+    assert shlex.split(model["cmd"]) == ["llama-server", "--port", "${PORT}", *words]
+
+
+@pytest.mark.parametrize(
+    ("name", "lacks"), [("a;b.gguf", "preset"), ("a #1.gguf", "preset"), ("${HOME}.gguf", "llama_swap")]
+)
+def test_a_name_that_a_format_cannot_hold_gives_nothing(name: str, lacks: str) -> None:
+    made = commands(replace(HERE, paths=(Path("/models") / name,)))
+    assert {each for each in ("preset", "llama_swap", "modelfile") if not getattr(made, each)} == {lacks}

@@ -28,7 +28,7 @@ from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, GgbenchError, UnknownName
+from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import name_without_quant
@@ -40,6 +40,7 @@ from ggbench.models.reference import ModelRef
 from ggbench.models.targets import Target, resolve_headers
 from ggbench.runs.run import LargestContext
 from ggbench.runs.store.database import Store
+from ggbench.show.words import say
 from ggbench.sizing.budget import with_main_memory
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
@@ -392,15 +393,14 @@ def of_planned(planned: Sequence[Target]) -> tuple[PickedModel, ...]:
 
 
 def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
-    """Return every runnable model on this disk except twins. Raises BadFile if there is none."""
+    """Return every runnable model on this disk except twins. Raises UsageError if there is none."""
     found = [*added_models(), *find_local_models()]
     usable = {each.paths: each for each in found if each.paths and not each.reason and not each.is_twin}
     wanted = {quant.lower() for quant in quants}
     models = [each for each in usable.values() if not wanted or each.quant in wanted]
     if not models:
-        quant = f" of {', '.join(sorted(wanted))}" if wanted else ""
-        raise BadFile(
-            f"this disk has no model{quant}", "name one: ggbench pick MODEL, e.g. org/name or qwen3-8b"
+        raise UsageError(
+            say("pick.no_model", quant=" ".join(sorted(wanted)) or "model"), say("pick.no_model_hint")
         )
     return _grouped((f"{each.store} {name_without_quant(each.name)}", _of_local(each)) for each in models)
 

@@ -1,13 +1,13 @@
 """The records of a pick: the candidates (each quant with each KV cache), the one to run, and why.
 
 The reasons are typed: the quantity in which the recommendation is best, the check of each need, and the recommendation
-without needs. `ggbench.decisions.pick.sentences` only puts them into words.
+without needs. `ggbench.decisions.pick.sentences` says them by the templates of `ggbench/show/words.toml`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -113,6 +113,22 @@ class Candidate(msgspec.Struct, frozen=True):
             return None
         one, other = self.weights_loss.nats, self.cache_loss.nats
         return Estimate(one.value + other.value, one.low + other.low, one.high + other.high)
+
+    @property
+    def tok_s(self) -> Estimate | None:
+        """Tokens/s of one user with a full slot of `n_ctx`; None if only a bound is known."""
+        full = self.row.expected
+        return None if full is None else Estimate(full.tok_s, *full.tok_s_ci95)
+
+    @property
+    def longest_n_ctx(self) -> int | None:
+        """The longest context that fits and llama-server uses: at most the training context in each slot."""
+        return self.max_n_ctx and self.row.used_of(self.max_n_ctx)
+
+    @property
+    def main_loss(self) -> Loss | None:
+        """The loss of weights and cache together if it was measured, else of the weights."""
+        return self.joint_loss or self.weights_loss
 
     @property
     def download_bytes(self) -> int | None:
@@ -230,6 +246,17 @@ class Alternative(msgspec.Struct, frozen=True):
     checked: Checked
 
 
+class Listed(NamedTuple):
+    """A row of a table."""
+
+    label: str
+    checked: Checked
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.checked.candidate
+
+
 class Pick(msgspec.Struct, frozen=True):
     """The recommendation, and the candidates."""
 
@@ -284,24 +311,24 @@ class Pick(msgspec.Struct, frozen=True):
         return self.nearest_miss is not None and {check.need for check in self.nearest_miss.missed} == {"speed"}
 
     @property
-    def listed(self) -> tuple[tuple[str, Checked], ...]:
-        """The candidates of a short table: the pick, alternatives, the quants beside it, the nearest miss."""
+    def listed(self) -> tuple[Listed, ...]:
+        """The pick, alternatives, the quants beside it, the best without needs, and the nearest miss."""
         named: list[tuple[str, Checked | None]] = [
             ("→ pick", self.recommended),
+            ("nearest", self.nearest_miss),
             *((each.label, each.checked) for each in self.alternatives),
             *((each.size, each.other) for each in self.reasons),
             ("no needs", self.without_needs),
-            ("nearest miss", self.nearest_miss),
         ]
-        found: dict[tuple[str, ...], tuple[str, Checked]] = {}
+        found: dict[tuple[str, ...], Listed] = {}
         for label, checked in named:
             if checked is not None:
-                found.setdefault(checked.candidate.name, (label, checked))
+                found.setdefault(checked.candidate.name, Listed(label, checked))
         return tuple(found.values())
 
     @property
-    def unlisted(self) -> tuple[tuple[str, Checked], ...]:
+    def unlisted(self) -> tuple[Listed, ...]:
         """All others, labelled if dominated."""
-        listed, front = {each.candidate.name for _, each in self.listed}, {each.name for each in self.front}
+        listed, front = {each.candidate.name for each in self.listed}, {each.name for each in self.front}
         others = (each for each in self.checked if each.candidate.name not in listed)
-        return tuple(("" if each.candidate.name in front else "dominated", each) for each in others)
+        return tuple(Listed("" if each.candidate.name in front else "dominated", each) for each in others)

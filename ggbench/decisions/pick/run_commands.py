@@ -1,4 +1,4 @@
-"""Write the commands that run a quant as planned, with llama-server, llama-cli and Ollama.
+"""Write what runs a quant as planned with llama-server, llama-cli, Ollama and llama-swap.
 
 Sources: llama.cpp's tools/server/server.cpp, version 0.3.36 of llama-cpp-python; Ollama's Modelfile reference and
 parser/parser.go. Only options that differ from a program's default are written.
@@ -6,10 +6,12 @@ parser/parser.go. Only options that differ from a program's default are written.
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,6 +21,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.engines.llama.flags import ALL_LAYERS, draft_flags, load_flags, server_flags
 from ggbench.models.targets import FileToRun
+from ggbench.show.words import say
 from ggbench.sizing.projectors import Projector
 from ggbench.units import format_bytes
 
@@ -47,27 +50,48 @@ def run_commands(
     alone = setup if setup.n_ctx is None else replace(setup, n_ctx=setup.n_ctx // setup.n_seq_max, n_seq_max=1)
     cache = [] if cache_ram_mib is None else ["--cache-ram", str(cache_ram_mib)]
     obstacles = _ollama_obstacles(file, setup, projector, drafts=bool(drafting) or setup.mtp)
+    words = [*model, *server_flags(setup, on_gpu=on_gpu, draft=drafting), *cache]
+    name = _file_name(file)
     commands = RunCommands(
-        llama_server=_line(
-            ["llama-server", *model, *server_flags(setup, on_gpu=on_gpu, draft=drafting), *cache]
-        ),
+        llama_server=_line(["llama-server", *words]),
         llama_cli=_line(
             ["llama-cli", *model, *load_flags(alone, on_gpu=on_gpu), *draft_flags(alone, drafting)]
         ),
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
+        preset=_preset(name, words),
+        llama_swap=_llama_swap(name, words),
         notes=tuple(_notes(file, on_gpu=on_gpu)),
         not_in_ollama=tuple(obstacles),
     )
     if obstacles:
         return commands
-    name = _ollama_name(file)
     ollama = (*_ollama_server(setup), f"ollama create {name} -f Modelfile", f"ollama run {name}")
     return replace(commands, modelfile=_modelfile(file, alone, on_gpu=on_gpu), ollama=ollama)
 
 
-def server_lines(commands: RunCommands) -> list[str]:
-    """Return the lines to run: the download and llama-server."""
-    return [commands.pull, commands.llama_server] if commands.pull else [commands.llama_server]
+def _preset(name: str, words: Sequence[str]) -> str:
+    """Return a section of an INI file for llama-server's `--models-preset`, or nothing if a value cannot be in one.
+
+    Keys are options without dashes; `;` and `#` begin a comment anywhere. Source: llama.cpp's common/preset.cpp.
+    """
+    if any(not word.isprintable() or ";" in word or "#" in word for word in words):
+        return ""
+    lines = [f"[{name}]"]
+    for word, value in itertools.pairwise([*words, "-"]):
+        if word.startswith("-"):
+            lines.append(f"{word.lstrip('-')} = {'true' if value.startswith('-') else value}")
+    return "\n".join(lines) + "\n"
+
+
+def _llama_swap(name: str, words: Sequence[str]) -> str:
+    """Return a configuration of llama-swap with this model, or nothing if a word cannot be in one.
+
+    Source: its config.example.yaml; the command is split as a POSIX shell does, and `${...}` is a macro.
+    """
+    if any(not word.isprintable() or "${" in word for word in words):
+        return ""
+    command = json.dumps(f"llama-server --port ${{PORT}} {_line([*words])}", ensure_ascii=False)
+    return f"models:\n  {json.dumps(name)}:\n    cmd: {command}\n"
 
 
 def modelfile_lines(commands: RunCommands) -> list[str]:
@@ -155,24 +179,26 @@ def _ollama_server(setup: LlamaConfig) -> list[str]:
     return [f"# restart Ollama's server (this affects all its models): {' '.join(environment)} ollama serve"]
 
 
-def _ollama_name(file: FileToRun) -> str:
-    """Return `name-quant` with the characters that Ollama allows, in lower case."""
+def _file_name(file: FileToRun) -> str:
+    """Return `name-quant` with the characters that Ollama and section names allow, in lower case."""
     name = re.split(r"[/:]", file.model.rstrip("/"))[-1].removesuffix(".gguf")
     quant = "" if name.lower().endswith(file.quant.lower()) else f"-{file.quant}"
     return re.sub(r"[^a-z0-9._-]+", "-", f"{name}{quant}".lower()).strip("-._") or "model"
 
 
 def _notes(file: FileToRun, *, on_gpu: bool) -> Iterator[str]:
+    values = {
+        "model": file.model,
+        "quant": file.quant,
+        "repo": file.repo or file.lacking_repo,
+        "path": _PLACEHOLDER,
+    }
     if not file.paths and not file.repo:
-        unknown = f"ggbench's catalog names no repo for {file.model}"
-        if file.lacking_repo:
-            unknown = f"{file.quant} is not known to be published in {file.lacking_repo}"
-        yield f"{unknown}: replace {_PLACEHOLDER} with the path of yours."
+        yield say("pick.lacking_quant" if file.lacking_repo else "pick.no_repo", **values)
     if file.repo and not file.is_known:
-        yield f"Not checked: whether {file.repo} has {file.quant}; ggbench pull asks the Hub."
+        yield say("pick.not_checked", **values)
     if not on_gpu:
-        cache = format_bytes(CACHE_RAM_BYTES)
-        yield f"llama-server also keeps up to {cache} of earlier prompts in main memory; -cram 0 turns that off."
+        yield say("pick.prompt_cache", cache=format_bytes(CACHE_RAM_BYTES))
 
 
 def _line(words: list[str]) -> str:
@@ -203,6 +229,10 @@ class RunCommands(msgspec.Struct, frozen=True):
     ollama: tuple[str, ...] = ()
     """Commands that expect `modelfile` in the file Modelfile; the first may be a comment on the server's environment.
     """
+    preset: str = ""
+    """A section of the file for llama-server's `--models-preset`; empty if that cannot hold the file's name."""
+    llama_swap: str = ""
+    """A configuration of llama-swap, in YAML; empty if that cannot hold the file's name."""
     notes: tuple[str, ...] = ()
     """What to know before they are run, one sentence each."""
     not_in_ollama: tuple[str, ...] = ()

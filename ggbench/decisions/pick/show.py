@@ -1,29 +1,45 @@
-"""Describe a pick to programs: the commands that run it, and its JSON."""
+"""Show a pick: its figures, the answer that people read, and its JSON."""
 
 from __future__ import annotations
 
-import operator
+from typing import Annotated, Any
 
+from msgspec import Meta
 from msgspec.structs import replace
 
-from ggbench.decisions.loss import Loss
-from ggbench.decisions.pick.needs import RULES, ChatTurn, Needs, workload_text
-from ggbench.decisions.pick.order import is_comfortable
-from ggbench.decisions.pick.record import Alternative, Candidate, Checked, NeedCheck, Pick, Reason, TurnSpeed
+from ggbench.decisions.pick.needs import RULES, Needs, needs_text, workload_text
+from ggbench.decisions.pick.record import Candidate, Checked, Listed, NeedCheck, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
-from ggbench.decisions.pick.sentences import reason
-from ggbench.decisions.pick.wording import candidate_name
+from ggbench.decisions.pick.sentences import (
+    cache_text,
+    headline,
+    loss_basis,
+    notes,
+    parted,
+    reason,
+    speed_mark,
+)
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.machine.host import default_threads
-from ggbench.show.document import Document, Field, Shape, by_name, field, many, of, within
-from ggbench.show.plan import MEMORY
-from ggbench.show.run_documents import ENDS, ends, expected
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, PlanRow
-from ggbench.units import MIB
+from ggbench.show import FITS_NOT
+from ggbench.show.answer import Answer, Facts, Table
+from ggbench.show.document import RecordDocument
+from ggbench.show.figure import Figure, figure_values, figures_type, member
+from ggbench.show.names import model_name
+from ggbench.show.text import SPEED_FROM, expected_text, rows_behind_text
+from ggbench.show.words import say
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change
+from ggbench.stats.intervals import Estimate
+from ggbench.units import MIB, format_bandwidth, format_bytes, format_length, format_number
 
 _LEAST_CACHE_MIB = 256
 """A smaller prompt cache is turned off."""
+_MOST_ROWS = 4
+_MOST_NOTES = 3
+_BESIDE = ("larger", "smaller", "no needs")
+"""Labels of candidates that are shown only with all others."""
 
 
 def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
@@ -61,148 +77,207 @@ def _cache_ram_mib(candidate: Candidate, budget: Budget) -> int | None:
     return left_mib if left_mib >= _LEAST_CACHE_MIB else 0
 
 
-def _row(names: str) -> tuple[Field, ...]:
-    return of(PlanRow, names, lambda candidate: candidate.row)
+def _left_text(left_bytes: int) -> str:
+    return format_bytes(left_bytes) if left_bytes >= 0 else f"{FITS_NOT} {format_bytes(left_bytes)}"
 
 
-_LOSS = Shape(
-    "Loss",
-    "The loss of quality.",
-    field("kld", float, get=lambda loss: loss.nats.value),
-    field("kld_ci95", ENDS, get=lambda loss: ends(loss.nats)),
-    of(Loss, "basis source"),
-)
-_QUALITY = Shape(
-    "Quality",
-    "Loss in nats per token, by cause.",
-    expected("kld", "", lambda candidate: candidate.loss),
-    *(
-        field(name, _LOSS | None, "Null means unknown.", operator.attrgetter(f"{name}_loss"))
-        for name in ("weights", "cache", "joint")
-    ),
-)
-_PLACEMENT = Shape(
-    "Placement",
-    "What of the model is where.",
-    _row("n_gpu_layers"),
-    field("n_cpu_moe", int, "Layers whose experts stay in main memory.", lambda each: each.setup.n_cpu_moe),
-    field("tensor_split", list[float], "Shares of several GPUs.", lambda each: each.setup.tensor_split),
-    of(Candidate, "host_bytes"),
-)
-_CANDIDATE = Shape(
-    "Candidate",
-    "",
-    _row("model quant"),
-    field("selector", str, "The QUANT argument.", lambda candidate: candidate.quant),
-    _row("type_k type_v provenance file?"),
-    of(Candidate, "n_ctx max_n_ctx offered_n_ctx probed_by"),
-    _row("n_ctx_train n_params bpw file_bytes weight_bytes needed_bytes left_bytes fits"),
-    field("placement", _PLACEMENT, get=lambda candidate: candidate),
-    field("flash_attn", str, "`auto`, `on` or `off`.", lambda candidate: candidate.setup.flash_attn),
-    of(Candidate, "download_bytes"),
-    _row("decode at_n_ctx"),
-    expected("expected_tok_s", "", lambda candidate: candidate.speed and candidate.speed.tok_s),
-    expected(
-        "turn_s",
-        "Seconds for prompt and answer; null if prompt speed is unknown.",
-        lambda candidate: candidate.speed and candidate.speed.turn_s,
-    ),
-    of(
-        TurnSpeed,
-        "speed_basis=basis speed_source=source speed_rows=rows",
-        lambda candidate: candidate.speed,
-        maybe=True,
-    ),
-    field("quality", _QUALITY, get=lambda candidate: candidate),
-    _row("outcome problem=reason? notes"),
-)
-_CHECK = Shape("NeedCheck", "", of(NeedCheck, "wanted value is_met is_close short_by"))
-_CHECKED = Shape(
-    "Checked",
-    "",
-    within(lambda checked: checked.candidate, _CANDIDATE.fields),
-    of(Checked, "meets"),
-    field(
-        "checks",
-        by_name(_CHECK),
-        "By the need: memory, speed, loss.",
-        lambda checked: {check.need: check for check in checked.checks},
-    ),
-)
-_REASON = Shape(
-    "Reason",
-    "Why not another quant.",
-    of(Reason, "kind size"),
-    field("quant", str, get=lambda each: each.other.candidate.quant),
-    field("other", str, "The best way to run it.", lambda each: candidate_name(each.other.candidate)),
-)
-_REASONED = Shape(
-    "Reasoned",
-    "A candidate and the reasons.",
-    _CHECKED.fields,
-    field("comfortable", bool | None, "Whether its speed is comfortable for the workload; null if unknown."),
-    field("reason", str),
-    field(
-        "reasons", many(_REASON), "Why not the quant that loses just less, and the one that loses just more."
-    ),
-)
+def _value_text(estimate: Estimate) -> str:
+    return parted(estimate)[0]
 
 
-def _reasoned(pick: Pick, checked: Checked | None) -> dict[str, object] | None:
-    if checked is None:
-        return None
-    return _REASONED.value(
-        checked,
-        comfortable=is_comfortable(checked.candidate, pick.needs),
-        reason=" ".join(reason(pick)),
-        reasons=pick.reasons,
+def _nats_text(estimate: Estimate) -> str:
+    return format_number(estimate.value, 2)
+
+
+def _loss_mark(row: Listed) -> str:
+    return "~" if loss_basis(row.candidate) in ("typical", "published") else ""
+
+
+def _missed(row: Listed) -> str:
+    return ", ".join(check.need for check in row.checked.missed) or row.candidate.row.reason
+
+
+_FIGURES: tuple[Figure[Listed], ...] = (
+    member("label", ""),
+    Figure("model", "model", lambda row: model_name(row.candidate.row.subject)),
+    member("quant", "quant", path="candidate.quant", meaning="The QUANT argument."),
+    Figure("options", "options", lambda row: " ".join(row.candidate.options), meaning="Of its placement and -fa."),
+    Figure("cache", "KV", lambda row: cache_text(row.candidate), meaning="Types of the KV cache."),
+    member("tok_s", "tok/s", _value_text, "candidate.tok_s", meaning="Speed of each user with a full context.",
+           mark=lambda row: speed_mark(row.candidate), is_estimate=True),
+    member("kld", "loss", _nats_text, "candidate.loss", meaning="Loss of weights and cache in nats.", mark=_loss_mark,
+           is_estimate=True),
+    member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=2),
+    member("left_bytes", "left", _left_text, "candidate.row.left_bytes", priority=1),
+    member("max_n_ctx", "max n_ctx", path="candidate.longest_n_ctx", meaning="The longest context that fits."),
+)  # fmt: skip
+_MORE: tuple[Figure[Listed], ...] = (
+    member("expected_tok_s", "answer tok/s", expected_text, "candidate.speed.tok_s", priority=3, is_estimate=True,
+           meaning="Speed of the workload's answer; an upper bound if speed_basis is bound."),
+    member("turn_s", "turn s", expected_text, "candidate.speed.turn_s", priority=4, is_estimate=True,
+           meaning="Seconds of the workload's prompt and answer."),
+    member("speed_basis", "speed from", SPEED_FROM.__getitem__, "candidate.speed.basis", priority=5),
+    member("file_bytes", "file", format_bytes, "candidate.row.file_bytes", priority=6),
+    member("download_bytes", "download", format_bytes, "candidate.download_bytes", priority=7),
+    member("bpw", "BPW", path="candidate.row.bpw", priority=8),
+    Figure("missed", "misses", _missed, meaning="The needs that it misses, or why it is not sized."),
+)  # fmt: skip
+_ONLY_JSON: tuple[Figure[Listed], ...] = (
+    *(member(path.rpartition(".")[2], path, path=f"candidate.{path}") for path in (
+        "row.type_k", "row.type_v", "row.file", "row.provenance", "n_ctx", "row.n_ctx_train", "row.n_params",
+        "row.weight_bytes", "row.n_gpu_layers", "setup.n_cpu_moe", "host_bytes", "row.fits", "probed_by",
+    )),
+    member("speed_source", "speed", path="candidate.speed.source"),
+    Figure("kld_basis", "loss", lambda row: loss_basis(row.candidate), meaning="typical is of the type."),
+    member("kld_source", "loss", path="candidate.main_loss.source"),
+    member("weights_kld", "loss of weights", path="candidate.main_loss.nats", is_estimate=True),
+    member("cache_kld", "loss of cache", path="candidate.cache_loss.nats", is_estimate=True),
+    member("meets", "meets", path="checked.meets", meaning="Whether it meets the needs; null if unknown."),
+)  # fmt: skip
+_ALL = (*_FIGURES, *_MORE, *_ONLY_JSON)
+
+
+def _figures(pick: Pick, rows: tuple[Listed, ...]) -> list[Figure[Listed]]:
+    """Return the figures of a table; the header of the speed says at which context it is."""
+    lengths = {row.candidate.n_ctx // pick.needs.n_slots for row in rows}
+    at = f"tok/s at {format_length(lengths.pop())}" if len(lengths) == 1 else "tok/s at its end"
+    shown = [each for each in _FIGURES if each.key != "model" or pick.n_models > 1]
+    return [replace(each, header=at) if each.key == "tok_s" else each for each in shown]
+
+
+def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Answer:
+    """Return what to run and the command, the pick among its alternatives, and why."""
+    rows = tuple(row for row in pick.listed if row.label not in _BESIDE)[:_MOST_ROWS]
+    every = (*pick.listed, *pick.unlisted)
+    mind = (*notes(pick, is_here=budget.is_here), *(commands.notes if commands else ()))
+    return Answer(
+        headline(pick),
+        "" if commands is None else commands.llama_server,
+        [Table(_figures(pick, rows), rows)],
+        mind[:_MOST_NOTES],
+        [
+            Facts([("", text) for text in (*reason(pick), *mind[_MOST_NOTES:])]),
+            Facts(_facts(pick, budget, commands)),
+            Table([*_figures(pick, every), *_MORE], every, "all candidates", _style),
+            Facts([(f"{number}.", rule) for number, rule in enumerate(RULES, 1)], "rules"),
+        ],
     )
 
 
-PICK = Document(
+def _style(row: Listed) -> str:
+    return "dim" if row.checked.meets is False else ""
+
+
+def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tuple[str, str]]:
+    shown = [row.candidate for row in pick.listed]
+    speeds = [each.speed for each in shown if each.speed is not None]
+    rate, memory = budget.bandwidth, format_bytes(budget.memory_bytes)
+    return [
+        ("workload", workload_text(pick.needs)),
+        ("needs", needs_text(pick.needs)),
+        ("machine", say("pick.machine", device=budget.device, memory=memory, of=budget.memory_source)),
+        ("kept free", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
+        ("bandwidth", "" if rate is None else f"{format_bandwidth(rate.bytes_per_s)} ({rate.source})"),
+        ("main memory", _main_memory(pick)),
+        *dict.fromkeys(("speed", each.source) for each in speeds),
+        ("", rows_behind_text(name for each in speeds for name in each.rows)),
+        *dict.fromkeys((f"loss of {own.quant}", own.main_loss.source) for own in shown if own.main_loss),
+        *dict.fromkeys(
+            (f"loss of KV {cache_text(own)}", own.cache_loss.source) for own in shown if own.cache_loss
+        ),
+        *dict.fromkeys(("left out", text) for text in _left_out(pick)),
+        ("download", "" if commands is None else commands.pull),
+    ]
+
+
+def _main_memory(pick: Pick) -> str:
+    host = pick.main_memory
+    if host is None:
+        return ""
+    rate = "" if host.bandwidth is None else format_bandwidth(host.bandwidth.bytes_per_s)
+    memory, kept = format_bytes(host.free_bytes), format_bytes(host.reserve_bytes)
+    return say("pick.main_memory", memory=memory, kept=kept, rate=rate)
+
+
+def _left_out(pick: Pick) -> list[str]:
+    """Return what could not be sized, with the reason."""
+    rows = [each.candidate.row for each in pick.checked]
+    return [f"{row.quant}: {row.reason}" for row in rows if row.outcome is Outcome.FAILED]
+
+
+_CANDIDATE = figures_type(
+    "Candidate", _ALL, "One quant with one KV cache in one place; null is unknown.", {"checks": list[NeedCheck]}
+)
+_MACHINE: tuple[Figure[Budget], ...] = tuple(
+    member(key, key, path=path)
+    for key, path in {
+        **{
+            key: key
+            for key in ("device", "on_gpu", "memory_bytes", "memory_source", "reserve_bytes", "reserve_source")
+        },
+        "budget_bytes": "usable_bytes",
+        "bandwidth_bytes_per_s": "bandwidth.bytes_per_s",
+        "bandwidth_source": "bandwidth.source",
+    }.items()
+)
+
+
+def _about(kind: Any, text: str) -> Any:  # noqa: ANN401 - a type
+    return Annotated[kind, Meta(description=text)]
+
+
+PICK = RecordDocument(
     "pick",
     "pick [MODEL [QUANT...]]",
     "The quant and the KV cache to run.",
-    field(
-        "pick",
-        _REASONED | None,
-        "The one to run; null if none meets the needs.",
-        lambda pick: _reasoned(pick, pick.recommended),
+    figures_type(
+        "Pick",
+        (),
+        records={
+            "answer": _about(str, "What to run, in a sentence."),
+            "pick": _about(_CANDIDATE | None, "The one to run; null if none meets the needs."),
+            "nearest_miss": _about(_CANDIDATE | None, "The nearest miss, if none meets the needs."),
+            "comfortable": _about(bool | None, "Whether its speed is comfortable; null if unknown."),
+            "notes": _about(list[str], "What to mind."),
+            "reasons": _about(list[str], "Why it is the pick, and others are not."),
+            "against": _about(dict[str, str], "The rule against the quants that lose just less and just more."),
+            "commands": RunCommands | None,
+            "alternatives": list[_CANDIDATE],  # type: ignore[valid-type]
+            "candidates": _about(list[_CANDIDATE], "All, by model, cache and quant."),  # type: ignore[valid-type]
+            "changes": _about(list[Change], "What would make the nearest miss fit, best first."),
+            "needs": Needs,
+            "rules": _about(list[str], "The rules of the pick, in order."),
+            "machine": figures_type("Machine", _MACHINE),
+            "config": _about(EngineConfig, "The engine's settings, by its own names."),
+        },
     ),
-    field(
-        "alternatives",
-        many(
-            Shape(
-                "Alternative", "", of(Alternative, "label"), within(lambda each: each.checked, _CHECKED.fields)
-            )
-        ),
-    ),
-    field("front", many(_CANDIDATE), "Candidates that no other dominates."),
-    field("candidates", many(_CHECKED), get=lambda pick: pick.checked),
-    field("commands", RunCommands | None),
-    of(Pick, "changes"),
-    field(
-        "nearest_miss",
-        _REASONED | None,
-        "The nearest miss, if no candidate meets the needs.",
-        lambda pick: _reasoned(pick, pick.nearest_miss),
-    ),
-    field(
-        "workload",
-        Shape(
-            "ChatTurn",
-            "",
-            of(ChatTurn, "name n_prompt n_gen n_depth", lambda needs: needs.workload),
-            field("definition", str, get=workload_text),
-        ),
-        get=lambda pick: pick.needs,
-    ),
-    field(
-        "needs",
-        Shape("Needs", "", of(Needs, "n_slots n_ctx n_ctx_slot max_loss prefer min_tok_s=tok_s little_loss")),
-    ),
-    of(Pick, "n_models"),
-    field("rules", list[str], "The rules of the pick, in order.", lambda pick: RULES),
-    field("machine", MEMORY),
-    field("config", EngineConfig, "The engine's settings to load it with, by its own names."),
 )
+
+
+def pick_record(
+    pick: Pick, budget: Budget, commands: RunCommands | None, config: EngineConfig
+) -> dict[str, object]:
+    """Return the members of the document."""
+    rows = (*pick.listed, *pick.unlisted)
+    values = {row.candidate.name: {**figure_values(_ALL, row), "checks": row.checked.checks} for row in rows}
+
+    def of(checked: Checked | None) -> dict[str, object] | None:
+        return None if checked is None else values[checked.candidate.name]
+
+    return {
+        "answer": headline(pick),
+        "pick": of(pick.recommended),
+        "nearest_miss": of(pick.nearest_miss),
+        "comfortable": pick.comfortable,
+        "notes": notes(pick, is_here=budget.is_here),
+        "reasons": reason(pick),
+        "against": {each.other.candidate.quant: each.kind for each in pick.reasons},
+        "commands": commands,
+        "alternatives": [of(each.checked) for each in pick.alternatives],
+        "candidates": [of(each) for each in pick.checked],
+        "changes": pick.changes,
+        "needs": pick.needs,
+        "rules": RULES,
+        "machine": figure_values(_MACHINE, budget),
+        "config": config,
+    }

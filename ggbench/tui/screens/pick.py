@@ -19,13 +19,13 @@ from textual.widgets import DataTable, Static
 
 from ggbench.decisions.pick.needs import needs_in_brief
 from ggbench.decisions.pick.record import Candidate, Checked, Need, Pick
-from ggbench.decisions.pick.run_commands import modelfile_lines, server_lines
-from ggbench.decisions.pick.sentences import headline, reason
+from ggbench.decisions.pick.run_commands import modelfile_lines
+from ggbench.decisions.pick.sentences import candidate_name, headline, notes, reason
 from ggbench.decisions.pick.show import commands_of
-from ggbench.decisions.pick.wording import candidate_name
 from ggbench.errors import GgbenchError
 from ggbench.show.changes import change_text
 from ggbench.show.names import short_device
+from ggbench.show.words import say
 from ggbench.sizing.budget import host_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize
@@ -72,7 +72,15 @@ class CommandsDialog(Dialog[None]):
         with VerticalScroll(classes="dialog") as sheet:
             sheet.border_title, sheet.border_subtitle = self._about, "esc closes"
             found = self._commands
-            lines = [*server_lines(found), found.llama_cli, "", *modelfile_lines(found), "", *found.notes]
+            lines = [
+                found.pull,
+                found.llama_server,
+                found.llama_cli,
+                "",
+                *modelfile_lines(found),
+                "",
+                *found.notes,
+            ]
             yield Static(Text("\n".join(map(sanitize, lines))))
 
 
@@ -246,7 +254,7 @@ class PickScreen(Screen[None]):
         self._rows = [*listed, *self._unlisted(pick)]
         self._status.show()
         self.query_one("#headline", Static).update(beyond or headline(pick))
-        self.query_one("#why", Static).update("" if beyond else sanitize(_why(pick)))
+        self.query_one("#why", Static).update("" if beyond else _why(pick, budget))
         self._fill_table()
         self._show_commands()
 
@@ -275,10 +283,8 @@ class PickScreen(Screen[None]):
                 table.move_cursor(row=table.row_count - 1, animate=False)
 
 
-def _why(pick: Pick) -> str:
-    """Return the reasons, and the first changes with which the nearest miss would fit."""
-    why = list(reason(pick))
+def _why(pick: Pick, budget: Budget) -> str:
+    """Return what to mind, the reasons, and the first changes with which the nearest miss would fit."""
     enough = [change_text(change) for change in pick.changes if change.fits][:_MAX_CHANGES]
-    if pick.nearest_miss is not None and enough:
-        why.append(f"{candidate_name(pick.nearest_miss.candidate)} would fit with {' or '.join(enough)}.")
-    return " ".join(why)
+    remedy = [say("pick.fits_with", changes=" or ".join(enough))] if enough else []
+    return " ".join([*notes(pick, is_here=budget.is_here), *reason(pick), *remedy])
