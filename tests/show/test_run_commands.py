@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.run_commands import RunCommands, modelfile_lines, run_commands

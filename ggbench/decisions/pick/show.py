@@ -28,6 +28,7 @@ from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import RecordDocument
 from ggbench.show.figure import Figure, figure_values, figures_type, member
 from ggbench.show.names import model_name
+from ggbench.show.plan import MACHINE, draft_text, machine_values
 from ggbench.show.text import SPEED_FROM, expected_text, rows_behind_text
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change
@@ -179,6 +180,7 @@ def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tup
         ("kept free", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
         ("bandwidth", "" if rate is None else f"{format_bandwidth(rate.bytes_per_s)} ({rate.source})"),
         ("main memory", _main_memory(pick)),
+        ("draft", draft_text(budget, [own.row for own in shown])),
         *dict.fromkeys(("speed", each.source) for each in speeds),
         ("", rows_behind_text(name for each in speeds for name in each.rows)),
         *dict.fromkeys((f"loss of {own.quant}", own.main_loss.source) for own in shown if own.main_loss),
@@ -208,18 +210,6 @@ def _left_out(pick: Pick) -> list[str]:
 _CANDIDATE = figures_type(
     "Candidate", _ALL, "One quant with one KV cache in one place; null is unknown.", {"checks": list[NeedCheck]}
 )
-_MACHINE: tuple[Figure[Budget], ...] = tuple(
-    member(key, key, path=path)
-    for key, path in {
-        **{
-            key: key
-            for key in ("device", "on_gpu", "memory_bytes", "memory_source", "reserve_bytes", "reserve_source")
-        },
-        "budget_bytes": "usable_bytes",
-        "bandwidth_bytes_per_s": "bandwidth.bytes_per_s",
-        "bandwidth_source": "bandwidth.source",
-    }.items()
-)
 
 
 def _about(kind: Any, text: str) -> Any:  # noqa: ANN401 - a type
@@ -247,7 +237,7 @@ PICK = RecordDocument(
             "changes": _about(list[Change], "What would make the nearest miss fit, best first."),
             "needs": Needs,
             "rules": _about(list[str], "The rules of the pick, in order."),
-            "machine": figures_type("Machine", _MACHINE),
+            "machine": MACHINE,
             "config": _about(EngineConfig, "The engine's settings, by its own names."),
         },
     ),
@@ -278,6 +268,6 @@ def pick_record(
         "changes": pick.changes,
         "needs": pick.needs,
         "rules": RULES,
-        "machine": figure_values(_MACHINE, budget),
+        "machine": machine_values(budget),
         "config": config,
     }
