@@ -80,7 +80,9 @@ def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
     assert any(change["left_bytes"] >= 0 for change in document["changes"])
     said = ggbench("pick", "twin:qwen1.5-72b", "q2_k", "q4_0", *CARD, "--need-ctx", "32k")
     assert (said.code, said.out) == (ExitCode.DOES_NOT_FIT, "")
-    assert re.fullmatch(r"Error: twin:qwen1.5-72b does not fit: .* more main memory\nHint: it fits with -c \d+\n", said.err)
+    assert re.fullmatch(
+        r"Error: twin:qwen1.5-72b does not fit: .* more main memory\nHint: it fits with -c \d+\n", said.err
+    )
     assert "all candidates" in ggbench("pick", "twin:qwen1.5-72b", "q2_k", *CARD, "--need-ctx", "32k", "--why").out
 
 
