@@ -191,7 +191,7 @@ def typical_columns(curve: Curve, x: Axis, n_columns: int) -> Columns:
 
 
 def min_max_columns(curve: Curve, x: Axis, n_columns: int, *, is_band: bool = False) -> Columns:
-    """Return the least and the largest value of every column that has any, with `is_band` widened by a standard error;
+    """Return the least and the largest value of every column that has any, with `is_band` widened by its 95 % interval;
     values beyond the axis are left out.
 
     Values may be unordered, as with repetitions.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from ggbench.runs.run import Result, Settings
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
+from ggbench.stats.intervals import t_95
 from ggbench.text import sanitize
 from ggbench.units import GIB, MIB, format_bytes, format_count, with_unit
 
@@ -42,7 +44,7 @@ class Curve(msgspec.Struct, frozen=True):
     """Positions from 1 on, repetitions one after the other, or numbers of chunks."""
     y: Floats
     error: Floats | None = None
-    """Standard error of each value, zero if unknown, drawn as a band; None for single steps."""
+    """Half of each value's 95 % interval, zero if unknown, drawn as a band; None for single steps."""
     fit: LatencyLine | None = None
     limit: LatencyLine | None = None
     note: str = ""
@@ -168,7 +170,9 @@ def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Fl
     x = sorted(found)
     y = [float(np.mean(found[each])) for each in x]
     error = [
-        float(np.std(found[each], ddof=1)) / len(found[each]) ** 0.5 if len(found[each]) > 1 else 0.0
+        t_95(len(found[each]) - 1) * statistics.stdev(found[each]) / len(found[each]) ** 0.5
+        if len(found[each]) > 1
+        else 0.0
         for each in x
     ]
     return np.asarray(x, np.int64), np.asarray(y, np.float64), np.asarray(error, np.float64)

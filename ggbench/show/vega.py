@@ -48,7 +48,7 @@ _BAR, _BAR_GAP, _NAME_LINE = 16, 12, 15
 _NAME_CHARACTERS = 48
 """Characters per line of a name: what fits in 320 pixels, the narrowest phone."""
 _STEPS, _ERRORS = 0.45, 0.15
-"""Opacity of single steps and of standard errors behind a line."""
+"""Opacity of single steps and of intervals behind a line."""
 _STEP_WIDTH = 0.8
 """Width of the line around single steps, since the band of a bin with one step has no height."""
 _PARTS = 1.0, 0.64, 0.4, 0.24, 0.13

@@ -64,6 +64,11 @@ class MeanError(msgspec.Struct, frozen=True):
     error: float
 
     @property
+    def estimate(self) -> Estimate:
+        """The mean with its 95 % interval."""
+        return Estimate(self.mean, *self.ci95)
+
+    @property
     def ci95(self) -> tuple[float, float]:
         return self.mean - Z_95 * self.error, self.mean + Z_95 * self.error
 

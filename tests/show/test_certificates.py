@@ -46,28 +46,38 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
     found = MaxctxResult(plan=plan, max_n_ctx=34_304, first_fail_n_ctx=34_560, verified_by_decode=True, probes=probes)
     buffers = DeviceBuffers("CUDA0", MemoryKind.GPU, weight_bytes=2 << 30, kv_bytes=512 << 20)
     memory = Memory(buffers=(buffers,), n_ctx=34_304, peak_bytes=5 << 30)
-    text = " ".join(render(PRESENTER.details(search(found, memory)), 160).split())
+    answer = PRESENTER.details(search(found, memory))
+    assert render(answer.rich(), 80).splitlines() == [
+        "n_ctx 34,304 works: decoded at its end. 34,560 loads but fails when decoding:",
+        "out of memory.",
+        "llama-server -m f -c 34304 -ngl 999 -np 1",
+        "",
+        "planned 34,560; peak 5.00 GiB of 1.00 GiB; 2 allocations in 0.50 s",
+        "",
+        "Other programs use GPU memory: /opt/desk[2Jtop (pid 911, 300.0 MiB).",
+        "sources, rules and the rest: --why",
+    ]
+    text = " ".join(render(answer.rich(why=True), 160).split())
     for said in (
-        "n_ctx 34,304 works: decoded at its end. 34,560 loads but fails when decoding", "planned n_ctx 34,560",
-        "memory 1.00 GiB (given as --memory-limit)", "budget 960.0 MiB", "34,816 does not load", "3.00 MiB short",
-        "CUDA0 2.00 GiB 512.0 MiB", "peak resident 5.00 GiB", "desk[2Jtop (pid 911, 300.0 MiB)",
+        "memory 1.00 GiB, given as --memory-limit", "compute buffers 960.0 MiB", "does not load: 3.00 MiB short",
+        "CUDA0 2.00 GiB 512.0 MiB", "peak resident 5.00 GiB",
     ):  # fmt: skip
         assert said in text
-    narrow = render(PRESENTER.details(search(found)), 60)
+    narrow = render(answer.rich(why=True), 60)
     assert {"34,560", "34,816", "34,304"} <= {line.split()[0] for line in narrow.splitlines() if line.strip()}
     ended = replace(found, plan=replace(plan, ceiling_n_ctx=34_304), first_fail_n_ctx=None)
-    assert "decoded at its end. The search ended there" in render(PRESENTER.details(search(ended)), 160)
+    assert PRESENTER.answer(search(ended)).endswith("decoded at its end. The search ended there.")
 
 
 def test_a_search_answers_in_one_line() -> None:
     """Proven or not, cut short or without any context that works."""
     made = (Probe(512, "alloc", Outcome.COMPLETED, 0.1), Probe(512, "decode", Outcome.COMPLETED, 0.1))
     proven = search(MaxctxResult(max_n_ctx=8192, verified_by_decode=True, probes=made))
-    assert PRESENTER.ending(proven) == "n_ctx 8,192 works: decoded at its end"
+    assert PRESENTER.ending(proven) == "n_ctx 8,192 works: decoded at its end."
     assert PRESENTER.short_answer(proven) == "n_ctx 8,192"
     assert PRESENTER.short_answer(search(MaxctxResult(max_n_ctx=8192))) == "n_ctx ~8,192"
     stopped = search(MaxctxResult(max_n_ctx=8192, probes=made[:1] * 2), outcome=Outcome.CANCELLED)
-    assert PRESENTER.answer(stopped) == "n_ctx 8,192 loads; not proven by a decode"
+    assert PRESENTER.answer(stopped) == "n_ctx 8,192 loads; not proven by a decode."
     largest = Probe(8192, "alloc", Outcome.COMPLETED, 0.1, 10, 20)
     cut_short = search(MaxctxResult(max_n_ctx=8192, probes=(*made, largest)), Memory(), outcome=Outcome.INTERRUPTED)
     document = DOCUMENTS.value(cut_short)
@@ -81,7 +91,7 @@ def test_each_probe_is_a_line_and_a_question_comes_with_what_is_known() -> None:
     out = Outcome.OUT_OF_MEMORY
     for probe, text in (
         (Probe(10_752, "alloc", Outcome.COMPLETED, 0.123), "10,752 loads (0.12 s)"),
-        (Probe(12_032, "alloc", out, 0.13, missing_bytes=3 << 20), "does not load: out of memory, 3.00 MiB short"),
+        (Probe(12_032, "alloc", out, 0.13, missing_bytes=3 << 20), "does not load: 3.00 MiB short"),
         (Probe(4_608, "alloc", out, 0.85, device="device 0 of h:1"), "does not load: out of memory on device 0 of h:1"),
         (Probe(34_560, "decode", out, 5.02), "loads but fails when decoding: out of memory (5.0 s)"),
         (Probe(512, "decode", Outcome.CRASHED, 1.0, reason="ended by SIGSEGV"), "llama.cpp crashed, ended by SIGSEGV"),

@@ -3,107 +3,108 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
+import msgspec
 from msgspec.structs import replace
 
 from ggbench.experiments.forecast.record import ForecastResult, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import ESSENTIAL
-from ggbench.show.answer import Answer, Facts, Part
-from ggbench.show.document import Field, Shape, field, of
+from ggbench.show.answer import Answer, Facts, Table
+from ggbench.show.figure import Figure, bounded_text
 from ggbench.show.machine import run_answer
 from ggbench.show.metric import B, Metric, W, estimated
-from ggbench.show.names import quant_name, row_labels
+from ggbench.show.names import row_labels
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_documents import (
-    CACHE_TYPES,
-    ENDS,
-    MEASURED_FILE,
-    ORIGIN,
-    ShapedDocuments,
-    ends,
-    expected,
-    run_documents,
-    subject,
-)
-from ggbench.show.run_figures import reader
-from ggbench.show.tables import AsWide, Cells, as_part, fitted_table, names, notes, right
-from ggbench.show.text import expected_text
+from ggbench.show.run_answer import several_answer
+from ggbench.show.run_documents import CACHE_TYPES, RunDocuments
+from ggbench.show.run_figures import reader, rows_of
+from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
-from ggbench.text import sanitize
 from ggbench.units import format_count, format_number
 
-_CAPTION = "Estimate, with 95 % intervals."
+_ANSWERED = 4096
+"""The position whose speed is the answer."""
+_SHOWN = (1, _ANSWERED, 32768)
+_PROMPT = 512
 
 
-def _by_number(name: str, about: str) -> tuple[Field, ...]:
-    """Return the values of a member by position or length, and their intervals."""
-
-    def values(run: Run) -> dict[int, float]:
-        return {n: each.value for n, each in getattr(result_of(run), name)}
-
-    def intervals(run: Run) -> dict[int, object]:
-        return {n: ends(each) for n, each in getattr(result_of(run), name)}
-
-    return (
-        *field(name, dict[str, float], about, values),
-        *field(f"{name}_ci95", dict[str, ENDS], get=intervals),
-    )
+def _of_forecast(summary: QuantSummary) -> ForecastResult:
+    return result_of(summary.run)
 
 
-_FORECAST = Shape(
-    "Forecast",
-    "The expected speed of a model.",
-    MEASURED_FILE,
-    subject("n_layer"),
-    CACHE_TYPES,
-    expected("b_ms", "", lambda run: result_of(run).b_ms, "b_ci95"),
-    expected("w_tokens_per_ms", "", lambda run: result_of(run).w_tokens_per_ms, "w_ci95"),
-    _by_number("tok_s", "Tokens per second of a decode, by position."),
-    _by_number("prefill_ms", "Time to read a prompt, by its length."),
-    field(
-        "prefill_tok_s",
-        dict[str, float],
-        get=lambda run: {n: 1e3 * n / each.value for n, each in result_of(run).prefill_ms},
+def _figure(key: str, header: str, get: Callable[[ForecastResult], Any], **more: Any) -> Figure[QuantSummary]:  # noqa: ANN401 - a figure's members
+    return Figure(key, header, lambda summary: get(_of_forecast(summary)), bounded_text, **more)
+
+
+_expected = partial(_figure, is_estimate=True)
+
+
+def _speed_at(n: int) -> Figure[QuantSummary]:
+    header, meaning = f"tok/s at {format_count(n)}", f"Expected tokens per second with {format_count(n)} in the cache."
+    priority = 0 if n == _ANSWERED else 2
+    return _expected(f"tok_s_{n}", header, lambda found: dict(found.tok_s).get(n), meaning=meaning, priority=priority)
+
+
+_FIGURES = (
+    *map(_speed_at, _SHOWN),
+    _expected(
+        f"prefill_ms_{_PROMPT}", f"prompt of {_PROMPT}", lambda found: dict(found.prefill_ms).get(_PROMPT), unit="ms",
+        meaning="Expected time to read such a prompt.", priority=3,
     ),
-    field(
-        "basis",
-        str | None,
-        "The source of the speeds; null if none is known.",
-        lambda run: result_of(run).basis or None,
+    _expected("b_ms", "B", lambda found: found.b_ms, unit="ms", meaning="Expected latency of the first token."),
+    _expected(
+        "w_tokens_per_ms", "W", lambda found: found.w_tokens_per_ms, unit="tokens/ms", priority=1,
+        meaning="Expected tokens of context that add 1 ms to a token's latency.",
     ),
-    of(ForecastResult, "limit", result_of),
-    ORIGIN,
+)  # fmt: skip
+_DOCUMENTED = (
+    *_FIGURES,
+    *CACHE_TYPES,
+    _figure("basis", "from", lambda found: found.basis or None, meaning="The source of the speeds."),
 )
 
-DOCUMENTS = run_documents("forecast", _FORECAST, is_swept=True)
+
+class _Length(msgspec.Struct, frozen=True):
+    """What is expected at a length: of the context, and of a prompt."""
+
+    n_tokens: int
+    tok_s: Estimate | None
+    prefill_ms: Estimate | None
+
+
+_LENGTHS = (
+    Figure[_Length]("n_tokens", "tokens", lambda length: length.n_tokens),
+    Figure[_Length]("tok_s", "decoded after them", lambda length: length.tok_s, bounded_text, "tok/s"),
+    Figure[_Length]("prefill_ms", "read as a prompt", lambda length: length.prefill_ms, bounded_text, "ms"),
+)
 
 
 class ForecastPresenter(Presenter):
     kind: ClassVar[str] = "forecast"
-    documents: ClassVar[ShapedDocuments] = DOCUMENTS
+    documents: ClassVar[RunDocuments] = RunDocuments(
+        "forecast", _DOCUMENTED, "The expected speed of a model.", takes_several=True
+    )
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "no speed is known"
 
     def answer(self, run: Run) -> str:
-        """`expected 4.28 ±0.27 tok/s at 1, 2.4 ±0.16 at 4,096, from twins of 2 and 6 of 32 layers`."""
+        """Return `Expected 2.4 ±0.16 tok/s at a context of 4,096, from twins of 2 and 6 of 32 layers.`"""
         found = result_of(run)
-        shown = [(n, each) for n, each in found.tok_s if n in (1, 4096)]
-        if not shown:
+        n, speed = next(((n, each) for n, each in found.tok_s if n >= _ANSWERED), (0, None))
+        if speed is None:
             return ""
-        (n, first), *others = shown
-        speeds = [f"{expected_text(first)} tok/s at {format_count(n)}"]
-        speeds += [f"{expected_text(each)} at {format_count(n)}" for n, each in others]
-        return f"expected {', '.join(speeds)}, from {found.basis}"
+        return say("forecast.expected", tok_s=bounded_text(speed), n_ctx=format_count(n), basis=found.basis)
 
     def short_answer(self, run: Run) -> str:
         """Return `2.40 tok/s at 4,096`."""
-        speed = dict(result_of(run).tok_s).get(4096)
+        speed = dict(result_of(run).tok_s).get(_ANSWERED)
         return "" if speed is None else f"{format_number(speed.value)} tok/s at 4,096"
 
     def has_details(self, run: Run) -> bool:
@@ -113,43 +114,34 @@ class ForecastPresenter(Presenter):
         return _as_expected(W, "w_tokens_per_ms"), _as_expected(B, "b_ms")
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
-        found, blocks = result_of(run), list[Part]()
-        if found.b_ms is not None:
-            facts = [
-                ("B", f"{expected_text(found.b_ms)} ms"),
-                ("W", f"{expected_text(found.w_tokens_per_ms)} tokens/ms"),
-                *((f"token {format_count(n)}", f"{expected_text(each)} tok/s") for n, each in found.tok_s),
-                *(
-                    (f"prompt of {format_count(n)}", f"{expected_text(each)} ms")
-                    for n, each in found.prefill_ms
-                ),
-                ("from", found.basis),
-            ]
-            blocks.append(Facts(facts, "Expected latency: (n - 1) / W + B"))
-        return run_answer(run, Answer(quant_name(run.subject), "", blocks), readings)
+        found = result_of(run)
+        speeds, prompts = dict(found.tok_s), dict(found.prefill_ms)
+        lengths = [_Length(n, speeds.get(n), prompts.get(n)) for n in sorted({*speeds, *prompts})]
+        parts = [Table(_LENGTHS, lengths)] if lengths else []
+        line = [("B", bounded_text(found.b_ms)), ("W", bounded_text(found.w_tokens_per_ms))]
+        why = [Facts(line, "Latency of a token: (n - 1) / W + B")] if found.b_ms is not None else []
+        return run_answer(run, Answer(self.ending(run), _plan_command([run]), parts, why=why), readings)
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        found, labels = [result_of(run) for run in runs], row_labels([run.subject for run in runs])
+        rows, names = [QuantSummary.of([run]) for run in runs], row_labels([run.subject for run in runs])
+        speeds = [dict(result_of(run).tok_s).get(_ANSWERED) for run in runs]
+        known = [(speed.value, name, speed) for name, speed in zip(names, speeds, strict=True) if speed]
+        text = ""
+        if known:
+            _, quant, speed = max(known, key=lambda each: each[0])
+            text = say("forecast.fastest", quant=quant, tok_s=bounded_text(speed), n_ctx=format_count(_ANSWERED))
+        why = [Facts([(name, result_of(run).basis) for name, run in zip(names, runs, strict=True)], "From")]
+        table = Table((*rows_of(rows), *_FIGURES), rows)
+        return several_answer(runs, names, Answer(text, _plan_command(runs), [table], why=why))
 
-        def figures(
-            header: str, of: Callable[[ForecastResult], Estimate | None], unit: str, priority: int
-        ) -> Cells:
-            return right(
-                header, (expected_text(of(each)) for each in found), unit, priority, stays=priority == ESSENTIAL
-            )
 
-        cells = [
-            names("quant", labels),
-            figures("B", lambda each: each.b_ms, "ms", ESSENTIAL),
-            figures("W", lambda each: each.w_tokens_per_ms, "tokens/ms", 1),
-            figures("at 1", lambda each: dict(each.tok_s).get(1), "tok/s", 2),
-            figures("at 4,096", lambda each: dict(each.tok_s).get(4096), "tok/s", 3),
-            figures("at 32,768", lambda each: dict(each.tok_s).get(32768), "tok/s", 4),
-            figures("prompt 512", lambda each: dict(each.prefill_ms).get(512), "ms", 3),
-            notes((each.basis or sanitize(run.reason) for each, run in zip(found, runs, strict=True))),
-        ]
-        table = AsWide(lambda width: fitted_table(cells, labels=labels, width=width, caption=_CAPTION))
-        return Answer("", "", [as_part(table)])
+def _plan_command(runs: Sequence[Run]) -> str:
+    """Return the command that says whether they fit, with these speeds; empty if no speed is known."""
+    known = [run.subject for run in runs if result_of(run).tok_s]
+    if not known:
+        return ""
+    model = known[0].model
+    return shlex.join(["ggbench", "plan", model, *(each.quant for each in known if each.model == model)])
 
 
 def _as_expected(metric: Metric, name: str) -> Metric:
@@ -163,10 +155,14 @@ def _as_expected(metric: Metric, name: str) -> Metric:
             return None
         return found.low, found.high if math.isfinite(found.high) else None
 
-    def text(summary: QuantSummary) -> str:
-        return expected_text(expected(summary))
-
-    return estimated(replace(metric, text=text, value=reader("value", expected)), ends)
+    return estimated(
+        replace(
+            metric,
+            text=lambda summary: bounded_text(expected(summary)),
+            value=reader("value", expected),
+        ),
+        ends,
+    )
 
 
 PRESENTER = ForecastPresenter()

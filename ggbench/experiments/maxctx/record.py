@@ -10,6 +10,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.fields import FLAG, SIZE_OR_NONE, Option
 from ggbench.machine.records import GpuProcess
 from ggbench.runs.run import LargestContext, Run, Settings
+from ggbench.show.words import say
 from ggbench.units import format_bytes, format_count, format_number
 
 ProbeKind = Literal["dry", "alloc", "decode"]
@@ -176,17 +177,18 @@ def answer_text(probe: Probe, program: str) -> str:
 
 def outcome_text(probe: Probe, program: str) -> str:
     """`loads`, `decodes at its end`, `does not load: llama.cpp refused`; `program` runs the model."""
-    if probe.passed:
-        return "decodes at its end" if probe.is_proof else "loads"
+    tried = "decode" if probe.is_proof else "load"
     if not probe.is_answer:
-        return f"is not known to {'work' if probe.is_proof else 'load'}: {probe.outcome.text}"
-    fails = "loads but fails when decoding" if probe.is_proof else "does not load"
-    if probe.outcome is Outcome.CRASHED:
-        return f"{fails}: {program} crashed, {probe.reason}"
-    why = f"{program} refused" if probe.outcome is Outcome.FAILED else probe.outcome.text
-    short = "" if probe.missing_bytes is None else f", {format_bytes(probe.missing_bytes)} short"
+        return say(f"maxctx.{tried}_unknown", why=probe.outcome.text)
+    if probe.passed:
+        return say(f"maxctx.{tried}_passed")
+    why = probe.outcome.text
+    if probe.missing_bytes is not None:
+        why = say("maxctx.short", n_bytes=format_bytes(probe.missing_bytes))
+    elif probe.outcome in (Outcome.CRASHED, Outcome.FAILED):
+        why = say(f"maxctx.{probe.outcome.value}", program=program, reason=probe.reason)
     where = f" on {probe.device}" if probe.device else ""
-    return f"{fails}: {why}{where}{short}"
+    return say(f"maxctx.{tried}_failed", why=f"{why}{where}")
 
 
 def context_of(run: Run) -> MaxctxResult:

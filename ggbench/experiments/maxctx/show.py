@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from msgspec.structs import replace
+
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.maxctx.record import (
     MaxctxResult,
+    MaxctxSettings,
     Probe,
     SearchPlan,
     context_bytes,
@@ -15,92 +20,57 @@ from ggbench.experiments.maxctx.record import (
 )
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
-from ggbench.runs.run import Run, RunHead
+from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer, Facts, Part
-from ggbench.show.document import Field, Shape, field, many, of
-from ggbench.show.machine import run_answer
+from ggbench.show.answer import Answer, Facts, Part, Table
+from ggbench.show.figure import Figure
 from ggbench.show.metric import MEMORY, Metric, metric_of
-from ggbench.show.names import quant_name, row_labels
+from ggbench.show.names import row_labels
 from ggbench.show.presenter import LiveView, Presenter
 from ggbench.show.quants import memory_parts
-from ggbench.show.run_documents import (
-    CACHE_TYPES,
-    CONFIG,
-    MEASURED_FILE,
-    ShapedDocuments,
-    memory,
-    run_documents,
-    subject,
-)
-from ggbench.show.run_figures import FIGURES
-from ggbench.show.tables import (
-    AsWide,
-    Cells,
-    as_part,
-    fitted_table,
-    left,
-    notes,
-    right,
-    row_names,
-    twin_caption,
-)
+from ggbench.show.machine import run_answer
+from ggbench.show.run_answer import several_answer, shared
+from ggbench.show.run_documents import RunDocuments
+from ggbench.show.run_figures import FIGURES, figures, reader, rows_of
+from ggbench.show.server_line import server_line
 from ggbench.show.text import drafting_text, slots_text
-from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count, format_number
+from ggbench.show.words import say
+from ggbench.units import counted, format_bytes, format_count, format_number
 
 
-def _plan(names: str) -> tuple[Field, ...]:
-    return of(SearchPlan, names, lambda run: context_of(run).plan)
+def _of_search(summary: QuantSummary) -> MaxctxResult:
+    return context_of(summary.run)
 
 
-_PROBE = Shape("Probe", "A tried n_ctx.", of(Probe), of(Probe, "reason? device?"))
+def _figure(key: str, header: str, meaning: str, path: str = "", **more: Any) -> Figure[QuantSummary]:  # noqa: ANN401 - a figure's members
+    return Figure(key, header, reader(path or key, _of_search), meaning=meaning, **more)
 
-_SEARCH = Shape(
-    "Search",
-    "A search for the largest context.",
-    MEASURED_FILE,
-    subject("n_ctx_train"),
-    of(MaxctxResult, "max_n_ctx n_ctx_slot? first_fail_n_ctx", context_of),
-    _plan("planned_n_ctx theory_n_ctx ceiling_n_ctx"),
-    of(MaxctxResult, "verified_by_decode", context_of),
-    _plan("budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"),
-    field("kv_bytes", int | None, "KV cache of the largest context.", lambda run: context_bytes(run)[0]),
-    field(
-        "compute_bytes",
-        int | None,
-        "Compute buffers of the largest context.",
-        lambda run: context_bytes(run)[1],
-    ),
-    _plan("draft"),
-    field(
-        "draft_bytes",
-        int | None,
-        "Memory of what drafts, over all devices.",
-        lambda run: run.memory.draft_bytes,
-    ),
-    memory("peak_bytes other_bytes"),
-    _plan("gpu_processes"),
-    memory("buffers"),
-    CACHE_TYPES,
-    memory("flash_attn swa_cells n_batch n_ubatch"),
-    of(MaxctxResult, "n_allocations seconds", context_of),
-    field("probes", many(_PROBE), get=lambda run: context_of(run).probes),
-    of(MaxctxResult, "warnings", context_of),
-    of(Run, "outcome reason?"),
-    CONFIG,
-    of(RunHead, "environment", lambda run: run.head),
-    of(Run, "run_id"),
-    of(RunHead, "command", lambda run: run.head),
+
+_FIGURES = (
+    _figure("planned_n_ctx", "planned", "The max n_ctx of ggbench plan.", "plan.planned_n_ctx", priority=1),
+    _figure("theory_n_ctx", "theory", "What fits with only weights and KV cache.", "plan.theory_n_ctx", priority=2),
+    _figure("max_n_ctx", "works", "The largest n_ctx that works."),
+    _figure("first_fail_n_ctx", "fails", "The smallest n_ctx that fails; null if the ceiling was reached."),
+    _figure("verified_by_decode", "proven", "Whether tokens were decoded at the end of max_n_ctx."),
 )
-
-
-DOCUMENTS = run_documents("maxctx", _SEARCH, stored="search", is_swept=True)
+_DOCUMENTED = (
+    *_FIGURES,
+    _figure("n_ctx_slot", "of a slot", "Tokens of max_n_ctx that one slot can have."),
+    _figure("n_allocations", "allocations", "Number of contexts allocated."),
+    _figure("seconds", "time", "Time of all probes.", unit="s"),
+    *figures("peak_bytes other_bytes"),
+    Figure("kv_bytes", "KV", lambda summary: context_bytes(summary.run)[0], meaning="KV cache of max_n_ctx."),
+    Figure("compute_bytes", "compute", lambda summary: context_bytes(summary.run)[1], meaning="Compute buffers of it."),
+    Figure("draft_bytes", "draft", reader("memory.draft_bytes"), meaning="What drafts, over all devices."),
+    Figure("llama_server", "", lambda summary: _command(summary.run) or None, meaning="The command with max_n_ctx."),
+)  # fmt: skip
 
 
 class MaxctxPresenter(Presenter):
     kind: ClassVar[str] = "maxctx"
-    documents: ClassVar[ShapedDocuments] = DOCUMENTS
+    documents: ClassVar[RunDocuments] = RunDocuments(
+        "maxctx", _DOCUMENTED, "A search for the largest context.", takes_several=True
+    )
     live_view: ClassVar[LiveView] = "bracket"
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "no n_ctx works"
@@ -109,13 +79,14 @@ class MaxctxPresenter(Presenter):
         return MEMORY, _MAX_N_CTX
 
     def answer(self, run: Run) -> str:
-        """Return `n_ctx 8,192 works: decoded at its end. 8,448 does not load: out of memory`; empty if none works."""
+        """Return `n_ctx 8,192 works: decoded at its end. 8,448 does not load: 2.9 MiB short.`; empty if none works."""
         found = context_of(run)
         if found.max_n_ctx is None:
             return ""
-        works = "works: decoded at its end" if found.verified_by_decode else "loads; not proven by a decode"
-        n_ctx = f"n_ctx {format_count(found.max_n_ctx)}{slots_text(run.head.setup, found.max_n_ctx)} {works}"
-        return ". ".join(filter(None, (n_ctx, _failure(found, run.head.setup.program))))
+        key = "maxctx.works" if found.verified_by_decode else "maxctx.loads"
+        slots = slots_text(run.head.setup, found.max_n_ctx)
+        works = say(key, n_ctx=format_count(found.max_n_ctx), slots=slots)
+        return f"{works} {_failure(found, run.head.setup.program)}".strip()
 
     def short_answer(self, run: Run) -> str:
         """`n_ctx 24,576`."""
@@ -123,68 +94,90 @@ class MaxctxPresenter(Presenter):
         return "" if summary.max_n_ctx is None else f"n_ctx {FIGURES['max_n_ctx'].text(summary)}"
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
-        found, program = context_of(run), run.head.setup.program
-        heading = ": ".join(filter(None, (quant_name(run.subject), self.answer(run))))
-        real = [probe for probe in found.probes if not probe.is_dry]
-        columns = [
-            right("n_ctx", (format_count(probe.n_ctx) for probe in real)),
-            Cells("outcome", tuple(sanitize(outcome_text(probe, program)) for probe in real), wraps=True),
-            right("time", (format_number(probe.seconds, 2) for probe in real), "s"),
-            right("KV", (format_bytes(probe.kv_bytes) for probe in real)),
-            right("compute", (format_bytes(probe.compute_bytes) for probe in real)),
-        ]
-        parts: list[Part] = [as_part(fitted_table(columns))] if real else []
-        parts += [Facts(_facts(run, found.plan), "Search"), *memory_parts(run.memory)]
-        notes_below = [*found.warnings, twin_caption([run.subject])]
-        return run_answer(run, Answer(heading, "", parts, [each for each in notes_below if each]), readings)
+        found = context_of(run)
+        why: list[Part] = [_probes(found, run.head.setup.program), Facts(_facts(run, found.plan), "Search")]
+        why += memory_parts(run.memory)
+        parts = filter(None, ["; ".join(_effort(run, found))])
+        notes = list(found.warnings)
+        if found.plan.gpu_processes:
+            notes.append(say("maxctx.others", names=name_processes(found.plan.gpu_processes)))
+        answer = Answer(self.ending(run), _command(run), [*parts], notes, why)
+        return run_answer(run, answer, readings)
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        found, subjects = [context_of(run) for run in runs], [run.subject for run in runs]
-        said = ["; ".join((run.reason, *each.warnings)) for run, each in zip(runs, found, strict=True)]
-        columns = [
-            *row_names(subjects),
-            right("planned", (format_count(each.plan.planned_n_ctx) for each in found), "tokens"),
-            right("works", (format_count(each.max_n_ctx) for each in found), "tokens"),
-            right("fails", (format_count(each.first_fail_n_ctx) for each in found), "tokens"),
-            left("proven", ("yes" if each.verified_by_decode else "no" for each in found)),
-            notes(sanitize(each.strip("; ")) for each in said),
-        ]
-        is_failed = [not run.is_complete for run in runs]
-        caption = twin_caption(subjects)
-        labels = row_labels(subjects)
-        made = AsWide(
-            lambda width: fitted_table(columns, labels=labels, dim=is_failed, width=width, caption=caption)
-        )
-        return Answer("", "", [as_part(made)])
-
-
-def _facts(run: Run, plan: SearchPlan) -> list[tuple[str, str]]:
-    limit = budget = draft = planned = ""
-    if plan.memory_bytes is not None:
-        limit = f"{format_bytes(plan.memory_bytes)} ({plan.memory_source})"
-    if plan.budget_bytes is not None:
-        budget = f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
-    if run.memory.draft_bytes is not None:
-        draft = drafting_text(run.memory.draft_bytes, plan.draft)
-    if plan.planned_n_ctx is not None:
-        planned = f"n_ctx {format_count(plan.planned_n_ctx)}, as in ggbench plan"
-    elif plan.theory_n_ctx is not None:
-        planned = f"n_ctx {format_count(plan.theory_n_ctx)}, counting only weights and KV cache"
-    return [
-        ("planned", planned),
-        ("memory", limit),
-        ("budget", budget),
-        ("draft", draft),
-        ("other programs", name_processes(plan.gpu_processes)),
-    ]
+        rows = [QuantSummary.of([run]) for run in runs]
+        names = row_labels([run.subject for run in runs])
+        text = command = ""
+        working = [run for run in runs if context_of(run).max_n_ctx is not None]
+        if working:
+            best = max(working, key=lambda run: context_of(run).max_n_ctx or 0)
+            n_ctx = format_count(context_of(best).max_n_ctx)
+            text, command = say("maxctx.longest", quant=names[runs.index(best)], n_ctx=n_ctx), _command(best)
+        warnings = [shared(names, ["; ".join(context_of(run).warnings) for run in runs])]
+        table = Table((*rows_of(rows), *_FIGURES), rows)
+        return several_answer(runs, names, Answer(text, command, [table], *warnings))
 
 
 def _failure(found: MaxctxResult, program: str) -> str:
     """Return the last probe of the smallest failing n_ctx, or that the search ended at its ceiling."""
-    if found.first_fail_n_ctx is not None:
-        tried = [probe for probe in found.probes if probe.n_ctx == found.first_fail_n_ctx and not probe.is_dry]
-        return f"{format_count(found.first_fail_n_ctx)} {outcome_text(tried[-1], program)}" if tried else ""
-    return "The search ended there" if found.max_n_ctx == found.plan.ceiling_n_ctx else ""
+    fail = found.first_fail_n_ctx
+    tried = [probe for probe in found.probes if probe.n_ctx == fail and not probe.is_dry]
+    if tried:
+        return say("maxctx.fails", n_ctx=format_count(fail), outcome=outcome_text(tried[-1], program))
+    return say("maxctx.ended") if fail is None and found.max_n_ctx == found.plan.ceiling_n_ctx else ""
+
+
+def _command(run: Run) -> str:
+    """Return the llama-server command with the largest context; empty without one, or with a draft that is no file."""
+    n_ctx, settings = context_of(run).max_n_ctx, run.head.settings
+    if n_ctx is None or not isinstance(run.head.setup, LlamaConfig):
+        return ""
+    draft, words = list[str](), shlex.split(run.head.command)
+    if "--draft" in words:
+        draft = ["-md", words[words.index("--draft") + 1]]
+        if not draft[1].endswith(".gguf"):
+            return ""
+    projector = isinstance(settings, MaxctxSettings) and settings.mmproj
+    more = ["--mmproj", projector] if projector else []
+    return server_line(run, replace(run.head.setup, n_ctx=n_ctx), *more, draft=draft)
+
+
+def _effort(run: Run, found: MaxctxResult) -> list[str]:
+    """Return what was planned, the memory at its peak, and how long it took."""
+    said = []
+    if found.plan.planned_n_ctx is not None:
+        said.append(say("maxctx.planned", n_ctx=format_count(found.plan.planned_n_ctx)))
+    if run.memory.peak_bytes is not None and found.plan.memory_bytes is not None:
+        peak, limit = format_bytes(run.memory.peak_bytes), format_bytes(found.plan.memory_bytes)
+        said.append(say("maxctx.peak", peak=peak, limit=limit))
+    if found.n_allocations:
+        allocations = counted(found.n_allocations, "allocation")
+        said.append(say("maxctx.tried", allocations=allocations, seconds=format_number(found.seconds, 2)))
+    return said
+
+
+def _probes(found: MaxctxResult, program: str) -> Table[Probe]:
+    columns = (
+        Figure[Probe]("n_ctx", "n_ctx", lambda probe: probe.n_ctx),
+        Figure[Probe]("seconds", "time", lambda probe: probe.seconds, lambda s: format_number(s, 2), "s"),
+        Figure[Probe]("kv_bytes", "KV", lambda probe: probe.kv_bytes, format_bytes, priority=1),
+        Figure[Probe]("compute_bytes", "compute", lambda probe: probe.compute_bytes, format_bytes, priority=1),
+        Figure[Probe]("outcome", "outcome", lambda probe: outcome_text(probe, program)),
+    )
+    return Table(columns, [probe for probe in found.probes if not probe.is_dry], "Tried")
+
+
+def _facts(run: Run, plan: SearchPlan) -> list[tuple[str, str]]:
+    draft = "" if run.memory.draft_bytes is None else drafting_text(run.memory.draft_bytes, plan.draft)
+    memory = "" if plan.memory_bytes is None else f"{format_bytes(plan.memory_bytes)}, {plan.memory_source}"
+    budget = "" if plan.budget_bytes is None else format_bytes(plan.budget_bytes)
+    theory = "" if plan.theory_n_ctx is None else f"n_ctx {format_count(plan.theory_n_ctx)}"
+    return [
+        ("memory", memory),
+        ("for weights, KV cache and compute buffers", budget),
+        ("with weights and KV cache alone", theory),
+        ("draft", draft),
+    ]
 
 
 _MAX_N_CTX = metric_of(

@@ -43,7 +43,11 @@ def command(
     kv_types: tuple[tuple[str, str], ...],
     asked: MeasureRequest,
 ) -> None:
+<<<<<<< HEAD
     """Score a text with each of QUANTS: perplexity, and KL divergence from a base, which is the loss.
+=======
+    """Score a text with each of QUANTS: perplexity, and KL divergence from a base, each with its 95 % interval.
+>>>>>>> bd788aff (Answer maxctx, quality, forecast, tune and speculate in a sentence and the command that follows; their documents are records)
 
     Chunks of --n-ctx tokens are scored by their second half, like llama-perplexity. The same command goes on with a run
     that was stopped, and measures a finished one again.
@@ -66,6 +70,7 @@ def command(
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.quality.measure import EXPERIMENT, find_bases, quality_jobs
     from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
+    from ggbench.show.words import say
 
     _check_logits(base_logits, save_base_logits, base)
     given_setup(EXPERIMENT, asked)
@@ -84,6 +89,10 @@ def command(
     wanted = NO_BASE if base_logits or save_base_logits else base
     bases = find_bases(asked.model, wanted, targets, asked.hub.access())
     jobs = quality_jobs(targets, asked.setup, settings, bases, kv_types, is_base_named=base is not None)
+    own_bases = [base.target for base in bases if base is not None]
+    for job in jobs:
+        if job.base is None and job.target in own_bases:
+            asked.output.notice(say("quality.own_base", quant=job.target.quant))
     measured = measure(with_tuned(jobs, asked, keeps_cache=True), asked)
     show_measured(measured, against=against)
     measured.leave()

@@ -1,4 +1,4 @@
-"""Compare quality runs: columns, metrics, verdicts, caveats, a chart over speed, and the nearest published rows.
+"""Compare quality runs: figures, metrics, verdicts, caveats, a chart over speed, and the nearest published rows.
 
 Perplexities of different texts, chunk lengths or tokenizers are not comparable, nor are divergences from different
 bases. The loss relative to the 16-bit model, ln PPL ratio and KL divergence, is more comparable, so published rows of
@@ -27,13 +27,16 @@ from ggbench.show.charts import ChartPoint, PointChart
 from ggbench.show.figure import Figure, interval_text
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name, row_labels
+from ggbench.show.run_documents import CACHE_TYPES
 from ggbench.show.run_figures import reader
-from ggbench.show.text import estimate_text, tok_s_text
+from ggbench.show.text import tok_s_text
+from ggbench.show.words import say
 from ggbench.stats.decode_timing import LatencySummary
-from ggbench.stats.intervals import Estimate, Interval, MeanError
+from ggbench.stats.intervals import Interval, MeanError
 from ggbench.text import in_words
-from ggbench.units import format_count, format_number, format_percent, with_unit
+from ggbench.units import counted, format_count, format_number, format_percent, with_unit
 
+_Figure = Figure[QuantSummary]
 _OTHER_TEXTS = "different texts or chunks"
 _OTHER_PROCESSORS = (
     "different CPUs, instruction sets or GPUs: perplexity and KLD of one file differ a little between them, as "
@@ -47,30 +50,44 @@ def quality_of(summary: QuantSummary) -> QualityResult | None:
     return summary.result(QualityResult)
 
 
-def _estimate(path: str) -> Callable[[QuantSummary], Estimate | None]:
-    found = reader(path, quality_of)
+def _figure(key: str, header: str, meaning: str, path: str = "", **more: Any) -> _Figure:  # noqa: ANN401 - a figure's members
+    return _Figure(key, header, reader(path or key, quality_of), meaning=meaning, **more)
 
-    def get(summary: QuantSummary) -> Estimate | None:
-        mean: MeanError | None = found(summary)
-        return None if mean is None else Estimate(mean.mean, *mean.ci95)
 
-    return get
+def _estimated(key: str, header: str, meaning: str, path: str, **more: Any) -> _Figure:  # noqa: ANN401 - a figure's members
+    """Return a figure of a mean with its 95 % interval."""
+    form = partial(interval_text, digits=4)
+    return _figure(key, header, meaning, f"{path}.estimate", form=form, is_estimate=True, **more)
 
+
+_percent = partial(_figure, form=format_percent)
 
 FIGURES = (
-    Figure[QuantSummary](
-        "ppl", "PPL", _estimate("ppl"), partial(interval_text, digits=4), "", "Perplexity of the scored text.", "less",
-        is_estimate=True,
+    _estimated("kld_mean", "KLD", "Mean KL divergence from the base.", "divergence.kld", unit="nats", better="less"),
+    _estimated("ppl", "PPL", "Perplexity of the scored text.", "ppl", better="less"),
+    _estimated("base_ppl", "base's PPL", "Perplexity of the base.", "divergence.base_ppl", priority=3),
+    _percent(
+        "same_top", "same top", "Share of positions where quant and base agree on the top token.",
+        "divergence.same_top.mean", better="more", priority=1,
     ),
-    Figure[QuantSummary](
-        "kld_mean", "KLD", _estimate("divergence.kld"), partial(interval_text, digits=4), "nats",
-        "Mean KL divergence from the base.", "less", is_estimate=True,
+    _percent(
+        "rms_dp", "RMS Δp", "Root mean square change of the true token's probability.", "divergence.rms_p_diff.mean",
+        priority=2,
     ),
-    Figure[QuantSummary](
-        "same_top", "same top", reader("divergence.same_top.mean", quality_of), format_percent,
-        meaning="Share of positions where quant and base agree on the top token.", better="more", priority=6,
+    _percent("dp_mean", "Δp", "Mean change of the true token's probability.", "divergence.p_diff.mean", priority=4),
+    _estimated(
+        "ln_ppl_ratio", "ln PPL ratio", "ln(PPL / PPL of the base), paired.", "divergence.ln_ppl_ratio", priority=4,
     ),
+    _figure("n_chunks", "chunks", "Scored chunks of the text.", priority=5),
 )  # fmt: skip
+DOCUMENTED = (
+    *FIGURES,
+    *CACHE_TYPES,
+    _figure("n_ctx", "n_ctx", "Tokens of a chunk."),
+    _figure("n_scored", "scored", "Scored positions."),
+    _figure("base_quant", "base", "Null without a base, or if it is a file of logits.", "base.subject.quant"),
+    _figure("text", "text", "Name of the text.", "text.name"),
+)
 
 DIFFERENCES = tuple(
     Property(name, path, form, quality_of)
@@ -147,7 +164,7 @@ def _ppl_ratio(one: QuantSummary, other: QuantSummary) -> Interval | None:
     return None if difference is None else (math.exp(difference.low), math.exp(difference.high))
 
 
-def _scored(figure: Figure[QuantSummary], path: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
+def _scored(figure: _Figure, path: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
     """Return a metric of a scored text; its interval is ±1.96 standard errors."""
     estimate = reader(path, quality_of)
 
@@ -271,15 +288,15 @@ def quality_against(runs: Sequence[Run]) -> list[Part]:
 def _parts(run: Run, near: Sequence[NearRow]) -> list[Part]:
     found = run.result
     assert isinstance(found, QualityResult)
-    apart, quant = found.divergence, row_name(run)
-    own = {"perplexity": estimate_text(found.ppl), "kld": estimate_text(apart.kld if apart else None)}
-    note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {format_count(found.n_chunks)} chunks"
+    quant, summary = row_name(run), QuantSummary.of([run])
+    own = {"perplexity": _FIGURE["ppl"].text(summary), "kld": _FIGURE["kld_mean"].text(summary)}
+    note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {counted(found.n_chunks, 'chunk')}"
     title = f"{model_name(run.subject)} {quant} against published rows"
     return against_part(title, quant, own, near, note, lambda row: row.model)
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:
-    """Return the difference of each pair adjacent in perplexity, or that they cannot be distinguished.
+    """Return the difference of each pair adjacent in perplexity, or that they cannot be told apart.
 
     Only scores over the same tokens are compared.
     """
@@ -297,14 +314,13 @@ def verdicts(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def _verdict(better: str, worse: str, difference: PairedDifference) -> str:
-    """`q4_1 is better than q3_k_m, whose PPL is 18 % higher (11 to 23 %) over 16 chunks`."""
-    over = f"over {format_count(difference.n_chunks)} chunks"
-    if difference.low == difference.high == 0:
-        return f"{better} and {worse} have the same PPL {over}"
-    mean, low, high = (
-        format_number(math.expm1(each) * 100, 2) for each in (difference.mean, difference.low, difference.high)
-    )
-    if difference.is_distinguishable:
-        return f"{better} is better than {worse}, whose PPL is {mean} % higher ({low} to {high} %) {over}"
-    return f"{better} and {worse} cannot be distinguished: the PPL of the second is {low} to {high} % higher {over}"
+def _verdict(better: str, worse: str, found: PairedDifference) -> str:
+    """Return `q4_1 is better than q3_k_m, whose PPL is 18 % higher (11 to 23), over 16 chunks.`"""
+    key = "better" if found.is_distinguishable else "undecided"
+    if found.low == found.high == 0:
+        key = "same"
+    percents = {
+        name: format_number(math.expm1(getattr(found, name)) * 100, 2) for name in ("mean", "low", "high")
+    }
+    chunks = counted(found.n_chunks, "chunk")
+    return say(f"quality.{key}", better=better, worse=worse, chunks=chunks, **percents)

@@ -26,6 +26,7 @@ from ggbench.runs.recording import Recording
 from ggbench.runs.session import Session
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.stored import read_recording
+from ggbench.show.figure import interval_text
 from ggbench.units import counted, format_count
 
 
@@ -63,8 +64,8 @@ def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion
         session.recorder.observe(each)
     n_before = sum(each.n_chunks for each in earlier)
     if earlier:
-        yield PointMeasured(f"continues run {run_id}, which has scored {format_count(n_before)} chunks", run_id)
-    chunks_of = f"{format_count(n_chunks)} chunks of {format_count(settings.n_ctx)} tokens"
+        yield PointMeasured(f"continues run {run_id}, which has scored {counted(n_before, 'chunk')}", run_id)
+    chunks_of = f"{counted(n_chunks, 'chunk')} of {format_count(settings.n_ctx)} tokens"
     yield Working("score", n_before, n_chunks, chunks_of)
     for first in scoring.firsts(n_before):
         began, n_now = time.monotonic(), scoring.count(first)
@@ -83,8 +84,8 @@ def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion
         session.recorder.keep_readings()
         yield PointMeasured("", scores)
         nll = floats(b"".join(each.nll for each in session.recorder.recording.of(ChunkScores)))
-        ppl = perplexity(nll)
-        yield Working("score", first + n_now, n_chunks, f"PPL {ppl.mean:.4g} ± {ppl.error:.2g}")
+        ppl = interval_text(perplexity(nll).estimate, 4)
+        yield Working("score", first + n_now, n_chunks, f"PPL {ppl}")
     return Completed()
 
 

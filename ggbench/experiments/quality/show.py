@@ -1,15 +1,16 @@
-"""Show quality: perplexity of a text, and divergence from a base."""
+"""Show quality: what a quant loses against its base, and the perplexity of a text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 import numpy as np
 
 from ggbench.decisions.known_losses import is_original
+from ggbench.decisions.loss import NOTICED_LOSS, UNNOTICED_LOSS
 from ggbench.experiments.quality import compared
 from ggbench.experiments.quality.record import (
     ChunkScores,
@@ -17,7 +18,6 @@ from ggbench.experiments.quality.record import (
     QualityResult,
     QualitySettings,
     ScoredBase,
-    ScoredText,
     result_of,
 )
 from ggbench.experiments.quality.scores import floats, running_means
@@ -25,30 +25,21 @@ from ggbench.machine.records import MachineReading
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import ESSENTIAL, UNKNOWN
-from ggbench.show.answer import Answer, Facts, Part
+from ggbench.show import UNKNOWN
+from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun, memory_stacks
-from ggbench.show.document import Field, Shape, field, of, within
-from ggbench.show.figure import Figure
+from ggbench.show.figure import Figure, interval_text
 from ggbench.show.machine import run_answer
 from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.presenter import Presenter
-from ggbench.show.published import AGAINST
-from ggbench.show.run_documents import (
-    CACHE_TYPES,
-    MEASURED_FILE,
-    NUMBER,
-    ORIGIN,
-    ShapedDocuments,
-    run_documents,
-)
-from ggbench.show.run_figures import reader
-from ggbench.show.tables import AsWide, Cells, as_part, fitted_table, names, notes, right
-from ggbench.show.text import estimate_text
-from ggbench.stats.intervals import MeanError
+from ggbench.show.run_answer import several_answer
+from ggbench.show.run_documents import RunDocuments
+from ggbench.show.run_figures import figures
+from ggbench.show.words import say
+from ggbench.stats.intervals import Z_95, MeanError
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count, format_number, format_percent
+from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
 
 _LEAST_RANGE = 1e-6
 """Smaller differences of KLD or PPL are rounding."""
@@ -89,80 +80,12 @@ class _Scores(msgspec.Struct, frozen=True):
         return running_means(values, len(self.nll) // self.n_chunks)
 
 
-_BASE = Shape(
-    "Base",
-    "The base of comparison.",
-    of(Subject, "model quant file header_sha256?", lambda base: base.subject),
-    of(ScoredBase, "type_k type_v"),
-)
-
-
-def _estimate(name: str, about: str, member: str, error: str = "") -> tuple[Field, ...]:
-    """Return the mean of an `MeanError` of a record, and with `error` its standard error under that name."""
-    mean = field(name, NUMBER, about, lambda found: (each := getattr(found, member)) and each.mean)
-    if not error:
-        return mean
-    about = "Its standard error."
-    return (*mean, *field(error, NUMBER, about, lambda found: (each := getattr(found, member)) and each.error))
-
-
-_QUALITY = Shape(
-    "Quality",
-    "The quality of a quant.",
-    MEASURED_FILE,
-    CACHE_TYPES,
-    within(
-        result_of,
-        of(QualityResult, "n_ctx n_chunks n_scored", maybe=True),
-        _estimate("ppl", "Perplexity.", "ppl", "ppl_error"),
-        field("base", _BASE | None, "Null without a base, or if it is a logits file."),
-    ),
-    within(
-        lambda run: (found := result_of(run)) and found.divergence,
-        _estimate("base_ppl", "Perplexity of the base.", "base_ppl", "base_ppl_error"),
-        _estimate("kld_mean", "Mean KL divergence from the base, in nats per token.", "kld", "kld_error"),
-        field(
-            "kld_percentiles",
-            dict[str, float] | None,
-            "In nats, by the percentile, such as `99.9`.",
-            lambda found: {f"{percent:g}": value for percent, value in found.kld_percentiles},
-        ),
-        _estimate(
-            "same_top",
-            "Share of positions with the same most likely token, 0 to 1.",
-            "same_top",
-            "same_top_error",
-        ),
-        _estimate("dp_mean", "Mean difference of the probability of the right token.", "p_diff"),
-        _estimate("rms_dp", "Root mean square of that difference.", "rms_p_diff", "rms_dp_error"),
-        _estimate(
-            "ln_ppl_ratio", "ln(perplexity / perplexity of the base).", "ln_ppl_ratio", "ln_ppl_ratio_error"
-        ),
-    ),
-    within(
-        result_of,
-        field("text", str | None, "Name of the text.", lambda found: found.text.name),
-        field(
-            "text_source",
-            str | None,
-            "Its path or, without one, its source.",
-            lambda found: found.text.path or found.text.source or None,
-        ),
-        field("text_sha256", str | None, get=lambda found: found.text.sha256),
-        of(ScoredText, "tokens_sha256", lambda found: found.scored, maybe=True),
-        of(QualityResult, "chunk_nll", maybe=True),
-    ),
-    ORIGIN,
-    AGAINST,
-)
-
-
-DOCUMENTS = run_documents("quality", _QUALITY, is_swept=True)
+DOCUMENTS = RunDocuments("quality", compared.DOCUMENTED, "The quality of a quant.", takes_several=True)
 
 
 class QualityPresenter(Presenter):
     kind: ClassVar[str] = "quality"
-    documents: ClassVar[ShapedDocuments] = DOCUMENTS
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
     figures: ClassVar[tuple[Figure[QuantSummary], ...]] = compared.FIGURES
@@ -182,8 +105,8 @@ class QualityPresenter(Presenter):
             for run, scores in zip(runs, scored, strict=True):
                 y, error = running(scores)
                 text = f"{_last(y, error)} {unit}".rstrip()
-                note = f"{text}, {format_count(scores.n_chunks)} chunks" if len(y) else ""
-                curves.append(Curve(run.name, np.arange(1, len(y) + 1), y, error, note=note, dimmed=run.dimmed))
+                note = f"{text}, {counted(scores.n_chunks, 'chunk')}" if len(y) else ""
+                curves.append(Curve(run.name, np.arange(1, len(y) + 1), y, Z_95 * error, note=note, dimmed=run.dimmed))
             return LineChart(key, name, unit, "chunks scored", "", tuple(curves), end, _LEAST_RANGE)
 
         return (
@@ -195,17 +118,19 @@ class QualityPresenter(Presenter):
         scores = _Scores.of(run.observations)
         if not scores.n_chunks:
             return ()
-        of = "" if run.end is None or run.end <= scores.n_chunks else f" of {format_count(run.end)}"
-        lines = [f"{format_count(scores.n_chunks)}{of} chunks", f"PPL   {_last(*scores.running_ppl)}"]
+        n_chunks = counted(scores.n_chunks, "chunk")
+        if run.end is not None and run.end > scores.n_chunks:
+            n_chunks = f"{format_count(scores.n_chunks)} of {format_count(run.end)} chunks"
+        lines = [n_chunks, f"PPL   {_last(*scores.running_ppl)}"]
         if len(scores.kld):
             same_top = format_percent(scores.n_same_top / len(scores.kld))
             lines += [f"KLD   {_last(*scores.running_kld)}", f"same  {same_top} top tokens"]
         return tuple(lines)
 
     def short_answer(self, run: Run) -> str:
-        """`PPL 12.36 ±0.52`."""
+        """`PPL 12.36 ±1.02`."""
         found = result_of(run)
-        return f"PPL {estimate_text(found.ppl)}" if found and found.ppl else ""
+        return f"PPL {_text(found.ppl)}" if found and found.ppl else ""
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         return (compared.quality_over_speed(summaries), *memory_stacks(summaries))
@@ -217,14 +142,16 @@ class QualityPresenter(Presenter):
         return compared.caveats(summaries)
 
     def answer(self, run: Run) -> str:
-        found = result_of(run)
+        found, quant = result_of(run), sanitize(compared.row_name(run))
         if found is None or found.ppl is None:
             return ""
-        text = f"PPL {estimate_text(found.ppl)} over {format_count(found.n_chunks)} chunks"
-        if found.divergence is not None:
-            base = Path(_base_logits(run)).name if found.base is None else found.base.subject.quant
-            text += f", KLD {estimate_text(found.divergence.kld)} from {sanitize(base)}"
-        return text
+        chunks = counted(found.n_chunks, "chunk")
+        if found.divergence is None:
+            return say("quality.perplexity", quant=quant, ppl=_text(found.ppl), chunks=chunks)
+        kld = found.divergence.kld
+        key = "little" if kld.mean < NOTICED_LOSS else "noticed"
+        key = "unnoticed" if kld.mean <= UNNOTICED_LOSS else key
+        return say(f"quality.{key}", quant=quant, base=_base_quant(run, found), loss=_nats(kld), chunks=chunks)
 
     def against_document(self, run: Run) -> dict[str, object] | None:
         return {"against": compared.nearest_to_score(run)} if self.answer(run) else None
@@ -234,103 +161,116 @@ class QualityPresenter(Presenter):
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found = result_of(run)
-        parts: list[Part] = []
-        if found is not None:
-            parts.append(Facts(_perplexity(found), "Perplexity"))
-        if found is not None and found.divergence is not None:
-            parts.append(Facts(_compared(run, found.base, found.divergence), "Compared with its base"))
-        name = f"{model_name(run.subject)} {sanitize(compared.row_name(run))}"
-        return run_answer(run, Answer(name, "", parts), readings)
+        if found is None:
+            return run_answer(run, Answer(self.ending(run)), readings)
+        why: list[Part] = [Facts(_perplexity(found), "Perplexity")]
+        if found.divergence is not None:
+            why.append(Facts(_compared(run, found.base, found.divergence), "Compared with its base"))
+        answer = Answer(self.ending(run), "", [_scores_table([run])], _about_bases([run]), why)
+        return run_answer(run, answer, readings)
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        found = [result_of(run) for run in runs]
+        names = list(map(sanitize, compared.row_names(runs)))
+        why: list[Part] = [Facts([("", verdict) for verdict in compared.verdicts(runs)], "By perplexity")]
+        texts = {each.text for run in runs if (each := result_of(run))}
+        why.append(Facts([("text", f"{text.name}, sha256 {text.sha256}") for text in texts]))
+        notes = [*compared.caveats(list(map(_summary, runs))), *_about_bases(runs)]
+        answer = Answer(_best(runs, names), "", [_scores_table(runs)], notes, why)
+        return several_answer(runs, names, answer)
 
-        def figures(header: str, path: str, form: Callable[[Any], str], unit: str, priority: int) -> Cells:
-            value: Callable[[Any], Any] = reader(path)
-            return right(header, (form(value(each)) for each in found), unit, priority)
 
-        def largest_but_one_percent(percentiles: Sequence[tuple[float, float]] | None) -> str:
-            return UNKNOWN if percentiles is None else format_number(dict(percentiles)[99.0])
+def _summary(run: Run) -> QuantSummary:
+    return QuantSummary.of([run])
 
-        beside = (
-            figures("KLD", "divergence.kld", estimate_text, "nats", ESSENTIAL),
-            figures("99 %", "divergence.kld_percentiles", largest_but_one_percent, "KLD", 3),
-            figures("same top", "divergence.same_top.mean", format_percent, "", 1),
-            figures("RMS Δp", "divergence.rms_p_diff.mean", format_percent, "", 2),
-            figures("ln PPL ratio", "divergence.ln_ppl_ratio", estimate_text, "", 3),
-        )
-        cells = [
-            names("quant", compared.row_names(runs)),
-            right("BPW", (format_number(run.subject.bpw) for run in runs), "bits", 2),
-            right("KV/token", (format_bytes(run.subject.kv_bytes_per_token) for run in runs), priority=4),
-            figures("PPL", "ppl", estimate_text, "", ESSENTIAL),
-            *(beside if any(each and each.divergence for each in found) else ()),
-            figures("chunks", "n_chunks", format_count, "", 5),
-            notes(run.reason for run in runs),
-        ]
-        caption = "\n".join(map(sanitize, [*_base_line(runs), *compared.verdicts(runs)]))
-        return Answer(
-            "", "", [as_part(AsWide(lambda width: fitted_table(cells, width=width, caption=caption)))]
-        )
+
+def _scores_table(runs: Sequence[Run]) -> Table[QuantSummary]:
+    names = dict(zip(map(id, runs), compared.row_names(runs), strict=True))
+    quant = Figure[QuantSummary]("quant", "quant", lambda summary: names[id(summary.run)])
+    columns = (quant, *figures("bpw"), *compared.FIGURES)
+    return Table(columns, list(map(_summary, runs)))
+
+
+def _best(runs: Sequence[Run], names: Sequence[str]) -> str:
+    """Return which row loses least, and the first whose loss people notice; empty if they cannot be compared."""
+    if compared.caveats(list(map(_summary, runs))):
+        return ""
+    found = [(each, name, run) for run, name in zip(runs, names, strict=True) if (each := result_of(run))]
+    lost = [(each.divergence.kld, name, run, each) for each, name, run in found if each.divergence]
+    if not lost:
+        scored = [(each.ppl.mean, each.ppl, name) for each, name, _ in found if each.ppl]
+        if not scored:
+            return ""
+        _, ppl, quant = min(scored)
+        return say("quality.lowest", quant=quant, ppl=_text(ppl))
+    lost.sort(key=lambda each: each[0].mean)
+    kld, quant, run, result = lost[0]
+    least = say("quality.least", quant=quant, base=_base_quant(run, result), loss=_nats(kld))
+    noticed = [(kld, name) for kld, name, *_ in lost if kld.mean >= NOTICED_LOSS]
+    if not noticed:
+        return f"{least} {say('quality.none', limit=NOTICED_LOSS)}"
+    return f"{least} {say('quality.from', quant=noticed[0][1], loss=_nats(noticed[0][0]))}"
+
+
+def _text(estimate: MeanError) -> str:
+    """Return `12.36 ±1.02`, with the 95 % interval."""
+    return interval_text(estimate.estimate, 4)
+
+
+def _nats(kld: MeanError) -> str:
+    low, high = (format_number(max(0.0, end), 2) for end in kld.ci95)
+    return say("quality.nats", nats=format_number(kld.mean, 2), low=low, high=high)
 
 
 def _last(means: Floats, errors: Floats) -> str:
-    return estimate_text(MeanError(float(means[-1]), float(errors[-1]))) if len(means) else UNKNOWN
+    return _text(MeanError(float(means[-1]), float(errors[-1]))) if len(means) else UNKNOWN
 
 
 def _perplexity(found: QualityResult) -> list[tuple[str, str]]:
     scored, text = found.scored, found.text
     size = "" if text.n_bytes is None else format_bytes(text.n_bytes)
-    chunks = f"{format_count(found.n_chunks)} chunks of {format_count(found.n_ctx)}; the second half of each"
-    facts = [
-        ("PPL", estimate_text(found.ppl)),
-        ("scored", f"{format_count(found.n_scored)} tokens in {chunks}"),
-        ("text", ", ".join(filter(None, (sanitize(text.name), size, sanitize(text.source))))),
-        ("sha256", text.sha256),
-    ]
+    tokens = ""
     if scored is not None:
-        facts.append(
-            ("tokens", f"{format_count(scored.n_tokens)} of a vocabulary of {format_count(scored.n_vocab)}")
-        )
-    return facts
+        tokens = f"{format_count(scored.n_tokens)} of a vocabulary of {format_count(scored.n_vocab)}"
+    return [
+        ("scored", f"{counted(found.n_scored, 'token')}, the second half of each chunk of {found.n_ctx:,}"),
+        ("text", ", ".join(filter(None, (text.name, size, text.source)))),
+        ("sha256", text.sha256),
+        ("tokens", tokens),
+    ]
 
 
 def _compared(run: Run, base: ScoredBase | None, found: Divergence) -> list[tuple[str, str]]:
+    name = f"the logits in {_base_logits(run)}" if base is None else _base_name(base)
+    through = "a file of 16-bit logits, as both did not fit in memory"
     return [
-        ("base", f"the logits in {sanitize(_base_logits(run))}" if base is None else _base_name(base)),
-        ("note", "" if base is None else _not_original(run.subject, base.subject)),
-        (
-            "through",
-            "a file of 16-bit logits, as both did not fit in memory" if base and base.through_file else "",
-        ),
-        ("PPL of it", estimate_text(found.base_ppl)),
-        ("KLD", f"{estimate_text(found.kld)} nats"),
+        ("base", name),
+        ("through", through if base and base.through_file else ""),
         ("percentiles", ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in found.kld_percentiles)),
-        ("same top", f"{format_percent(found.same_top.mean)} of the tokens"),
-        ("Δp", f"mean {found.p_diff.mean * 100:+.2g} %, RMS {format_percent(found.rms_p_diff.mean)}"),
-        ("ln PPL ratio", f"{estimate_text(found.ln_ppl_ratio)}, paired"),
     ]
 
 
-def _base_line(runs: Sequence[Run]) -> list[str]:
-    found = [(run.subject, each) for run in runs if (each := result_of(run)) is not None]
-    bases, notes = list[str](), list[str]()
-    for subject, each in found:
-        if each.base is not None and each.divergence is not None:
-            of = each.base.subject
-            bases.append(f"base: {model_name(of)} {of.quant}, PPL {estimate_text(each.divergence.base_ppl)}")
-            notes.append(_not_original(subject, of))
-    texts = [f"text: {each.text.name}, sha256 {each.text.sha256[:12]}" for _, each in found]
-    return list(filter(None, dict.fromkeys([*bases, *notes, *texts])))
+def _about_bases(runs: Sequence[Run]) -> list[str]:
+    """Return each base that is not the original, or that there is none: a divergence is then not the loss."""
+    found = []
+    for run in runs:
+        result = result_of(run)
+        if result is None:
+            continue
+        if result.divergence is None:
+            found.append(say("quality.no_base"))
+        elif result.base is not None and _is_lossy(run.subject, result.base.subject):
+            found.append(say("quality.not_original", base=result.base.subject.quant))
+    return list(dict.fromkeys(found))
 
 
-def _not_original(subject: Subject, base: Subject) -> str:
-    """Return that a divergence is neither the loss against the original nor the cache's with the same weights, or an
-    empty text.
-    """
-    if subject.header_sha256 == base.header_sha256 or is_original(base.quant, base.architecture or ""):
-        return ""
-    return f"{base.quant} is not the original: KLD from it is not the loss against 16 bits, which is usually larger"
+def _is_lossy(subject: Subject, base: Subject) -> bool:
+    """Return whether a divergence is neither the loss against the original nor the cache's with the same weights."""
+    is_same = subject.header_sha256 == base.header_sha256
+    return not is_same and not is_original(base.quant, base.architecture or "")
+
+
+def _base_quant(run: Run, found: QualityResult) -> str:
+    return sanitize(Path(_base_logits(run)).name if found.base is None else found.base.subject.quant)
 
 
 def _base_logits(run: Run) -> str:

@@ -1,15 +1,13 @@
-"""Show speculative decoding: the verdict, the cost of each step, and the speed-up by accepted tokens."""
+"""Show speculative decoding: whether it pays, the cost of each step, and the speed-up by accepted tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from rich.console import RenderableType
 
 from ggbench.experiments.speculate.record import (
-    DraftedPair,
     DraftedText,
     PairMemory,
     SpeculateResult,
@@ -17,90 +15,79 @@ from ggbench.experiments.speculate.record import (
     SpeculationRound,
     result_of,
 )
-from ggbench.experiments.speculate.verdict import best_case, needed_acceptance, server_line, verdict
+from ggbench.experiments.speculate.verdict import best_case, drafting_line, needed_acceptance, verdict
 from ggbench.machine.records import MachineReading
-from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import ESSENTIAL
-from ggbench.show.answer import Answer, Facts, Part
+from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Curve, LineChart, PlottedRun
-from ggbench.show.document import Shape, field, many, of
+from ggbench.show.figure import Figure, bounded_text
 from ggbench.show.machine import run_answer
 from ggbench.show.metric import Metric, estimated
-from ggbench.show.names import quant_name, quant_names
+from ggbench.show.names import row_labels
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_documents import (
-    CACHE_TYPES,
-    MEASURED_FILE,
-    ORIGIN,
-    ShapedDocuments,
-    expected,
-    run_documents,
-)
-from ggbench.show.tables import AsWide, Cells, as_part, fitted_table, names, right, twin_caption
-from ggbench.show.text import expected_text
+from ggbench.show.run_answer import several_answer
+from ggbench.show.run_documents import CACHE_TYPES, RunDocuments
+from ggbench.show.run_figures import reader
+from ggbench.show.server_line import file_words
+from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speculation import StepParts, StepTimes
-from ggbench.text import in_words
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
-_CAPTION = (
-    "Break-even: mean tokens per step above which it pays, and the share of drafted tokens accepted that gives them. "
-    "x2: speed-up with 2 tokens per step."
-)
 _LENS = (2.0, 3.0, 4.0)
 """Mean tokens of a step for which a table has the speed-up."""
+_MOST_ROWS = 8
+"""Rows of a table in front; with more, it has those of the least depth."""
+_RULE = "Drafts pay above the break-even, in mean tokens of a step. x2 is the speed-up with steps of 2 tokens."
 
-_CASE = Shape(
-    "SpeculationCase",
-    "Steps of one k at one depth.",
-    of(SpeculationCase, "n_depth k"),
-    of(StepTimes, "t1_ms step_ms", lambda case: case.step.times),
-    of(StepParts, at=lambda case: case.step.times.parts, maybe=True),
-    expected("break_even_len", "", lambda case: case.step.break_even, "break_even_ci95"),
-    field(
-        "break_even_acceptance",
-        float | None,
-        "The acceptance of each drafted token, after those before it, that gives this length; null if none does.",
-        needed_acceptance,
+
+def _best(summary: QuantSummary) -> SpeculationCase | None:
+    """Return the best case at the least depth."""
+    found = result_of(summary.run)
+    return best_case(found.at(found.depths[0])) if found and found.cases else None
+
+
+def _of_best(key: str, meaning: str, path: str, **more: Any) -> Figure[QuantSummary]:  # noqa: ANN401 - a figure's members
+    return Figure(key, "", reader(path, _best), meaning=meaning, **more)
+
+
+def _of_result(key: str, meaning: str, get: Callable[[Run, SpeculateResult], str]) -> Figure[QuantSummary]:
+    def value(summary: QuantSummary) -> str | None:
+        found = result_of(summary.run)
+        return get(summary.run, found) or None if found else None
+
+    return Figure(key, "", value, meaning=meaning)
+
+
+def _needed(summary: QuantSummary) -> float | None:
+    case = _best(summary)
+    return None if case is None else needed_acceptance(case)
+
+
+_DOCUMENTED = (
+    *CACHE_TYPES,
+    _of_result("verdict", "Whether drafts pay.", lambda run, found: verdict(found)),
+    _of_result("llama_server", "The command that drafts; null if no draft pays.", drafting_line),
+    _of_best("k", "Tokens drafted in the best step at the least depth.", "k"),
+    _of_best("break_even_len", "Mean tokens of it above which it pays.", "step.break_even", is_estimate=True),
+    Figure[QuantSummary](
+        "break_even_acceptance", "", _needed,
+        meaning="The acceptance of each drafted token, after those before it, that gives this length; null if none does.",
     ),
-)
-_DRAFT = Shape("Draft", "The draft model.", of(Subject, "model quant file weight_bytes n_params"))
-_SPECULATION = Shape(
-    "Speculation",
-    "Costs of speculative decoding, and the accepted tokens that it needs to pay.",
-    MEASURED_FILE,
-    CACHE_TYPES,
-    field(
-        "draft", _DRAFT | None, "The draft model; null for drafts without a file, such as n-grams.",
-        lambda run: (found := result_of(run)) and found.pair.draft,
-    ),
-    field("verdict", str | None, "", lambda run: ((found := result_of(run)) and verdict(found)) or None),
-    field("cases", many(_CASE), "", lambda run: found.cases if (found := result_of(run)) else ()),
-    of(
-        DraftedPair, "basis? has_random_router spec_type?",
-        lambda run: (found := result_of(run)) and found.pair, maybe=True,
-    ),
-    of(SpeculateResult, "memory texts", result_of, maybe=True),
-    field(
-        "llama_server", str | None, "The command that drafts; null if no step was timed, or no draft pays.",
-        lambda run: ((found := result_of(run)) and server_line(run, found)) or None,
-    ),
-    ORIGIN,
 )  # fmt: skip
 
 
 class SpeculatePresenter(Presenter):
     kind: ClassVar[str] = "speculate"
-    documents: ClassVar[ShapedDocuments] = run_documents("speculate", _SPECULATION)
+    documents: ClassVar[RunDocuments] = RunDocuments(
+        "speculate", _DOCUMENTED, "Costs of speculative decoding, and the accepted tokens that it needs to pay."
+    )
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (SpeculationRound,)
     no_answer: ClassVar[str] = "no step was measured"
 
     def answer(self, run: Run) -> str:
-        """`slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 ±0.1 times as fast`."""
         found = result_of(run)
         return verdict(found) if found else ""
 
@@ -119,7 +106,7 @@ class SpeculatePresenter(Presenter):
         """Plot speed-up against tokens per step for each k and, dashed, the break-even, one figure for each depth."""
         found = [run.result if isinstance(run.result, SpeculateResult) else None for run in runs]
         depths = sorted({n_depth for each in found if each for n_depth in each.depths})
-        return tuple(_figure(n_depth, runs, found) for n_depth in depths)
+        return tuple(_chart(n_depth, runs, found) for n_depth in depths)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Return the break-even of each k at the least depth that all runs have in common."""
@@ -129,35 +116,27 @@ class SpeculatePresenter(Presenter):
         return tuple(_break_even(n_depth, k) for n_depth, k in common if n_depth == common[0][0])
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
-        found, name = result_of(run), quant_name(run.subject)
+        found = result_of(run)
         if found is None:
-            return run_answer(run, Answer(name), readings)
-        drafts = found.pair.draft
-        by = found.pair.spec_type if drafts is None else quant_names([run.subject, drafts])[1]
-        heading = f"{name}, drafted by {by}: {self.ending(run)}"
-        parts: list[Part] = []
+            return run_answer(run, Answer(self.ending(run)), readings)
+        tables, notes = list[Part](), list[str]()
         if found.texts:
-            parts.append(as_part(AsWide(lambda width: _texts_table(found.texts, width))))
-        if found.cases:
-            parts += self.table([run]).parts
-        facts = [
-            *_memory_facts(found.memory),
-            ("from", found.pair.basis),
-            ("type of drafts", found.pair.spec_type),
-            ("llama-server", server_line(run, found)),
-        ]
-        return run_answer(run, Answer(heading, "", [*parts, Facts(facts)]), readings)
+            tables.append(_texts_table(found.texts))
+            different = [f"{each.name} {each.difference}" for each in found.texts if each.difference]
+            notes += [say("speculate.differ", texts="; ".join(different))] if different else []
+        least = found.at(found.depths[0]) if len(found.cases) > _MOST_ROWS else found.cases
+        tables += [_cases_table(least)] if least else []
+        why: list[Part] = [*tables[1:]]
+        if len(least) < len(found.cases):
+            why.append(_cases_table(found.cases))
+        why.append(Facts([("break-even", _RULE), *_about_pair(found)]))
+        answer = Answer(self.ending(run), drafting_line(run, found), tables[:1], notes, why)
+        return run_answer(run, answer, readings)
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        labels = quant_names([run.subject for run in runs]) if len(runs) > 1 else [""]
-        found = [result_of(run) for run in runs]
-        rows = [(label, case) for label, each in zip(labels, found, strict=True) if each for case in each.cases]
-        if not rows:
-            return Answer(
-                "\n".join(f"{label}: {self.ending(run)}" for label, run in zip(labels, runs, strict=True))
-            )
-        caption = twin_caption(run.subject for run in runs)
-        return Answer("", "", [as_part(AsWide(lambda width: _cases_table(rows, width, caption)))])
+        names = row_labels([run.subject for run in runs])
+        found = Facts([(name, self.answer(run)) for name, run in zip(names, runs, strict=True)])
+        return several_answer(runs, names, Answer("", "", [found]))
 
 
 def _break_even(n_depth: int, k: int) -> Metric:
@@ -170,7 +149,7 @@ def _break_even(n_depth: int, k: int) -> Metric:
         f"break_even_k{k}",
         f"break-even, k {k}",
         "tokens",
-        lambda summary: expected_text(expected_of(summary)),
+        lambda summary: bounded_text(expected_of(summary)),
         more_is_better=False,
         value=lambda summary: found.value if (found := expected_of(summary)) else None,
         topic=f"break-even of k {k}",
@@ -181,31 +160,55 @@ def _break_even(n_depth: int, k: int) -> Metric:
     )
 
 
-def _texts_table(texts: Sequence[DraftedText], width: int) -> RenderableType:
-    """Return what was generated with the draft, and whether the texts are those without it."""
-    different = [f"{each.name} {each.difference}" for each in texts if each.difference]
-    equality = (
-        f"texts that differ from those without drafts: {'; '.join(different)}" if different else "same texts"
-    )
-    n_tokens = in_words([format_count(n) for n in sorted({each.n_tokens for each in texts})])
+_TEXT = Figure[DraftedText]
+_TEXTS = (
+    _TEXT("name", "text", lambda text: text.name),
+    _TEXT("k", "k", lambda text: text.k),
+    _TEXT("plain_tok_s", "without", lambda text: text.plain_tok_s, unit="tok/s", priority=1),
+    _TEXT("drafted_tok_s", "with drafts", lambda text: text.drafted_tok_s, unit="tok/s", priority=1),
+    _TEXT("gain", "gain", lambda text: text.gain, unit="times"),
+    _TEXT("mean_len", "per step", lambda text: text.mean_len, unit="tokens", priority=2),
+    _TEXT("accepted_share", "accepted", lambda text: text.accepted_share, format_percent, priority=3),
+    _TEXT("n_tokens", "length", lambda text: text.n_tokens, unit="tokens", priority=4),
+)
 
-    def column(header: str, text: Callable[[DraftedText], str], unit: str, priority: int = ESSENTIAL) -> Cells:
-        return right(header, map(text, texts), unit, priority, stays=True)
 
-    return fitted_table(
-        [
-            names("text", (each.name for each in texts)),
-            column("k", lambda each: str(each.k or ""), ""),
-            column("without", lambda each: format_number(each.plain_tok_s), "tok/s", 1),
-            column("with", lambda each: format_number(each.drafted_tok_s), "tok/s", 1),
-            column("gain", lambda each: expected_text(each.gain), "times"),
-            column("per step", lambda each: format_number(each.mean_len), "tokens"),
-            column("of drafted", lambda each: format_percent(each.accepted_share), "accepted", 3),
-        ],
-        title="Generated at temperature 0, in turn without and with the draft",
-        width=width,
-        caption=f"{n_tokens} tokens of each; {equality}",
+def _texts_table(texts: Sequence[DraftedText]) -> Table[DraftedText]:
+    return Table(_TEXTS, texts, "Continued at temperature 0, in turn without and with drafts")
+
+
+_CASE = Figure[SpeculationCase]
+
+
+def _gain(length: float) -> Figure[SpeculationCase]:
+    """Return the speed-up with steps of this mean length."""
+    name = f"x{length:g}"
+    return _CASE(
+        name, name, lambda case: case.step.speedup(length).value if length <= case.k + 1 else None, priority=1
     )
+
+
+_CASES = (
+    _CASE("n_depth", "depth", lambda case: case.n_depth),
+    _CASE("k", "k", lambda case: case.k),
+    _CASE("t1_ms", "T1", lambda case: case.step.times.t1_ms, unit="ms", priority=2),
+    _CASE("step_ms", "step", lambda case: case.step.times.step_ms, unit="ms", priority=3),
+    _CASE("break_even_len", "break-even", lambda case: case.step.break_even, bounded_text, "tokens"),
+    _CASE("break_even_acceptance", "accepted", needed_acceptance, format_percent),
+    *map(_gain, _LENS),
+)
+
+
+def _cases_table(cases: Sequence[SpeculationCase]) -> Table[SpeculationCase]:
+    return Table(_CASES, cases, style=lambda case: "dim" if case.step.best_speedup.value <= 1 else "")
+
+
+def _about_pair(found: SpeculateResult) -> list[tuple[str, str]]:
+    pair = found.pair
+    draft = "" if pair.draft is None else " ".join(file_words(pair.draft, "-md", "-hfd")[1:])
+    return [
+        ("draft", draft), ("type of drafts", pair.spec_type), ("from", pair.basis), *_memory_facts(found.memory),
+    ]  # fmt: skip
 
 
 def _memory_facts(memory: PairMemory | None) -> list[tuple[str, str]]:
@@ -222,43 +225,7 @@ def _memory_facts(memory: PairMemory | None) -> list[tuple[str, str]]:
     ]
 
 
-def _cases_table(rows: Sequence[tuple[str, SpeculationCase]], width: int | None, twins: str) -> RenderableType:
-    cases = [each for _, each in rows]
-    labels = names("quant", (name for name, _ in rows))
-    longest = max(each.k for each in cases) + 1
-
-    def column(
-        header: str, text: Callable[[SpeculationCase], str], unit: str = "", priority: int = ESSENTIAL
-    ) -> Cells:
-        return right(header, map(text, cases), unit, priority, stays=True)
-
-    return fitted_table(
-        [
-            *([] if labels.is_empty else [labels]),
-            column("depth", lambda each: format_count(each.n_depth)),
-            column("k", lambda each: str(each.k)),
-            column("T1", lambda each: format_number(each.step.times.t1_ms), "ms", 2),
-            column("step", lambda each: format_number(each.step.times.step_ms), "ms", 3),
-            column("break-even", lambda each: expected_text(each.step.break_even), "tokens"),
-            column("accepted", lambda each: format_percent(needed_acceptance(each))),
-            *(_gains(cases, length) for length in _LENS if length <= longest),
-        ],
-        labels=[f"{name} depth {each.n_depth}, k {each.k}".strip() for name, each in rows],
-        dim=[each.step.best_speedup.value <= 1 for each in cases],
-        width=width,
-        caption="\n".join(filter(None, (_CAPTION, twins))),
-    )
-
-
-def _gains(cases: Sequence[SpeculationCase], length: float) -> Cells:
-    """Return the speed-ups with steps of this mean length, as precise as their intervals."""
-    texts = [
-        expected_text(each.step.speedup(length)).split()[0] if length <= each.k + 1 else "" for each in cases
-    ]
-    return right(f"x{length:g}", texts, "", 1)
-
-
-def _figure(n_depth: int, runs: Sequence[PlottedRun], found: Sequence[SpeculateResult | None]) -> LineChart:
+def _chart(n_depth: int, runs: Sequence[PlottedRun], found: Sequence[SpeculateResult | None]) -> LineChart:
     curves, end = [], 2
     for index, (run, result) in enumerate(zip(runs, found, strict=True)):
         for case in result.at(n_depth) if result else ():

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.flags import server_flags
 from ggbench.experiments.speculate.record import DraftedText, SpeculateResult, SpeculationCase
-from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
-from ggbench.show.text import expected_text
+from ggbench.show.figure import interval_text
+from ggbench.show.server_line import file_words, server_line
+from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, acceptance_of, best_step
 from ggbench.text import in_words
-from ggbench.units import format_count, format_number, format_percent
+from ggbench.units import counted, format_number, format_percent
 
 
 def needed_acceptance(case: SpeculationCase) -> float | None:
@@ -28,51 +27,57 @@ def is_undecided(expected: Estimate, k: int) -> bool:
 
 
 def verdict(found: SpeculateResult) -> str:
-    """Return where speculation hurts, then what it gains, in one sentence; empty without a case.
+    """Return on which texts drafts pay or, without texts, from which mean length at the least depth; empty without
+    either.
 
-    `slower below 1.94 ±0.05 tokens per step (k 3, 42 % accepted); at most 2.6 ±0.1 times as fast`, after the gains
-    measured on texts.
+    `Drafts pay above 1.94 ±0.05 tokens a step: 42 % of 3 drafted accepted. At most 2.6 ±0.1 times as fast.`
     """
-    parts = _of_texts(found.texts)
-    if found.memory is not None and (lack := found.memory.lack):
-        parts.insert(0, f"does not fit in memory: both {lack}")
-    for n_depth in found.depths:
-        at = f"at depth {format_count(n_depth)} " if n_depth else ""
-        parts.append(at + _of_case(best_case(found.at(n_depth)), found.pair.has_random_router))
-    decided = [each.step.best_speedup for each in found.cases if not is_undecided(each.step.break_even, each.k)]
-    fastest = max(decided, key=lambda gain: gain.value, default=None)
-    if fastest is not None and fastest.value > 1 and not found.pair.has_random_router:
-        parts.append(f"at most {expected_text(fastest)} times as fast")
-    return "; ".join(parts)
+    parts = []
+    if found.memory is not None and found.memory.lack:
+        parts.append(say("speculate.lack", lack=found.memory.lack))
+    if found.texts:
+        return " ".join([*parts, *_of_texts(found.texts)])
+    if not found.cases:
+        return " ".join(parts)
+    case = best_case(found.at(found.depths[0]))
+    parts.append(_of_case(case, found.pair.has_random_router))
+    gain = case.step.best_speedup
+    is_known = not is_undecided(case.step.break_even, case.k) and not found.pair.has_random_router
+    if is_known and gain.value > 1 and needed_acceptance(case) is not None:
+        parts.append(say("speculate.best", gain=interval_text(gain)))
+    return " ".join(parts)
 
 
 def _of_case(case: SpeculationCase, has_random_router: bool) -> str:
     """Return from which mean length steps pay; a trained router may need more or fewer experts than a twin's."""
     share, even = needed_acceptance(case), case.step.break_even
+    key, length = "pays", interval_text(even)
     if is_undecided(even, case.k):
-        return f"undecided, about {format_number(even.value, 2)} tokens per step (k {case.k}): measure again"
-    length = f"below {expected_text(even)} tokens per step (k {case.k}"
-    if has_random_router:
-        return f"probably slower {length}; the twin's router is random)"
-    if share is not None:
-        return f"slower {length}, {format_percent(share)} accepted)"
-    best = case.step.best_speedup
-    how = "slower" if best.high < 1 else "no gain shown"
-    return f"{how} even if every drafted token is accepted ({expected_text(best)} times, k {case.k})"
+        key, length = "unknown", format_number(even.value, 2)
+    elif has_random_router:
+        key = "random"
+    elif share is None:
+        key = "never"
+    k, gain = counted(case.k, "token"), interval_text(case.step.best_speedup)
+    return say(f"speculate.{key}", length=length, k=k, share=format_percent(share), gain=gain)
 
 
 def _how(gain: Estimate) -> str:
     if gain.high < 1:
         return "slower"
-    return "faster" if gain.low > 1 else "no difference shown"
+    return "faster" if gain.low > 1 else "undecided"
 
 
 def _of_texts(texts: Sequence[DraftedText]) -> list[str]:
-    """Return `slower on prose (0.50 ±0.05 times)`, and so on: those that are slower first."""
+    """Return `Drafts pay on code (1.50 ±0.05 times).`, and so on: those that they slow down last."""
     found = []
-    for how in ("slower", "no difference shown", "faster"):
-        named = [f"{each.name} ({expected_text(each.gain)} times)" for each in texts if _how(each.gain) == how]
-        found += [f"{how} on {in_words(named)}"] if named else []
+    for how in ("faster", "undecided", "slower"):
+        named = [
+            say("speculate.text", name=each.name, gain=interval_text(each.gain))
+            for each in texts
+            if _how(each.gain) == how
+        ]
+        found += [say(f"speculate.{how}", texts=in_words(named))] if named else []
     return found
 
 
@@ -94,7 +99,7 @@ def _may_pay(found: SpeculateResult) -> bool:
     return any(each.gain.low > 1 for each in found.texts)
 
 
-def server_line(run: Run, found: SpeculateResult) -> str:
+def drafting_line(run: Run, found: SpeculateResult) -> str:
     """Return the llama-server command with these drafts; empty if none pays, or every text was slower with them.
 
     k is that of the texts, else the fastest at a typical acceptance.
@@ -106,13 +111,5 @@ def server_line(run: Run, found: SpeculateResult) -> str:
     else:
         k = best_step([each.step for each in found.at(found.depths[0])], TYPICAL_ACCEPTANCE).times.k
     setup = LlamaConfig.of(run.head.setup).as_asked()
-    draft = ["-md", _file(found.pair.draft)] if found.pair.draft else []
-    flags = server_flags(
-        setup, on_gpu=run.memory.weights_on_gpu, draft=draft, spec_type=found.pair.spec_type, n_draft=k
-    )
-    return shlex.join(["llama-server", "-m", _file(run.subject), *flags])
-
-
-def _file(subject: Subject) -> str:
-    name = subject.model.removeprefix("twin:").rpartition("/")[2]
-    return subject.file or f"{name}-{subject.quant}.gguf"
+    draft = file_words(found.pair.draft, "-md", "-hfd") if found.pair.draft else ()
+    return server_line(run, setup, draft=draft, spec_type=found.pair.spec_type, n_draft=k)

@@ -12,6 +12,7 @@ from ggbench.engines.llama.flags import load_flags
 from ggbench.errors import UsageError
 from ggbench.fields import Option
 from ggbench.runs.run import Result, Run, Settings
+from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
 from ggbench.units import format_ratio
 
@@ -141,19 +142,13 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
 
     @property
     def answer(self) -> str:
-        """`-fa off is 2.83 ±0.04 times as fast as the defaults`, or that no gain was found."""
+        """`-fa off is 2.83 ±0.04 times as fast as the defaults.`, or that no gain was found."""
         if not self.was_timed:
-            return "nothing was timed: tune again"
+            return say("tune.untimed")
         if self.finalist is None or self.ratio is None:
-            return "no gain found: no other settings were faster"
-        options = self.options(self.finalist)
-        gain = f"is {ratio_text(self.ratio)} times as fast as the defaults"
-        return f"{options} {gain}" if self.has_gain else f"no gain found: the best, {options}, {gain}"
-
-
-def ratio_text(ratio: Estimate | None) -> str:
-    """Return `2.83 ±0.04`; empty if unknown."""
-    return "" if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)
+            return say("tune.none")
+        ratio = format_ratio(self.ratio.value, self.ratio.low, self.ratio.high)
+        return say("tune.gain" if self.has_gain else "tune.no_gain", options=self.options(self.finalist), ratio=ratio)
 
 
 def result_of(run: Run) -> TuneResult:

@@ -2,65 +2,67 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import msgspec
 from msgspec.structs import replace
-from rich.console import RenderableType
 
-from ggbench.engines.llama.flags import server_flags
-from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, ratio_text, result_of
+from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
-from ggbench.show.answer import Answer, Part
-from ggbench.show.document import Shape, field, many, of
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.answer import Answer, Facts, Table
+from ggbench.show.figure import Figure
 from ggbench.show.machine import run_answer
-from ggbench.show.names import quant_name, row_labels
+from ggbench.show.names import row_labels
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_documents import MEASURED_FILE, ORIGIN, ShapedDocuments, expected, run_documents
-from ggbench.show.tables import as_part, fitted_table, names, notes, right
-from ggbench.text import sanitize
-from ggbench.units import format_number
+from ggbench.show.run_answer import several_answer
+from ggbench.show.run_documents import RunDocuments
+from ggbench.show.server_line import server_line
+from ggbench.stats.intervals import Estimate
+from ggbench.units import format_ratio
 
-_CAPTION = "The first round, where the best of several is partly lucky, chooses what the second measures again."
+_RULE = "The first round, where the best of several is partly lucky, chooses what the second measures again."
 
 
-def tuned_command(run: Run) -> str | None:
-    """Return the llama-server command with the settings found; None without a gain."""
+def tuned_command(run: Run) -> str:
+    """Return the llama-server command with the settings found; empty without a gain."""
     found = result_of(run)
     if not found.has_gain or found.finalist is None:
-        return None
-    setup = replace(found.candidates[found.finalist].setup, n_ctx=run.head.setup.n_ctx)
-    flags = server_flags(setup, on_gpu=bool(run.memory.weights_on_gpu))
-    return sanitize(shlex.join(["llama-server", "-m", run.subject.file or run.subject.model, *flags]))
+        return ""
+    return server_line(run, replace(found.candidates[found.finalist].setup, n_ctx=run.head.setup.n_ctx))
 
 
-def _candidates(found: TuneResult) -> list[dict[str, object]]:
-    return [_CANDIDATE.value(each, options=found.options(index)) for index, each in enumerate(found.candidates)]
+def _best(run: Run) -> str | None:
+    found = result_of(run)
+    return found.options(found.finalist) if found.has_gain and found.finalist is not None else None
 
 
-_CANDIDATE = Shape(
-    "Candidate", "Settings to try.", field("options", str), of(TuneCandidate, "reason? speed times_ms")
-)
-_TUNE = Shape(
-    "Tune",
-    "A search for the settings that beat the defaults.",
-    MEASURED_FILE,
-    of(TuneSettings, "for=objective depths within_s kv_types n_prompt timed", lambda run: run.head.settings),
-    of(TuneResult, "best=changes has_gain finalist", result_of),
-    field("candidates", many(_CANDIDATE), get=lambda run: _candidates(result_of(run))),
-    expected("ratio", "Speed of the finalist / the defaults'.", lambda run: result_of(run).ratio, "ci95"),
-    field(
-        "llama_server", str | None, "The command with the settings found; null without a gain.", tuned_command
+_of_run = Figure[QuantSummary]
+_DOCUMENTED = (
+    _of_run(
+        "ratio", "gain", lambda summary: result_of(summary.run).ratio, unit="times", is_estimate=True,
+        meaning="Speed of the finalist / the defaults'.",
     ),
-    ORIGIN,
-)
+    _of_run(
+        "has_gain", "", lambda summary: result_of(summary.run).has_gain, meaning="Whether its interval is above 1.",
+    ),
+    _of_run(
+        "best", "", lambda summary: _best(summary.run), meaning="The options that gain, as llama-server's; null for none.",
+    ),
+    _of_run(
+        "llama_server", "", lambda summary: tuned_command(summary.run) or None,
+        meaning="The command with the settings found; null without a gain.",
+    ),
+)  # fmt: skip
 
 
 class TunePresenter(Presenter):
     kind: ClassVar[str] = "tune"
-    documents: ClassVar[ShapedDocuments] = run_documents("tune", _TUNE)
+    documents: ClassVar[RunDocuments] = RunDocuments(
+        "tune", _DOCUMENTED, "A search for the settings that beat the defaults."
+    )
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
 
@@ -69,30 +71,52 @@ class TunePresenter(Presenter):
         return found.answer if run.is_complete or found.ratio is not None else ""
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
-        found, command, settings = result_of(run), tuned_command(run), run.head.settings
-        heading = ": ".join(filter(None, (quant_name(run.subject), self.answer(run))))
-        parts: list[Part] = []
-        if isinstance(settings, TuneSettings) and found.candidates:
-            parts.append(as_part(_candidates_table(found, settings.timed)))
-        return run_answer(run, Answer(heading, command or "", parts), readings)
+        found, settings = result_of(run), run.head.settings
+        timed = settings.timed if isinstance(settings, TuneSettings) else ()
+        parts = [_candidates_table(found, timed)] if found.candidates else []
+        why = [Facts([("rounds", _RULE)])]
+        return run_answer(run, Answer(self.ending(run), tuned_command(run), parts, why=why), readings)
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        labels = row_labels([run.subject for run in runs])
-        said = notes(self.answer(run) or run.reason for run in runs)
-        return Answer("", "", [as_part(fitted_table([names("quant", labels), said], labels=labels))])
+        names = row_labels([run.subject for run in runs])
+        found = Facts([(name, self.answer(run)) for name, run in zip(names, runs, strict=True)])
+        return several_answer(runs, names, Answer("", "", [found]))
 
 
-def _candidates_table(found: TuneResult, timed: Sequence[str]) -> RenderableType:
-    rows, times = found.candidates, [dict(zip(timed, each.times_ms, strict=False)) for each in found.candidates]
-    second = [ratio_text(found.ratio) if index == found.finalist else "" for index in range(len(rows))]
-    cells = [
-        names("options", [found.options(index) for index in range(len(rows))]),
-        *(right(name, [format_number(each.get(name)) for each in times], "ms", 2) for name in timed),
-        right("first round", [format_number(each.speed) for each in rows], "times", stays=True),
-        right("second round", second, "times", stays=True),
-        notes(each.reason for each in rows),
+class _Row(msgspec.Struct, frozen=True):
+    options: str
+    candidate: TuneCandidate
+    ratio: Estimate | None
+    """Of the second round."""
+
+
+def _ratio_text(ratio: Estimate) -> str:
+    return format_ratio(ratio.value, ratio.low, ratio.high)
+
+
+def _candidates_table(found: TuneResult, timed: Sequence[str]) -> Table[_Row]:
+    columns = (
+        Figure[_Row]("options", "options", lambda row: row.options),
+        *(_time(name, index) for index, name in enumerate(timed)),
+        Figure[_Row]("speed", "first round", lambda row: row.candidate.speed, unit="times"),
+        Figure[_Row]("ratio", "second round", lambda row: row.ratio, _ratio_text, "times"),
+        Figure[_Row]("reason", "note", lambda row: row.candidate.reason),
+    )
+    rows = [
+        _Row(found.options(index), each, found.ratio if index == found.finalist else None)
+        for index, each in enumerate(found.candidates)
     ]
-    return fitted_table(cells, dim=[each.speed is None for each in rows], caption=_CAPTION)
+    return Table(columns, rows, style=lambda row: "dim" if row.candidate.speed is None else "")
+
+
+def _time(name: str, index: int) -> Figure[_Row]:
+    """Return the figure of a time of the first round."""
+
+    def of(row: _Row) -> float | None:
+        times = row.candidate.times_ms
+        return times[index] if index < len(times) else None
+
+    return Figure(name, name, of, unit="ms", priority=2)
 
 
 PRESENTER = TunePresenter()
