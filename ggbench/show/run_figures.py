@@ -258,3 +258,16 @@ ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
 def is_known(figure: Figure[_Row], rows: Iterable[_Row]) -> bool:
     """Return whether any row has a value."""
     return any(figure.get(row) not in (None, "") for row in rows)
+
+
+def _cache_type(index: int, key: str) -> Figure[QuantSummary]:
+    """Return the type of a KV cache; null for a server's model."""
+
+    def get(summary: QuantSummary) -> str | None:
+        types = summary.setup.cache_types
+        return None if types is None else types[index]
+
+    return Figure(key, key, get, meaning=f"Type of the {key[-1].upper()} cache.")
+
+
+CACHE_TYPES = (_cache_type(0, "type_k"), _cache_type(1, "type_v"))

@@ -29,4 +29,5 @@ def file_words(subject: Subject, file: str = "-m", repo: str = "-hf") -> Sequenc
     published = known.repo if known else name if name.count("/") == 1 else None
     if published:
         return repo, f"{published}:{subject.quant}"
-    return file, f"{name.rpartition('/')[2]}-{subject.quant}.gguf"
+    is_path = subject.model.endswith(".gguf")
+    return file, subject.model if is_path else f"{name.rpartition('/')[2]}-{subject.quant}.gguf"

@@ -21,4 +21,4 @@ def test_what_was_forecast_is_known_to_plan(ggbench: Run, machine: FakeMachine, 
     assert len(machine.workers) == n_workers
     assert (row["expected"]["basis"], row["expected"]["speed_basis"]) == (measured.json["basis"], "forecast")
     shown = ggbench("results", "show", measured.json["run_id"], "--json")
-    assert shown.json["tok_s"] == measured.json["tok_s"]
+    assert shown.json["run"]["result"] == measured.json["run"]["result"]

@@ -35,7 +35,7 @@ def test_a_certificate_as_json(ggbench: Run, searching: FakeMachine, tiny_twin: 
     assert (plan["memory_bytes"], plan["memory_source"]) == (100 << 20, "given as --memory-limit")
     assert plan["budget_bytes"] == plan["memory_bytes"] - plan["reserve_bytes"]
     assert {probe["kind"] for probe in probes} == {"dry", "alloc", "decode"}
-    assert f"-c {EDGE} -np 1" in found["llama_server"]
+    assert f"-m {tiny_twin} -c {EDGE} " in found["llama_server"]
     assert f"n_ctx {EDGE:,} decodes at its end" in ran.err
     assert f"n_ctx {EDGE + 256:,} does not load: " in ran.err
 
@@ -86,7 +86,7 @@ def test_a_draft_is_loaded_with_the_model(
     words = ("maxctx", tiny_twin, "--memory-limit", "100MiB", "-np", "2", "-ctvd", "q8_0", "--draft", draft)
     ran = ggbench(*words)
     assert ran.code == 0, ran.err
-    assert f"--draft {draft} " in ran.out and "--type-v-draft q8_0" in ran.out
+    assert f"-np 2 -md {draft} --spec-type draft-simple -ctvd q8_0" in ran.out.splitlines()[1]
     _, _, real = searching.workers
     load, context, *_ = real.requests
     assert isinstance(load, LoadModel) and isinstance(context, MakeContext) and context.draft is not None
@@ -145,10 +145,11 @@ def test_a_search_is_among_the_results(ggbench: Run, searching: FakeMachine, tin
     again = ggbench("results", "show", run_id, "--json").json
 
     assert "n_ctx 8,192" in listed.out
-    assert f"run {run_id}  maxctx  completed" in shown.out
     assert "n_ctx 8,192 works: decoded at its end" in " ".join(shown.out.split())
     kept = {name: again.pop(name) for name in ("schema", "state", "started_at", "finished_at", "readings")}
-    assert again == {name: value for name, value in ran.json.items() if name != "schema"}
+    stored, printed = again.pop("run"), ran.json
+    assert again == {name: value for name, value in printed.items() if name not in ("schema", "run")}
+    assert stored["result"] == printed["run"]["result"]
     assert (kept["schema"], ran.json["schema"]) == ("ggbench.results.maxctx/2", "ggbench.maxctx/2")
     assert kept["state"] == "completed"
 

@@ -47,9 +47,9 @@ def test_every_quant_is_compared_with_the_largest(
     machine.answers |= {0: scores(2.0), 1: scores(1.5)}
     ran = ggbench("quality", folder, *asked)
     assert ran.code == 0
-    assert "PPL 7.389 over 10 chunks, KLD 0.2500 from q8_0" in ran.err
+    assert "q4_0 loses enough to notice against q8_0: 0.25 nats over 10 chunks." in ran.err
     row = ggbench("quality", folder, *asked, "--json").json
-    assert (row["quant"], row["base"]["quant"], row["n_chunks"], row["n_scored"]) == ("q4_0", "q8_0", 10, 150)
+    assert (row["quant"], row["base_quant"], row["n_chunks"], row["n_scored"]) == ("q4_0", "q8_0", 10, 150)
     assert row["kld_mean"] == 0.25
     assert row["base_ppl"] == pytest.approx(4.4817, rel=1e-4)
 
@@ -59,7 +59,7 @@ def test_a_quantized_base_is_not_the_original(
 ) -> None:
     """A pick adds what a q8_0 base typically loses itself, and takes no loss from a q4_0 one, as if that lost none."""
     machine.answers |= dict.fromkeys(range(4), scores())
-    said = "is not the original: KLD from it is not the loss against 16 bits, which is usually larger"
+    said = "is not the original: the loss against 16 bits is usually larger"
     assert f"q8_0 {said}" in " ".join(ggbench("quality", folder, "q4_0", *asked).out.split())
     q8_0, q4_0 = (read_model_file(folder / f"tiny-{quant}.gguf").header_sha256 for quant in ("q8_0", "q4_0"))
     with Store.open() as store:
@@ -89,29 +89,31 @@ def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Pat
     assert [(row["quant"], row["type_k"], row["type_v"]) for row in document["rows"]] == [
         ("q8_0", "q8_0", "q4_0"), ("q4_0", "f16", "f16"), ("q4_0", "q8_0", "q4_0"),
     ]  # fmt: skip
-    assert [(row["base"]["quant"], row["base"]["type_k"]) for row in document["rows"]] == [
+    bases = [row["run"]["result"]["base"] for row in document["rows"]]
+    assert [(base["subject"]["quant"], base["type_k"]) for base in bases] == [
         ("q8_0", "f16"), ("q8_0", "f16"), ("q4_0", "f16"),
     ]  # fmt: skip
     command = shlex.split(document["rows"][2]["command"])
     assert command[-4:] == ["--type-k", "q8_0", "--type-v", "q4_0"]
     again = ggbench(*command[1:], "--json").json
     assert (again["ppl"], again["kld_mean"]) == (document["rows"][2]["ppl"], document["rows"][2]["kld_mean"])
-    assert again["base"]["file"] == document["rows"][2]["base"]["file"]
+    assert again["run"]["result"]["base"]["subject"]["file"] == bases[2]["subject"]["file"]
     named = ggbench("quality", folder, "q4_0", "--base", "q8_0", *asked, *kv, "--json").json["rows"]
-    assert {row["base"]["quant"] for row in named} == {"q8_0"}
+    assert {row["base_quant"] for row in named} == {"q8_0"}
 
 
 def test_a_table_says_what_can_be_told_apart(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
 ) -> None:
     machine.answers |= dict.fromkeys((0, 2, 4), scores(2.0)) | dict.fromkeys((1, 3, 5), scores(1.5))
-    ran = ggbench("quality", folder, *asked, "--type-k", "f16,q8_0", "--type-v", "f16")
+    ran = ggbench("quality", folder, *asked, "--type-k", "f16,q8_0", "--type-v", "f16", "--why")
+    assert ran.out.startswith("The rows cannot be ranked: different bases")
     assert "q8_0, KV q8_0/f16 and q4_0 have the same PPL over 10 chunks" in ran.out
     machine.answers |= {6: scores(1.5), 7: scores(2.0)}
-    alone = ggbench("quality", folder, *asked, "--base", "none").out
-    assert "is better than q8_0, whose PPL is 65 % higher (65 to 65 %) over 10 chunks" in " ".join(alone.split())
-    shown = ggbench("results", "show", "1")
-    assert "Compared with its base" in shown.out
+    alone = ggbench("quality", folder, *asked, "--base", "none", "--why").out
+    assert alone.startswith("q4_0 has the lowest perplexity, 4.482.")
+    assert "is better than q8_0, whose PPL is 65 % higher (65 to 65), over 10 chunks" in " ".join(alone.split())
+    assert "Compared with its base" in ggbench("results", "show", "1", "--why").out
     assert "quality" in ggbench("results").out
 
 
@@ -125,7 +127,7 @@ def test_saved_logits_serve_another_run(
     assert row["kld_mean"] == 0.25
     assert len(machine.workers) == 1
     assert all(request.rows is not None for request in _requests(machine.workers) if request.targets[0])
-    shown = ggbench("results", "show", row["run_id"]).out
+    shown = ggbench("results", "show", row["run_id"], "--why").out
     assert "the logits in" in shown and "same top" in shown
 
 
@@ -142,12 +144,13 @@ def test_wikitext_2_is_downloaded_and_named(
     ran = ggbench("quality", *words, "--json")
     row = ran.json
     assert f"wikitext-2: {len(archive())} B, sha256 verified" in ran.err
-    assert (row["text"], row["text_source"]) == ("wikitext-2", "datasets/ggml-org/ci")
-    assert row["text_sha256"] == hashlib.sha256(TEXT).hexdigest()
+    text = row["run"]["result"]["text"]
+    assert (row["text"], text["source"]) == ("wikitext-2", "datasets/ggml-org/ci")
+    assert text["sha256"] == hashlib.sha256(TEXT).hexdigest()
     again = ggbench(*shlex.split(row["command"])[1:], "--offline", "--json")
-    assert again.json["text_sha256"] == row["text_sha256"]
+    assert again.json["run"]["result"]["text"] == text
     assert "verified" not in again.err
-    assert f"wikitext-2, {len(TEXT)} B, datasets/ggml-org/ci" in ggbench("results", "show", "1").out
+    assert f"wikitext-2, {len(TEXT)} B, datasets/ggml-org/ci" in ggbench("results", "show", "1", "--why").out
 
 
 def test_published_quality_stands_under_ones_own(
@@ -162,7 +165,8 @@ def test_published_quality_stands_under_ones_own(
     machine.answers |= {2: scores(2.0), 3: scores(1.5)}
     rows = ggbench("quality", folder, *asked, "--against", "published", "--json").json["against"]
     assert rows == shown["against"]
-    assert (rows[0]["quant"], rows[0]["kld"], rows[0]["kld_error"]) == ("q4_0", 0.07194, 0.000491)
+    nearest = rows[0]["row"]
+    assert (nearest["quant"], nearest["kld"]["value"], nearest["kld"]["error"]) == ("q4_0", 0.07194, 0.000491)
     assert {"text wikitext-2, not prose.txt", "n_ctx 512, not 32", "compared with f16, not q8_0"} <= set(
         rows[0]["differences"]
     )
@@ -210,8 +214,8 @@ def test_each_model_of_a_folder_has_a_base_of_its_own(
     machine.answers |= dict.fromkeys(range(8), scores())
     ran = ggbench("quality", two_models, *asked, "--json")
     assert ran.code == 0, ran.err
-    found = [(Path(row["file"]).stem, row["base"] and Path(row["base"]["file"]).stem) for row in ran.json["rows"]]
-    assert sorted(found) == [("other-q4_0", "other-q8_0"), ("third-f16", None), ("tiny-q4_0", "tiny-q8_0")]
+    found = [(Path(row["file"]).stem, row["base_quant"]) for row in ran.json["rows"]]
+    assert sorted(found) == [("other-q4_0", "q8_0"), ("third-f16", None), ("tiny-q4_0", "q8_0")]
 
 
 @pytest.mark.parametrize(

@@ -43,29 +43,31 @@ def test_the_planted_settings_are_found_and_taken(
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
     assert ran.code == 0, ran.err
     found = ran.json
-    assert found["schema"] == "ggbench.tune/1"
-    assert (found["best"], found["has_gain"]) == ({"flash_attn": "off"}, True)
-    low, high = found["ci95"]
+    assert found["schema"] == "ggbench.tune/2"
+    assert (found["best"], found["has_gain"]) == ("-fa off", True)
+    low, high = found["ratio_ci95"]
     assert 1.3 < low <= found["ratio"] <= high
     assert found["ratio"] == pytest.approx(2**0.5, rel=0.02)
-    rows = {each["options"]: each for each in found["candidates"]}
-    assert list(rows) == ["defaults", "-fa off", "-t 4", "-t 1"]
-    assert rows["-t 1"]["speed"] == pytest.approx(1 / 1.7, rel=0.05)
-    assert (found["timed"], len(rows["-fa off"]["times_ms"])) == (["decode at 0", "decode at 4096"], 2)
+    rows = found["run"]["result"]["candidates"]
+    assert [len(each["times_ms"]) for each in rows] == [2] * 4
+    assert rows[3]["speed"] == pytest.approx(1 / 1.7, rel=0.05)
     assert "-fa off" in found["llama_server"] and str(tiny_twin) in found["llama_server"]
 
     shown = ggbench("results", "show", found["run_id"])
-    assert "-fa off is 1.4" in shown.out and found["llama_server"] in shown.out and "-t 1" in shown.out
+    text, command, _, head, *rows = shown.out.splitlines()
+    assert text.startswith("-fa off is 1.4") and command == found["llama_server"]
+    assert head.startswith("options") and "decode at 4096 ms" in head
+    assert [row.partition("  ")[0] for row in rows[:4]] == ["defaults", "-fa off", "-t 4", "-t 1"]
     assert ggbench("results", "show", found["run_id"], "--json").json["best"] == found["best"]
     assert "1.4" in ggbench("results").out
 
     decoded = ggbench("decode", tiny_twin, "-n", "300", "--tuned", "--json")
     assert decoded.code == 0, decoded.err
     assert f"run {found['run_id']}: -fa off is 1.4" in decoded.err
-    assert decoded.json["config"]["flash_attn"] == "off"
+    assert decoded.json["run"]["head"]["setup"]["flash_attn"] == "off"
     assert {each.setup.flash_attn for each in contexts(machine)} == {"off"}
     own = ggbench("decode", tiny_twin, "-n", "300", "--tuned", "--flash-attn", "on", "--json")
-    assert own.json["config"]["flash_attn"] == "on"
+    assert own.json["run"]["head"]["setup"]["flash_attn"] == "on"
 
 
 @pytest.mark.parametrize("command", ["speed", "maxctx"])
@@ -82,28 +84,29 @@ def test_the_other_commands_take_them_too(ggbench: Run, plant: Plant, tiny_twin:
 def test_where_nothing_is_faster_the_defaults_are_the_answer(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
     plant(effects={**SLOWER, ("flash_attn", "off"): 1.3})
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
-    assert (ran.code, ran.json["best"], ran.json["has_gain"], ran.json["llama_server"]) == (0, {}, False, None)
-    assert "no gain found" in ggbench("results", "show", 1).out
+    assert (ran.code, ran.json["best"], ran.json["has_gain"], ran.json["llama_server"]) == (0, None, False, None)
+    assert ggbench("results", "show", 1).out.startswith("No gain found")
     decoded = ggbench("decode", tiny_twin, "-n", "300", "--tuned")
     assert decoded.code == 0
-    assert "run 1: no gain found" in decoded.err
+    assert "run 1: No gain found" in decoded.err
 
 
 def test_the_first_round_alone_claims_no_gain(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
     plant(seed=3, effects={}, noise=0.05)
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
-    assert max(each["speed"] for each in ran.json["candidates"]) > 1
-    assert (ran.json["best"], ran.json["ci95"][0] < 1 < ran.json["ci95"][1]) == ({}, True)
-    assert "no gain found: the best, -" in ggbench("results", "show", 1).out
+    assert max(each["speed"] for each in ran.json["run"]["result"]["candidates"]) > 1
+    low, high = ran.json["ratio_ci95"]
+    assert (ran.json["best"], low < 1 < high) == (None, True)
+    assert "No gain found: the best, -" in ggbench("results", "show", 1).out
 
 
 def test_a_candidate_that_crashes_is_a_row(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
     plant(at_depth={("flash_attn", "off"): 0.5}, fatal=("threads", 4))
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
     assert ran.code == 0, ran.err
-    (row,) = (each for each in ran.json["candidates"] if each["options"] == "-t 4")
+    (row,) = (each for each in ran.json["run"]["result"]["candidates"] if each["setup"]["threads"] == 4)
     assert row["speed"] is None and row["reason"]
-    assert ran.json["best"] == {"flash_attn": "off"}
+    assert ran.json["best"] == "-fa off"
 
 
 def test_ctrl_c_keeps_the_first_round(ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path) -> None:
@@ -111,8 +114,8 @@ def test_ctrl_c_keeps_the_first_round(ggbench: Run, plant: Plant, machine: FakeM
         at_depth={("flash_attn", "off"): 0.5}, before_each=lambda number: machine.cancel.set() if number == 36 else None
     )
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
-    assert (ran.code, ran.json["best"], ran.json["ratio"]) == (130, {}, None)
-    assert all(each["speed"] for each in ran.json["candidates"])
+    assert (ran.code, ran.json["best"], ran.json["ratio"]) == (130, None, None)
+    assert all(each["speed"] for each in ran.json["run"]["result"]["candidates"])
     refused = ggbench("decode", tiny_twin, "--tuned")
     assert (refused.code, refused.out) == (2, "")
 
@@ -120,7 +123,7 @@ def test_ctrl_c_keeps_the_first_round(ggbench: Run, plant: Plant, machine: FakeM
 def test_little_time_leaves_a_turn_of_all_and_four_of_the_best(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
     planted = plant(at_depth={("flash_attn", "off"): 0.5})
     ran = ggbench("tune", tiny_twin, "--depth", "0,4096", "--within", "1s", "--json")
-    assert (ran.code, ran.json["best"]) == (0, {"flash_attn": "off"})
+    assert (ran.code, ran.json["best"]) == (0, "-fa off")
     assert planted.n_measured == 2 * (1 + 4 + 2 * 4), "two depths; a warm-up, a turn of four, four turns of two"
 
 
@@ -152,9 +155,9 @@ def test_prompts_are_searched_for_too(ggbench: Run, plant: Plant, tiny_twin: Pat
     plant(effects={**SLOWER, ("n_ubatch", 128): 0.8})
     ran = ggbench("tune", tiny_twin, *TUNE, "--for", "both", "--json")
     assert ran.code == 0, ran.err
-    assert ran.json["best"] == {"n_ubatch": 128}
+    assert ran.json["best"] == "-ub 128"
     assert ran.json["ratio"] == pytest.approx(1.25, rel=0.03)
-    assert ran.json["timed"][:2] == ["decode at 0", "prefill at 0"]
+    assert "prefill at 0 ms" in ggbench("results", "show", 1).out
 
 
 @pytest.mark.usefixtures("machine")

@@ -19,7 +19,7 @@ from ggbench.experiments.speculate.record import N_DRAFTED, SpeculateResult, Spe
 from ggbench.experiments.speculate.show import PRESENTER
 from ggbench.experiments.speculate.steps import measured_steps
 from ggbench.experiments.speculate.texts import TEXTS, answered_texts, answers_of
-from ggbench.experiments.speculate.verdict import is_undecided, server_line, verdict
+from ggbench.experiments.speculate.verdict import drafting_line, is_undecided, verdict
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
@@ -104,7 +104,7 @@ def test_files_that_are_here_are_measured_themselves(target: Target, tiny_twin: 
     assert found.cases[1].step.break_even.value == pytest.approx(length, rel=1e-5)
     assert found.cases[1].step.speedup(3).value == pytest.approx(3 / length, rel=1e-5)
     assert found.memory is not None and found.memory.draft_weight_bytes == read_model_file(tiny_twin).weight_bytes
-    assert "--spec-draft-n-max 3" in server_line(run, found) and f"-md {tiny_twin}" in server_line(run, found)
+    assert "--spec-draft-n-max 3" in drafting_line(run, found) and f"-md {tiny_twin}" in drafting_line(run, found)
 
 
 @pytest.fixture
@@ -140,12 +140,11 @@ def test_where_it_hurts_is_said_first(target: Target, tiny_twin: Path) -> None:
     """A draft as slow as its model can never pay."""
     run, _, _ = _run(target, target, _Costly(BASE_NS + _layers_ns(tiny_twin)))
     found = _result(run)
-    assert verdict(found).startswith("slower even if every drafted token is accepted (0.7")
+    assert verdict(found).startswith("Drafts do not pay: 0.7")
     assert PRESENTER.short_answer(run).startswith("break-even ")
-    assert server_line(run, found) == ""
+    assert drafting_line(run, found) == ""
     gains, _, _ = _run(target, target, _Costly())
-    assert verdict(_result(gains)).startswith("slower below 1.")
-    assert "at depth 64 slower below" in verdict(_result(gains))
+    assert verdict(_result(gains)).startswith("Drafts pay above 1.")
 
 
 def test_steps_that_may_be_anything_decide_nothing(target: Target) -> None:
@@ -153,8 +152,8 @@ def test_steps_that_may_be_anything_decide_nothing(target: Target) -> None:
     found = _result(run)
     cases = [replace(each, step=replace(each.step, break_even=Estimate(1.5, 1e-5, 26907.5))) for each in found.cases]
     of_noise = replace(found, cases=tuple(cases))
-    assert verdict(of_noise).startswith("undecided, about 1.5 tokens per step (k ")
-    assert "at most" not in verdict(of_noise)
+    assert verdict(of_noise).startswith("Undecided, about 1.5 tokens a step with ")
+    assert "At most" not in verdict(of_noise)
     assert is_undecided(cases[0].step.best_speedup, cases[0].k)
 
 
@@ -173,11 +172,15 @@ def test_the_page_is_readable_at_80_columns(target: Target) -> None:
     drafted = TextDrafted(192, 80_000_000, 100_000_000, [3, 0, 2, 1] * 48, 2)
     answers = [each for name in TEXTS for n in range(3) for each in answers_of(name, n, 3, drafted)]
     run = replace(run, result=replace(_result(run), texts=tuple(answered_texts(answers))))
-    console = Console(width=80, file=io.StringIO())
-    console.print(PRESENTER.details(run))
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80 and len(lines) <= 56 and not any("…" in line for line in lines)
+    answer, pages = PRESENTER.details(run), []
+    for why in (False, True):
+        console = Console(width=80, file=io.StringIO())
+        console.print(answer.rich(why=why))
+        assert isinstance(console.file, io.StringIO)
+        pages.append(console.file.getvalue().splitlines())
+    front, lines = pages
+    assert len(front) <= 20 and front[1].startswith("llama-server -m ")
+    assert max(map(len, lines[2:])) <= 80 and not any("…" in line for line in lines)
     rows = [line.split()[:2] for line in lines if line[:5].strip().isdigit()]
     assert rows == [["0", str(k)] for k in N_DRAFTED]
 
@@ -222,6 +225,6 @@ def test_a_text_says_what_was_accepted_and_what_that_gained(target: Target) -> N
     assert (found.plain_tok_s, found.drafted_tok_s, found.gain.value) == pytest.approx((100, 100, 1))
     assert found.difference == "from token 4 of 9 on", "the first comes with the prompt"
     result = replace(_result(_run(target, target, _Costly())[0]), texts=(replace(found, gain=Estimate(0.5, 0.4, 0.6)),))
-    assert verdict(result).startswith("slower on prose (0.50 ±0.10 times); slower below 1.")
+    assert verdict(result).startswith("Drafts slow down prose (0.50 ±0.10 times).")
     run, _, _ = _run(target, target, _Costly())
-    assert server_line(run, _result(run)) and server_line(run, result) == "", "measured to be slower"
+    assert drafting_line(run, _result(run)) and drafting_line(run, result) == "", "measured to be slower"

@@ -16,7 +16,7 @@ from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings
 from ggbench.experiments.speculate.show import PRESENTER
 from ggbench.experiments.speculate.texts import TEXTS, answered_texts
-from ggbench.experiments.speculate.verdict import server_line, verdict
+from ggbench.experiments.speculate.verdict import drafting_line, verdict
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
@@ -70,11 +70,11 @@ def test_a_server_answers_in_turns_and_twice_as_fast_with_drafts(trained: Target
     assert {(round(each.gain.value, 6), each.difference, each.k) for each in run.result.texts} == {(2.0, "", 5)}
     assert run.result.pair.spec_type == "draft-simple" and run.result.pair.draft is not None
     assert PRESENTER.short_answer(run).startswith("2.")
-    assert PRESENTER.answer(run).startswith("faster on prose (2")
-    line = server_line(run, run.result)
+    assert PRESENTER.answer(run).startswith("Drafts pay on prose (2")
+    line = drafting_line(run, run.result)
     assert f"-md {trained.path} --spec-type draft-simple" in line and "--spec-draft-n-max 5" in line
     slower = [replace(each, gain=Estimate(0.5, 0.4, 0.6)) for each in run.result.texts]
-    assert server_line(run, replace(run.result, texts=tuple(slower))) == ""
+    assert drafting_line(run, replace(run.result, texts=tuple(slower))) == ""
 
 
 @pytest.mark.parametrize(("has_own_layers", "kind"), [(False, "draft-simple"), (True, "draft-mtp")])
@@ -91,8 +91,8 @@ def test_a_step_with_a_twin_takes_what_rejected_drafts_take(
     assert (case.n_depth, case.k, run.result.texts, run.result.pair.spec_type) == (0, 5, (), kind)
     assert (case.step.times.t1_ms, case.step.times.step_ms) == pytest.approx((10, 10 + 20 * 5 * 19 / 80))
     assert case.step.break_even.value == pytest.approx(3.375) and case.step.times.parts is None
-    assert PRESENTER.answer(run).startswith("slower below 3.3")
-    line = server_line(run, run.result)
+    assert PRESENTER.answer(run).startswith("Drafts pay above 3.3")
+    line = drafting_line(run, run.result)
     assert f"--spec-type {kind} --spec-draft-n-max 5" in line and "synth" not in line
     page = Console(width=80, file=io.StringIO())
     page.print(PRESENTER.details(run))
@@ -100,11 +100,13 @@ def test_a_step_with_a_twin_takes_what_rejected_drafts_take(
     assert "break-even" in page.file.getvalue()
     slow = replace(case, step=replace(case.step, break_even=Estimate(7.0, 6.9, 7.1)))
     never = replace(run.result, cases=(slow,))
-    assert verdict(never).startswith("slower even if every drafted") and server_line(run, never) == ""
+    assert verdict(never).startswith("Drafts do not pay") and drafting_line(run, never) == ""
     routed = replace(never, pair=replace(never.pair, has_random_router=True))
-    assert verdict(routed) == "probably slower below 7.00 ±0.10 tokens per step (k 5; the twin's router is random)"
+    assert verdict(routed) == (
+        "Drafts probably pay above 7.00 ±0.10 tokens a step, with 5 drafted: the twin's router is random."
+    )
     assert PRESENTER.short_answer(replace(run, result=routed)) == "break-even 7.0"
-    assert server_line(run, routed) == line
+    assert drafting_line(run, routed) == line
 
 
 def test_n_grams_of_a_twin_are_refused_before_any_server_starts(target: Target, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ggbench.experiments.maxctx.record import (
     answer_text,
     question_text,
 )
-from ggbench.experiments.maxctx.show import DOCUMENTS, PRESENTER
+from ggbench.experiments.maxctx.show import PRESENTER
 from ggbench.machine.records import GpuProcess
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
@@ -54,7 +54,7 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
         "",
         "planned 34,560; peak 5.00 GiB of 1.00 GiB; 2 allocations in 0.50 s",
         "",
-        "Other programs use GPU memory: /opt/desk[2Jtop (pid 911, 300.0 MiB).",
+        "Other programs use GPU memory: desk[2Jtop (pid 911, 300.0 MiB).",
         "sources, rules and the rest: --why",
     ]
     text = " ".join(render(answer.rich(why=True), 160).split())
@@ -80,7 +80,7 @@ def test_a_search_answers_in_one_line() -> None:
     assert PRESENTER.answer(stopped) == "n_ctx 8,192 loads; not proven by a decode."
     largest = Probe(8192, "alloc", Outcome.COMPLETED, 0.1, 10, 20)
     cut_short = search(MaxctxResult(max_n_ctx=8192, probes=(*made, largest)), Memory(), outcome=Outcome.INTERRUPTED)
-    document = DOCUMENTS.value(cut_short)
+    document = PRESENTER.documents.value(cut_short)
     assert (document["kv_bytes"], document["compute_bytes"]) == (10, 20)
     too_large = search(MaxctxResult(), outcome=Outcome.OUT_OF_MEMORY, reason="m does not fit")
     assert PRESENTER.ending(too_large) == "out of memory: m does not fit"

@@ -82,7 +82,7 @@ def listed(run: ListedRun) -> dict[str, object]:
 
 def test_a_list_has_each_run_with_its_answer_or_its_reason(completed: QuantSummary) -> None:
     search = ListedRun.of(stored(replace(search_of(completed.run, 8192, proven=False), run_id=7)))
-    assert search.note == "n_ctx 8,192 loads; not proven by a decode"
+    assert search.note == "n_ctx 8,192 loads; not proven by a decode."
     document = listed(search)
     assert (document["run_id"], document["max_n_ctx"], document["max_n_ctx_verified"]) == (7, 8192, False)
     unreadable = ListedRun.of(stored(completed.run, result_json='{"fit": 3}'))

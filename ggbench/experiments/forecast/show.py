@@ -22,8 +22,8 @@ from ggbench.show.metric import B, Metric, W, estimated
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import several_answer
-from ggbench.show.run_documents import CACHE_TYPES, RunDocuments
-from ggbench.show.run_figures import reader, rows_of
+from ggbench.show.run_documents import RunDocuments
+from ggbench.show.run_figures import CACHE_TYPES, reader, rows_of
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
 from ggbench.units import format_count, format_number
@@ -46,9 +46,14 @@ _expected = partial(_figure, is_estimate=True)
 
 
 def _speed_at(n: int) -> Figure[QuantSummary]:
-    header, meaning = f"tok/s at {format_count(n)}", f"Expected tokens per second with {format_count(n)} in the cache."
+    header, meaning = (
+        f"tok/s at {format_count(n)}",
+        f"Expected tokens per second with {format_count(n)} in the cache.",
+    )
     priority = 0 if n == _ANSWERED else 2
-    return _expected(f"tok_s_{n}", header, lambda found: dict(found.tok_s).get(n), meaning=meaning, priority=priority)
+    return _expected(
+        f"tok_s_{n}", header, lambda found: dict(found.tok_s).get(n), meaning=meaning, priority=priority
+    )
 
 
 _FIGURES = (
@@ -70,6 +75,10 @@ _DOCUMENTED = (
 )
 
 
+def _time_text(time: Estimate) -> str:
+    return bounded_text(replace(time, low=max(0.0, time.low)))
+
+
 class _Length(msgspec.Struct, frozen=True):
     """What is expected at a length: of the context, and of a prompt."""
 
@@ -80,8 +89,8 @@ class _Length(msgspec.Struct, frozen=True):
 
 _LENGTHS = (
     Figure[_Length]("n_tokens", "tokens", lambda length: length.n_tokens),
-    Figure[_Length]("tok_s", "decoded after them", lambda length: length.tok_s, bounded_text, "tok/s"),
-    Figure[_Length]("prefill_ms", "read as a prompt", lambda length: length.prefill_ms, bounded_text, "ms"),
+    Figure[_Length]("tok_s", "speed after them", lambda length: length.tok_s, bounded_text, "tok/s"),
+    Figure[_Length]("prefill_ms", "read as a prompt in", lambda length: length.prefill_ms, _time_text, "ms"),
 )
 
 
@@ -129,7 +138,9 @@ class ForecastPresenter(Presenter):
         text = ""
         if known:
             _, quant, speed = max(known, key=lambda each: each[0])
-            text = say("forecast.fastest", quant=quant, tok_s=bounded_text(speed), n_ctx=format_count(_ANSWERED))
+            text = say(
+                "forecast.fastest", quant=quant, tok_s=bounded_text(speed), n_ctx=format_count(_ANSWERED)
+            )
         why = [Facts([(name, result_of(run).basis) for name, run in zip(names, runs, strict=True)], "From")]
         table = Table((*rows_of(rows), *_FIGURES), rows)
         return several_answer(runs, names, Answer(text, _plan_command(runs), [table], why=why))

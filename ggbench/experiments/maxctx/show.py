@@ -24,11 +24,11 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.figure import Figure
+from ggbench.show.machine import run_answer
 from ggbench.show.metric import MEMORY, Metric, metric_of
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import LiveView, Presenter
 from ggbench.show.quants import memory_parts
-from ggbench.show.machine import run_answer
 from ggbench.show.run_answer import several_answer, shared
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import FIGURES, figures, reader, rows_of
@@ -48,7 +48,9 @@ def _figure(key: str, header: str, meaning: str, path: str = "", **more: Any) ->
 
 _FIGURES = (
     _figure("planned_n_ctx", "planned", "The max n_ctx of ggbench plan.", "plan.planned_n_ctx", priority=1),
-    _figure("theory_n_ctx", "theory", "What fits with only weights and KV cache.", "plan.theory_n_ctx", priority=2),
+    _figure(
+        "theory_n_ctx", "theory", "What fits with only weights and KV cache.", "plan.theory_n_ctx", priority=2
+    ),
     _figure("max_n_ctx", "works", "The largest n_ctx that works."),
     _figure("first_fail_n_ctx", "fails", "The smallest n_ctx that fails; null if the ceiling was reached."),
     _figure("verified_by_decode", "proven", "Whether tokens were decoded at the end of max_n_ctx."),

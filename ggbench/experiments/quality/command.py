@@ -43,11 +43,7 @@ def command(
     kv_types: tuple[tuple[str, str], ...],
     asked: MeasureRequest,
 ) -> None:
-<<<<<<< HEAD
     """Score a text with each of QUANTS: perplexity, and KL divergence from a base, which is the loss.
-=======
-    """Score a text with each of QUANTS: perplexity, and KL divergence from a base, each with its 95 % interval.
->>>>>>> bd788aff (Answer maxctx, quality, forecast, tune and speculate in a sentence and the command that follows; their documents are records)
 
     Chunks of --n-ctx tokens are scored by their second half, like llama-perplexity. The same command goes on with a run
     that was stopped, and measures a finished one again.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -27,8 +27,7 @@ from ggbench.show.charts import ChartPoint, PointChart
 from ggbench.show.figure import Figure, interval_text
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name, row_labels
-from ggbench.show.run_documents import CACHE_TYPES
-from ggbench.show.run_figures import reader
+from ggbench.show.run_figures import CACHE_TYPES, reader
 from ggbench.show.text import tok_s_text
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import LatencySummary
@@ -80,6 +79,9 @@ FIGURES = (
     ),
     _figure("n_chunks", "chunks", "Scored chunks of the text.", priority=5),
 )  # fmt: skip
+_FIGURE = {figure.key: figure for figure in FIGURES}
+SHARED = (_FIGURE["ppl"], _FIGURE["kld_mean"], _FIGURE["same_top"])
+"""Those in lists of runs of other kinds."""
 DOCUMENTED = (
     *FIGURES,
     *CACHE_TYPES,
@@ -175,7 +177,6 @@ def _scored(figure: _Figure, path: str, **more: Any) -> Metric:  # noqa: ANN401 
     return metric_of(figure, interval=ends, **more)
 
 
-_FIGURE = {figure.key: figure for figure in FIGURES}
 METRICS = (
     _scored(
         _FIGURE["ppl"], "ppl", more_is_better=False, topic="PPL", concern="quality", paired=_ppl_ratio,

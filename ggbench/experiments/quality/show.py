@@ -88,7 +88,7 @@ class QualityPresenter(Presenter):
     documents: ClassVar[RunDocuments] = DOCUMENTS
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
-    figures: ClassVar[tuple[Figure[QuantSummary], ...]] = compared.FIGURES
+    figures: ClassVar[tuple[Figure[QuantSummary], ...]] = compared.SHARED
     differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {"text": compared.DIFFERENCES}
 
     def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
@@ -106,7 +106,9 @@ class QualityPresenter(Presenter):
                 y, error = running(scores)
                 text = f"{_last(y, error)} {unit}".rstrip()
                 note = f"{text}, {counted(scores.n_chunks, 'chunk')}" if len(y) else ""
-                curves.append(Curve(run.name, np.arange(1, len(y) + 1), y, Z_95 * error, note=note, dimmed=run.dimmed))
+                curves.append(
+                    Curve(run.name, np.arange(1, len(y) + 1), y, Z_95 * error, note=note, dimmed=run.dimmed)
+                )
             return LineChart(key, name, unit, "chunks scored", "", tuple(curves), end, _LEAST_RANGE)
 
         return (
@@ -174,7 +176,7 @@ class QualityPresenter(Presenter):
         why: list[Part] = [Facts([("", verdict) for verdict in compared.verdicts(runs)], "By perplexity")]
         texts = {each.text for run in runs if (each := result_of(run))}
         why.append(Facts([("text", f"{text.name}, sha256 {text.sha256}") for text in texts]))
-        notes = [*compared.caveats(list(map(_summary, runs))), *_about_bases(runs)]
+        notes = [*compared.caveats(list(map(_summary, runs)))[1:], *_about_bases(runs)]
         answer = Answer(_best(runs, names), "", [_scores_table(runs)], notes, why)
         return several_answer(runs, names, answer)
 
@@ -191,9 +193,9 @@ def _scores_table(runs: Sequence[Run]) -> Table[QuantSummary]:
 
 
 def _best(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """Return which row loses least, and the first whose loss people notice; empty if they cannot be compared."""
-    if compared.caveats(list(map(_summary, runs))):
-        return ""
+    """Return which row loses least, and the first whose loss people notice, or why they cannot be compared."""
+    if caveats := compared.caveats(list(map(_summary, runs))):
+        return say("quality.unranked", why=caveats[0])
     found = [(each, name, run) for run, name in zip(runs, names, strict=True) if (each := result_of(run))]
     lost = [(each.divergence.kld, name, run, each) for each, name, run in found if each.divergence]
     if not lost:
@@ -217,8 +219,8 @@ def _text(estimate: MeanError) -> str:
 
 
 def _nats(kld: MeanError) -> str:
-    low, high = (format_number(max(0.0, end), 2) for end in kld.ci95)
-    return say("quality.nats", nats=format_number(kld.mean, 2), low=low, high=high)
+    nats, low, high = (format_number(max(0.0, each), 2) for each in (kld.mean, *kld.ci95))
+    return say("quality.exact_nats" if low == high else "quality.nats", nats=nats, low=low, high=high)
 
 
 def _last(means: Floats, errors: Floats) -> str:

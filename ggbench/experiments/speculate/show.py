@@ -27,8 +27,8 @@ from ggbench.show.metric import Metric, estimated
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import several_answer
-from ggbench.show.run_documents import CACHE_TYPES, RunDocuments
-from ggbench.show.run_figures import reader
+from ggbench.show.run_documents import RunDocuments
+from ggbench.show.run_figures import CACHE_TYPES, reader
 from ggbench.show.server_line import file_words
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
@@ -72,7 +72,7 @@ _DOCUMENTED = (
     _of_best("break_even_len", "Mean tokens of it above which it pays.", "step.break_even", is_estimate=True),
     Figure[QuantSummary](
         "break_even_acceptance", "", _needed,
-        meaning="The acceptance of each drafted token, after those before it, that gives this length; null if none does.",
+        meaning="Acceptance of each drafted token, after those before it, that gives this length; null if none does.",
     ),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, acceptance_of, best_step
 from ggbench.text import in_words
-from ggbench.units import counted, format_number, format_percent
+from ggbench.units import format_number, format_percent
 
 
 def needed_acceptance(case: SpeculationCase) -> float | None:
@@ -58,7 +58,7 @@ def _of_case(case: SpeculationCase, has_random_router: bool) -> str:
         key = "random"
     elif share is None:
         key = "never"
-    k, gain = counted(case.k, "token"), interval_text(case.step.best_speedup)
+    k, gain = case.k, interval_text(case.step.best_speedup)
     return say(f"speculate.{key}", length=length, k=k, share=format_percent(share), gain=gain)
 
 

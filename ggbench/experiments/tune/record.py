@@ -148,7 +148,9 @@ class TuneResult(Result, msgspec.Struct, frozen=True):
         if self.finalist is None or self.ratio is None:
             return say("tune.none")
         ratio = format_ratio(self.ratio.value, self.ratio.low, self.ratio.high)
-        return say("tune.gain" if self.has_gain else "tune.no_gain", options=self.options(self.finalist), ratio=ratio)
+        return say(
+            "tune.gain" if self.has_gain else "tune.no_gain", options=self.options(self.finalist), ratio=ratio
+        )
 
 
 def result_of(run: Run) -> TuneResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -49,7 +49,7 @@ _DOCUMENTED = (
         "has_gain", "", lambda summary: result_of(summary.run).has_gain, meaning="Whether its interval is above 1.",
     ),
     _of_run(
-        "best", "", lambda summary: _best(summary.run), meaning="The options that gain, as llama-server's; null for none.",
+        "best", "", lambda summary: _best(summary.run), meaning="Options that gain, as llama-server's; null for none.",
     ),
     _of_run(
         "llama_server", "", lambda summary: tuned_command(summary.run) or None,
@@ -69,6 +69,11 @@ class TunePresenter(Presenter):
     def answer(self, run: Run) -> str:
         found = result_of(run)
         return found.answer if run.is_complete or found.ratio is not None else ""
+
+    def short_answer(self, run: Run) -> str:
+        """Return `1.41 ±0.02 times`; empty without a gain."""
+        found = result_of(run)
+        return f"{_ratio_text(found.ratio)} times" if found.ratio is not None and found.has_gain else ""
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found, settings = result_of(run), run.head.settings
