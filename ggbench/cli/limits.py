@@ -78,22 +78,17 @@ def command(
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
     rows = model_limits(counted.weights, kv, hardware, _LONGEST, batches)
     if output.as_json:
-        from ggbench.show.limits import LIMITS
+        from ggbench.show.limits import LIMITS, limits_record
 
-        output.document(
-            LIMITS, counted.file, model=counted.model, machine=hardware, parameters=parameters, kv=kv, rows=rows
-        )
-    else:
-        from ggbench.show.limits import decode_figure, limits_report, prefill_figure
+        output.record(LIMITS, limits_record(counted.model, counted.file, kv, hardware, parameters, rows))
+        return
+    from ggbench.show.limits import decode_figure, limits_answer, prefill_figure
 
-        width = output.console().width
-        output.show(limits_report(counted.model, parameters, kv, hardware, rows, width=width))
-        for figure in (prefill_figure(rows), decode_figure(rows, hardware)) if plot else ():
-            if figure is not None:
-                click.echo()
-                output.plot(figure, _PLOT_HEIGHT)
-    if hardware.bandwidth_bytes_per_s is None or hardware.compute_flop_per_s is None:
-        output.notice("For all limits, name a machine: --gpu rtx-4090, or --vram, --bandwidth and --compute.")
+    output.answer(limits_answer(counted.model, parameters, kv, hardware, rows))
+    for figure in (prefill_figure(rows), decode_figure(rows, hardware)) if plot else ():
+        if figure is not None:
+            click.echo()
+            output.plot(figure, _PLOT_HEIGHT)
 
 
 def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute: str | None) -> Hardware:

@@ -1,38 +1,40 @@
-"""Theoretical limits for the terminal: facts on machine and model, then one row for each scheme."""
+"""Theoretical limits: the figures of each scheme, the answer with what is behind it, plots and JSON."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show import UNKNOWN
-from ggbench.show.document import Document, Shape, field, many, of
-from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
+from ggbench.show.answer import Answer, Facts, Part, Table
+from ggbench.show.document import RecordDocument
+from ggbench.show.figure import Figure, figure_values, figures_type, member
+from ggbench.show.names import short_device
+from ggbench.show.words import say
+from ggbench.sizing.plan_record import PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache
 from ggbench.sizing.theory.limits import (
     DECODE_POSITIONS,
     GIGA,
     MEANING,
     TERA,
-    Bound,
     Hardware,
     PrefillLimit,
+    Regime,
     SchemeLimits,
     decode_latency_ms,
 )
-from ggbench.sizing.theory.weights import Parameters, Weights
-from ggbench.text import sanitize
+from ggbench.sizing.theory.weights import Parameters
+from ggbench.text import in_words
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
     format_compute,
     format_count,
+    format_length,
     format_ms,
     format_number,
     format_params,
@@ -43,140 +45,112 @@ if TYPE_CHECKING:
 
 
 _PREFILL_LENGTHS = (512, 4096, 32768)
-_BOUND_NAMES = {Bound.WEIGHTS: "weights", Bound.COMPUTE: "compute", Bound.KV: "KV"}
 
 
-def limits_report(
-    model: str,
-    parameters: Parameters,
-    kv: KvCache,
-    hardware: Hardware,
-    rows: Sequence[SchemeLimits],
-    *,
-    width: int,
-) -> RenderableType:
-    parts: list[RenderableType] = [
-        facts_table(f"{model} on {hardware.name}", _facts(parameters, kv, hardware)),
-        Group(_decode_table(rows, width), Text(_decode_notes(rows), style="dim")),
-    ]
-    if curves := [
-        row.prefill for row in rows if row.prefill
-    ]:  # all or none, as the machine has one compute rate
-        longest = min(curve.longest for curve in curves)
-        notes = (
-            "knee: prompt length at which the bound changes between reads and compute, searched up to "
-            f"{format_count(longest)}\n"
-            "each token of the prompt reads all KV before it; lm_head is computed only for the last token\n"
-            "KV once: the KV cache is read once for the prompt, as flash attention does"
-        )
-        if "without tensor cores" in hardware.compute_source:
-            notes += "\nnone of these times is a lower bound: tensor cores compute faster than the compute rate above"
-        parts.append(Group(_prefill_table(rows, curves, longest, width), Text(notes, style="dim")))
-    return spaced(parts)
+def _at(index: int, n: int) -> Figure[SchemeLimits]:
+    return Figure(
+        f"limit_tok_s_{n}",
+        f"tok/s at {format_length(n)}",
+        lambda row: row.decode[index].tok_s if row.decode else None,
+        format_number,
+        priority=4,
+        mark=lambda row: "≤ ",
+    )
 
 
-def _facts(parameters: Parameters, kv: KvCache, hardware: Hardware) -> Facts:
+_FITS = Figure[SchemeLimits](
+    "max_n_ctx", "fits", lambda row: "oom" if row.fits is False else row.max_n_ctx, unit="tokens"
+)
+_FRONT: Sequence[Figure[SchemeLimits]] = (
+    member("bpw", "BPW", format_number, "weights.bpw", priority=5),
+    member("resident_bytes", "weights", format_bytes, "weights.resident_bytes", priority=3),
+    _FITS,
+    member("w_tokens_per_ms", "W", lambda value: format_number(value, 4), unit="tokens/ms"),
+    member("b_ms", "B", format_ms, unit="ms"),
+    *(_at(*each) for each in enumerate(DECODE_POSITIONS)),
+)
+
+
+def limits_answer(
+    model: str, parameters: Parameters, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits]
+) -> Answer:
+    """Return the highest speed of decoding that the bandwidth allows, with the limits of each scheme."""
+    speeds = [f"{format_number(row.decode[0].tok_s)} ({row.scheme})" for row in rows if row.decode]
+    ends = dict.fromkeys([*speeds[:1], *speeds[-1:]])
+    where = {"model": model, "device": short_device(hardware.name), "n_ctx": format_length(DECODE_POSITIONS[0])}
+    lacks = hardware.bandwidth_bytes_per_s is None or hardware.compute_flop_per_s is None
+    return Answer(
+        say("limits.answer", speeds=in_words(list(ends)), **where) if ends else say("limits.unknown", **where),
+        "",
+        [Table((*_names(rows), *_FRONT), rows)],
+        [say("limits.bounds"), *([say("limits.lacks")] if lacks else [])],
+        [Facts(_facts(parameters, kv, hardware)), *_prefill(rows)],
+    )
+
+
+def _names(rows: Sequence[SchemeLimits]) -> list[Figure[SchemeLimits]]:
+    """Return the scheme, and the batch size if there are several."""
+    has_batches = any(row.batch_size > 1 for row in rows)
+    return [member("scheme", "scheme"), *([member("batch_size", "batch")] if has_batches else [])]
+
+
+def _facts(parameters: Parameters, kv: KvCache, hardware: Hardware) -> list[tuple[str, str]]:
     known = {
         "memory": (format_bytes(hardware.memory_bytes), hardware.memory_source),
         "bandwidth": (format_bandwidth(hardware.bandwidth_bytes_per_s, binary=True), hardware.bandwidth_source),
         "compute": (format_compute(hardware.compute_flop_per_s), hardware.compute_source),
     }
+    experts = f"{parameters.n_expert_used} of {parameters.n_expert} per token" if parameters.n_expert else ""
+    counts = {
+        "parameters": parameters.total,
+        "in layers": parameters.layers + parameters.experts,
+        "in lm_head": parameters.lm_head,
+        "in embedding": parameters.embedding,
+        "active": parameters.active,
+    }
     return [
-        ("convention", MEANING),
         *(
             (name, "not known" if text == UNKNOWN else f"{text} ({source})")
             for name, (text, source) in known.items()
         ),
-        ("parameters", _parameters(parameters)),
-        ("KV cache", _cache(kv)),
+        *((name, format_params(count, binary=True)) for name, count in counts.items()),
+        ("experts", experts),
+        ("KV of a token", f"{format_bytes(kv.bytes_per_token)}, {kv.type_k}/{kv.type_v}"),
+        ("of windows", format_bytes(kv.windowed.n_bytes) if kv.window else ""),
+        ("window", format_count(kv.window) if kv.window else ""),
+        ("states", format_bytes(kv.state_bytes) if kv.state_bytes else ""),
+        ("cache", kv.remark),
+        ("convention", MEANING),
+        ("W, B", say("limits.line")),
+        ("batch", say("limits.batch")),
     ]
 
 
-def _parameters(parameters: Parameters) -> str:
-    def text(count: int) -> str:
-        return format_params(count, binary=True)
+def _prefill(rows: Sequence[SchemeLimits]) -> list[Part]:
+    """Return the time of prompts, and how to read it; nothing without a rate of computing."""
+    drawn = [row for row in rows if row.prefill is not None]
+    if not drawn:
+        return []
+    longest = min(row.prefill.longest for row in drawn if row.prefill)
+    lengths = [length for length in _PREFILL_LENGTHS if length <= longest]
+    figures = [figure for length in lengths for figure in _prompt_figures(length)]
+    knees = Figure[SchemeLimits]("knees", "knees", lambda row: knees_text(row.prefill), unit="tokens")
+    table = Table((*_names(rows), knees, *figures), drawn, say("limits.prefill"))
+    return [table, say("limits.knees", longest=format_count(longest))]
 
-    layers = parameters.layers + parameters.experts
-    active = f"{text(parameters.active)} active"
-    if parameters.n_expert:
-        active += f" with {parameters.n_expert_used} of {parameters.n_expert} experts"
-    embedding = (
-        f"embedding {text(parameters.embedding)}" if parameters.embedding else "embedding tied to lm_head"
+
+def _prompt_figures(n: int) -> tuple[Figure[SchemeLimits], Figure[SchemeLimits]]:
+    def at(ms: Callable[[PrefillLimit], str]) -> Callable[[SchemeLimits], str | None]:
+        return lambda row: None if row.prefill is None else ms(row.prefill)
+
+    def bound(curve: PrefillLimit) -> str:
+        return f"{format_number(curve.latency_ms(n), 4)} {curve.bound(n).name.lower().replace('kv', 'KV')}"
+
+    once = at(lambda curve: format_number(curve.floor_ms(n), 4))
+    return (
+        Figure("first_token_ms", format_length(n), at(bound), unit="ms, bound", priority=4),
+        Figure("floor_ms", "KV once", once, unit="ms", priority=5),
     )
-    return f"{text(parameters.total)}: layers {text(layers)}, lm_head {text(parameters.lm_head)}, {embedding}; {active}"
-
-
-def _cache(kv: KvCache) -> str:
-    types = kv.type_k if kv.type_k == kv.type_v else f"K {kv.type_k}, V {kv.type_v}"
-    parts = [f"{format_bytes(kv.bytes_per_token)} per token in {types}"]
-    if kv.window:
-        parts.append(
-            f"of which {format_bytes(kv.windowed.n_bytes)} only for the last {format_count(kv.window)} positions"
-        )
-    if kv.state_bytes:
-        parts.append(f"recurrent states of {format_bytes(kv.state_bytes)} at every length")
-    if kv.remark:
-        parts.append(sanitize(kv.remark))
-    return "; ".join(parts)
-
-
-def _table(title: str, cells: list[Cells], rows: Sequence[SchemeLimits], width: int) -> Table:
-    if any(row.batch_size > 1 for row in rows):
-        cells.insert(0, right("batch", (format_count(row.batch_size) for row in rows)))
-    schemes = names("scheme", (row.scheme for row in rows))
-    return fitted_table([schemes, *cells], title=title, width=width)
-
-
-def _decode_table(rows: Sequence[SchemeLimits], width: int) -> Table:
-    cells = [
-        right("BPW", (format_number(row.weights.bpw) for row in rows), priority=5),
-        right("weights", (format_bytes(row.weights.resident_bytes) for row in rows), priority=3),
-        right("fits", map(_length_text, rows), "tokens"),
-        right("W", (format_number(row.w_tokens_per_ms, 4) for row in rows), "tokens/ms"),
-        right("B", (format_ms(row.b_ms) for row in rows), "ms"),
-    ]
-    cells += [
-        right(f"at {points[0].n // 1024}k", (format_number(each.tok_s) for each in points), "tok/s", 4)
-        for points in zip(*(row.decode for row in rows), strict=True)
-    ]
-    return _table("Memory and decode", [each for each in cells if not each.is_empty], rows, width)
-
-
-def _length_text(row: SchemeLimits) -> str:
-    if row.max_n_ctx:
-        return format_count(row.max_n_ctx)
-    return "oom" if row.fits is False else UNKNOWN
-
-
-def _decode_notes(rows: Sequence[SchemeLimits]) -> str:
-    lines = [
-        "weights: without the embedding table",
-        "fits: an upper bound, without reserve, compute buffers and training context: ggbench plan counts them",
-    ]
-    if rows[0].decode:
-        lines.append(
-            "latency(n) = (n - 1) / W + B: the lower bound at this memory bandwidth, whether or not n fits"
-        )
-    if any(row.batch_size > 1 for row in rows):
-        lines.append(
-            "batch: W and B are of one step of all sequences, tok/s is their total, tokens are per sequence"
-        )
-    return "\n".join(lines)
-
-
-def _prefill_table(
-    rows: Sequence[SchemeLimits], curves: Sequence[PrefillLimit], longest: int, width: int
-) -> Table:
-    cells = [right("knees", (knees_text(row.prefill) for row in rows), "tokens")]
-    for length in (length for length in _PREFILL_LENGTHS if length <= longest):
-        times = [format_number(curve.latency_ms(length), 4) for curve in curves]
-        digits = max(map(len, times))
-        bounds = (_BOUND_NAMES[curve.bound(length)] for curve in curves)
-        texts = (f"{time:>{digits}} {bound}" for time, bound in zip(times, bounds, strict=True))
-        cells.append(left(f"at {format_count(length)}", texts, "ms, bound by", 4))
-        floors = (format_number(curve.floor_ms(length), 4) for curve in curves)
-        cells.append(right(f"KV once {format_count(length)}", floors, "ms", 5))
-    return _table("Prefill", cells, rows, width)
 
 
 _AROUND_KNEES = 6
@@ -254,10 +228,8 @@ class _Prompt(NamedTuple):
     n: int
 
 
-def _prompts(row: SchemeLimits) -> list[_Prompt] | None:
-    curve = row.prefill
-    if curve is None:
-        return None
+def _prompts(curve: PrefillLimit) -> list[_Prompt]:
+    """Return prompts of the powers of two, and the longest."""
     lengths = sorted({1 << power for power in range(int(math.log2(curve.longest)) + 1)} | {curve.longest})
     return [_Prompt(curve, n) for n in lengths]
 
@@ -274,99 +246,126 @@ def printed_line(row: SchemeLimits) -> str:
     return ", ".join(parts)
 
 
-_REGIME = Shape(
-    "Regime",
-    "",
-    field("bound", Literal["weights", "compute", "kv"], get=lambda regime: regime.bound.name.lower()),
-    field("first_n", int),
-    field("last_n", int),
+def knees_text(curve: PrefillLimit | None) -> str:
+    if curve is None:
+        return UNKNOWN
+    return " and ".join(format_count(knee) for knee in curve.knees()) or "none"
+
+
+_REGIME: Sequence[Figure[Regime]] = (
+    Figure("bound", "bound", lambda regime: regime.bound.name.lower(), meaning="weights, compute or kv."),
+    member("first_n", "from"),
+    member("last_n", "to"),
 )
-_PROMPT = Shape(
-    "Prompt",
-    "Lower bound of the time of a prompt.",
-    field("n_prompt", int, get=lambda prompt: prompt.n),
-    field("read_ms", float, get=lambda prompt: prompt.curve.read_ms(prompt.n)),
-    field("compute_ms", float, get=lambda prompt: prompt.curve.compute_ms(prompt.n)),
-    field("first_token_ms", float, get=lambda prompt: prompt.curve.latency_ms(prompt.n)),
-    field("floor_ms", float, get=lambda prompt: prompt.curve.floor_ms(prompt.n)),
+_PROMPT: Sequence[Figure[_Prompt]] = (
+    Figure("n_prompt", "prompt", lambda prompt: prompt.n),
+    Figure("read_ms", "read", lambda prompt: prompt.curve.read_ms(prompt.n)),
+    Figure("compute_ms", "compute", lambda prompt: prompt.curve.compute_ms(prompt.n)),
+    Figure("first_token_ms", "first token", lambda prompt: prompt.curve.latency_ms(prompt.n)),
+    Figure("floor_ms", "KV once", lambda prompt: prompt.curve.floor_ms(prompt.n)),
 )
-_SCHEME = Shape(
-    "Scheme",
-    "Limits of one weight and KV type at one batch size.",
-    of(SchemeLimits, "scheme"),
-    of(Weights, "weights=name bpw", lambda row: row.weights),
-    of(SchemeLimits, "batch_size"),
-    field("resident_bytes", int, get=lambda row: round(row.weights.resident_bytes)),
-    field(
+_SCHEME: Sequence[Figure[SchemeLimits]] = (
+    member("scheme", "scheme"),
+    member("weights", "weights", path="weights.name", meaning="The weights' type."),
+    member("bpw", "BPW", path="weights.bpw"),
+    member("batch_size", "batch"),
+    Figure("resident_bytes", "weights", lambda row: round(row.weights.resident_bytes)),
+    Figure(
         "read_bytes",
-        int,
-        "For the weights, in one step.",
+        "read",
         lambda row: round(row.weights.read_bytes(row.batch_size)),
+        meaning="For the weights, in one step.",
     ),
-    field("printed", str, "W, B and the context, rounded as in the article.", printed_line),
-    of(SchemeLimits, "w_tokens_per_ms b_ms max_n_ctx fits"),
-    field(
-        "knees",
-        list[int] | None,
-        "Last prompt length before the bound changes.",
-        lambda row: row.prefill and row.prefill.knees(),
-    ),
-    field(
-        "regimes",
-        many(_REGIME) | None,
-        "The bound on a prompt, by its length.",
-        lambda row: row.prefill and row.prefill.regimes(),
-    ),
-    of(SchemeLimits, "decode"),
-    field("prefill", many(_PROMPT) | None, "At powers of two, and at the longest.", _prompts),
+    Figure("printed", "printed", printed_line, meaning="W, B and the context, rounded as in the article."),
+    member("w_tokens_per_ms", "W"),
+    member("b_ms", "B"),
+    member("max_n_ctx", "fits", meaning="Tokens per sequence; null if the weights alone do not fit."),
+    member("fits", "fits"),
 )
-LIMITS = Document(
+_PARAMETERS: Sequence[Figure[Parameters]] = (
+    Figure(
+        "layers",
+        "layers",
+        lambda parameters: parameters.layers + parameters.experts,
+        meaning="With the experts.",
+    ),
+    *(
+        member(key, key)
+        for key in ("layers_active", "lm_head", "active", "embedding", "total", "n_expert", "n_expert_used")
+    ),
+)
+_KV: Sequence[Figure[KvCache]] = (
+    *(member(key, key) for key in ("params_per_token", "bytes_per_token", "type_k", "type_v", "window")),
+    member("windowed_bytes_per_token", "of windows", path="windowed.n_bytes"),
+    *(member(key, key) for key in ("state_bytes", "remark")),
+)
+
+
+def _list_of(name: str, figures: Sequence[Figure[Any]]) -> GenericAlias:
+    return GenericAlias(list, (figures_type(name, figures),))
+
+
+LIMITS = RecordDocument(
     "limits",
     "limits MODEL [QUANT...]",
     "Theoretical limits of a model.",
-    field("model", str),
-    field(
-        "convention",
-        dict[str, object],
-        "Meaning of the unit prefixes.",
-        lambda _: {"name": "article", "giga": GIGA, "tera": TERA, "meaning": MEANING},
-    ),
-    field(
-        "machine",
-        Shape(
-            "Hardware",
-            "",
-            of(Hardware, "name memory_bytes memory_source? bandwidth_bytes_per_s bandwidth_source?"),
-            of(Hardware, "compute_flop_per_s compute_source?"),
-        ),
-    ),
-    field(
-        "parameters",
-        Shape(
-            "Parameters",
-            "Counted by role.",
-            field(
-                "layers", int, "With the experts.", lambda parameters: parameters.layers + parameters.experts
+    figures_type(
+        "Limits",
+        (),
+        "Theoretical limits of a model; null is unknown.",
+        {
+            "model": str,
+            "convention": dict[str, object],
+            "machine": Hardware,
+            "parameters": figures_type("Parameters", _PARAMETERS, "Counted by role."),
+            "kv": figures_type("Kv", _KV, "The KV cache."),
+            "n_ctx_train": int | None,
+            "rows": GenericAlias(
+                list,
+                (
+                    figures_type(
+                        "Scheme",
+                        _SCHEME,
+                        "Limits of one weight and KV type at one batch size.",
+                        {
+                            "knees": list[int] | None,
+                            "regimes": _list_of("Regime", _REGIME) | None,
+                            "decode": list[PlannedSpeed],
+                            "prefill": _list_of("Prompt", _PROMPT) | None,
+                        },
+                    ),
+                ),
             ),
-            of(Parameters, "layers_active lm_head active embedding total n_expert n_expert_used"),
-        ),
+        },
     ),
-    field(
-        "kv",
-        Shape(
-            "Kv",
-            "The KV cache.",
-            of(KvCache, "params_per_token bytes_per_token type_k type_v window"),
-            field("windowed_bytes_per_token", int, get=lambda kv: kv.windowed.n_bytes),
-            of(KvCache, "state_bytes remark?"),
-        ),
-    ),
-    of(ModelFile, "n_ctx_train"),
-    field("rows", many(_SCHEME)),
 )
 
 
-def knees_text(curve: PrefillLimit | None) -> str:
-    if curve is None:
-        return "—"
-    return " and ".join(format_count(knee) for knee in curve.knees()) or "none"
+def limits_record(
+    model: str,
+    file: ModelFile,
+    kv: KvCache,
+    hardware: Hardware,
+    parameters: Parameters,
+    rows: Sequence[SchemeLimits],
+) -> dict[str, object]:
+    """Return limits for JSON."""
+    return {
+        "model": model,
+        "convention": {"name": "article", "giga": GIGA, "tera": TERA, "meaning": MEANING},
+        "machine": hardware,
+        "parameters": figure_values(_PARAMETERS, parameters),
+        "kv": figure_values(_KV, kv),
+        "n_ctx_train": file.n_ctx_train,
+        "rows": [_scheme_values(row) for row in rows],
+    }
+
+
+def _scheme_values(row: SchemeLimits) -> dict[str, object]:
+    curve = row.prefill
+    return figure_values(_SCHEME, row) | {
+        "knees": curve and curve.knees(),
+        "regimes": curve and [figure_values(_REGIME, each) for each in curve.regimes()],
+        "decode": row.decode,
+        "prefill": curve and [figure_values(_PROMPT, each) for each in _prompts(curve)],
+    }

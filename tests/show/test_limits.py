@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from ggbench.machine.known_devices import find_device
 from ggbench.models.reference import parse_model
-from ggbench.show.limits import decode_figure, limits_report, prefill_figure
+from ggbench.show.limits import decode_figure, limits_answer, prefill_figure
 from ggbench.show.plot import plot_text
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import known_hardware, model_limits
@@ -25,18 +25,18 @@ def counted() -> tuple[CountedModel, KvCache]:
     return model, kv_cache(model.file)
 
 
-@pytest.mark.parametrize("width", [80, 120])
-def test_the_report_fits_its_terminal(
-    counted: tuple[CountedModel, KvCache], render: Render, golden: Golden, width: int
+@pytest.mark.parametrize(("width", "why"), [(60, False), (100, True)])
+def test_the_limits_in_a_terminal(
+    counted: tuple[CountedModel, KvCache], render: Render, golden: Golden, width: int, why: bool
 ) -> None:
     model, kv = counted
     rows = model_limits(model.weights, kv, CARD, 131_072)
-    text = render(limits_report(model.model, count_parameters(model.file), kv, CARD, rows, width=width), width)
+    answer = limits_answer(model.model, count_parameters(model.file), kv, CARD, rows)
+    text = render(answer.rich(why=why), width)
     golden(f"limits_{width}.txt", text)
     assert max(map(cell_len, text.splitlines())) <= width
-    assert "113 and 481" in text
-    assert "76.73 KV" in text
     assert "22,072" in text
+    assert ("113 and 481" in text, "≤ 73.5" in text) == (why, why)
 
 
 def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
