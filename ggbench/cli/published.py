@@ -10,8 +10,8 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
-from ggbench.models.published import PublishedRow, load_published
-from ggbench.models.published.benches import BenchedRow, load_benches
+from ggbench.models.published import PublishedRow, load_published, load_sources
+from ggbench.models.published.benches import BenchedRow, benches_csv, load_benches
 from ggbench.models.published.selection import AnyRow, filter_published
 
 
@@ -68,22 +68,23 @@ def command(
     if as_csv and output.as_json:
         raise UsageError("--csv and --json exclude each other", "use one of them")
     rows, benches = _selected(behind, sort, filters)
-    if output.as_json:
-        _print_document(rows, benches, output)
-    elif as_csv:
-        from ggbench.models.published.benches import benches_csv
-        from ggbench.show.published import published_csv
+    from ggbench.show.published import (
+        PUBLISHED,
+        published_answer,
+        published_csv,
+        published_record,
+        sources_answer,
+    )
 
+    if output.as_json:
+        output.record(PUBLISHED, published_record(rows, benches))
+    elif as_csv:
         click.echo(published_csv(rows) if rows or not benches else benches_csv(benches), nl=False)
     elif not (sort or behind or any(filters.values())):
-        from ggbench.models.published import load_sources
-        from ggbench.show.published import sources_table
-
-        output.show(sources_table(load_sources(), benches))
-        n_rows = len(rows) + len(benches)
-        output.notice(f"{n_rows} rows. Select some with --model qwen2.5-7b, --system vllm or --device a100.")
+        output.answer(sources_answer(load_sources(), benches))
     else:
-        _show(rows, benches, filters["metric"] or sort or "", output)
+        column = (filters["metric"] or sort or "").strip().lstrip("-").lower().replace("-", "_")
+        output.answer(published_answer(rows, benches, column))
 
 
 _Rows = tuple[PublishedRow, ...]
@@ -108,37 +109,3 @@ def _selected(
     rows = tuple(row for row in kept if isinstance(row, PublishedRow))
     benches = tuple(row for row in kept if isinstance(row, BenchedRow))
     return (rows, benches) if sort is None else (sort_published(rows, sort), sort_published(benches, sort))
-
-
-def _print_document(rows: _Rows, benches: _Benches, output: Output) -> None:
-    from ggbench.models.published import load_sources
-    from ggbench.models.published.benches import load_bench_sources
-    from ggbench.show.published import PUBLISHED
-
-    cited = {row.source for row in rows} | {row.source for row in benches}
-    output.document(
-        PUBLISHED,
-        rows=rows,
-        sources=[each for each in load_sources() if each.id in cited],
-        llama_bench_rows=benches,
-        llama_bench_sources=[each for each in load_bench_sources() if each.id in cited],
-    )
-
-
-def _show(rows: _Rows, benches: _Benches, column: str, output: Output) -> None:
-    """Show tables, of documents only one with a metric or the column that sorts, if given."""
-    from ggbench.show.published import benches_table, published_list, published_tables
-
-    width, picked = output.console().width, column.strip().lstrip("-").lower().replace("-", "_")
-    if rows:
-        output.show(
-            published_list(rows, picked, width=width) if picked else published_tables(rows, width=width)
-        )
-    if benches:
-        output.show(benches_table(benches, width=width))
-    found = (
-        f"{len(rows) + len(benches)} rows"
-        if rows or benches
-        else "No published row matches all options; omit one."
-    )
-    output.notice(found)

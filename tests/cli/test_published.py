@@ -10,7 +10,7 @@ from tests.cli.conftest import FakeMachine, Run
 
 def test_published_rows_of_72b_come_with_their_settings(ggbench: Run) -> None:
     document = ggbench("published", "--model", "qwen2.5-72b", "--system", "vllm", "--json").json
-    assert document["schema"] == "ggbench.published/1"
+    assert document["schema"] == "ggbench.published/2"
     assert len(document["rows"]) == 27
     assert {row["setting"] is not None for row in document["rows"]} == {True}
     assert {row["memory_gb"] for row in document["rows"]} == {"not reported"}
@@ -49,7 +49,7 @@ def test_measured_rows_stand_against_published_ones(
 ) -> None:
     model = shutil.copy(tiny_twin, tmp_path / "qwen1_5-7b-chat-q8_0.gguf")
     (row,) = ggbench("bench", model, "-n", "300", "--against", "published", "--json").json["rows"]
-    assert row["against"][0]["system"] == "llama.cpp"
+    assert row["against"][0]["row"]["system"] == "llama.cpp"
     assert "tokens generated 10000, not 300" in row["against"][0]["differences"]
     shown = ggbench("results", "show", "1", "--against", "published", "--json").json
     assert shown["against"] == row["against"]
@@ -65,6 +65,15 @@ def test_published_errors_are_columns(ggbench: Run) -> None:
     assert (row["text"], row["n_ctx"], row["base"], row["imatrix"]) == ("wikitext-2", 512, "f16", None)
     assert "± 0.000238" in ggbench(*args, "--metric", "kld").out
     assert "0.031273" in ggbench(*args).out and "llama-bench" in ggbench("published").out
+    assert ggbench("published", "--model", "llama-3-8b", "--quant", "awq").out.startswith("No published row")
+
+
+def test_a_long_list_is_cut_and_why_has_all_of_it(ggbench: Run) -> None:
+    args = ("published", "--model", "qwen1.5-7b")
+    short, whole = (ggbench(*args, *more).out.splitlines() for more in ((), ("--why",)))
+    n_rows = int(short[0].split()[0])
+    assert len(short) < 40 and any(f"{n_rows - 25} rows more" in line for line in short)
+    assert len(whole) > n_rows
 
 
 def test_rows_of_llama_bench_stand_beside_the_documents(ggbench: Run) -> None:
@@ -84,8 +93,9 @@ def test_the_rows_behind_an_estimate_are_listed_with_their_sources(ggbench: Run)
     assert document["rows"] == [] and rows
     assert all(row["device"].startswith("rtx-30") and row["backend"] == "CUDA" for row in rows)
     shown = ggbench("published", "--behind", "GeForce RTX 30/CUDA")
-    assert f"{len(rows)} rows" in shown.err
-    assert document["llama_bench_sources"][0]["address"] in "".join(shown.out.split())
+    assert shown.out.startswith(f"{len(rows)} rows from {len(document['llama_bench_sources'])} sources.")
+    whole = ggbench("published", "--behind", "GeForce RTX 30/CUDA", "--why").out
+    assert document["llama_bench_sources"][0]["address"] in "".join(whole.split())
     unknown = ggbench("published", "--behind", "GeForce RTX 30")
     assert (unknown.code, unknown.out) == (2, "")
     assert "GeForce RTX 30/CUDA" in unknown.err
