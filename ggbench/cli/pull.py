@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +65,8 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
     """
     from ggbench.commands.output import interruptible
     from ggbench.show.model_documents import PULLED, pulled_row
+    from ggbench.show.words import say
+    from ggbench.units import format_bytes
 
     access = hub.access()
     with interruptible(output):
@@ -74,7 +75,9 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
     for index, variant in enumerate(found):
         title = f"[{index + 1}/{len(found)}] {variant.repo} {variant.selector}"
         pulled = _pull(title, variant, folder, access, output)
-        output.notice(f"{title}: {_ending([arrival for _, arrival in pulled], folder)}")
+        outcomes = {arrival.outcome for _, arrival in pulled}
+        key = outcomes.pop() if len(outcomes) == 1 else "downloaded"
+        output.notice(say(f"pull.{key}", title=title, size=format_bytes(variant.variant.file_bytes)))
         rows.append(pulled_row(variant, pulled))
         if not output.as_json:
             for path, _ in pulled:
@@ -137,15 +140,3 @@ def _pull(
         return tuple(zip(paths, arrived, strict=True))
     output.notice(DOWNLOAD_INTERRUPTED)
     raise click.exceptions.Exit(ExitCode.INTERRUPTED)
-
-
-def _ending(files: Sequence[FileProgress], folder: Path | None) -> str:
-    """Return `4.43 GiB, sha256 verified`, and the origin of the files if not only the Hub."""
-    from ggbench.units import format_bytes
-
-    text = format_bytes(sum(each.file.n_bytes for each in files))
-    if all(each.outcome == "already_here" for each in files):
-        return f"{text}, already on this disk" + ("" if folder is None else ", sha256 verified")
-    if all(each.outcome == "copied" for each in files):
-        text += " copied from the cache"
-    return f"{text}, sha256 verified"

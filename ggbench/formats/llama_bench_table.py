@@ -29,19 +29,24 @@ _SPEED = re.compile(r"([0-9.]+)(?:\s*±\s*([0-9.]+))?")
 BUILD = re.compile(r"^build:\s*(\S+)(?:\s*\((\d+)\))?", re.MULTILINE)
 
 
-def _size(n_bytes: int) -> str:
-    mib = n_bytes / 2**20
-    return f"{mib:.2f} MiB" if mib < 1024 else f"{mib / 1024:.2f} GiB"
-
-
-def _params(count: int) -> str:
-    return f"{count / 1e6:.2f} M" if count < 1e9 else f"{count / 1e9:.2f} B"
+def _scaled(value: float, step: int, unit: str, larger: str) -> str:
+    return f"{value:.2f} {unit}" if value < step else f"{value / step:.2f} {larger}"
 
 
 _MODEL = (
     Figure[BenchRow]("model_type", "model", lambda row: row.text("model_type")),
-    Figure[BenchRow]("model_size", "size", lambda row: row.integer("model_size"), _size),
-    Figure[BenchRow]("model_n_params", "params", lambda row: row.integer("model_n_params"), _params),
+    Figure[BenchRow](
+        "model_size",
+        "size",
+        lambda row: row.integer("model_size"),
+        lambda n: _scaled(n / 2**20, 1024, "MiB", "GiB"),
+    ),
+    Figure[BenchRow](
+        "model_n_params",
+        "params",
+        lambda row: row.integer("model_n_params"),
+        lambda n: _scaled(n / 1e6, 1000, "M", "B"),
+    ),
     Figure[BenchRow]("backends", "backend", lambda row: row.text("backends")),
 )
 _RESULT = (

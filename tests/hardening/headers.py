@@ -22,7 +22,7 @@ from tests.hardening.trials import Trials
 HEADERS = Path(__file__).parent.parent / "data" / "headers"
 _MOST_HEADER_BYTES = 64 << 20
 _COMMANDS = (
-    ("inspect", "FILE"), ("inspect", "FILE", "--json"), ("inspect", "FILE", "--tensors"),
+    ("inspect", "FILE"), ("inspect", "FILE", "--json"), ("inspect", "FILE", "--why"),
     ("limits", "FILE", "--gpu", "rtx-4090"), ("models", "--dir", "FOLDER"),
 )  # fmt: skip
 _REPO = "org/damaged-GGUF"

@@ -90,7 +90,7 @@ def _files(row: Trials, label: str, name: str, place: Path) -> None:
         file.truncate(known.file_bytes + (200 << 20))
     for words in (
         ["inspect", str(path)],
-        ["inspect", str(path), "--tensors"],
+        ["inspect", str(path), "--why"],
         ["inspect", str(path), "--json"],
         ["models", "--dir", str(models)],
         ["models", "--dir", str(models), "--json"],

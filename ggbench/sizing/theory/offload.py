@@ -84,7 +84,7 @@ def check_overrides(file: ModelFile, setup: LlamaConfig) -> None:
         if not any(re.search(pattern, name) for name in names):
             raise UsageError(
                 f"no tensor of {file.name} matches --override-tensor {override!r}",
-                "ggbench inspect FILE --tensors lists their names",
+                "ggbench inspect FILE --why lists their names",
             )
     of_experts = setup.tensor_overrides[len(setup.override_tensor) :]
     if of_experts and not any(re.search(pattern, name) for pattern, _ in of_experts for name in names):
