@@ -345,7 +345,7 @@ def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Par
     """Return sources, bounds, every buffer, and all that would help."""
     expected = [row.expected for row in rows if row.expected is not None]
     facts = [
-        *_memory_facts(plan.budget, rows),
+        *memory_facts(plan.budget, rows),
         *_setup_facts(rows),
         *((name.replace("_", " "), text) for name, text in plan.sources.items()),
         ("headers", headers),
@@ -368,7 +368,8 @@ def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Par
     return parts
 
 
-def _memory_facts(budget: Budget, rows: Sequence[PlanRow]) -> list[tuple[str, str]]:
+def memory_facts(budget: Budget, rows: Sequence[PlanRow]) -> list[tuple[str, str]]:
+    """Return the memory, what is set aside of it, and its bandwidth."""
     sizes = [format_bytes(device.free_bytes) for device in budget.devices] or [
         format_bytes(budget.memory_bytes)
     ]

@@ -150,7 +150,7 @@ def test_what_lacks_main_memory_says_so() -> None:
     on_gpu = candidate("q8_0", loss=0.002, tok_s=40.0, n_ctx=0, gib=37, missing_gib=30.0)
     beside = replace(recommend([on_gpu, short, candidate("q4_k_m", loss=0.031)], Needs()), main_memory=host)
     assert "q8_0 -ncmoe 40 needs 2.00 GiB more main memory." in reason(beside)
-    assert "main memory: 32.0 GiB, 4.00 GiB kept free, 51.2 GB/s" in printed(beside)
+    assert "main memory: 32.0 GiB" in printed(beside)
     nothing = recommend([on_gpu, short], Needs())
     assert not is_runnable(nothing)
     assert headline(nothing) == "m does not fit: the nearest, q8_0 -ncmoe 40, needs 2.00 GiB more main memory"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ggbench.decisions.loss import Loss
 from ggbench.decisions.pick.needs import LITTLE_BYTES
@@ -14,7 +14,7 @@ from ggbench.show.text import expected_text
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words, sanitize
-from ggbench.units import counted, format_bytes, format_count, format_interval, format_length, format_number
+from ggbench.units import counted, format_bytes, format_interval, format_length, format_number
 
 _MOST_NOTES = 3
 
@@ -163,42 +163,40 @@ def _against(pick: Pick) -> Iterator[tuple[str, Checked]]:
 
 def _values(pick: Pick, checked: Checked) -> dict[str, object]:
     """Return what templates may say of a candidate."""
-    own, row, needs, first = checked.candidate, checked.candidate.row, pick.needs, pick.without_needs
-    options = [
-        *own.options,
-        *(f"-ct{x} {name}" for x, name in zip("kv", own.cache, strict=True) if name != "f16"),
-    ]
-    models = {each.candidate.model_key for each in pick.checked if each.meets is not False}
-    return {
-        "name": candidate_name(own, with_model=pick.n_models > 1),
-        "model": model_name(row.subject),
-        "quant": own.quant,
-        "options": f" with {' '.join(options)}" if options else "",
+    own, first = checked.candidate, pick.without_needs
+    caches = (f"-ct{which} {name}" for which, name in zip("kv", own.cache, strict=True) if name != "f16")
+    options = " ".join([*own.options, *caches])
+    several = pick.n_models > 1
+    values: dict[str, object] = {
+        "pick": pick,
+        "own": own,
+        "workload": pick.needs.workload,
+        "name": candidate_name(own, with_model=several),
+        "model": model_name(own.row.subject),
+        "options": f" with {options}" if options else "",
         "cache": cache_text(own),
-        "answer": "?" if own.speed is None or own.speed.is_bound else expected_text(own.speed.tok_s),
-        "most_tok_s": format_number(None if own.speed is None else own.speed.tok_s.value),
-        "turn": expected_text(None if own.speed is None else own.speed.turn_s),
-        "comfortable": format_number(needs.workload.comfort_tok_s),
-        "turn_most": format_number(needs.workload.comfort_turn_s, 2),
-        "workload": needs.workload.name,
         "loss": expected_text(own.least_loss),
         "host": format_bytes(own.host_bytes),
-        "left": format_bytes(row.left_bytes),
+        "left": format_bytes(own.row.left_bytes),
         "expert_layers": counted(own.setup.n_cpu_moe, "layer"),
-        "gpu_layers": counted(row.n_gpu_layers or 0, "layer"),
         "one_more": own.setup.n_cpu_moe + 1,
-        "offered": format_count(own.offered_n_ctx),
-        "trained": format_count(row.n_ctx_train),
-        "n_ctx": format_count(row.used_of(needs.n_ctx)),
-        "unknown": in_words([need_text(each) for each in checked.unknown] or [""]),
-        "close": in_words([each.need for each in checked.checks if each.is_close] or [""]),
-        "missed": in_words([_miss_text(each) for each in checked.missed] or [""]),
-        "first": "" if first is None else candidate_name(first.candidate, with_model=pick.n_models > 1),
-        "first_missed": "" if first is None else in_words([_miss_text(each) for each in first.missed] or [""]),
-        "other": candidate_name(pick.alternatives[0].checked.candidate) if pick.alternatives else "",
-        "n_models": counted(pick.n_models, "model"),
-        "n_fit": len(models),
+        "gpu_layers": counted(own.row.n_gpu_layers or 0, "layer"),
+        "unknown": _joined(map(need_text, checked.unknown)),
+        "close": _joined(each.need for each in checked.checks if each.is_close),
+        "missed": _joined(map(_miss_text, checked.missed)),
+        "n_fit": len({each.candidate.model_key for each in pick.checked if each.meets is not False}),
     }
+    if own.speed is not None:
+        values |= {"answer": expected_text(own.speed.tok_s), "turn": expected_text(own.speed.turn_s)}
+    if first is not None:
+        name = candidate_name(first.candidate, with_model=several)
+        values |= {"first": name, "first_missed": _joined(map(_miss_text, first.missed))}
+    return values
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """Return texts in words; nothing for none."""
+    return in_words([*texts] or [""])
 
 
 def need_text(check: NeedCheck) -> str:

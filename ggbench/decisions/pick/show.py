@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.needs import RULES, Needs, needs_text, workload_text
+from ggbench.decisions.pick.needs import RULES, Needs, needs_in_brief
 from ggbench.decisions.pick.record import Candidate, Checked, Listed, NeedCheck, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.decisions.pick.sentences import (
@@ -28,12 +28,12 @@ from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import RecordDocument
 from ggbench.show.figure import Figure, figure_values, figures_type, member
 from ggbench.show.names import model_name
-from ggbench.show.plan import MACHINE, draft_text, machine_values
+from ggbench.show.plan import MACHINE, machine_values, memory_facts
 from ggbench.show.text import SPEED_FROM, expected_text, rows_behind_text
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change
 from ggbench.stats.intervals import Estimate
-from ggbench.units import MIB, format_bandwidth, format_bytes, format_length, format_number
+from ggbench.units import MIB, format_bytes, format_length, format_number
 
 _LEAST_CACHE_MIB = 256
 """A smaller prompt cache is turned off."""
@@ -172,15 +172,11 @@ def _style(row: Listed) -> str:
 def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tuple[str, str]]:
     shown = [row.candidate for row in pick.listed]
     speeds = [each.speed for each in shown if each.speed is not None]
-    rate, memory = budget.bandwidth, format_bytes(budget.memory_bytes)
+    workload = "workload_longest" if pick.needs.workload.n_depth is None else "workload"
     return [
-        ("workload", workload_text(pick.needs)),
-        ("needs", needs_text(pick.needs)),
-        ("machine", say("pick.machine", device=budget.device, memory=memory, of=budget.memory_source)),
-        ("kept free", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
-        ("bandwidth", "" if rate is None else f"{format_bandwidth(rate.bytes_per_s)} ({rate.source})"),
-        ("main memory", _main_memory(pick)),
-        ("draft", draft_text(budget, [own.row for own in shown])),
+        ("workload", say(f"pick.{workload}", needs=pick.needs)),
+        ("needs", needs_in_brief(pick.needs)),
+        *memory_facts(replace(budget, host=pick.main_memory), [own.row for own in shown]),
         *dict.fromkeys(("speed", each.source) for each in speeds),
         ("", rows_behind_text(name for each in speeds for name in each.rows)),
         *dict.fromkeys((f"loss of {own.quant}", own.main_loss.source) for own in shown if own.main_loss),
@@ -190,15 +186,6 @@ def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tup
         *dict.fromkeys(("left out", text) for text in _left_out(pick)),
         ("download", "" if commands is None else commands.pull),
     ]
-
-
-def _main_memory(pick: Pick) -> str:
-    host = pick.main_memory
-    if host is None:
-        return ""
-    rate = "" if host.bandwidth is None else format_bandwidth(host.bandwidth.bytes_per_s)
-    memory, kept = format_bytes(host.free_bytes), format_bytes(host.reserve_bytes)
-    return say("pick.main_memory", memory=memory, kept=kept, rate=rate)
 
 
 def _left_out(pick: Pick) -> list[str]:
