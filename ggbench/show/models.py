@@ -303,7 +303,7 @@ _ENCODERS = (
 
 def header_answer(file: ModelFile, typed: str) -> Answer:
     """Return what a GGUF holds; `typed` is its path."""
-    notes = [say("inspect.twin")] if file.is_twin else []
+    notes = [say("run.twin")] if file.is_twin else []
     if file.unknown_types:
         notes.append(say("inspect.unknown_types", types=", ".join(file.unknown_types)))
     types = Table(_TYPES, _type_rows(file.tensors))

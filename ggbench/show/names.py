@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from ggbench.fields import config_options
 from ggbench.gguf_file import quants
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.models.subject import Subject
+from ggbench.show.words import say
 from ggbench.text import sanitize
 
 if TYPE_CHECKING:
@@ -138,6 +139,10 @@ def _engine_parts(setup: EngineConfig) -> list[str]:
         else:
             parts[-1] += f" {word}"
     return parts
+
+
+def twin_notes(subjects: Iterable[Subject]) -> list[str]:
+    return [say("run.twin")] if any(subject.source == "twin" for subject in subjects) else []
 
 
 def row_labels(subjects: Sequence[Subject]) -> tuple[str, ...]:

@@ -28,10 +28,9 @@ from ggbench.show.charts import (
 from ggbench.show.figure import Figure, bounded_text
 from ggbench.show.machine import run_answer, serving_facts
 from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, vary
-from ggbench.show.names import quant_name, row_labels
+from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_figures import FIGURES, estimate, figures, note, rows_of
-from ggbench.show.tables import twin_caption
 from ggbench.show.text import on_off, swa_text
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DepthSpeed, PrefillSpeed
@@ -108,7 +107,7 @@ def quant_answer(run: Run, text: str, parts: Sequence[Part], readings: Sequence[
     """Return the answer of a decode or a prefill, with all other figures behind it."""
     summary = QuantSummary.of([run])
     command = "" if run.run_id is None or not summary.decode else f"ggbench results show {run.run_id} --plot"
-    notes = list(filter(None, [twin_caption([run.subject])]))
+    notes = twin_notes([run.subject])
     why: list[Part] = [
         Facts(_model(summary), "Model"),
         *memory_parts(summary.memory),
@@ -218,7 +217,7 @@ def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
         if about := note(summary):
             reasons.setdefault(about, []).append(label)
     notes = [f"{', '.join(named)}: {about}" for about, named in reasons.items()]
-    notes += filter(None, [twin_caption(subjects)])
+    notes += twin_notes(subjects)
     run_ids = [str(summary.run.run_id) for summary in summaries if summary.run.is_complete]
     command = f"ggbench compare {' '.join(run_ids)}" if len(run_ids) > 1 and "None" not in run_ids else ""
     table = Table(

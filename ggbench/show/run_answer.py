@@ -10,7 +10,7 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.show.answer import Answer, Facts
 from ggbench.show.machine import environment_line, unsteady_line
-from ggbench.show.tables import twin_caption
+from ggbench.show.names import twin_notes
 from ggbench.text import sanitize
 
 _MOST_NOTES = 3
@@ -21,7 +21,7 @@ def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()
     notes = list(filter(None, (run.reason, unsteady_line(run), *answer.notes)))
     environment = run.head.environment
     measured = [
-        ("twin", twin_caption([run.subject]).removeprefix("twin: ")),
+        *(("", note) for note in twin_notes([run.subject])),
         ("measured with", environment_line(environment) if environment else ""),
         ("again", run.head.command),
     ]

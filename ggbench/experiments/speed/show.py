@@ -22,11 +22,10 @@ from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.figure import Figure
 from ggbench.show.machine import run_answer, serving_caption
 from ggbench.show.metric import MEMORY, Metric, speed_metric
-from ggbench.show.names import quant_name, row_labels
+from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import reader
-from ggbench.show.tables import twin_caption
 from ggbench.show.words import say
 from ggbench.units import format_bytes, format_count, format_length, format_number
 
@@ -123,7 +122,7 @@ class SpeedPresenter(Presenter):
         labelled = list(zip(runs, row_labels(subjects), strict=True))
         rows = [_Row(label, each) for run, label in labelled for each in result_of(run).cases]
         notes = [f"{row.quant}, {row.found.case.name}: {row.found.why}" for row in rows if row.found.why]
-        notes += filter(None, [twin_caption(subjects)])
+        notes += twin_notes(subjects)
         served = filter(None, dict.fromkeys(map(serving_caption, runs)))
         figures = _CASES[1:] if len(runs) == 1 else _CASES
         return Answer("", "", [Table(figures, rows)], notes[:3], [*notes[3:], _DEFINITIONS, *served])
