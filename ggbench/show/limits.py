@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
 
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show import UNKNOWN
@@ -23,6 +24,7 @@ from ggbench.sizing.theory.limits import (
     TERA,
     Hardware,
     PrefillLimit,
+    PromptLimit,
     Regime,
     SchemeLimits,
     decode_latency_ms,
@@ -58,13 +60,25 @@ def _at(index: int, n: int) -> Figure[SchemeLimits]:
     )
 
 
-_FITS = Figure[SchemeLimits](
-    "max_n_ctx", "fits", lambda row: "oom" if row.fits is False else row.max_n_ctx, unit="tokens"
-)
-_FRONT: Sequence[Figure[SchemeLimits]] = (
+SCHEME_FIGURES: Sequence[Figure[SchemeLimits]] = (
+    member("scheme", "scheme"),
+    member("batch_size", "batch"),
     member("bpw", "BPW", format_number, "weights.bpw", priority=5),
-    member("resident_bytes", "weights", format_bytes, "weights.resident_bytes", priority=3),
-    _FITS,
+    member(
+        "resident_bytes",
+        "weights",
+        format_bytes,
+        "weights.resident_bytes",
+        meaning="Bytes without the embedding table.",
+        priority=3,
+    ),
+    Figure(
+        "max_n_ctx",
+        "fits",
+        lambda row: "oom" if row.fits is False else row.max_n_ctx,
+        unit="tokens",
+        meaning="Tokens per sequence, without reserve and compute buffers; `oom` if the weights alone do not fit.",
+    ),
     member("w_tokens_per_ms", "W", lambda value: format_number(value, 4), unit="tokens/ms"),
     member("b_ms", "B", format_ms, unit="ms"),
     *(_at(*each) for each in enumerate(DECODE_POSITIONS)),
@@ -82,16 +96,16 @@ def limits_answer(
     return Answer(
         say("limits.answer", speeds=in_words(list(ends)), **where) if ends else say("limits.unknown", **where),
         "",
-        [Table((*_names(rows), *_FRONT), rows)],
+        [Table(_shown(rows), rows)],
         [say("limits.bounds"), *([say("limits.lacks")] if lacks else [])],
         [Facts(_facts(parameters, kv, hardware)), *_prefill(rows)],
     )
 
 
-def _names(rows: Sequence[SchemeLimits]) -> list[Figure[SchemeLimits]]:
-    """Return the scheme, and the batch size if there are several."""
+def _shown(rows: Sequence[SchemeLimits]) -> list[Figure[SchemeLimits]]:
+    """Return the figures without the batch size if it is 1."""
     has_batches = any(row.batch_size > 1 for row in rows)
-    return [member("scheme", "scheme"), *([member("batch_size", "batch")] if has_batches else [])]
+    return [figure for figure in SCHEME_FIGURES if has_batches or figure.key != "batch_size"]
 
 
 def _facts(parameters: Parameters, kv: KvCache, hardware: Hardware) -> list[tuple[str, str]]:
@@ -135,7 +149,7 @@ def _prefill(rows: Sequence[SchemeLimits]) -> list[Part]:
     lengths = [length for length in _PREFILL_LENGTHS if length <= longest]
     figures = [figure for length in lengths for figure in _prompt_figures(length)]
     knees = Figure[SchemeLimits]("knees", "knees", lambda row: knees_text(row.prefill), unit="tokens")
-    table = Table((*_names(rows), knees, *figures), drawn, say("limits.prefill"))
+    table = Table((*_shown(rows)[:-8], knees, *figures), drawn, say("limits.prefill"))
     return [table, say("limits.knees", longest=format_count(longest))]
 
 
@@ -144,7 +158,7 @@ def _prompt_figures(n: int) -> tuple[Figure[SchemeLimits], Figure[SchemeLimits]]
         return lambda row: None if row.prefill is None else ms(row.prefill)
 
     def bound(curve: PrefillLimit) -> str:
-        return f"{format_number(curve.latency_ms(n), 4)} {curve.bound(n).name.lower().replace('kv', 'KV')}"
+        return f"{format_number(curve.latency_ms(n), 4)} {curve.bound(n)}"
 
     once = at(lambda curve: format_number(curve.floor_ms(n), 4))
     return (
@@ -221,90 +235,29 @@ def decode_figure(rows: Sequence[SchemeLimits], hardware: Hardware) -> LineChart
     return LineChart("decode", *titles, tuple(curves), y_low=0.0, marks=tuple(marks))
 
 
-class _Prompt(NamedTuple):
-    """A prompt of one length."""
-
-    curve: PrefillLimit
-    n: int
-
-
-def _prompts(curve: PrefillLimit) -> list[_Prompt]:
-    """Return prompts of the powers of two, and the longest."""
-    lengths = sorted({1 << power for power in range(int(math.log2(curve.longest)) + 1)} | {curve.longest})
-    return [_Prompt(curve, n) for n in lengths]
-
-
-def printed_line(row: SchemeLimits) -> str:
-    """Return `W 2064, B 13.12 ms, 22072 tokens`, rounded as in the article; a length is truncated."""
-    parts = []
-    if row.w_tokens_per_ms is not None:
-        parts.append(f"W {row.w_tokens_per_ms:.0f}")
-    if row.b_ms is not None:
-        parts.append(f"B {format_ms(row.b_ms)} ms")
-    if row.fits is not None:
-        parts.append(f"{row.max_n_ctx} tokens" if row.max_n_ctx else "oom")
-    return ", ".join(parts)
-
-
 def knees_text(curve: PrefillLimit | None) -> str:
     if curve is None:
         return UNKNOWN
     return " and ".join(format_count(knee) for knee in curve.knees()) or "none"
 
 
-_REGIME: Sequence[Figure[Regime]] = (
-    Figure("bound", "bound", lambda regime: regime.bound.name.lower(), meaning="weights, compute or kv."),
-    member("first_n", "from"),
-    member("last_n", "to"),
+_COUNTS: Sequence[Figure[Parameters]] = tuple(member(key, key) for key in ("layers_active", "active", "total"))
+_PER_TOKEN: Sequence[Figure[KvCache]] = tuple(
+    member(key, key) for key in ("params_per_token", "bytes_per_token")
 )
-_PROMPT: Sequence[Figure[_Prompt]] = (
-    Figure("n_prompt", "prompt", lambda prompt: prompt.n),
-    Figure("read_ms", "read", lambda prompt: prompt.curve.read_ms(prompt.n)),
-    Figure("compute_ms", "compute", lambda prompt: prompt.curve.compute_ms(prompt.n)),
-    Figure("first_token_ms", "first token", lambda prompt: prompt.curve.latency_ms(prompt.n)),
-    Figure("floor_ms", "KV once", lambda prompt: prompt.curve.floor_ms(prompt.n)),
+_SCHEME = figures_type(
+    "Scheme",
+    SCHEME_FIGURES,
+    "Limits of one weight and KV type at one batch size.",
+    {
+        "weights": str,
+        "read_bytes": float,
+        "knees": Sequence[int] | None,
+        "regimes": Sequence[Regime] | None,
+        "decode": Sequence[PlannedSpeed],
+        "prefill": Sequence[PromptLimit] | None,
+    },
 )
-_SCHEME: Sequence[Figure[SchemeLimits]] = (
-    member("scheme", "scheme"),
-    member("weights", "weights", path="weights.name", meaning="The weights' type."),
-    member("bpw", "BPW", path="weights.bpw"),
-    member("batch_size", "batch"),
-    Figure("resident_bytes", "weights", lambda row: round(row.weights.resident_bytes)),
-    Figure(
-        "read_bytes",
-        "read",
-        lambda row: round(row.weights.read_bytes(row.batch_size)),
-        meaning="For the weights, in one step.",
-    ),
-    Figure("printed", "printed", printed_line, meaning="W, B and the context, rounded as in the article."),
-    member("w_tokens_per_ms", "W"),
-    member("b_ms", "B"),
-    member("max_n_ctx", "fits", meaning="Tokens per sequence; null if the weights alone do not fit."),
-    member("fits", "fits"),
-)
-_PARAMETERS: Sequence[Figure[Parameters]] = (
-    Figure(
-        "layers",
-        "layers",
-        lambda parameters: parameters.layers + parameters.experts,
-        meaning="With the experts.",
-    ),
-    *(
-        member(key, key)
-        for key in ("layers_active", "lm_head", "active", "embedding", "total", "n_expert", "n_expert_used")
-    ),
-)
-_KV: Sequence[Figure[KvCache]] = (
-    *(member(key, key) for key in ("params_per_token", "bytes_per_token", "type_k", "type_v", "window")),
-    member("windowed_bytes_per_token", "of windows", path="windowed.n_bytes"),
-    *(member(key, key) for key in ("state_bytes", "remark")),
-)
-
-
-def _list_of(name: str, figures: Sequence[Figure[Any]]) -> GenericAlias:
-    return GenericAlias(list, (figures_type(name, figures),))
-
-
 LIMITS = RecordDocument(
     "limits",
     "limits MODEL [QUANT...]",
@@ -317,25 +270,10 @@ LIMITS = RecordDocument(
             "model": str,
             "convention": dict[str, object],
             "machine": Hardware,
-            "parameters": figures_type("Parameters", _PARAMETERS, "Counted by role."),
-            "kv": figures_type("Kv", _KV, "The KV cache."),
+            "parameters": figures_type("Counts", _COUNTS, "Counted by role.", base=Parameters),
+            "kv": figures_type("Kv", _PER_TOKEN, "The KV cache.", base=KvCache),
             "n_ctx_train": int | None,
-            "rows": GenericAlias(
-                list,
-                (
-                    figures_type(
-                        "Scheme",
-                        _SCHEME,
-                        "Limits of one weight and KV type at one batch size.",
-                        {
-                            "knees": list[int] | None,
-                            "regimes": _list_of("Regime", _REGIME) | None,
-                            "decode": list[PlannedSpeed],
-                            "prefill": _list_of("Prompt", _PROMPT) | None,
-                        },
-                    ),
-                ),
-            ),
+            "rows": GenericAlias(list, (_SCHEME,)),
         },
     ),
 )
@@ -354,18 +292,20 @@ def limits_record(
         "model": model,
         "convention": {"name": "article", "giga": GIGA, "tera": TERA, "meaning": MEANING},
         "machine": hardware,
-        "parameters": figure_values(_PARAMETERS, parameters),
-        "kv": figure_values(_KV, kv),
+        "parameters": asdict(parameters) | figure_values(_COUNTS, parameters),
+        "kv": asdict(kv) | figure_values(_PER_TOKEN, kv),
         "n_ctx_train": file.n_ctx_train,
-        "rows": [_scheme_values(row) for row in rows],
+        "rows": list(map(_scheme_values, rows)),
     }
 
 
 def _scheme_values(row: SchemeLimits) -> dict[str, object]:
     curve = row.prefill
-    return figure_values(_SCHEME, row) | {
+    return figure_values(SCHEME_FIGURES, row) | {
+        "weights": row.weights.name,
+        "read_bytes": row.weights.read_bytes(row.batch_size),
         "knees": curve and curve.knees(),
-        "regimes": curve and [figure_values(_REGIME, each) for each in curve.regimes()],
+        "regimes": curve and curve.regimes(),
         "decode": row.decode,
-        "prefill": curve and [figure_values(_PROMPT, each) for each in _prompts(curve)],
+        "prefill": curve and curve.prompts(),
     }

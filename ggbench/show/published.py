@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
-from types import GenericAlias
+from types import NoneType, UnionType
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.errors import UnknownName
 from ggbench.models.published import (
     METRICS,
     WITH_ERRORS,
-    LeftOut,
     PublishedDocument,
     PublishedFigure,
     PublishedRow,
@@ -23,14 +24,11 @@ from ggbench.models.published import (
     table_of,
     versions_of,
 )
-from ggbench.models.published import (
-    Table as PublishedTable,
-)
 from ggbench.models.published.benches import FIELDS, BenchedRow, BenchSource, load_bench_sources
 from ggbench.models.published.selection import NearRow
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.document import RecordDocument, field, sometimes
-from ggbench.show.figure import Figure, Row, figure_values, figures_type, member
+from ggbench.show.figure import Figure, Row, member
 from ggbench.show.text import csv_text
 from ggbench.show.words import say
 from ggbench.text import sanitize, shorten
@@ -179,72 +177,36 @@ _FIELDS = PublishedRow.__struct_fields__
 _Sorted = TypeVar("_Sorted", bound=PublishedRow | BenchedRow)
 
 
-def _value(name: str) -> Figure[PublishedRow]:
-    return Figure(name, name, lambda row: _plain(getattr(row, name)))
-
-
-PUBLISHED_FIGURES: Sequence[Figure[PublishedRow]] = (
-    *(_value(name) for name in _FIELDS if name != "versions"),
-    *(member(f"{name}_error", f"{name} ±", path=f"{name}.error") for name in WITH_ERRORS),
-)
-"""Every field of a row and the standard errors, for JSON and CSV."""
-ROW = figures_type(
-    "PublishedRow", PUBLISHED_FIGURES, "One published row; null is not stated.", {"versions": dict[str, str]}
-)
-
-
 AGAINST = sometimes(field("against", list[NearRow], "With --against: the nearest published rows."))
 
 
-def row_values(row: PublishedRow) -> dict[str, object]:
-    """Return a row for JSON, as `ROW`."""
-    return figure_values(PUBLISHED_FIGURES, row) | {"versions": versions_of(row)}
+class PublishedRows(msgspec.Struct, frozen=True):
+    """Published rows and their documents."""
+
+    rows: Sequence[PublishedRow]
+    sources: Sequence[PublishedDocument]
+    llama_bench_rows: Sequence[BenchedRow]
+    llama_bench_sources: Sequence[BenchSource]
 
 
-_SOURCE = figures_type(
-    "PublishedDocument",
-    (member("id", "id"), member("title", "title"), member("rows", "rows")),
-    "A document that is the source of rows.",
-    {"tables": list[PublishedTable], "remarks": list[str], "left_out": list[LeftOut]},
-)
-PUBLISHED = RecordDocument(
-    "published",
-    "published",
-    "Published rows and their documents.",
-    figures_type(
-        "Published",
-        (),
-        "Published rows and their documents.",
-        {
-            "rows": GenericAlias(list, (ROW,)),
-            "sources": GenericAlias(list, (_SOURCE,)),
-            "llama_bench_rows": list[BenchedRow],
-            "llama_bench_sources": list[BenchSource],
-        },
-    ),
-)
+PUBLISHED = RecordDocument("published", "published", "Published rows and their documents.", PublishedRows)
 
 
-def published_record(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]) -> dict[str, object]:
+def published_record(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]) -> PublishedRows:
     """Return rows with their sources for JSON."""
     cited = {row.source for row in rows} | {row.source for row in benches}
-    return {
-        "rows": list(map(row_values, rows)),
-        "sources": [
-            {name: getattr(each, name) for name in ("id", "title", "rows", "tables", "remarks", "left_out")}
-            for each in load_sources()
-            if each.id in cited
-        ],
-        "llama_bench_rows": benches,
-        "llama_bench_sources": [each for each in load_bench_sources() if each.id in cited],
-    }
+    sources = [each for each in load_sources() if each.id in cited]
+    return PublishedRows(rows, sources, benches, [each for each in load_bench_sources() if each.id in cited])
 
 
 def published_csv(rows: Sequence[PublishedRow]) -> str:
     """Return the rows as CSV; empty if not stated; versions as `vLLM 0.6.3; CUDA 12.4`."""
-    cells = [row_values(row) | {"versions": versions_text(versions_of(row))} for row in rows]
-    header = [*_FIELDS, *(f"{name}_error" for name in WITH_ERRORS)]
-    return csv_text(header, ([row[name] for name in header] for row in cells))
+    errors = [member(f"{name}_error", "", path=f"{name}.error") for name in WITH_ERRORS]
+    cells = (
+        [*(_plain(getattr(row, name)) for name in _FIELDS), *(each.get(row) for each in errors)]
+        for row in (replace(row, versions=versions_text(versions_of(row))) for row in rows)
+    )
+    return csv_text([*_FIELDS, *(each.key for each in errors)], cells)
 
 
 def versions_text(versions: Mapping[str, str]) -> str:
@@ -259,21 +221,14 @@ def sort_published(rows: Sequence[_Sorted], key: str) -> tuple[_Sorted, ...]:
     name, known = key.strip().lstrip("-").lower().replace("-", "_"), dict.fromkeys((*_FIELDS, *FIELDS))
     if name not in known:
         raise UnknownName("published column", name, known)
-    numbers: list[tuple[float, _Sorted]] = []
-    words: list[tuple[str, _Sorted]] = []
-    unstated: list[_Sorted] = []
-    for row in rows:
-        value = _plain(getattr(row, name, None))
-        if value is None:
-            unstated.append(row)
-        elif isinstance(value, str):
-            words.append((value, row))
-        else:
-            numbers.append((value, row))
-    falls = key.strip().startswith("-")
-    numbers.sort(key=itemgetter(0), reverse=falls)
-    words.sort(key=itemgetter(0), reverse=falls)
-    return (*(row for _, row in numbers), *(row for _, row in words), *unstated)
+    values = [_plain(getattr(row, name, None)) for row in rows]
+
+    def of_kind(kind: type | UnionType) -> list[_Sorted]:
+        found = [(value, row) for value, row in zip(values, rows, strict=True) if isinstance(value, kind)]
+        falls = key.strip().startswith("-")
+        return [row for _, row in sorted(found, key=lambda each: each[0] or 0, reverse=falls)]
+
+    return (*of_kind(int | float), *of_kind(str), *of_kind(NoneType))
 
 
 def _plain(cell: PublishedFigure | str | float | None) -> str | int | float | None:

@@ -13,16 +13,17 @@ def test_published_rows_of_72b_come_with_their_settings(ggbench: Run) -> None:
     assert document["schema"] == "ggbench.published/2"
     assert len(document["rows"]) == 27
     assert {row["setting"] is not None for row in document["rows"]} == {True}
-    assert {row["memory_gb"] for row in document["rows"]} == {"not reported"}
-    assert {row["versions"]["vLLM"] for row in document["rows"]} == {"0.6.3"}
+    assert {(row["memory_gb"]["printed"], row["memory_gb"]["value"]) for row in document["rows"]} == {
+        ("not reported", None)
+    }
     assert [source["id"] for source in document["sources"]] == ["qwen2.5-speed"]
 
 
 def test_published_rows_sort_with_words_after_numbers(ggbench: Run) -> None:
     args = ("published", "--model", "qwen1.5-7b", "--metric", "max_n_ctx", "--json", "--sort")
     for key, falling in (("max_n_ctx", False), ("-max_n_ctx", True)):
-        values = [row["max_n_ctx"] for row in ggbench(*args, key).json["rows"]]
-        numbers = [value for value in values if not isinstance(value, str)]
+        values = [row["max_n_ctx"]["value"] for row in ggbench(*args, key).json["rows"]]
+        numbers = [value for value in values if value is not None]
         assert numbers == sorted(numbers, reverse=falling)
         assert values[: len(numbers)] == numbers
         assert len(numbers) > 5
@@ -60,8 +61,8 @@ def test_measured_rows_stand_against_published_ones(
 def test_published_errors_are_columns(ggbench: Run) -> None:
     args = ("published", "--model", "llama-3-8b", "--quant", "q4_k_m")
     row = ggbench(*args, "--json").json["rows"][1]
-    assert (row["perplexity"], row["perplexity_error"]) == (6.407115, 0.039119)
-    assert (row["same_top_percent_error"], row["ppl_ratio_error"]) == (0.072, 0.000723)
+    assert (row["perplexity"]["value"], row["perplexity"]["error"]) == (6.407115, 0.039119)
+    assert "6.407115" in (csv := ggbench(*args, "--csv").out) and "perplexity_error" in csv and ",0.039119," in csv
     assert (row["text"], row["n_ctx"], row["base"], row["imatrix"]) == ("wikitext-2", 512, "f16", None)
     assert "± 0.000238" in ggbench(*args, "--metric", "kld").out
     assert "0.031273" in ggbench(*args).out and "llama-bench" in ggbench("published").out

@@ -34,12 +34,12 @@ _STEP = 1.01
 """Ratio of adjacent lengths at which a prompt's bound is computed; it changes at most once between them."""
 
 
-class Bound(enum.IntEnum):
+class Bound(enum.StrEnum):
     """The limits of the speed at one prompt length."""
 
-    WEIGHTS = 0
-    COMPUTE = 1
-    KV = 2
+    WEIGHTS = "weights"
+    COMPUTE = "compute"
+    KV = "kv"
 
 
 class Regime(msgspec.Struct, frozen=True):
@@ -102,6 +102,14 @@ class PrefillLimit(msgspec.Struct, frozen=True):
             return Bound.COMPUTE
         return Bound.KV if self.kv_ms(n) > self.weights_ms(n) else Bound.WEIGHTS
 
+    def prompts(self) -> tuple[PromptLimit, ...]:
+        """Return the limits at powers of two, and at the longest."""
+        lengths = {1 << power for power in range(int(math.log2(self.longest)) + 1)} | {self.longest}
+        return tuple(
+            PromptLimit(n, self.read_ms(n), self.compute_ms(n), self.latency_ms(n), self.floor_ms(n))
+            for n in sorted(lengths)
+        )
+
     def regimes(self) -> tuple[Regime, ...]:
         n_steps = math.ceil(math.log(self.longest, _STEP)) + 1
         lengths = list(dict.fromkeys(math.ceil(_STEP**power) for power in range(n_steps)))
@@ -122,6 +130,16 @@ class PrefillLimit(msgspec.Struct, frozen=True):
         """
         regimes = self.regimes()
         return tuple(a.last_n for a, b in pairwise(regimes) if Bound.COMPUTE in (a.bound, b.bound))
+
+
+class PromptLimit(msgspec.Struct, frozen=True):
+    """Minimum time to process a prompt of one length."""
+
+    n_prompt: int
+    read_ms: float
+    compute_ms: float
+    first_token_ms: float
+    floor_ms: float
 
 
 class SchemeLimits(msgspec.Struct, frozen=True):
