@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import statistics
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -16,7 +15,8 @@ from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.runs.recording import batch_size
 from ggbench.runs.run import Result, Settings
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.text import b_text, tok_s_text, w_text
+from ggbench.show.figure import interval_key
+from ggbench.show.run_figures import measured_text
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
 from ggbench.stats.intervals import t_95
 from ggbench.text import sanitize
@@ -160,7 +160,10 @@ def _depth_windows(run: PlottedRun) -> list[DecodeWindow]:
 
 
 def _fit_text(fit: LineFit | None) -> str:
-    return "" if fit is None else f"W {with_unit(w_text(fit), 'tokens/ms')}, B {with_unit(b_text(fit), 'ms')}"
+    if fit is None:
+        return ""
+    w, b = measured_text(fit, "w_tokens_per_ms"), measured_text(fit, "b_ms", 4)
+    return f"W {with_unit(w, 'tokens/ms')}, B {with_unit(b, 'ms')}"
 
 
 def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Floats]:
@@ -281,17 +284,18 @@ OUTSIDE = "outside buffers"
 def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, BarChart]:
     """Return tokens/s, W and B of each decode with intervals and limits; bounds have no bar."""
 
-    def bars(part: str, value: str, interval: str, text: Callable[[Any], str]) -> tuple[Bar, ...]:
+    def bars(part: str, name: str) -> tuple[Bar, ...]:
         found = []
         for index, summary in enumerate(summaries):
             of = getattr(summary, part)
-            if of is not None and (shown := getattr(of, value)) is not None:
-                low, high = getattr(of, interval) or (None, None)
-                found.append(Bar(index, shown, text(of), low, high, getattr(summary.limit, value, None)))
+            if of is not None and (shown := getattr(of, name)) is not None:
+                low, high = getattr(of, interval_key(name)) or (None, None)
+                limit = getattr(summary.limit, name, None)
+                found.append(Bar(index, shown, measured_text(of, name), low, high, limit))
         return tuple(found)
 
-    speeds = bars("latency", "tok_s", "tok_s_ci95", tok_s_text)
-    w, b = bars("fit", "w_tokens_per_ms", "w_ci95", w_text), bars("fit", "b_ms", "b_ci95", b_text)
+    speeds = bars("latency", "tok_s")
+    w, b = bars("fit", "w_tokens_per_ms"), bars("fit", "b_ms")
     return (
         BarChart("speed", "Tokens decoded per second", "tok/s", speeds),
         BarChart("w", "W: tokens of context that add 1 ms", "tokens/ms", w),
@@ -369,6 +373,8 @@ def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> Lin
     for name, summary in zip(names, summaries, strict=True):
         found = [each for each in summary.prefills if not each.n_depth]
         x, y = np.array([each.n_prompt for each in found], np.int64), np.array([each.tok_s for each in found])
-        note = f"{tok_s_text(found[-1])} tok/s at {format_count(found[-1].n_prompt)}" if found else ""
+        note = (
+            f"{measured_text(found[-1], 'tok_s')} tok/s at {format_count(found[-1].n_prompt)}" if found else ""
+        )
         curves.append(Curve(name, x, y, np.zeros(len(y)), note=note))
     return LineChart("prefill", "prompt speed", "tok/s", "prompt", "tokens", tuple(curves), y_low=0.0)

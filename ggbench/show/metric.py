@@ -17,8 +17,7 @@ from ggbench.runs.experiment import experiment_of
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.figure import Figure
-from ggbench.show.run_figures import FIGURES, reader
-from ggbench.show.text import tok_s_text
+from ggbench.show.run_figures import FIGURES, measured_text, reader
 from ggbench.stats.decode_timing import PrefillSpeed
 from ggbench.stats.intervals import Estimate, Interval
 from ggbench.stats.speed_estimate import SpeedEstimate, interpolated, inverse, is_measured, knows
@@ -193,7 +192,9 @@ def _prefill(n_prompt: int) -> Metric:
         return (found.tok_s, found.tok_s_ci95) if (found := prompt(summary)) else None
 
     name = f"prefill {format_count(n_prompt)}"
-    return speed_metric(f"prefill_{n_prompt}", name, name, lambda summary: tok_s_text(prompt(summary)), speed)
+    return speed_metric(
+        f"prefill_{n_prompt}", name, name, lambda summary: measured_text(prompt(summary), "tok_s"), speed
+    )
 
 
 def _together_ends(summary: QuantSummary) -> tuple[float, float | None] | None:

@@ -12,7 +12,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import ESSENTIAL
+from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.figure import Figure, bounded_text, interval_key
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import model_names
@@ -55,6 +55,14 @@ def estimated(path: str, name: str, of: Callable[[Any], Any] = lambda row: row) 
     return lambda row: (
         None if (each := found(row)) is None else estimate(getattr(each, name), getattr(each, ends))
     )
+
+
+def measured_text(found: object, name: str, digits: int = 3) -> str:
+    """Return member `name` of a timing or a fit with its interval; an em dash if there is none."""
+    if found is None:
+        return UNKNOWN
+    value = estimate(getattr(found, name), getattr(found, interval_key(name)))
+    return UNKNOWN if value is None else bounded_text(value, digits)
 
 
 def rows_of(

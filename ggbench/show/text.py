@@ -11,10 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.show import UNKNOWN
-from ggbench.show.glossary import UNSTEADY
-from ggbench.sizing.plan_record import PlannedForecast
-from ggbench.stats.decode_timing import DepthSpeed, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.intervals import Estimate, MeanError
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import SpeedBasis
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_interval, format_number
@@ -66,50 +63,6 @@ def slots_text(config: EngineConfig, n_ctx: int) -> str:
     return f" ({format_count(n_ctx // config.n_streams)} for each of {config.n_seq_max} slots)"
 
 
-_MOST_SPREAD = 10
-"""The ratio of upper end to value above which an interval is shown as a lower bound."""
-
-
-def w_text(fit: LineFit | None) -> str:
-    """Return `205 ±4`; `> 1234` if the slope is indistinguishable from zero; an em dash without a fit."""
-    if fit is None:
-        return UNKNOWN
-    if fit.w_ci95 is None:
-        return format_number(fit.w_tokens_per_ms)
-    low, high = fit.w_ci95
-    if fit.w_tokens_per_ms is None or high is None or high > _MOST_SPREAD * fit.w_tokens_per_ms:
-        return f"> {format_number(low)}"
-    return format_interval(fit.w_tokens_per_ms, low, high)
-
-
-def b_text(fit: LineFit | None) -> str:
-    """Return `10.92 ±0.08`; `< 13.6` for a bound; an em dash without a fit."""
-    if fit is None or fit.b_ci95 is None:
-        return UNKNOWN
-    low, high = fit.b_ci95
-    return f"< {format_number(high)}" if fit.b_ms is None else format_interval(fit.b_ms, low, high, digits=4)
-
-
-def tok_s_text(latency: LatencySummary | PrefillSpeed | DepthSpeed | None) -> str:
-    """Return `108 ±2`, in tokens per second; `> 12` without an upper end; an em dash if nothing was timed."""
-    if latency is None:
-        return UNKNOWN
-    if latency.tok_s_ci95 is None:
-        return format_number(latency.tok_s)
-    low, high = latency.tok_s_ci95
-    if high is None or high > _MOST_SPREAD * latency.tok_s:
-        return f"> {format_number(low)}"
-    return format_interval(latency.tok_s, low, high)
-
-
-def estimate_text(estimate: MeanError | None) -> str:
-    """Return `12.36 ±0.52`, with the standard error; an em dash for None."""
-    if estimate is None:
-        return UNKNOWN
-    mean, error = estimate.mean, estimate.error
-    return format_interval(mean, mean - error, mean + error, digits=4)
-
-
 def on_off(is_on: bool | None) -> str:
     return {None: UNKNOWN, True: "on", False: "off"}[is_on]
 
@@ -145,17 +98,6 @@ SPEED_FROM: Mapping[SpeedBasis, str] = {
     "published": "others' runs",
     "bound": "bandwidth limit",
 }
-
-
-def planned_speed_text(expected: PlannedForecast | None) -> str:
-    """Return `3.2 ±0.4`, in tokens per second, marked if from an unsteady run; `~ 24 (20–28)` if from others' runs."""
-    if expected is None:
-        return UNKNOWN
-    text = expected_text(Estimate(expected.tok_s, *expected.tok_s_ci95))
-    if expected.speed_basis == "published":
-        low, high = map(format_number, expected.tok_s_ci95)
-        text = f"~ {format_number(expected.tok_s)} ({low}–{high})"
-    return text if expected.is_steady else f"{UNSTEADY} {text}"
 
 
 def rows_behind_text(names: Iterable[str]) -> str:

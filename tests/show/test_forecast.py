@@ -9,8 +9,7 @@ from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.show.presenter import presenter_of
-from ggbench.show.text import expected_text, planned_speed_text
-from ggbench.sizing.plan_record import PlannedForecast
+from ggbench.show.text import expected_text
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Estimate
 
@@ -35,9 +34,6 @@ def test_an_interval_is_one_number_where_it_is_even() -> None:
     assert expected_text(Estimate(250.0, 235.0, 265.0)) == "250 ±15"
     assert expected_text(Estimate(4.0, 3.0, 8.0)) == "4.0 (3.0–8.0)"
     assert expected_text(None) == "—"
-    planned = PlannedForecast(3.0, (2.5, 3.5), "run 7", "measured")
-    assert planned_speed_text(planned) == "3.0 ±0.5"
-    assert planned_speed_text(replace(planned, is_steady=False)) == "! 3.0 ±0.5"
 
 
 FAILED = replace(RUN, outcome=Outcome.FAILED, reason="no layer stands alone", result=None)

@@ -27,8 +27,7 @@ from ggbench.show.charts import ChartPoint, PointChart
 from ggbench.show.figure import Figure, interval_text
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name, row_labels
-from ggbench.show.run_figures import CACHE_TYPES, reader
-from ggbench.show.text import tok_s_text
+from ggbench.show.run_figures import CACHE_TYPES, measured_text, reader
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.intervals import Interval, MeanError
@@ -211,7 +210,9 @@ def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
     for index, summary in enumerate(summaries):
         latency, loss = speeds.get(_quant_key(summary)), metric.value(summary)
         if latency is not None and loss is not None and is_comparable:
-            text = f"{with_unit(tok_s_text(latency), 'tok/s')}, {metric.header} {metric.text(summary)}"
+            text = (
+                f"{with_unit(measured_text(latency, 'tok_s'), 'tok/s')}, {metric.header} {metric.text(summary)}"
+            )
             y_ends = metric.interval(summary) if metric.interval else None
             points.append(ChartPoint(index, latency.tok_s, loss, text, x_ends=_bounded(latency), y_ends=y_ends))
     return PointChart("quality-speed", "Quality over speed", "speed [tok/s]", title, tuple(points))

@@ -18,7 +18,7 @@ from ggbench.machine.readings import BUSY_SHARE
 from ggbench.runs.progress import Stage
 from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
-from ggbench.show.text import b_text, tok_s_text, w_text
+from ggbench.show.run_figures import measured_text
 from ggbench.text import sanitize, shorten, shorten_alike
 from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import QueueItem
@@ -160,10 +160,10 @@ def _latency_lines(numbers: LiveNumbers) -> Iterator[str]:
     latency, fit = numbers.latency, numbers.fit
     if latency is None:
         return
-    yield f"speed {tok_s_text(latency)} tok/s"
+    yield f"speed {measured_text(latency, 'tok_s')} tok/s"
     if fit is not None:
-        yield f"W     {w_text(fit)} tokens/ms"
-        yield f"B     {b_text(fit)} ms"
+        yield f"W     {measured_text(fit, 'w_tokens_per_ms')} tokens/ms"
+        yield f"B     {measured_text(fit, 'b_ms', 4)} ms"
     if latency.p50_ms is not None:
         yield f"p50   {format_ms(latency.p50_ms)}, p99 {format_ms(latency.p99_ms)} ms"
 
