@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Generator, Sequence
-from statistics import fmean
 from typing import NoReturn
 
 import click
@@ -19,10 +18,10 @@ from ggbench.commands.downloads import allow_downloads
 from ggbench.commands.load_options import IgnoredGpuOptions
 from ggbench.commands.measure_options import given_setup
 from ggbench.commands.options import MeasureRequest
-from ggbench.commands.output import DOWNLOAD_INTERRUPTED, Output, interruptible
+from ggbench.commands.output import DOWNLOAD_INTERRUPTED, interruptible
 from ggbench.commands.process import interrupt_sets
 from ggbench.commands.progress import view_of
-from ggbench.engines.contract import DecodeAtDepth, EngineConfig
+from ggbench.engines.contract import DecodeAtDepth
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, GgbenchError, StoreError
@@ -30,7 +29,7 @@ from ggbench.models.targets import resolve, resolve_one
 from ggbench.runs.driver import run_jobs
 from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.progress import Finished, ModelReady, Progress, Started, Working
-from ggbench.runs.run import DecodeTiming, Run, Settings, others_text
+from ggbench.runs.run import DecodeTiming, Run, Settings
 from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
@@ -198,10 +197,8 @@ def _follow(
                 case Finished(run, error):
                     ignored.look(job.setup, run.memory)
                     groups[-1].append(record)
-                    if (
-                        error is not None and not is_sweep and len(groups[-1]) == 1
-                    ):  # the command ends with this error
-                        continue
+                    if not is_sweep and len(groups[-1]) == 1 and (error is not None or run.is_complete):
+                        continue  # the command ends with this error or answer
             view.draw(record)
     return MeasureResult(
         asked, jobs, tuple(map(tuple, filter(None, groups))), is_sweep, context.cancel.is_set()
@@ -214,11 +211,10 @@ def _stops(context: RunContext, record: Progress) -> bool:
 
 
 def _advise(measured: MeasureResult) -> None:
-    """Print what remains after the last run: disturbances, hints, failures despite --quiet, an interrupted download."""
+    """Print what remains after the last run: hints, failures despite --quiet, an interrupted download."""
     jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
     runs = [record.run for record in finished]
     names = quant_names([run.subject for run in runs])
-    _notice_disturbances(jobs, runs, names, output)
     hints = [_tuning_hint(jobs[: len(finished)], runs)]
     if len(jobs) == len(finished) == 1 and finished[0].error is None:
         hints.insert(0, _hint_for(jobs[0], runs[0], is_searched=len(measured.groups[0]) > 1))
@@ -241,20 +237,6 @@ def _print_failures(runs: Sequence[Run], names: Sequence[str]) -> None:
     for run, name in zip(runs, names, strict=True):
         if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
             click.echo(f"Error: {name}: {sanitize(run.reason)}", err=True)
-
-
-def _notice_disturbances(
-    jobs: Sequence[Job], runs: Sequence[Run], names: Sequence[str], output: Output
-) -> None:
-    """Print how the machine changed during runs, and the largest mean load of other programs on one setup."""
-    shares: dict[tuple[str, EngineConfig], list[float]] = {}
-    for job, run, name in zip(jobs, runs, names, strict=False):
-        for change in run.head.environment.changes if run.head.environment else ():
-            output.notice(f"{name}: {change} while it was measured")
-        shares.setdefault((name, job.setup), []).append(run.others_share)
-    share, name = max(((fmean(each), name) for (name, _), each in shares.items()), default=(0.0, ""))
-    if others := others_text(share):
-        output.notice(f"{name}: {others} while it was measured")
 
 
 _LOW_W = 0.1

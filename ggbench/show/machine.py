@@ -17,7 +17,9 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Command, Facts, Part, Table
 from ggbench.show.figure import Figure
 from ggbench.show.glossary import UNSTEADY
+from ggbench.show.names import short_device
 from ggbench.show.run_figures import imported_text
+from ggbench.show.words import say
 from ggbench.stats.decode_timing import RARE, ServingFigures
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
@@ -48,19 +50,30 @@ def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()
         Facts(
             [
                 ("run", "" if run.run_id is None else f"{run.run_id} {run.head.started_at}"),
+                ("unsteady", run.unsteady),
                 ("measured with", measured_with),
             ]
         )
     )
     behind.append(Command(run.head.command, "Again"))
     reason = "" if run.reason in answer.text else sanitize(run.reason)
-    notes = filter(None, (reason, unsteady_line(run), *answer.notes))
+    notes = filter(None, (reason, unsteady_line(run), *answer.notes, _measured_with(run)))
     return replace(answer, notes=[*notes], why=behind)
 
 
+def _measured_with(run: Run) -> str:
+    """Return `run 44 with llama.cpp 7000 on AMD EPYC`; empty for a run that is not stored, or without a machine."""
+    environment = run.head.environment
+    if run.run_id is None or environment is None:
+        return ""
+    program = environment.server or environment.transformers or f"llama.cpp {environment.llama_cpp}"
+    device = ", ".join(gpu.name for gpu in environment.gpus) if run.memory.weights_on_gpu else environment.cpu
+    return sanitize(say("run.with", run_id=run.run_id, program=program, device=short_device(device)))
+
+
 def unsteady_line(run: Run) -> str:
-    """Return the mark for lists and the disturbance of the run; empty if undisturbed. Printable."""
-    return f"{UNSTEADY} unsteady: {sanitize(run.unsteady)}" if run.unsteady else ""
+    """Return the mark of lists and the first disturbance of the run; empty if undisturbed. Printable."""
+    return f"{UNSTEADY} unsteady: {sanitize(run.unsteady.partition('; ')[0])}" if run.unsteady else ""
 
 
 def environment_line(environment: Environment) -> str:

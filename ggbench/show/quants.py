@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.fields import config_options
@@ -26,14 +29,15 @@ from ggbench.show.charts import (
     prompt_speed,
 )
 from ggbench.show.figure import Figure, bounded_text
-from ggbench.show.machine import run_answer, serving_facts
+from ggbench.show.machine import run_answer, serving_facts, unsteady_line
 from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, vary
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_figures import FIGURES, estimate, figures, note, rows_of
+from ggbench.show.run_figures import FIGURES, caveat, estimate, figures, rows_of
 from ggbench.show.text import on_off, swa_text
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DepthSpeed, PrefillSpeed
+from ggbench.stats.intervals import Estimate
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -43,9 +47,12 @@ from ggbench.units import (
     format_params,
 )
 
-_FRONT = figures(
-    "memory_bytes max_n_ctx prefill_ms depth_tok_s tok_s n_seqs tok_s_together b_ms w_tokens_per_ms b_ratio w_ratio"
-    " b_w16_ms bpw file_bytes"
+_FRONT = (
+    *figures("memory_bytes max_n_ctx prefill_ms"),
+    replace(
+        FIGURES["n_seqs"], get=lambda row: row.decode.n_seqs if row.decode and row.decode.n_seqs > 1 else None
+    ),
+    *figures("tok_s_together b_ms w_tokens_per_ms b_ratio w_ratio b_w16_ms bpw file_bytes"),
 )
 _MOST_NOTES = 3
 
@@ -129,7 +136,10 @@ def _facts(keys: str, summary: QuantSummary) -> list[tuple[str, str]]:
 def latency_facts(summary: QuantSummary) -> Facts:
     """Return what a decode measured besides its speed."""
     decode, memory = summary.decode, summary.memory
-    facts = _facts("b_ms w_tokens_per_ms p50_ms p99_ms", summary)
+    facts = _facts("b_ms w_tokens_per_ms", summary)
+    latency = summary.latency
+    if latency is not None and latency.p50_ms is not None:
+        facts.append(("p50, p99", f"{format_ms(latency.p50_ms)}, {format_ms(latency.p99_ms)} ms"))
     if decode is not None and decode.prefill_ms:
         tok_s = format_number(decode.n_seqs * decode.n_prompt * 1e3 / decode.prefill_ms)
         facts.append(("prompt", f"{tok_s} tok/s over {format_count(decode.n_prompt)} tokens"))
@@ -214,18 +224,39 @@ def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
     labels = row_labels(subjects)
     reasons: dict[str, list[str]] = {}
     for label, summary in zip(labels, summaries, strict=True):
-        if about := note(summary):
+        for about in filter(None, (caveat(summary), unsteady_line(summary.run))):
             reasons.setdefault(about, []).append(label)
     notes = [f"{', '.join(named)}: {about}" for about, named in reasons.items()]
     notes += twin_notes(subjects)
     run_ids = [str(summary.run.run_id) for summary in summaries if summary.run.is_complete]
     command = f"ggbench compare {' '.join(run_ids)}" if len(run_ids) > 1 and "None" not in run_ids else ""
-    table = Table(
-        (*rows_of(summaries), *_FRONT), summaries, style=lambda row: "" if row.run.is_complete else "dim"
-    )
+    speeds = _speeds(summaries)
+    front = (*rows_of(summaries), *speeds, *_FRONT)
+    table = Table(front, summaries, style=lambda row: "" if row.run.is_complete else "dim")
     sizes = Table((*rows_of(summaries), *_BEHIND), summaries)
-    text = _standing_out(summaries, labels)
+    text = _standing_out(speeds[-1], summaries, labels)
     return Answer(text, command, [table], notes[:_MOST_NOTES], [sizes, *notes[_MOST_NOTES:]])
+
+
+def _speeds(summaries: Sequence[QuantSummary]) -> list[Figure[QuantSummary]]:
+    """Return the speed at each depth that any of these runs measured, or without depths over the whole decode."""
+    depths = sorted({each.n_depth for summary in summaries for each in summary.depths})
+    found = [
+        replace(
+            FIGURES["tok_s"],
+            key=f"tok_s_d{depth}",
+            header=f"tok/s at {format_count(depth)}",
+            unit="",
+            get=partial(_at_depth, depth),
+        )
+        for depth in depths
+    ]
+    return found or [FIGURES["tok_s"]]
+
+
+def _at_depth(depth: int, summary: QuantSummary) -> Estimate | float | None:
+    found = next((each for each in summary.depths if each.n_depth == depth), None)
+    return None if found is None else estimate(found.tok_s, found.tok_s_ci95)
 
 
 _BEHIND = figures(
@@ -234,23 +265,28 @@ _BEHIND = figures(
 )
 
 
-def _standing_out(summaries: Sequence[QuantSummary], labels: Sequence[str]) -> str:
-    """Return the fastest quant and by how much; empty if fewer than two have a speed."""
-    timed = [
-        (summary.latency, label)
-        for summary, label in zip(summaries, labels, strict=True)
-        if summary.latency is not None and summary.run.is_complete
-    ]
+def _standing_out(speed: Figure[QuantSummary], summaries: Sequence[QuantSummary], labels: Sequence[str]) -> str:
+    """Return the fastest quant and by how much; empty without two speeds."""
+    timed = []
+    for label, summary in zip(labels, summaries, strict=True):
+        found = speed.get(summary)
+        if summary.run.is_complete and isinstance(found, Estimate | float):
+            timed.append((found, label, summary))
     if len(timed) < 2:
         return ""
-    (best, label), (second, other), *_ = sorted(timed, key=lambda each: -each[0].tok_s)
+    (best, label, row), (second, other, _), *_ = sorted(timed, key=lambda each: -_value(each[0]))
     key = "bench.fastest"
-    if best.tok_s_ci95 is None or second.tok_s_ci95 is None:
-        key = "bench.one_run"
-    elif (second.tok_s_ci95[1] or best.tok_s) >= best.tok_s_ci95[0]:
+    if not isinstance(best, Estimate) or not isinstance(second, Estimate):
+        key = "bench.no_interval"
+    elif second.high >= best.low:
         key = "bench.even"
-    speed = bounded_text(estimate(best.tok_s, best.tok_s_ci95))
-    return say(key, quant=label, other=other, speed=speed, ratio=format_number(best.tok_s / second.tok_s))
+    where = "" if speed.key == "tok_s" else say("bench.at_depth", depth=speed.header.removeprefix("tok/s at "))
+    ratio = format_number(_value(best) / _value(second))
+    return say(key, quant=label, other=other, speed=speed.text(row), ratio=ratio, where=where)
+
+
+def _value(speed: Estimate | float) -> float:
+    return speed.value if isinstance(speed, Estimate) else speed
 
 
 class QuantPresenter(Presenter):

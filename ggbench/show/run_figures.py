@@ -78,14 +78,17 @@ def rows_of(
 
 
 def note(summary: QuantSummary) -> str:
-    """Return the caveats of a row: why it did not complete or, if it did, what is missing; and what disturbed it."""
+    """Return the caveats of a row, and what disturbed it."""
     disturbance = f"unsteady: {sanitize(summary.unsteady)}" if summary.unsteady else ""
+    return "; ".join(filter(None, (caveat(summary), disturbance)))
+
+
+def caveat(summary: QuantSummary) -> str:
+    """Return why a row did not complete or, if it did, what is missing."""
     if summary.outcome is not Outcome.COMPLETED:
-        parts = [sanitize(summary.run.reason) or summary.outcome.text, disturbance]
-    else:
-        longest = f"max n_ctx: {sanitize(summary.max_n_ctx_reason)}" if summary.max_n_ctx_reason else ""
-        parts = [imported_text(summary.environment), too_few(summary), disturbance, longest]
-    return "; ".join(filter(None, parts))
+        return sanitize(summary.run.reason) or summary.outcome.text
+    longest = f"max n_ctx: {sanitize(summary.max_n_ctx_reason)}" if summary.max_n_ctx_reason else ""
+    return "; ".join(filter(None, (imported_text(summary.environment), too_few(summary), longest)))
 
 
 def imported_text(environment: Environment | None) -> str:

@@ -36,7 +36,7 @@ class DecodePresenter(QuantPresenter):
             return _at_depths(result)
         if result.latency is None:
             return ""
-        speed = bounded_text(estimate(result.latency.tok_s, result.latency.tok_s_ci95))
+        speed = FIGURES["tok_s"].text(QuantSummary.of([run]))
         if result.n_seqs > 1:
             together = format_number(result.tok_s_together)
             return say("decode.users", speed=speed, n_seqs=result.n_seqs, together=together)
