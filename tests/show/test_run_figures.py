@@ -123,7 +123,7 @@ def test_a_context_that_no_decode_proved_is_in_question(
 def test_a_note_says_why_there_is_no_largest_context(unbounded: QuantSummary) -> None:
     search = search_of(unbounded.run, None, outcome=Outcome.OUT_OF_MEMORY, reason="it does not fit")
     failed = with_decode(QuantSummary.of([unbounded.run, search]), unsteady="the clock fell")
-    assert figure_of("note").text(failed) == "unsteady: the clock fell; max n_ctx: it does not fit"
+    assert figure_of("note").text(failed) == "max n_ctx: it does not fit; unsteady: the clock fell"
 
 
 def test_tables_have_names_and_programs_have_paths(completed: QuantSummary) -> None:
