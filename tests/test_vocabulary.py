@@ -13,7 +13,6 @@ CONVERTING: set[str] = {
     # while the outputs become answers; empty at the end
     "decisions/compare/show.py draws a table",
     "show/document.py Field",
-    "show/limits.py draws a table",
     "show/metric.py Metric",
     "show/metric.py Property",
     "show/tables.py draws a table",

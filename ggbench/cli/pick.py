@@ -77,31 +77,12 @@ _need_options = as_record(
 )
 
 
-_HELP = """Recommend a quant, a KV cache and a placement for MODEL, and print the command that runs it.
-
-Without QUANTS, all of the repo or folder are tried; without MODEL, the models on this disk are compared. Nothing is
-measured without --measure, and only headers are downloaded. Exit code 3: nothing certainly meets the needs.
-
-Of a catalog id, the usual quants are tried, with q4_k_s and iq4_xs if its repo is known to have them: name them, or the
-repo, to try them anyway. Several ids of the catalog are compared. Each quant is sized with each KV cache; what does not
-fit on the GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds are, in this
-order: measured, forecast, scaled from this machine's other runs, or estimated from others' llama-bench on such devices;
-the bandwidth bound can only rule a candidate out. Losses come from a quality run, else (~) from the published typical
-loss of the type. --why prints the rules of the choice.
-
-The exit code is 3 also if the model was trained for less context: it is then planned for all of that. If nothing
-qualifies, pick shows the nearest miss and single changes that would make it qualify.
-
-With -np N, N users share the machine: --need-ctx is of each, memory of all, and speeds are what each gets. Otherwise
-the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches beyond the plan.
-"""
 _FORMS = {"sh": "llama_server", "modelfile": "modelfile", "preset": "preset", "llama-swap": "llama_swap"}
 """What --as prints, by the field of `RunCommands`."""
 
 
 @click.command(
     cls=DocumentedCommand,
-    help=_HELP,
     examples="""
     ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k
     ggbench pick ~/models --workload agent --min-speed 15
@@ -125,9 +106,10 @@ _FORMS = {"sh": "llama_server", "modelfile": "modelfile", "preset": "preset", "l
 @option("--within", "Start no --measure after this time. Default: 5m.", metavar="TIME")
 @option(
     "--as form",
-    "Print only what runs the pick: llama-server's command, Ollama's Modelfile, a section for llama-server's"
-    " --models-preset, or llama-swap's configuration.",
+    "Print only sh, modelfile, preset or llama-swap. llama-server's command, Ollama's Modelfile, a section for"
+    " llama-server's --models-preset, or llama-swap's configuration.",
     click.Choice([*_FORMS]),
+    metavar="FORM",
 )
 @budget_options
 @no_measure_option
@@ -150,7 +132,25 @@ def command(
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """Recommend a quant and a KV cache."""
+    """Recommend a quant, a KV cache and a placement for MODEL, and print the command that runs it.
+
+    Without QUANTS, all of the repo or folder are tried; without MODEL, the models on this disk are compared. Nothing is
+    measured without --measure, and only headers are downloaded. Exit code 3: nothing certainly meets the needs.
+
+    Of a catalog id, the usual quants are tried, with q4_k_s and iq4_xs if its repo is known to have them: name them, or
+    the repo, to try them anyway. Several ids of the catalog are compared. Each quant is sized with each KV cache; what
+    does not fit on the GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds
+    are, in this order: measured, forecast, scaled from this machine's other runs, or estimated from others' llama-bench
+    on such devices; the bandwidth bound can only rule a candidate out. Losses come from a quality run, else (~) from
+    the published typical loss of the type. --why prints the rules of the choice.
+
+    The exit code is 3 also if the model was trained for less context: it is then planned for all of that. If nothing
+    qualifies, pick shows the nearest miss and single changes that would make it qualify.
+
+    With -np N, N users share the machine: --need-ctx is of each, memory of all, and speeds are what each gets.
+    Otherwise the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches
+    beyond the plan.
+    """
     _refuse_to_measure(memory, within, measures=measures)
     needs = msgspec.structs.replace(needs, n_slots=setup.n_seq_max)
     if model is not None and families:

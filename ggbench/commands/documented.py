@@ -52,14 +52,12 @@ class GroupedOption(click.Option):
 
 
 def write_paragraphs(formatter: click.HelpFormatter, text: str) -> None:
-    """Write paragraphs and lines that begin with `1. `, wrapped only at spaces: `--base-logits` stays on one line."""
+    """Write paragraphs, wrapped only at spaces: `--base-logits` stays on one line."""
     indent = " " * formatter.current_indent
     for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
         if number:
             formatter.write_paragraph()
-        for part in re.split(r"\n(?=\d\. )", paragraph):
-            hanging = indent + "   " * bool(re.match(r"\d\. ", part))
-            _write_wrapped(formatter, " ".join(part.split()), indent, hanging)
+        _write_wrapped(formatter, " ".join(paragraph.split()), indent, indent)
 
 
 def write_rows(
