@@ -29,49 +29,25 @@ _PART = re.compile(r"(<!-- (generated|measured): (\w+) -->\n)(```.*?\n```\n|[^\n
 
 @dataclass(frozen=True)
 class Shown:
-    """A command line, and what the README shows of its output."""
+    """A command line whose output the README has whole; `#` in it begins a remark, and hides the output."""
 
     line: str
-    windows: tuple[tuple[str, str] | str, ...] = ()
-    """What the first and the last line of each shown passage begin with, but for indentation, as patterns; else a line
-    as it is, such as `...`.
-    """
 
 
 SHOWN = {
-    "pick": (
-        Shown(
-            "ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k",
-            ("...", ("Run ", "smaller"), "...", ("llama-server -hf", "llama-server -hf")),
-        ),
-    ),
-    "plan": (
-        Shown(
-            "ggbench plan qwen2.5-14b q5_k_m q4_k_m q3_k_m --gpu rtx-3060 -c 16k",
-            ("...", ("BPW", "all rows"), "...", ("what would make", "q3_k_m as planned")),
-        ),
-    ),
+    "pick": (Shown("ggbench pick qwen3-30b-a3b --gpu rtx-3060 --ram 32GiB@50GB/s -c 32k"),),
+    "plan": (Shown("ggbench plan qwen2.5-14b q5_k_m q4_k_m q3_k_m --gpu rtx-3060 -c 16k"),),
 }
 """Commands whose output depends on nothing that this machine has, by the name of the part."""
 MEASURED = {
-    "forecast": (Shown("ggbench forecast qwen1.5-7b q4_k_m q8_0", (("B  ", "Expected"),)),),
+    "forecast": (Shown("ggbench forecast qwen1.5-7b q4_k_m q8_0"),),
     "bench": (
-        Shown("ggbench bench twin:qwen1.5-0.5b q8_0 q4_k_m q2_k -n 500", (("BPW", "all rows"),)),
-        Shown("ggbench compare 1 2", ("...", ("Result", ".* takes less memory"))),
+        Shown("ggbench bench twin:qwen1.5-0.5b q8_0 q4_k_m q2_k -n 500"),
+        Shown("ggbench compare 1 2"),
         Shown("ggbench report 1 2 3 -o report.html      # one file that opens without a network"),
     ),
-    "maxctx": (
-        Shown(
-            "ggbench maxctx twin:qwen1.5-0.5b q4_k_m --memory-limit 1GiB",
-            (("n_ctx .* loads", "n_ctx .* decodes at its end"), "..."),
-        ),
-    ),
-    "quality": (
-        Shown(
-            "ggbench quality ~/models/smollm2 q2_k q3_k_m q4_k_m --base q4_1 --chunks 8",
-            (("BPW", "base:"),),
-        ),
-    ),
+    "maxctx": (Shown("ggbench maxctx twin:qwen1.5-0.5b q4_k_m --memory-limit 1GiB"),),
+    "quality": (Shown("ggbench quality ~/models/smollm2 q2_k q3_k_m q4_k_m --base q4_1 --chunks 8"),),
 }
 """Commands that measure this machine, and those that show what was measured."""
 MEASURED_ON = "machine"
@@ -79,27 +55,17 @@ MEASURED_ON = "machine"
 
 
 def generate(shown: tuple[Shown, ...], home: Path) -> str:
-    """The text between the marks of a part: its command lines, and the shown passages of their outputs.
-
-    Raises StopIteration if a passage is not there, and CalledProcessError.
-    """
+    """The text between the marks of a part: its command lines and their outputs. Raises CalledProcessError."""
     lines = []
     for each in shown:
-        output = output_of(each.line.partition("  #")[0], home)
-        lines.append(f"$ {each.line}")
-        for window in each.windows:
-            lines += [window] if isinstance(window, str) else _passage(output, *window)
+        line, _, remark = each.line.partition("  #")
+        output = output_of(line, home)
+        lines += [f"$ {each.line}", *([] if remark else output)]
     return "```console\n" + "\n".join(lines) + "\n```\n"
 
 
-def _passage(output: list[str], first: str, last: str) -> list[str]:
-    begin = next(number for number, text in enumerate(output) if re.match(rf"\s*{first}", text))
-    end = next(number for number in range(begin, len(output)) if re.match(rf"\s*{last}", output[number]))
-    return output[begin : end + 1]
-
-
 def output_of(line: str, home: Path) -> list[str]:
-    """What a command line prints on both streams in this home, in lines without the blanks at their ends."""
+    """What a command line prints on stdout in this home, in lines."""
     folders = {f"XDG_{name}_HOME": f"{home}/{name}" for name in ("DATA", "CACHE", "CONFIG", "STATE")}
     environment = os.environ | folders | {"HOME": str(home), "COLUMNS": str(WIDTH), "NO_COLOR": "1"}
     words = [str(home / word[2:]) if word.startswith("~/") else word for word in line.split()]
@@ -110,9 +76,9 @@ def output_of(line: str, home: Path) -> list[str]:
         env=environment,
         cwd=home,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.DEVNULL,
     )
-    return [text.rstrip() for text in ran.stdout.splitlines()]
+    return ran.stdout.splitlines()
 
 
 def parts(text: str, kind: str) -> dict[str, str]:
