@@ -36,9 +36,13 @@ class Table(msgspec.Struct, Generic[Row], frozen=True):
         return bool(self.rows)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = _fitting(self._columns(), options.max_width)
         if self.title:
             yield Text(sanitize(self.title), "bold")
+        yield from self.lines(options.max_width)
+
+    def lines(self, width: int) -> Iterator[Text]:
+        """Yield the header and each row, with the columns that fit into `width`."""
+        columns = _fitting(self._columns(), width)
         yield _line(columns, [column.header for column in columns], "bold")
         for index, row in enumerate(self.rows):
             yield _line(columns, [column.texts[index] for column in columns], self.style(row))

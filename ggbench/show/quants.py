@@ -13,7 +13,7 @@ from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.fields import config_options
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
-from ggbench.runs.run import Run
+from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.against import against_parts, nearest_to
@@ -123,7 +123,8 @@ def quant_answer(run: Run, text: str, parts: Sequence[Part], readings: Sequence[
         Facts(_limit(summary), "Limit by memory bandwidth"),
         Facts(_gpu(summary.gpu_use) if summary.gpu_use else (), "GPU while timing"),
     ]
-    named = f"{quant_name(run.subject)}: {text or run.outcome.text}."
+    ended = run.reason if run.reason == STILL_RUNNING else run.outcome.text
+    named = f"{quant_name(run.subject)}: {text or ended}."
     return run_answer(run, Answer(named, command, parts, notes, why), readings)
 
 

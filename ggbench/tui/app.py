@@ -14,7 +14,7 @@ import pkgutil
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +22,7 @@ from textual import events, on
 from textual.app import App, InvalidThemeError, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
+from textual.message import Message
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.widgets import Input
@@ -68,6 +69,8 @@ _COLLECT_AFTER = 1000
 _WATCH_EVERY_S = 1.0
 _HANDLED_WITHIN_S = 1.0
 """Time after which a key is handed over whatever became of the one before it."""
+_SAME_KEYS = {"j": "down", "k": "up"}
+"""Letters that move wherever none is typed."""
 _SHOW_RUNS = ("library", "results")
 """Screens that show stored runs."""
 
@@ -116,6 +119,7 @@ class GgbenchApp(App[None]):
         self._is_looking = False
         self._n_announced = 0
         """Finished runs known to the screens."""
+        self._n_downloaded = 0
         self._typed: deque[events.Key] = deque()
         """Keys that wait until the one before them is handled."""
         self._handed_over: events.Key | None = None
@@ -201,15 +205,12 @@ class GgbenchApp(App[None]):
                 before, self._counted = self._counted, store.count_runs()
             if before is not None and before != self._counted:
                 n_over = [n_runs - n_running for n_runs, n_running, _ in (before, self._counted)]
-                self.call_later(self._announce_runs, is_over=n_over[0] != n_over[1])
+                is_over = n_over[0] != n_over[1]
+                self.call_later(self._announce, functools.partial(RunStored, is_over=is_over))
         except Exception:  # a screen that reads the store shows the error
             self.log("the store could not be checked")
         finally:
             self._is_looking = False
-
-    def _announce_runs(self, *, is_over: bool) -> None:
-        for screen in self._screens.values():
-            screen.post_message(RunStored(is_over=is_over))
 
     def on_unmount(self) -> None:
         self.close_queues()
@@ -235,9 +236,7 @@ class GgbenchApp(App[None]):
         n_over = sum(item.state.is_over for item in self.run_queue.items)
         if n_over > self._n_announced:
             self._n_announced = n_over
-            for screen in self._screens.values():
-                screen.post_message(RunStored())
-                screen.post_message(ModelsChanged())
+            self._announce(RunStored, ModelsChanged)
         self._refresh_bars()
 
     @on(RunsOpened)
@@ -247,14 +246,17 @@ class GgbenchApp(App[None]):
 
     @on(PullsChanged)
     def announce_pulls(self) -> None:
-        completed = self.pull_queue.take_completed()
-        for name in completed:
-            self.notify(f"downloaded {name}", markup=False)
-        for screen in self._screens.values():
-            screen.post_message(PullsChanged())
-            if completed:
-                screen.post_message(ModelsChanged())
+        n_done = sum(item.path is not None for item in self.pull_queue.items)
+        if n_done > self._n_downloaded:
+            self._n_downloaded = n_done
+            self._announce(ModelsChanged)
+        self._announce(PullsChanged)
         self._refresh_bars()
+
+    def _announce(self, *kinds: Callable[[], Message]) -> None:
+        for screen in self._screens.values():
+            for kind in kinds:
+                screen.post_message(kind())
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy also to the buffer of tmux, which by default ignores what a program copies."""
@@ -293,11 +295,12 @@ class GgbenchApp(App[None]):
 
     async def _hand_over(self) -> None:
         is_opening = isinstance(self.screen, Dialog) and not self.screen.has_opened
-        self._handed_over = None if is_opening or not self._typed else self._typed.popleft()
-        if self._handed_over is not None:
+        key = self._handed_over = None if is_opening or not self._typed else self._typed.popleft()
+        if key is not None:
             target = self.focused or self.screen
-            await super().on_event(self._handed_over)
-            target.post_message(KeyHandled(self._handed_over))
+            is_move = key.key in _SAME_KEYS and not isinstance(self.focused, Input)
+            await super().on_event(events.Key(_SAME_KEYS[key.key], None) if is_move else key)
+            target.post_message(KeyHandled(key))
 
     async def action_quit(self) -> None:
         self.action_leave()

@@ -32,17 +32,6 @@ Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
 """Models, each with the QUANT arguments to use."""
 
 
-def beyond_training(pick: Pick) -> str:
-    """Return a sentence if the needs are longer than the pick was trained for; else nothing."""
-    trained = None if pick.recommended is None else pick.recommended.candidate.row.n_ctx_train
-    if trained is None or not pick.needs.exceeds(trained):
-        return ""
-    return (
-        f"No pick: the model was trained for {format_count(trained)} tokens, the need is"
-        f" {format_count(pick.needs.n_ctx_slot)}; choose another model, or other needs (e)."
-    )
-
-
 def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[tuple[str, str]]:
     """Return (model, quant) of every measurable file on this disk, under every name of the model in the Library."""
     ids = {model.repo.lower(): model.id for model in catalog if model.repo}
@@ -93,7 +82,7 @@ class Library:
     @property
     def picked(self) -> QuantRow | None:
         """The quant to run; None if none meets the needs."""
-        if self.pick is None or self.pick.recommended is None or beyond_training(self.pick):
+        if self.pick is None or self.pick.recommended is None:
             return None
         chosen = self.pick.recommended.candidate
         return next((row for row in self.rows.values() if row.candidate.name == chosen.name), None)
@@ -201,8 +190,6 @@ class Library:
 
         if self.pick is None:
             return ""
-        if beyond := beyond_training(self.pick):
-            return beyond
         mark = "" if self.pick.recommended is None else f"{PICKED} "
         return f"{mark}{headline(self.pick)}"
 
@@ -210,8 +197,7 @@ class Library:
         file, is_here = candidate.to_run, self._is_here(candidate)
         is_asked_for = self.entry is not None and self.entry.model.startswith("twin:")
         is_twin = not is_here and (is_asked_for or (file is not None and not file.repo))
-        is_beyond = self.all_needs.exceeds(candidate.row.n_ctx_train)
-        return QuantRow(candidate, is_here, is_twin, False if is_beyond else meets, is_beyond)
+        return QuantRow(candidate, is_here, is_twin, meets)
 
     def _is_here(self, candidate: Candidate) -> bool:
         name, file = candidate.quant, candidate.to_run

@@ -40,10 +40,8 @@ class LiveNumbers(msgspec.Struct, frozen=True):
 class LiveJob:
     """One job since its start. One thread writes and one reads."""
 
-    def __init__(
-        self, item_id: int, *, settings: Settings | None = None, file_bytes: int | None = None
-    ) -> None:
-        self.item_id, self.settings, self.file_bytes = item_id, settings, file_bytes
+    def __init__(self, item_id: int, *, settings: Settings | None = None) -> None:
+        self.item_id, self.settings = item_id, settings
         self.working: Working | None = None
         """The slow step in progress; None once the next one has started."""
         self.pace = Pace()

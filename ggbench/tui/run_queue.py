@@ -96,21 +96,6 @@ class RunQueue(WorkQueue[QueueItem]):
     def running(self) -> QueueItem | None:
         return next((item for item in self.items if item.state.is_at_work), None)
 
-    @property
-    def all_left_s(self) -> float | None:
-        """Seconds left of the running decode and of those that wait, by the sizes of their files; None unless all
-        measure the same.
-        """
-        with self._changed:
-            live, jobs = self.live, list(self._jobs.values())
-        sizes = [job.target.file_bytes for job in jobs if live is not None and job.settings == live.settings]
-        if live is None or not live.file_bytes or not sizes or len(sizes) < len(jobs) or None in sizes:
-            return None
-        left_s, per_s = live.pace.left_s, live.pace.per_s
-        if left_s is None or per_s is None or live.pace.total != live.n_total:
-            return None
-        return left_s + live.n_total / per_s * sum(filter(None, sizes)) / live.file_bytes
-
     def add(self, jobs: Sequence[Job]) -> None:
         """Append jobs; the first starts at once if none is running."""
         with self._changed:
@@ -185,7 +170,7 @@ class RunQueue(WorkQueue[QueueItem]):
 
     def _run(self, item: QueueItem, store: Store | None) -> None:
         job = self._jobs.pop(item.id)  # with the headers of its files, which take several MB
-        live = self.live = LiveJob(item.id, settings=job.settings, file_bytes=job.target.file_bytes)
+        live = self.live = LiveJob(item.id, settings=job.settings)
         self._report()
 
         def show_reading(reading: MachineReading) -> None:

@@ -6,27 +6,17 @@ unreadable one must not hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ggbench.engines.endings import Outcome
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING
-from ggbench.show.glossary import UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
-from ggbench.show.presenter import figure_of, presenter_of
-from ggbench.stats.intervals import Estimate
+from ggbench.show.presenter import presenter_of
 from ggbench.text import sanitize
-from ggbench.tui.tables import TableColumn
-from ggbench.units import counted, format_count
-
-_GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
+from ggbench.units import counted
 
 _NAMED_RUNS = 8
 """Maximum number of runs listed by number in a question."""
-
-
-RunColumn: TypeAlias = TableColumn[ListedRun]
 
 
 def may_draw(run: ListedRun) -> bool:
@@ -37,43 +27,6 @@ def may_draw(run: ListedRun) -> bool:
     presenter, environment = presenter_of(run.run.head.kind), run.stored.environment
     is_imported = environment is not None and environment.imported is not None
     return bool(presenter.plotted) and (is_imported or not presenter.has_samples)
-
-
-def _measured(key: str) -> RunColumn:
-    figure = figure_of(key)
-
-    def value(run: ListedRun) -> float | None:
-        found = None if run.summary is None else figure.get(run.summary)
-        return found.value if isinstance(found, Estimate) else found  # type: ignore[return-value]
-
-    return RunColumn(key, figure.title, lambda run: run.text(key), value, True, True)
-
-
-def _named(key: str, header: str, value: Callable[[ListedRun], str]) -> RunColumn:
-    return RunColumn(key, header, lambda run: sanitize(value(run)), value, right_aligned=False)
-
-
-def _glyph(run: ListedRun) -> str:
-    is_unsteady = run.is_completed and run.run is not None and run.run.unsteady
-    return UNSTEADY if is_unsteady else _GLYPHS.get(run.stored.state, "✗")
-
-
-COLUMNS_OF_RUNS: tuple[RunColumn, ...] = (
-    RunColumn("run", "run", lambda run: str(run.run_id), lambda run: run.run_id, descending=True),
-    RunColumn("state", "", _glyph, lambda run: run.stored.state, False),
-    _named("quant", "quant", lambda run: run.subject.quant),
-    _named("kind", "kind", lambda run: run.stored.kind),
-    _measured("tok_s"),
-    _named("outcome", "outcome", lambda run: run.answer),
-    *map(_measured, ("w_tokens_per_ms", "b_ms", "p50_ms", "p99_ms", "w_ratio", "b_ratio", "b_w16_ms", "bpw")),
-    *map(_measured, ("ppl", "kld_mean", "same_top", "prefill_ms", "max_n_ctx")),
-    RunColumn("samples", "samples", lambda run: format_count(run.stored.n_samples), lambda run: run.stored.n_samples,
-              descending=True),
-    _named("source", "source", lambda run: run.subject.source),
-    _named("started", "started UTC", lambda run: run.stored.started_at[:16].replace("T", " ")),
-    _named("note", "note", lambda run: run.note),
-)  # fmt: skip
-"""The most important columns come first, as a narrow terminal cuts off the last."""
 
 
 MOST_LISTED = 5000

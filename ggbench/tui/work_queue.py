@@ -183,6 +183,8 @@ class PullItem(WorkItem, frozen=True):
 
     @property
     def share(self) -> float | None:
+        if self.state is WorkState.DONE:
+            return 1.0
         return None if self.done_bytes is None or not self.total_bytes else self.done_bytes / self.total_bytes
 
     @property
@@ -201,17 +203,11 @@ class PullQueue(WorkQueue[PullItem]):
         self._clock = clock
         self._targets: dict[int, Target] = {}
         self._stopped: set[int] = set()
-        self._completed: list[str] = []
 
     def summary(self) -> str:
         """Return a summary such as `42 %, 2 queued`."""
         share = next((item.share for item in self.items if item.state.is_at_work), None)
         return f"{'downloading' if share is None else format_percent(share)}{self.waiting_text}"
-
-    def take_completed(self) -> list[str]:
-        """Return the names of the downloads completed since the last call."""
-        completed, self._completed = self._completed, []
-        return completed
 
     def add(self, targets: Sequence[Target]) -> None:
         with self._changed:
@@ -254,7 +250,6 @@ class PullQueue(WorkQueue[PullItem]):
         except CancelledError:
             self._update(item.id, state=WorkState.STOPPED)
         else:
-            self._completed.append(f"{item.model} {item.quant}")
             total_bytes = self._items[item.id].total_bytes
             self._update(item.id, state=WorkState.DONE, reason="", path=path, done_bytes=total_bytes)
             del self._targets[item.id]  # it has a header, which may take several MB

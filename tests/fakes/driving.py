@@ -17,7 +17,7 @@ from textual.app import App
 from textual.events import Key
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widgets import DataTable, Static
+from textual.widgets import Static
 from textual.worker import WorkerCancelled
 
 from ggbench.models.disk import LocalModel
@@ -54,8 +54,7 @@ async def wait_until_quiet(min_sleep: float = 0, max_sleep: float = 0) -> None:
             due.append(app.screen)
         for screen in due:
             screen._on_timer_update()
-        tables = [table for each in (*under, app.screen) for table in each.query(DataTable)]
-        if not due and not any(table._require_update_dimensions for table in tables):
+        if not due:
             return
 
 
@@ -139,7 +138,7 @@ def table(app: GgbenchApp) -> QuantsTable:
 
 
 def names(app: GgbenchApp) -> list[str]:
-    return [str(table(app).get_row_at(row)[0]).strip("●★ ") for row in range(table(app).row_count)]
+    return [row.title for row in table(app).rows.values()]
 
 
 def with_disk(services: Services, *models: LocalModel) -> GgbenchApp:
@@ -154,11 +153,11 @@ def runs_table(app: GgbenchApp) -> RunsTable:
 
 
 def shown(app: GgbenchApp) -> list[int]:
-    return [run.run_id for run in runs_table(app).runs]
+    return [run.run_id for run in runs_table(app).listed()]
 
 
 def chosen(app: GgbenchApp) -> int | None:
-    run = runs_table(app).cursor_run
+    run = runs_table(app).chosen
     return None if run is None else run.run_id
 
 

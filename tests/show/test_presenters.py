@@ -13,7 +13,6 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import RESULTS, ListedRun, listed_rows, results_answer
 from ggbench.show.machine import machine_table
 from ggbench.show.presenter import presenter_of
-from ggbench.tui.stored_runs import COLUMNS_OF_RUNS
 from tests.fakes.measured import search_of, with_decode
 from tests.show.conftest import stored
 
@@ -66,12 +65,10 @@ def test_a_run_that_a_list_marks_says_in_its_details_what_disturbed_it(
     changed = replace(completed.run.head, kind=kind, environment=replace(completed.environment, changes=(what,)))
     run = replace(completed.run, head=changed, outcome=outcome, result=None)
     steady = replace(run, head=replace(completed.run.head, kind=kind))
-    state = next(column for column in COLUMNS_OF_RUNS if column.key == "state")
     for each, line in ((run, f"! unsteady: {what}"), (steady, "")):
         in_list = ListedRun(stored(each), each)
         shown = render(presenter_of(kind).details(each))
         assert ("! " in render(results_answer([in_list], 1), 120)) == bool(line)
-        assert (state.text(in_list) == "!") == (bool(line) and outcome is Outcome.COMPLETED)
         assert (line in shown) if line else ("unsteady" not in shown)
 
 

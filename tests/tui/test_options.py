@@ -102,7 +102,7 @@ def test_options_decide_plans_and_runs(
         await press(app, pilot, "enter")
         assert jobs[-1].setup == msgspec.structs.replace(app.setup, n_ctx=None)
         assert jobs[-1].experiment.kind == "maxctx"
-        shown = await press(app, pilot, "1", "O")
+        shown = await press(app, pilot, "1", "o", "ctrl+r", "enter")
         assert app.setup == LlamaConfig()
         assert "--memory-limit" not in shown
         assert planner.requests[-1].setup == LlamaConfig()

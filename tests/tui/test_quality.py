@@ -71,7 +71,7 @@ def test_marked_quants_are_scored_beside_the_largest(
         assert job.setup.n_ctx is None
         await press(app, pilot, "1")
         await ask(app, pilot, "quality")
-        await press(app, pilot, *["down"] * 4, *"none", "enter")
+        await press(app, pilot, *["down"] * 3, *"none", "enter")
         assert (asked[1].target.quant, asked[1].base) == ("q8_0", None)
         assert asked[1].settings == settings
 
@@ -131,7 +131,7 @@ def test_scored_runs_are_listed_opened_and_compared(
         app.run_queue.add(3 * scored(folder, text))
         await queue.idle()
         shown = await press(app, pilot, "3")
-        assert shown.count(" PPL ") == 4  # with the header of a column
+        assert sum(" PPL " in line for line in shown.splitlines()) == 3
         shown = await press(app, pilot, "enter")
         assert "100 chunks" in shown
         assert [figure.key for figure in app.screen.query_one(CurvesPlot).figures] == ["ppl", "kld"]
@@ -139,7 +139,7 @@ def test_scored_runs_are_listed_opened_and_compared(
         assert "PPL: " in shown
         assert "KLD: " in shown
         await press(app, pilot, "escape", "k", "k", "space", "j", "j", "space", "c")
-        assert "different texts and numbers of chunks: perplexities and" in words_of(app)
+        assert "Comparing runs 2 with 3" in words_of(app)
 
     drive(library, steps, (150, 60))
 

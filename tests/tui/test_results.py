@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import sqlite3
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
 from ggbench.tui.screens.measured import MeasuredScreen
 from ggbench.tui.screens.results import ResultsScreen
-from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, matching, read_runs
+from ggbench.tui.stored_runs import matching, read_runs
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import burst, check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
@@ -35,45 +34,12 @@ def test_all_runs_are_listed_newest_first(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert shown(app) == [4, 3, 2, 1]
         lines = words_of(app).splitlines()
-        assert "4 runs, by run ▼" in lines[1]
-        assert lines[4].startswith("❯     4  ✗  q2_k")
-        assert "97." in lines[4]
-        assert "decode   47.79 ±0.11" in lines[5]
-        whole, seen = {column.header for column in COLUMNS_OF_RUNS}, set[str]()
-        for _ in COLUMNS_OF_RUNS:  # scrolled or not, every header is whole, and marks say where there are more
-            header = words_of(app).splitlines()[2].replace("▼", " ")
-            heads = {head.strip(" ‹›") for head in re.split(r"\s{2,}", header.strip(" ‹›"))}
-            assert heads <= whole
-            assert ("‹" in header) == (runs_table(app).scroll_x > 0)
-            assert ("›" in header) == ("note" not in header)
-            seen |= heads
-            await press(app, pilot, "right")
-        assert seen - {""} == whole - {""}
-        before = runs_table(app).scroll_x
-        await press(app, pilot, "left")
-        assert runs_table(app).scroll_x < before
-
-    look(steps)
-
-
-def test_any_column_sorts_and_what_is_not_known_comes_last(look: Look, filled: Path) -> None:
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, "j")
-        assert chosen(app) == 3
-        header = words_of(app).splitlines()[2]
-        await pilot.click(RunsTable, offset=(header.index("speed"), 0))
+        assert lines[1] == " 4 runs"
+        assert lines[2] == "  run  kind    quant     W tokens/ms         B ms  speed tok/s  outcome"
+        assert lines[4].split() == ["4", "decode", "q2_k", "—", "<", "10.2", "97.6", "interrupted"]
+        await pilot.resize_terminal(60, 24)
         await settle(app, pilot)
-        assert shown(app) == [4, 1, 3, 2]
-        assert "by speed tok/s ▼" in words_of(app)
-        await press(app, pilot, "S")
-        assert shown(app) == [3, 1, 4, 2]
-        await press(app, pilot, "s")
-        assert shown(app)[:2] == [3, 1]
-        assert "by outcome ▲" in words_of(app)
-        await press(app, pilot, "s")
-        assert shown(app) == [1, 3, 4, 2]
-        assert "by W tokens/ms ▼" in words_of(app)
-        assert chosen(app) == 3
+        assert words_of(app).splitlines()[2].split() == ["run", "kind", "quant", "speed", "tok/s", "outcome"]
 
     look(steps)
 
@@ -107,31 +73,25 @@ def test_a_long_list_scrolls_with_its_cursor(look: Look, path: Path) -> None:
             store.finish(store.begin(start()), run)
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, "G")
-        assert "❯     1" in words_of(app)
+        await press(app, pilot, "end")
+        assert "\n    1  decode" in words_of(app)
         await pilot.resize_terminal(80, 16)
         await settle(app, pilot)
-        assert "❯     1" in words_of(app)
-        await press(app, pilot, "pageup", *("right",) * 30)
-        assert chosen(app) != 1
-        assert "❯" in words_of(app)
-        assert "q4_k_m" in words_of(app)
-        assert "note" in words_of(app).splitlines()[2]
-        shown = await press(app, pilot, "g")
-        assert "❯   200" in shown
-        assert " twin:qwen1.5-0.5b" in shown
+        assert chosen(app) == 1
+        assert "\n    1  decode" in words_of(app)
+        await press(app, pilot, "pageup")
+        assert chosen(app) not in (1, 200)
+        assert "\n  200  decode" in await press(app, pilot, "home")
 
     look(steps)
 
 
-def test_the_mouse_chooses_marks_and_opens(look: Look, filled: Path) -> None:
+def test_the_mouse_chooses_and_opens(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await pilot.click(RunsTable, offset=(20, 4))
         assert chosen(app) == 2
-        await pilot.click(RunsTable, offset=(1, 5))
-        await settle(app, pilot)
-        assert "1 marked" in words_of(app)
-        await pilot.click(RunsTable, offset=(20, 3), times=2)
+        await pilot.click(RunsTable, offset=(20, 3))
+        await pilot.click(RunsTable, offset=(20, 3))
         await settle(app, pilot)
         assert isinstance(app.screen, MeasuredScreen)
         assert "Run 3" in words_of(app)
@@ -159,12 +119,12 @@ def test_pictures(look: Look, filled: Path, monkeypatch: pytest.MonkeyPatch) -> 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space", "j", "j", "space")
         check_snapshot(app, "results")
-        await press(app, pilot, "w")
+        await press(app, pilot, "s")
         check_snapshot(app, "save")
         await press(app, pilot, "escape")
         await press(app, pilot, "c")
         check_snapshot(app, "compare")
-        await press(app, pilot, "escape", "G", "enter")
+        await press(app, pilot, "escape", "end", "enter")
         check_snapshot(app, "run_details")
 
     look(steps)
@@ -201,7 +161,7 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
         await press(app, pilot, "r")
         assert shown(app) == [4, 3, 2, 1]
         assert "kept the file locked" in message(app)
-        for keys in (("enter",), ("w", "c"), ("d", "y")):
+        for keys in (("enter",), ("s", "c"), ("d", "y")):
             await press(app, pilot, *keys)
             assert isinstance(app.screen, ResultsScreen)
             assert "try again when it has finished" in message(app)
@@ -238,19 +198,19 @@ def test_what_another_process_stores_is_shown_without_a_key(look: Look, filled: 
         with Store.open(filled) as store:
             run_id = store.begin(start(quant="q2_k"))
             assert await look_again() == [5, 4, 3, 2, 1]
-            assert "…" in words_of(app).splitlines()[4]
+            assert words_of(app).splitlines()[4].endswith("running")
             store.append_samples(run_id, "decode/p25/b1/r0", 26, [10_000_000] * 9)
             await look_again()
-            assert runs_table(app).runs[0].stored.n_samples == 0
+            assert runs_table(app).listed()[0].stored.n_samples == 0
             store.finish(run_id, listed_run(store.load_run(1)))
             await look_again()
-            assert "✓" in words_of(app).splitlines()[4]
+            assert words_of(app).splitlines()[4].endswith("completed")
             store.delete_run(3)
             assert await look_again() == [5, 4, 2, 1]
-            for keys in (("enter",), ("w", "c")):  # opening or saving a run that is gone says so
+            for keys in (("enter",), ("s", "c")):  # opening or saving a run that is gone says so
                 gone = shown(app)[0]
                 store.delete_run(gone)
-                await press(app, pilot, "g", *keys)
+                await press(app, pilot, "home", *keys)
                 assert f"no run named '{gone}'" in message(app)
                 assert shown(app)[0] < gone
             assert shown(app) == [2, 1]
@@ -283,12 +243,12 @@ def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, dr
 
 def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, "G", "enter")
+        await press(app, pilot, "end", "enter")
         assert isinstance(app.screen, MeasuredScreen)
-        assert "Run 1 · decode of twin:qwen1.5-0.5b q4_k_m · 2026-11-20 01:00 UTC" in words_of(app)
-        await press(app, pilot, "end")
-        assert "Again: ggbench decode twin:qwen1.5-0.5b q4_k_m -n 3000" in words_of(app)
-        whole = await press(app, pilot, "home")
+        assert "Run 1 · decode · 2026-11-20 01:00 UTC" in words_of(app)
+        whole = words_of(app)
+        assert "Model" in await press(app, pilot, "w")
+        assert await press(app, pilot, "w") == whole
         details = app.focused
         app.screen.query_one(CurvesPlot).focus()
         assert await press(app, pilot, "+") != whole
@@ -296,7 +256,7 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
         assert await press(app, pilot, "r") == whole
         await press(app, pilot, "escape", "k", "enter")
         assert "out of memory" in words_of(app)
-        saved = await press(app, pilot, "w")
+        saved = await press(app, pilot, "s")
         assert "c  CSV" in saved and "SVG" not in saved  # without samples there is no picture to save
         opened = app.screen
         await press(app, pilot, "s")
@@ -314,9 +274,8 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
         assert isinstance(app.screen, MeasuredScreen)
         text = words_of(app)
         assert "Comparing runs 1 with 3" in text
-        assert "★ 10.0" in text
-        assert "q4_k_m is better than q8_0" in text
-        assert "quant: q4_k_m in a, q8_0 in b" in text
+        assert "q4_k_m is" in text
+        assert len((await press(app, pilot, "w")).split()) > 30
         await press(app, pilot, "escape")
         assert "2 marked" in words_of(app)
 
@@ -331,11 +290,9 @@ def test_repeated_runs_are_compared_by_their_means(look: Look, path: Path) -> No
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         words = " ".join((await press(app, pilot, *["space", "j"] * 4, "c")).split())
         assert "Comparing runs 1, 3 with 2, 4" in words
-        assert "p50 ms 10.48 10.94" in words  # the means of two
-        assert "Speed: no difference over 10 %, q2_k 0.96" in words
-        await press(app, pilot, "escape", "space", "k", "space", "g", "j")  # runs 3 and 4 are left
+        await press(app, pilot, "escape", "space", "k", "space", "home", "j")  # runs 3 and 4 are left
         words = " ".join((await press(app, pilot, "c")).split())
-        assert "Speed: undecided, q2_k 0.95" in words
+        assert "Comparing runs 3 with 4" in words
         question = " ".join((await press(app, pilot, "b")).replace("│", " ").split())
         assert "Measure q4_k_m (run 3) and q2_k (run 4) again, 4 times each, in" in question
 
@@ -344,12 +301,12 @@ def test_repeated_runs_are_compared_by_their_means(look: Look, path: Path) -> No
 
 def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        assert "Save 2 runs (4, 3)" in await burst(app, pilot, "space", "j", "space", "w")
+        assert "Save 2 runs (4, 3)" in await burst(app, pilot, "space", "j", "space", "s")
         await press(app, pilot, "escape")
-        await burst(app, pilot, "g", "space", "j", "space", "j", "space", "d", "y")
+        await burst(app, pilot, "home", "space", "j", "space", "j", "space", "d", "y")
         assert "Deleted run 2 (twin:qwen1.5-0.5b f16)" in message(app)
-        await burst(app, pilot, "g", "enter")
-        assert "Save run 4" in await press(app, pilot, "w")
+        await burst(app, pilot, "home", "enter")
+        assert "Save run 4" in await press(app, pilot, "s")
         assert isinstance(app.screen_stack[-2], MeasuredScreen)
 
     look(steps)
@@ -377,7 +334,7 @@ def test_the_command_is_copied_and_shown(
         assert "ggbench bench 'a [b]model' rm -rf x" in words_of(app)
         with Store.open(path) as store:
             put_run(store, start(command="ggbench bench other"), n_gen=30)
-        await press(app, pilot, "r", "g", "space", "j", "space", "y")
+        await press(app, pilot, "r", "home", "space", "j", "space", "y")
         assert app.clipboard == "ggbench bench other\nggbench bench 'a [b]model' rm -rf x"
         assert "Copied 2 commands" in message(app)
 
@@ -392,13 +349,13 @@ def test_runs_are_saved_where_ggbench_was_started(
     monkeypatch.chdir(folder)
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, "j", "space", "w", "c")
+        await press(app, pilot, "j", "space", "s", "c")
         assert f"Saved {folder}/ggbench-run-3.csv" in message(app).replace("\n", "")
-        await press(app, pilot, "w", "h")
+        await press(app, pilot, "s", "h")
         assert f"Saved {folder}/ggbench-run-3.html" in message(app).replace("\n", "")
-        await press(app, pilot, "G", "enter", "w", "j", "j", "enter")
+        await press(app, pilot, "end", "enter", "s", "j", "j", "enter")
         assert "Saved" in words_of(app)
-        await press(app, pilot, "w", "escape", "escape", "k", "k", "k", "enter", "w", "s")
+        await press(app, pilot, "s", "escape", "escape", "k", "k", "k", "enter", "s", "s")
         assert sorted(file.name for file in folder.iterdir()) == [
             "ggbench-run-1-b.svg", "ggbench-run-1-memory.svg", "ggbench-run-1-speed.svg", "ggbench-run-1-w.svg",
             "ggbench-run-1.svg", "ggbench-run-3.csv", "ggbench-run-3.html",
@@ -410,14 +367,14 @@ def test_runs_are_saved_where_ggbench_was_started(
 
 def test_the_run_at_the_cursor_or_the_marked_ones_are_deleted_after_a_question(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, "G", "d")
+        await press(app, pilot, "end", "d")
         question = str(app.screen.query_one(Label).content)
         assert question == "Delete run 1 (twin:qwen1.5-0.5b q4_k_m), with 3,000 samples?"
         await press(app, pilot, "n")
         assert shown(app) == [4, 3, 2, 1]
         await press(app, pilot, "d", "y")
         assert shown(app) == [4, 3, 2]
-        await press(app, pilot, "g", "space", "j", "space", "delete", "y")
+        await press(app, pilot, "home", "space", "j", "space", "delete", "y")
         assert shown(app) == [2]
         assert "Deleted 2 runs (4, 3)." in message(app)
 
@@ -435,9 +392,9 @@ def test_runs_are_listed_by_model(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert shown(app) == [6, 4, 3, 2, 1, 5]
         lines = words_of(app).splitlines()
-        assert lines[3] == " twin:qwen1.5-0.5b"
-        assert lines[9] == " another-1b"
-        await press(app, pilot, "G")
+        assert lines[3] == "twin:qwen1.5-0.5b"
+        assert lines[9] == "another-1b"
+        await press(app, pilot, "end")
         assert chosen(app) == 5
         await press(app, pilot, "k")
         assert chosen(app) == 1
@@ -454,7 +411,7 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
         store.begin(start())
 
         async def steps(app: GgbenchApp, pilot: Page) -> None:
-            assert "…" in words_of(app).splitlines()[4]
+            assert words_of(app).splitlines()[4].endswith("running")
             await press(app, pilot, "d", "y")
             assert "still running" in message(app)
             assert "stop it first" in message(app)
@@ -463,9 +420,9 @@ def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
             assert "interrupted" not in words_of(app) and "still running" in words_of(app)
             put_run(store, start(), n_gen=30)
             put_run(store, start(), n_gen=30)
-            await press(app, pilot, "escape", "r", "g", "space", "G", "space", "c")
+            await press(app, pilot, "escape", "r", "home", "space", "end", "space", "c")
             assert "Mark two or more finished runs" in message(app)
-            await press(app, pilot, "g", "j", "space", "c")
+            await press(app, pilot, "home", "j", "space", "c")
             assert "Comparing runs 2 with 3" in words_of(app)
 
         look(steps)
@@ -487,8 +444,7 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(filled: Path, chang
     with Store.open(filled) as store:
         *_, runs = read_runs(store, {})
     assert [run.run_id for run in runs] == [4, 3, 2, 1]
-    (note,) = [column for column in COLUMNS_OF_RUNS if column.key == "note"]
-    assert reason in note.text(runs[-1])
+    assert reason in runs[-1].note
     assert matching(runs, reason) == [runs[-1]]
     assert (runs[-1].run is not None) == change.startswith("result")
 

@@ -13,7 +13,6 @@ from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import MaxctxResult
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Experiment
-from ggbench.runs.progress import Pace
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
@@ -150,24 +149,6 @@ def test_a_waiting_job_is_taken_out_and_the_others_run(target: Target, tmp_path:
         items = watched.queue.items
     assert [item.state for item in items] == [WorkState.DONE, WorkState.CANCELLED, WorkState.DONE]
     assert queue_lines(items, {}, paused=False)[1].endswith("cancelled, removed from the queue")
-
-
-def test_the_time_left_of_all_runs_is_by_the_sizes_of_their_files(target: Target, tmp_path: Path) -> None:
-    gate = Gate()
-    with watched_runs(FakeServices(tmp_path, [gate.answer])) as watched:
-        watched.queue.add(decodes([target] * 3, 1000))
-        assert gate.reached.wait(60)
-        live = watched.queue.live
-        assert live is not None
-        live.pace = Pace(iter((0.0, 10.0)).__next__)
-        for n_done in (400, 600):
-            live.pace.update(n_done, 1000)
-        assert (live.pace.left_s, watched.queue.all_left_s) == (20.0, 20.0 + 2 * 50.0)
-        watched.queue.add(decodes([target], 500))
-        assert watched.queue.all_left_s is None
-        gate.opened.set()
-        watched.wait(is_done)
-        assert watched.queue.all_left_s is None
 
 
 def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def _missed(row: Listed) -> str:
     return ", ".join(check.need for check in row.checked.missed) or row.candidate.row.reason
 
 
-_FIGURES: tuple[Figure[Listed], ...] = (
+FIGURES: tuple[Figure[Listed], ...] = (
     member("label", ""),
     Figure("model", "model", lambda row: model_name(row.candidate.row.subject)),
     member("quant", "quant", path="candidate.quant", meaning="The QUANT argument."),
@@ -134,14 +134,14 @@ _ONLY_JSON: tuple[Figure[Listed], ...] = (
     member("cache_kld", "loss of cache", path="candidate.cache_loss.nats", is_estimate=True),
     member("meets", "meets", path="checked.meets", meaning="Whether it meets the needs; null if unknown."),
 )  # fmt: skip
-_ALL = (*_FIGURES, *_MORE, *_ONLY_JSON)
+_ALL = (*FIGURES, *_MORE, *_ONLY_JSON)
 
 
 def _figures(pick: Pick, rows: tuple[Listed, ...]) -> list[Figure[Listed]]:
     """Return the figures of a table; the header of the speed says at which context it is."""
     lengths = {row.candidate.n_ctx // pick.needs.n_slots for row in rows}
     at = f"tok/s at {format_length(lengths.pop())}" if len(lengths) == 1 else "tok/s at its end"
-    shown = [each for each in _FIGURES if each.key != "model" or pick.n_models > 1]
+    shown = [each for each in FIGURES if each.key != "model" or pick.n_models > 1]
     return [replace(each, header=at) if each.key == "tok_s" else each for each in shown]
 
 

@@ -35,7 +35,8 @@ from ggbench.sizing.budget import described_budget, host_text, with_main_memory
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import sanitize, shorten
 from ggbench.tui.tables import has_words
-from ggbench.tui.widgets.bars import EndedList, KeysFooter
+from ggbench.tui.widgets.bars import KeysFooter
+from ggbench.tui.widgets.figure_list import EndedList
 from ggbench.units import GIB, format_bandwidth, format_bytes
 
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
@@ -98,7 +99,7 @@ class ConfirmScreen(Dialog[bool]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "Yes"),
         Binding("n,escape", "dismiss(False)", "No"),
-        Binding("left,h,right,l", "app.focus_next", "Other answer", show=False),
+        Binding("left,right", "app.focus_next", "Other answer", show=False),
     ]
 
     def __init__(self, question: str, yes_label: str = "Yes", *, is_harmless: bool = False) -> None:
@@ -133,8 +134,6 @@ class SaveChoice(Dialog["ReportForm | None"]):
         Binding("c", "choose('csv')", "CSV"),
         Binding("s", "choose('svg')", "SVG"),
         Binding("h", "choose('html')", "HTML"),
-        Binding("j", "app.simulate_key('down')", show=False),
-        Binding("k", "app.simulate_key('up')", show=False),
     ]
 
     def __init__(self, what: str, *, has_figures: bool) -> None:
@@ -165,8 +164,6 @@ class SaveChoice(Dialog["ReportForm | None"]):
 class HelpScreen(Dialog[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,enter", "dismiss", "Close"),
-        Binding("j", "scroll(1)", show=False),
-        Binding("k", "scroll(-1)", show=False),
     ]
 
     def __init__(self, about: Screen[Any]) -> None:
@@ -182,9 +179,6 @@ class HelpScreen(Dialog[None]):
             yield Static("\nNumbers\n", classes="heading", markup=False)
             yield Static(f"{FORMULA}\n", markup=False)
             yield Static(_two_columns(terms()))
-
-    def action_scroll(self, lines: int) -> None:
-        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def _keys(self) -> Table:
         """Return each action once, with all its keys."""

@@ -110,8 +110,8 @@ def _reader(option: Option) -> Callable[[str], object]:
     return _whole(kind.least or 0, kind.most or (1 << 31) - 1) if kind.read is int else kind.read
 
 
-_MOST_LABEL, _MOST_BRIEF = 14, 39
-"""Columns before and after a field in a terminal of 80."""
+_MOST_LABEL = 14
+"""Columns before a field in a terminal of 80."""
 
 
 def _label(flags: Sequence[str]) -> str:
@@ -121,9 +121,8 @@ def _label(flags: Sequence[str]) -> str:
 
 
 def _brief(about: str) -> str:
-    """Return the first clause, or nothing if that is too long; all is shown while the field has the focus."""
-    clause = re.split(r"[,.;:] | \(", about, maxsplit=1)[0].rstrip(".")
-    return clause if len(clause) <= _MOST_BRIEF else ""
+    """Return the first clause; all is shown while the field has the focus."""
+    return re.split(r"[,.;:] | \(", about, maxsplit=1)[0].rstrip(".")
 
 
 def _same(names: Sequence[str]) -> Mapping[str, object]:
@@ -202,8 +201,8 @@ class ChoiceField(Static, can_focus=True):
     """One of a few texts; left, right and space change it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,l,space", "change(1)", "Next"),
-        Binding("left,h", "change(-1)", "Previous"),
+        Binding("right,space", "change(1)", "Next"),
+        Binding("left", "change(-1)", "Previous"),
     ]
     value: reactive[str] = reactive("")
 
@@ -250,7 +249,7 @@ class FormDialog(Dialog[Answer]):
 
     AUTO_FOCUS = "Input, ChoiceField"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "apply", "Apply"),
+        Binding("enter", "apply", "Apply", priority=True),
         Binding("ctrl+r", "reset", "Defaults", priority=True),
         Binding("escape", "dismiss", "Close"),
         Binding("down", "move(1)", show=False),
@@ -308,7 +307,6 @@ class FormDialog(Dialog[Answer]):
         if self.focused in fields:
             self.set_focus(fields[(fields.index(self.focused) + steps) % len(fields)])
 
-    @on(Input.Submitted)
     def action_apply(self) -> None:
         try:
             self.take(self.answer(self.given()))

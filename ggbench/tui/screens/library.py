@@ -10,10 +10,9 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import Input, Static
 
 from ggbench.decisions.pick.needs import needs_in_brief
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.models.added_places import remembered_servers, typed_server
 from ggbench.tui.host import ModelsChanged, host_of
@@ -45,27 +44,22 @@ class LibraryScreen(StartScreen):
 
     CSS_PATH = "library.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]  # noqa: RUF012 - Textual's
-    HELP = (
-        "Choose a model on the left; its quants are planned before any download, each run in the best way for your "
-        "needs (e), and listed as they would be picked. Enter or P says why, y copies the command, b measures.\n\n"
-        "★  the pick; ● is marked (space), dim misses a need, or is still of former needs\n"
-        "≤  in tok/s is no speed, but the most that the memory's bandwidth allows\n"
-        "~  an estimate: a speed from other runs, a loss published for other models; bold was measured here\n"
-        "≥  at least: a context beyond which none was tried, a loss without that of the KV cache\n"
-        "*  in context (8k* of 1,024 tokens each): all that the model was trained for; ✗ ctx: a need beyond that\n"
-        "↓  its download; a model that is not here can also be measured as a twin: a file "
-        "of its shape, with random weights\n\n"
-        "tok/s is of the answer, context the longest that fits, KLD the loss of quality in nats; people notice 0.05. "
-        "The bar is the memory of the chosen quant, with its parts below: ░ stays free, · is the reserve.\n\n"
-        "A path typed or pasted into the filter adds a folder or a file of yours to the list, a URL adds a server; if "
-        "it needs an API key, start with: ggbench tui --api-key-env VARIABLE."
-    )
+    HELP = """Quants are planned before any download, each run in the best way for your needs, in the order of the pick.
+
+★  the pick; ● is marked, dim misses a need, or is still of former needs
+~  estimated, ! of a disturbed run, ? unknown: b measures it; ≥ without the loss of the KV cache
+↓  its download; a model that is not here can also be measured as a twin: a file of its shape, with random weights
+
+In the bar of the memory, ░ stays free and · is the reserve. A path or the URL of a server in the filter is added to
+the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("P", "pick", "Pick", tooltip="What to run, the command for it, and the alternatives"),
         Binding(
-            "P",
-            "pick",
-            "Pick",
-            tooltip="The whole decision: all reasons, alternatives and the commands",
+            "w",
+            "pick(True)",
+            "Why",
+            show=False,
+            tooltip="The same with what is behind it: sources, rules, all details",
         ),
         Binding("e", "edit_needs", "Need", tooltip="What the model is for: context, speed, quality"),
         Binding("space", "mark", "Mark", key_display="␣", tooltip="Mark or unmark the quant"),
@@ -96,9 +90,6 @@ class LibraryScreen(StartScreen):
             "choose_options",
             "Options",
             tooltip="Memory limit, KV types, n_ctx and more, of plans and runs",
-        ),
-        Binding(
-            "O", "reset_options", "Reset the options", show=False, tooltip="Set every option to its default"
         ),
         Binding("tab,shift+tab", "other_part", show=False),
         Binding("r", "reload", "Reload", show=False, tooltip="Read disk, free memory and headers again"),
@@ -143,8 +134,6 @@ class LibraryScreen(StartScreen):
             return library.entry is not None
         if action == "pull":
             return library.can_pull
-        if action == "reset_options":
-            return host_of(self).setup != LlamaConfig()
         if action in ("measure", "apply_tuned"):
             return bool(library.rows or library.selection(None))
         if action == "mark":
@@ -221,25 +210,27 @@ class LibraryScreen(StartScreen):
             self._table.wanted, host.opens_quant = host.opens_quant, None
             self.set_focus(self._table)
 
-    @on(DataTable.RowHighlighted, "#quants")
+    @on(QuantsTable.OptionHighlighted, "#quants")
     def _show_memory(self) -> None:
+        from ggbench.decisions.pick.sentences import candidate_name
+
         chosen = self.chosen
-        shown = None if chosen is None else (chosen.title, chosen.plan, chosen.notes)
+        shown = None if chosen is None else (candidate_name(chosen.candidate), chosen.plan)
         self.query_one(MemoryBar).shown = shown
 
-    def action_pick(self, at: QuantRow | None = None) -> None:
+    @on(QuantsTable.OptionSelected, "#quants")
+    def _open_pick(self) -> None:
+        self.action_pick()
+
+    def action_pick(self, why: bool = False) -> None:
         if not self.library.rows and not self.is_planning:  # a repo that is not entered yet
             self.replan()
-        super().action_pick(at)
-
-    @on(DataTable.RowSelected, "#quants")
-    def _open_pick(self) -> None:
-        self.action_pick(self.chosen)
+        super().action_pick(why)
 
     def action_mark(self) -> None:
         if (chosen := self.chosen) is not None:
             self.library.toggle_mark(chosen.name)
-            self._table.show(self.library)
+            self._table.show_library(self.library)
             self.show_status()
 
     def action_copy(self) -> None:
@@ -295,7 +286,7 @@ class LibraryScreen(StartScreen):
         return self.query_one(QuantsTable)
 
     def show_rows(self) -> None:
-        self._table.show(self.library)
+        self._table.show_library(self.library)
         self._show_memory()
         self.show_status()
         self.refresh_bindings()

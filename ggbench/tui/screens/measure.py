@@ -44,7 +44,8 @@ _ENGINE = FormField(
 class MeasureDialog(FormDialog[RunRequest | None]):
     """Returns the request, or None if closed; open until its jobs are made."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "apply", "Start")]
+    AUTO_FOCUS = "#lines Input, #lines ChoiceField"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "apply", "Start", priority=True)]
 
     def __init__(self, chosen: Chosen, choices: Choices, find: Callable[[RunRequest], object]) -> None:
         """`find` begins to make the jobs of a request; then comes `start`, or `refuse` with the reason."""
@@ -59,7 +60,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
             sheet.border_title = f"Measure {sanitize(self._chosen.title)}"
-            sheet.border_subtitle = "⏎ starts, esc closes"
+            sheet.border_subtitle = "↑ ← → what to measure, ⏎ starts, esc closes"
             yield ChoiceField(self._kinds, self._experiment.kind, id=_WHAT, shows_all=True)
             yield Static(self._about, id="kind", markup=False)
             with Vertical(id="lines"):

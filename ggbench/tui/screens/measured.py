@@ -6,34 +6,29 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from rich.console import RenderableType
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from ggbench.decisions.compare.comparison import compare
+from ggbench.decisions.compare.comparison import Comparison, compare
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads
-from ggbench.decisions.compare.show import ComparisonReport
 from ggbench.errors import GgbenchError
 from ggbench.runs.comparable import setting_of
 from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run
+from ggbench.show.answer import Answer
 from ggbench.show.listed_runs import SavedRun, saved_figures
-from ggbench.show.names import model_name
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words, sanitize
 from ggbench.tui.host import TaskScreen
 from ggbench.tui.screens.dialogs import ConfirmScreen, ReportForm, SaveChoice
+from ggbench.tui.widgets.answer_pane import AnswerPane
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 
-_COMPARE_HELP = """Runs of one file and setting are averaged. b measures all of them again, in turns.
-★ marks the better value: the 95 % interval of the ratio excludes 1, and no run beats it.
-The interval includes the variation between loads of the model with the same settings. Memory is exact and needs no
-interval. In the plot: samples as a band, ╌
-the fitted line, · the memory bandwidth limit."""
+_COMPARE_HELP = """Runs of one file and setting are averaged. ★ marks the better value: the 95 % interval of the ratio
+excludes 1. In the plot: samples as a band, ╌ the fitted line, · the limit by bandwidth."""
 
 
 class RunsScreen(TaskScreen):
@@ -61,24 +56,19 @@ class RunsScreen(TaskScreen):
         return self.query_one(StatusMessage)
 
 
-class DetailsPane(VerticalScroll, can_focus=True):
-    """Scrolls with j and k, like the lists."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "scroll_down", "Down", show=False),
-        Binding("k", "scroll_up", "Up", show=False),
-    ]
+def comparison_answer(comparison: Comparison) -> Answer:
+    return Answer("\n".join(comparison.sentences))
 
 
 class MeasuredScreen(RunsScreen):
-    """Curves above the details of one run, or above a comparison of several; esc returns to the Results screen."""
+    """The answer of one run, or the comparison of several, above their curves; esc returns to the Results screen."""
 
-    AUTO_FOCUS = "DetailsPane"
+    AUTO_FOCUS = "AnswerPane"
     CSS_PATH = "measured.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.pop_screen", "Back", tooltip="Back to the list of runs"),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
-        Binding("w", "save", "Save", tooltip="Save as HTML, CSV or SVG"),
+        Binding("s", "save", "Save", tooltip="Save as HTML, CSV or SVG"),
         Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run"),
         Binding(
             "b",
@@ -109,31 +99,30 @@ class MeasuredScreen(RunsScreen):
         self.HELP = "" if self._is_one else _COMPARE_HELP  # type: ignore[misc]
 
     def compose(self) -> ComposeResult:
-        title, answer, details = self._one_run() if self._is_one else self._comparison()
-        yield Static(title, id="title", markup=False)
-        with DetailsPane(id="pane"):
-            yield Static(answer, id="answer", markup=False)
-            if self._figures:
-                yield CurvesPlot()
-            yield Static(details, id="details")
+        yield Static(self._title, id="title", markup=False)
+        yield AnswerPane(self._answer)
+        if self._figures:
+            yield CurvesPlot()
         yield StatusMessage()
         yield KeysFooter()
 
-    def _one_run(self) -> tuple[str, str, RenderableType]:
-        """Return the title, the answer and the details."""
-        run = self.runs[0].summary.run
-        presenter, started = presenter_of(run.head.kind), run.head.started_at[:16].replace("T", " ")
-        what = f"Run {self._numbers} · {run.head.kind} of {model_name(run.subject)} {run.subject.quant}"
-        details = presenter.details(run, self.runs[0].readings).rich(why=True)
-        return sanitize(f"{what} · {started} UTC"), presenter.ending(run), details
+    @property
+    def _title(self) -> str:
+        if not self._is_one:
+            numbers = [", ".join(str(one.run_id) for one in column) for column in self._columns]
+            return f"Comparing runs {' with '.join(numbers)}"
+        head = self.runs[0].summary.run.head
+        return f"Run {self._numbers} · {head.kind} · {head.started_at[:16].replace('T', ' ')} UTC"
 
-    def _comparison(self) -> tuple[str, str, RenderableType]:
-        comparison = compare(
-            [[one.summary for one in column] for column in self._columns], RunSpreads(self._repeats)
+    @property
+    def _answer(self) -> Answer:
+        if self._is_one:
+            run = self.runs[0].summary.run
+            return presenter_of(run.head.kind).details(run, self.runs[0].readings)
+        spreads = RunSpreads(self._repeats)
+        return comparison_answer(
+            compare([[one.summary for one in column] for column in self._columns], spreads)
         )
-        numbers = [", ".join(str(one.run_id) for one in column) for column in self._columns]
-        title = f"Comparing runs {' with '.join(numbers)}"
-        return title, "\n".join(comparison.sentences), ComparisonReport(comparison, has_answer=False)
 
     def on_mount(self) -> None:
         for plot in self.query(CurvesPlot):

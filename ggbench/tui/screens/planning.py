@@ -151,9 +151,6 @@ class PlanScreen(TaskScreen):
     def action_choose_options(self) -> None:
         self.app.push_screen(SettingsDialog(options_form(), host_of(self).setup), self.take_options)
 
-    def action_reset_options(self) -> None:
-        self.take_options(LlamaConfig())
-
     def take_options(self, setup: LlamaConfig | None) -> None:
         """Plan with other options, which may change the free memory."""
         library = self.library

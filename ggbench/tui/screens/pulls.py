@@ -8,35 +8,60 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.coordinate import Coordinate
 from textual.events import ScreenResume
 from textual.screen import Screen
-from textual.widgets import DataTable, Static
+from textual.widgets import Static
 
-from ggbench.text import sanitize
+from ggbench.show.figure import Figure
+from ggbench.text import sanitize, shorten_middle
 from ggbench.tui.host import PullsChanged, host_of
-from ggbench.tui.model_list import short_titles
 from ggbench.tui.widgets.bars import KeysFooter
-from ggbench.tui.widgets.quants_table import ColumnTable
+from ggbench.tui.widgets.figure_list import FigureList
 from ggbench.tui.work_queue import GLYPHS, PullItem, PullQueue, WorkState
 from ggbench.units import format_bytes, format_duration, format_percent
 
-_COLUMNS = ("model", "quant", "state", "", "", "rate", "left", "downloaded")
 _BAR_WIDTH = 10
-_OTHER_COLUMNS = 64
-"""Width of the columns after the model, without the last, which may be scrolled to."""
+_WIDEST = 36
 _NOTHING = """No downloads yet.
 
 Choose a model from the catalog or the Hub in the Library (1),
 mark quants with space, then press p. Twins need no download."""
 
 
-class _PullsTable(ColumnTable):
+def _bar(item: PullItem) -> str:
+    filled = round((item.share or 0) * _BAR_WIDTH)
+    return "━" * filled + "╌" * (_BAR_WIDTH - filled)
+
+
+def _at_work(item: PullItem, value: float | None) -> float | None:
+    return None if item.state.is_over else value
+
+
+_FIGURES: tuple[Figure[PullItem], ...] = (
+    Figure("model", "model", lambda item: shorten_middle(sanitize(item.model), _WIDEST)),
+    Figure("quant", "quant", lambda item: item.quant),
+    Figure("state", "state", lambda item: f"{GLYPHS[item.state]} {item.state.value}"),
+    Figure("share", "", lambda item: item.share, format_percent),
+    Figure("left_s", "left", lambda item: _at_work(item, item.left_s), format_duration, priority=1),
+    Figure(
+        "rate",
+        "rate",
+        lambda item: _at_work(item, item.bytes_per_s),
+        lambda rate: f"{format_bytes(rate)}/s",
+        priority=2,
+    ),
+    Figure("bar", "", _bar, priority=3),
+    Figure("downloaded", "downloaded", lambda item: item.amount, priority=4),
+)
+
+
+class _PullsTable(FigureList[PullItem]):
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor_down", show=False),
-        Binding("k", "cursor_up", show=False),
         Binding("enter", "screen.retry", "Resume", tooltip="Resume a stopped or failed download"),
     ]
+
+    def key_of(self, row: PullItem) -> str:
+        return str(row.id)
 
 
 class PullsScreen(Screen[None]):
@@ -58,13 +83,12 @@ class PullsScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(_NOTHING, id="nothing", markup=False)
-        yield _PullsTable(id="pulls", cursor_type="row")
+        yield _PullsTable(_FIGURES, id="pulls")
         yield Static(id="detail", markup=False)
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        self.query_one(DataTable).add_columns(*_COLUMNS)
-        self.query_one(DataTable).focus()
+        self._table.focus()
         self._draw()
 
     @on(ScreenResume)
@@ -72,7 +96,7 @@ class PullsScreen(Screen[None]):
         """Move the cursor from a finished download to the one in progress."""
         chosen, stoppable = self._chosen, self._stoppable
         if chosen is not None and chosen.state.is_over and stoppable is not None:
-            self.query_one(DataTable).move_cursor(row=stoppable.id)
+            self._table.highlighted = stoppable.id
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         item = self._chosen
@@ -90,7 +114,7 @@ class PullsScreen(Screen[None]):
         if (item := self._chosen) is not None:
             self._queue.retry(item.id)
 
-    @on(DataTable.RowHighlighted, "#pulls")
+    @on(_PullsTable.OptionHighlighted, "#pulls")
     def _show_detail(self) -> None:
         item = self._chosen
         shown = None if item is None else (item.id, item.state, self._stoppable is not None)
@@ -104,20 +128,8 @@ class PullsScreen(Screen[None]):
     @on(PullsChanged)
     def _draw(self) -> None:
         items = self._queue.items
-        names = short_titles(
-            [sanitize(item.model) for item in items], max(16, self.size.width - _OTHER_COLUMNS)
-        )
         self.set_class(bool(items), "-some")
-        table = self.query_one(_PullsTable)
-        for item, name in zip(items, names, strict=True):
-            cells = pull_cells(item, name)
-            if item.id >= table.row_count:
-                table.add_row(*cells, key=str(item.id))
-                continue
-            for column, cell in enumerate(cells):
-                at = Coordinate(item.id, column)
-                if table.get_cell_at(at) != cell:
-                    table.update_cell_at(at, cell, update_width=True)
+        self._table.show(items)
         self._show_detail()
 
     @property
@@ -134,25 +146,9 @@ class PullsScreen(Screen[None]):
         return min(left, key=lambda item: item.state is WorkState.WAITING, default=None)
 
     @property
+    def _table(self) -> _PullsTable:
+        return self.query_one(_PullsTable)
+
+    @property
     def _chosen(self) -> PullItem | None:
-        items, row = self._queue.items, self.query_one(DataTable).cursor_row
-        return items[row] if row < len(items) else None
-
-
-def pull_cells(item: PullItem, name: str) -> list[Text]:
-    """Return the cells of a row."""
-    share = 1.0 if item.state is WorkState.DONE else item.share
-    filled = round((share or 0) * _BAR_WIDTH)
-    bar = "━" * filled + "╌" * (_BAR_WIDTH - filled)
-    is_idle = item.bytes_per_s is None or item.state.is_over
-    rate, left = ("", "") if is_idle else (f"{format_bytes(item.bytes_per_s)}/s", format_duration(item.left_s))
-    return [
-        Text(name),
-        Text(sanitize(item.quant)),
-        Text(f"{GLYPHS[item.state]} {item.state.value}"),
-        Text(format_percent(share), justify="right"),
-        Text(bar),
-        Text(rate, justify="right"),
-        Text(left, justify="right"),
-        Text(item.amount),
-    ]
+        return self._table.chosen

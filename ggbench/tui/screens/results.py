@@ -1,4 +1,4 @@
-"""The Results screen: all stored runs, to sort, filter, mark, open, compare, save and delete.
+"""The Results screen: all stored runs, to filter, mark, open, compare, save and delete.
 
 Threads read the store, each with its own connection, and another ggbench may change it at any time.
 """
@@ -43,10 +43,8 @@ class ResultsScreen(RunsScreen):
 
     AUTO_FOCUS = ""
     CSS_PATH = "results.tcss"
-    HELP = f"""All stored runs by model, newest first, including those of other ggbench processes on this machine;
-of more than {MOST_LISTED:,} runs the newest. / finds them by model, quant, source, kind, state, date.
-✓ completed   ! not steady   … running   – cancelled   ✗ failed: see the outcome and note columns to the right
-enter opens a run; space marks it; c compares the marked runs; d deletes them, or the one at the cursor."""
+    HELP = f"""All stored runs by model, also those of other ggbench processes; of more than {MOST_LISTED:,} the newest.
+✓ completed   ! not steady   … running   – cancelled   ✗ failed"""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "compare", "Compare", tooltip="Compare the marked runs side by side"),
         Binding(
@@ -56,10 +54,8 @@ enter opens a run; space marks it; c compares the marked runs; d deletes them, o
             key_display="/",
             tooltip="Filter by words of model, kind, outcome or date",
         ),
-        Binding("s", "sort_next", "Sort", show=False, tooltip="Sort by the next column"),
-        Binding("S", "reverse_sort", "Reverse the sort", show=False, tooltip="Reverse the sort order"),
         Binding("d,delete", "delete", "Delete", tooltip="Delete the marked runs, or the chosen one"),
-        Binding("w", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
+        Binding("s", "save", "Save", tooltip="Save the marked runs, or the chosen one, as HTML, CSV or SVG"),
         Binding("y", "copy_command", "Copy", tooltip="Copy the commands that repeat the runs"),
         Binding("r", "reload", "Reload", show=False, tooltip="Read the stored runs again"),
         Binding("escape", "leave", "Clear", show=False, tooltip="Clear the filter, or unmark all runs"),
@@ -97,7 +93,7 @@ enter opens a run; space marks it; c compares the marked runs; d deletes them, o
         field = self._filter_input
         self.drop("open")
         if not field.value and not field.has_focus:
-            self._table.unmark()
+            self._table.mark(())
         field.value = ""
         self.status.show()
         self._to_list()
@@ -109,22 +105,15 @@ enter opens a run; space marks it; c compares the marked runs; d deletes them, o
         self._filter_input.display = bool(self._filter_input.value)
         self.set_focus(self._table)
 
-    def action_sort_next(self) -> None:
-        self._table.order.sort_by_next()
-        self._table.show_sorted()
-
-    def action_reverse_sort(self) -> None:
-        self._table.order.reverse()
-        self._table.show_sorted()
-
     @on(RunsTable.Changed)
     def _show_count(self) -> None:
         self.query_one("#count", Static).update(self._table.summary)
         self.refresh_bindings()
 
-    @on(RunsTable.Chosen)
-    def _open_run(self, event: RunsTable.Chosen) -> None:
-        self.open_runs([event.run.run_id])
+    @on(RunsTable.OptionSelected)
+    def _open_run(self) -> None:
+        if (run := self._table.chosen) is not None:
+            self.open_runs([run.run_id])
 
     def action_compare(self) -> None:
         over = [run.run_id for run in self._table.marked if run.stored.state != RUNNING]
@@ -192,10 +181,11 @@ enter opens a run; space marks it; c compares the marked runs; d deletes them, o
         def show(read: tuple[Sequence[ListedRun], Sequence[str]]) -> None:
             self._runs, notices = read
             self._has_read = True
+            self._table.show(self._runs)
             for item in host_of(self).run_queue.items if self._repeated else ():
                 if item.run_id is not None and item.id in self._repeated:
                     self._repeated.remove(item.id)
-                    self._table.mark([item.run_id])
+                    self._table.mark({*self._table.marks, item.run_id})
             if notices:
                 self.status.show(*notices)
             self._show()
@@ -245,7 +235,6 @@ enter opens a run; space marks it; c compares the marked runs; d deletes them, o
         def start(jobs: Sequence[Job]) -> None:
             queue = host_of(self).run_queue
             n_before = len(queue.items)
-            self._table.unmark()
             self._table.mark(kept)
             self._repeated.update(range(n_before, n_before + len(jobs)))
             queue.add(jobs)
@@ -264,17 +253,18 @@ enter opens a run; space marks it; c compares the marked runs; d deletes them, o
     @property
     def _selected(self) -> Sequence[ListedRun]:
         """The marked runs, or the one at the cursor if none is marked."""
-        run = self._table.cursor_run
+        run = self._table.chosen
         return self._table.marked or (() if run is None else (run,))
 
     @on(Input.Changed, "#filter")
     def _show(self) -> None:
         """Show the sorted and filtered list, or why it is empty."""
         words, table, nothing = self._filter_input.value, self._table, self.query_one("#nothing", Static)
-        table.show(self._runs, words)
+        table.words = words
+        table.draw()
         had_focus = self.focused is None or self.focused is table
-        table.display, nothing.display = bool(table.runs), not table.runs
-        if table.runs and had_focus:
+        table.display, nothing.display = bool(table.option_count), not table.option_count
+        if table.option_count and had_focus:
             self.set_focus(table)
         nothing.update(Text(self._why_empty(words)))
         self._show_count()
@@ -288,6 +278,6 @@ enter opens a run; space marks it; c compares the marked runs; d deletes them, o
         return _NO_RUNS if self._has_read else "Reading the results…"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action in ("compare", "filter", "sort_next", "reverse_sort", "copy_command", "save", "delete"):
+        if action in ("compare", "filter", "copy_command", "save", "delete"):
             return bool(self._runs)
         return True

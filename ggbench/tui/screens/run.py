@@ -220,7 +220,7 @@ class RunScreen(Screen[None]):
             view.lines = tuple(lines[-max(1, view.size.height) :])
         elif isinstance(view, CurvesPlot):
             self._show_curves(view, live, items, plotted)
-        numbers = number_lines(live, item, paused=queue.is_paused, all_left_s=queue.all_left_s)
+        numbers = number_lines(live, item, paused=queue.is_paused)
         self.query_one("#numbers", Lines).lines = tuple(numbers)
         reading = live.reading if queue.is_busy else None
         self.query_one("#gauges", Lines).lines = () if reading is None else tuple(gauge_lines(reading))

@@ -101,8 +101,8 @@ class StartScreen(PlanScreen):
         if selection := self.selection:
             self.find_targets(None, selection)
 
-    def action_pick(self, at: QuantRow | None = None) -> None:
-        """Show the whole decision, with the cursor on the pick or on another quant."""
+    def action_pick(self, why: bool = False) -> None:
+        """Show the whole decision, with what is behind it if `why`."""
         from ggbench.tui.screens.pick import PickScreen, PickTask
 
         library, budget = self.library, self.budget
@@ -125,8 +125,8 @@ class StartScreen(PlanScreen):
                 self.find_targets(None, [(file.model, (file.quant,))])
 
         self.show_notice("")
-        task = PickTask(entry.title, budget, self.action_edit_needs, library.row_of, measure, pull)
-        self.pick_screen = PickScreen(task, made, None if at is None else at.candidate.name)
+        task = PickTask(entry.title, budget, self.action_edit_needs, measure, pull)
+        self.pick_screen = PickScreen(task, made, why=why)
         self.app.push_screen(self.pick_screen)
 
     def find_targets(self, request: RunRequest | None, selection: Selection) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,7 +15,7 @@ from textual.events import Click
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Input, OptionList, Static
+from textual.widgets import Input, Static
 
 from ggbench.errors import GgbenchError
 from ggbench.machine.description import GIVEN_GPU
@@ -68,21 +68,6 @@ class StatusMessage(Static):
             )
         else:
             self.show("No command is known.")
-
-
-class EndedList(OptionList):
-    """Stops at its first and its last option, where Textual's begins again."""
-
-    def action_cursor_up(self) -> None:
-        self._move(super().action_cursor_up, -1)
-
-    def action_cursor_down(self) -> None:
-        self._move(super().action_cursor_down, 1)
-
-    def _move(self, move: Callable[[], None], way: int) -> None:
-        enabled = [line for line, option in enumerate(self.options) if not option.disabled]
-        if self.highlighted is None or any((line - self.highlighted) * way > 0 for line in enabled):
-            move()
 
 
 class FilterInput(Input):
@@ -234,19 +219,19 @@ class BarPart(msgspec.Struct, frozen=True):
 class MemoryBar(Widget):
     """Three lines: the plan, the bar and its legend. Each part has its own character, so colour is not needed."""
 
-    shown: reactive[tuple[str, PlanRow, tuple[str, ...]] | None] = reactive(None)
-    """A quant with its plan, and notes for which there may be room; None if none is chosen."""
+    shown: reactive[tuple[str, PlanRow] | None] = reactive(None)
+    """A quant with its plan; None if none is chosen."""
 
     def render(self) -> RenderResult:
         if self.shown is None or not self.size.width:
             return ""
-        name, row, notes = self.shown
+        name, row = self.shown
         width = self.size.width
         if row.n_ctx is None or row.weight_bytes is None:
             return Text(sanitize(row.reason) or "its size is unknown", overflow="fold")
         parts = memory_parts(row)
         plan = f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {PLAN_FIGURES['left_bytes'].text(row)}"
-        plan = "; ".join(filter(None, (plan, remedy_text(row), *notes)))
+        plan = "; ".join(filter(None, (plan, remedy_text(row))))
         title = Text(plan, no_wrap=True, overflow="ellipsis")
         bar = Text(no_wrap=True)
         for part, cells in zip(parts, stack_widths(parts, width), strict=True):

@@ -30,7 +30,8 @@ from ggbench.models.disk import path_argument
 from ggbench.text import sanitize
 from ggbench.tui.host import TaskScreen, host_of
 from ggbench.tui.model_list import ModelEntry, Section, found_models, grouped, named_repo, short_titles
-from ggbench.tui.widgets.bars import EndedList, FilterInput
+from ggbench.tui.widgets.bars import FilterInput
+from ggbench.tui.widgets.figure_list import EndedList
 from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
@@ -48,10 +49,8 @@ class ModelList(EndedList):
     """Sections cannot be chosen, and families unfold; the highlight stays on its line while the list changes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor_down", show=False),
-        Binding("k", "cursor_up", show=False),
-        Binding("right,l", "fold(False)", "Unfold", show=False, tooltip="Show the models of the family"),
-        Binding("left,h", "fold(True)", "Fold", show=False, tooltip="Hide the models of the family"),
+        Binding("right", "fold(False)", "Unfold", show=False, tooltip="Show the models of the family"),
+        Binding("left", "fold(True)", "Fold", show=False, tooltip="Hide the models of the family"),
         Binding(
             "enter,space", "select", "Choose", tooltip="Unfold the family, or go to the quants of the model"
         ),

@@ -44,8 +44,6 @@ class QueueList(OptionList):
     """All jobs; only changed lines are redrawn. The highlight follows the running job until the user moves it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor_down", show=False),
-        Binding("k", "cursor_up", show=False),
         Binding("enter", "screen.open", "Open", tooltip="Open the finished run at the cursor"),
     ]
 
@@ -117,17 +115,13 @@ _DETAILED: Collection[Stage] = ("probe", "decode")
 _MOST_DETAILS = 3
 
 
-def number_lines(live: LiveJob, item: QueueItem, *, paused: bool, all_left_s: float | None = None) -> list[str]:
+def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
     """Return the state of the job, in lines of up to 28 characters: its progress, speed, W and B, and buffers by
     device.
-
-    `all_left_s` is of the queue.
     """
     presenter, state = presenter_of(item.kind), item.state
     lines = [f"paused, {state.value}" if paused and not state.is_over else state.value]
     lines += _progress_lines(live)
-    if all_left_s is not None:
-        lines.append(f"all {format_duration(all_left_s)} left")
     if presenter.has_line:
         lines += _latency_lines(live.numbers())
     lines += presenter.live_lines(live.plotted(""))

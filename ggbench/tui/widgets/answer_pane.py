@@ -1,0 +1,47 @@
+"""An answer as the commands print it; a key shows what is behind it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec.structs import replace
+from rich.console import RenderableType
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from ggbench.show.answer import Answer
+
+
+class AnswerPane(VerticalScroll, can_focus=True):
+    DEFAULT_CSS = """
+    AnswerPane { height: 1fr; overflow-x: auto; padding: 0 1; & > Static { height: auto; } }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "w", "why", "Why", tooltip="Show or hide what is behind the answer: sources, rules, all details"
+        ),
+    ]
+
+    def __init__(self, answer: Answer, *, why: bool = False) -> None:
+        super().__init__()
+        self.answer, self._why = answer, why
+
+    def compose(self) -> ComposeResult:
+        yield Static(self._shown)
+
+    @property
+    def _shown(self) -> RenderableType:
+        """Return the answer; the footer names the key for the rest."""
+        shown = self.answer if self._why else replace(self.answer, why=())
+        return shown.rich(why=True)
+
+    def show(self, answer: Answer) -> None:
+        self.answer = answer
+        self.query_one(Static).update(self._shown)
+
+    def action_why(self) -> None:
+        self._why = not self._why
+        self.screen.set_class(self._why, "-why")
+        self.show(self.answer)
