@@ -47,3 +47,15 @@ class Loss(msgspec.Struct, frozen=True):
     """The published losses behind a typical loss."""
     of: tuple[str, ...] = ()
     """The models whose median a typical loss is."""
+
+
+def added(*losses: Loss | None) -> Estimate | None:
+    """Return losses measured apart, added, as the divergences of two small independent disturbances are to second
+    order; None if one is unknown.
+
+    With SmolLM2 135M over the same text, q4_k_m loses 0.0590, a q4_0 cache 0.0573 (with q4_1), both together 0.1145.
+    """
+    known = [each.nats for each in losses if each is not None]
+    if len(known) < len(losses):
+        return None
+    return Estimate(*(sum(getattr(each, end) for each in known) for end in Estimate.__struct_fields__))

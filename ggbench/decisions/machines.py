@@ -14,19 +14,20 @@ from ggbench.decisions.pick.record import placement_options
 from ggbench.engines.endings import Outcome
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Table
-from ggbench.show.changes import change_options
+from ggbench.show.changes import remedy_text
 from ggbench.show.document import RecordDocument
 from ggbench.show.figure import Figure, figures_type
 from ggbench.show.names import short_device
 from ggbench.show.plan import (
     FIRST_SPEED,
+    HOST_FIGURES,
     INTERVALS,
     MACHINE,
     PLAN_FIGURES,
     ROW,
     at_n_ctx,
+    facts_of,
     machine_values,
-    main_memory_text,
     row_values,
 )
 from ggbench.show.text import SPEED_FROM, rows_behind_text
@@ -117,11 +118,6 @@ def _placed(row: PlanRow) -> str:
     return " ".join(placement_options(row.setup)) if row.setup is not None and row.is_split else ""
 
 
-def _main_memory(plan: EnginePlan) -> str:
-    """Return the main memory that its speeds are for; empty if nothing that could be on a GPU is in it."""
-    return main_memory_text(plan.budget.host) if any(map(_placed, plan.rows)) else ""
-
-
 def machine_names(budgets: Sequence[Budget]) -> list[str]:
     """Return short, distinct names of the machines, with their memory: some cards of one name are sold with two sizes.
 
@@ -147,17 +143,9 @@ class PlacedRow(msgspec.Struct, frozen=True):
     row: PlanRow
 
 
-def _of_row(figure: Figure[PlanRow]) -> Figure[PlacedRow]:
-    return Figure(
-        figure.key,
-        figure.header,
-        lambda placed: figure.get(placed.row),
-        figure.form,
-        figure.unit,
-        figure.meaning,
-        figure.better,
-        figure.priority,
-        lambda placed: figure.mark(placed.row),
+def _of_row(figure: Figure[PlanRow]) -> Figure[Any]:
+    return replace(
+        figure, get=lambda placed: figure.get(placed.row), mark=lambda placed: figure.mark(placed.row)
     )
 
 
@@ -180,7 +168,7 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     front = [PLAN_FIGURES[key] for key in ("needed_bytes", "left_bytes", "max_n_ctx")]
     known = [row.expected for row in rows if row.expected is not None]
     facts = [
-        *((plan.budget.device, _main_memory(plan)) for plan in plans),
+        *(fact for plan in plans for fact in facts_of(HOST_FIGURES, plan.budget)),
         ("speeds", rows_behind_text(name for each in known for name in each.rows)),
     ]
     behind = (FIRST_SPEED, PLAN_FIGURES["limit_tok_s"], INTERVALS[0], _BASIS)
@@ -209,15 +197,15 @@ def _note(placed: PlacedRow) -> str:
     row = placed.row
     if row.outcome is not Outcome.COMPLETED:
         return say("plan.failed", quant=row.quant, why=row.reason)
-    options = next((change_options(each) for each in row.changes if each.fits and each.setup is not None), "")
-    return say("machines.remedy", place=placed.place, quant=row.quant, options=options) if options else ""
+    remedy = remedy_text(row)
+    return say("machines.remedy", place=placed.place, quant=row.quant, remedy=remedy) if remedy else ""
 
 
 _PLANNED: Any = figures_type(
     "PlannedMachine",
     (),
-    "The plan for one machine; `main_memory` is empty unless a part of the model is in it.",
-    {"machine": MACHINE, "main_memory": str, "rows": list[ROW]},  # type: ignore[valid-type]
+    "The plan for one machine.",
+    {"machine": MACHINE, "rows": list[ROW]},  # type: ignore[valid-type]
 )
 PLAN_MACHINES = RecordDocument(
     "plan.machines",
@@ -234,7 +222,6 @@ def machines_record(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     machines = [
         {
             "machine": machine_values(plan.budget),
-            "main_memory": _main_memory(plan),
             "rows": list(map(row_values, plan.rows)),
         }
         for plan in plans

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.decisions.loss import added
 from ggbench.errors import StoreError
 from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
@@ -17,7 +18,6 @@ from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.sizing.what_helps import with_other_quants
-from ggbench.stats.intervals import Estimate
 
 if TYPE_CHECKING:
     from ggbench.decisions.known_losses import MeasuredLosses
@@ -61,16 +61,14 @@ def _with_loss(row: PlanRow, target: Target, losses: MeasuredLosses) -> PlanRow:
     if target.file is None:
         return row
     header, cache = target.file.header_sha256, (row.type_k, row.type_v)
-    weights = losses.of_weights(header) or typical_loss(target.quant, row.n_params, target.file.architecture)
-    of_cache = losses.of_cache(header, cache) or typical_cache_loss(cache)
-    both = losses.of_both(header, cache)
-    parts = [weights, of_cache] if both is None else [both]
-    known = [each for each in parts if each is not None]
-    if len(known) < len(parts):
-        return row
-    ends = [sum(getattr(each.nats, end) for each in known) for end in ("value", "low", "high")]
-    is_measured = all(each.basis != "published typical" for each in known)
-    return replace(row, loss=Estimate(*ends), is_loss_measured=is_measured)
+    parts = [
+        losses.of_weights(header) or typical_loss(target.quant, row.n_params, target.file.architecture),
+        losses.of_cache(header, cache) or typical_cache_loss(cache),
+    ]
+    if both := losses.of_both(header, cache):
+        parts = [both]
+    is_measured = all(each and each.basis != "published typical" for each in parts)
+    return replace(row, loss=added(*parts), is_loss_measured=is_measured)
 
 
 def plan_model(

@@ -9,20 +9,18 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.changes import CHANGE, CHANGE_FIGURES, change_options, changes_table, left_text
-from ggbench.show.document import RecordDocument, Shape, of
-from ggbench.show.figure import Figure, figure_values, figures_type, member
+from ggbench.show.document import RecordDocument
+from ggbench.show.figure import Figure, Row, figure_values, figures_type, member
 from ggbench.show.names import model_names, models_title, row_labels, short_device
-from ggbench.show.text import drafting_text, on_off, rows_behind_text, slots_text, swa_text
+from ggbench.show.text import rows_behind_text, slots_text
 from ggbench.show.words import say
 from ggbench.sizing.placement import place_bandwidths
 from ggbench.sizing.plan_record import (
     Budget,
     Change,
-    DeviceMemory,
     EnginePlan,
     MemoryPartName,
     MemoryStack,
@@ -171,6 +169,52 @@ FIRST_SPEED = Figure[PlanRow](
 )
 
 
+HOST_FIGURES: Sequence[Figure[Budget]] = (
+    member("host_bytes", "main memory", format_bytes, "host.free_bytes", meaning="Main memory beside GPUs."),
+    member("host_reserve_bytes", "kept free of it", format_bytes, "host.reserve_bytes"),
+    member("host_bandwidth", "its bandwidth", format_bandwidth, "host.bandwidth.bytes_per_s"),
+    member("host_bandwidth_source", "from", path="host.bandwidth.source"),
+)
+MACHINE_FIGURES: Sequence[Figure[Budget]] = (
+    member("device", "device"),
+    member("memory_bytes", "memory", format_bytes),
+    member("memory_source", "from"),
+    member("reserve_bytes", "reserve", format_bytes),
+    member("reserve_source", "for (--reserve)"),
+    member("budget_bytes", "usable", format_bytes, "usable_bytes", meaning="Bytes for the model."),
+    member("mmproj_bytes", "projector", format_bytes, "projector.weight_bytes", meaning="A projector."),
+    member(
+        "mmproj_compute_bytes",
+        "to compute, at most",
+        format_bytes,
+        "projector.compute_bytes",
+        meaning="Upper bound of its compute buffer at llama.cpp's warm-up image; larger ones take more.",
+    ),
+    member("draft_model", "draft", path="draft.model"),
+    member("cache_ram_bytes", "prompt cache", format_bytes),
+    member("n_checkpoints", "checkpoints a slot"),
+    member("bandwidth_bytes_per_s", "bandwidth", format_bandwidth, "bandwidth.bytes_per_s"),
+    member("bandwidth_source", "from", path="bandwidth.source"),
+    *HOST_FIGURES,
+)
+"""A plan's memory, by the members of its budget."""
+
+
+def _n_ubatch(row: PlanRow) -> int | None:
+    """Return the physical batch, which llama.cpp clamps to n_batch, and that to n_ctx."""
+    setup = row.setup
+    return None if setup is None or row.n_ctx is None else min(setup.n_ubatch, setup.n_batch, row.n_ctx)
+
+
+_SETUP: Sequence[Figure[PlanRow]] = (
+    Figure("n_ubatch", "n_ubatch", _n_ubatch),
+    member("flash_attn", "flash attention"),
+    member("swa_cells", "cells of windows"),
+    member("draft_bytes", "draft takes", format_bytes),
+    member("checkpoint_bytes", "checkpoint", format_bytes),
+)
+
+
 def _none_of_zero(key: str, header: str, meaning: str, priority: int = 0) -> Figure[PlannedDevice]:
     return Figure(
         key,
@@ -246,6 +290,7 @@ def plan_answer(plan: EnginePlan, alternative: PlanRow | None = None, headers: s
         *(say("plan.incomplete", quant=row.quant) for row in rows if row.missing_bytes),
         *([] if nearest is None else [_remedy(nearest)]),
         _speeds_from(plan, rows),
+        say("plan.drafting") if any(row.draft_bytes for row in rows) else "",
     ]
     text = _sentence(plan, alternative, nearest)
     return Answer(text, "", parts, [*filter(None, notes)][:3], _behind(plan, rows, headers))
@@ -345,8 +390,8 @@ def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Par
     """Return sources, bounds, every buffer, and all that would help."""
     expected = [row.expected for row in rows if row.expected is not None]
     facts = [
-        *memory_facts(plan.budget, rows),
-        *_setup_facts(rows),
+        *facts_of(MACHINE_FIGURES, plan.budget),
+        *facts_of(_SETUP, rows[0]),
         *((name.replace("_", " "), text) for name, text in plan.sources.items()),
         ("headers", headers),
         ("loss", say("plan.losses") if any(row.loss for row in rows) else ""),
@@ -354,115 +399,26 @@ def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Par
         *((row.quant, note) for row in rows for note in row.notes),
     ]
     figures = (*(PLAN_FIGURES[key] for key in _BEHIND), *INTERVALS)
-    parts: list[Part] = [Facts(facts), Table(figures, rows, say("plan.behind"))]
-    parts += [
-        Table(_STACK_FIGURES, row.stacks, say("plan.memories", quant=row.quant)) for row in rows if row.stacks
-    ]
-    parts += [
-        changes_table(say("plan.changes", quant=row.quant, n_ctx=format_count(row.n_ctx)), row.changes)
+    of_rows = [
+        part
         for row in rows
-        if row.changes
+        for part in (
+            Table(_STACK_FIGURES, row.stacks, say("plan.memories", quant=row.quant)),
+            changes_table(say("plan.changes", quant=row.quant, n_ctx=format_count(row.n_ctx)), row.changes),
+        )
+        if part.rows
     ]
-    if plan.budget.host is None and any(change.host_bytes for row in rows for change in row.changes):
-        parts.append(say("plan.unknown_host"))
-    return parts
+    takes_of_host = any(change.host_bytes for row in rows for change in row.changes)
+    unknown = [say("plan.unknown_host")] if takes_of_host and plan.budget.host is None else []
+    return [Facts(facts), Table(figures, rows, say("plan.behind")), *of_rows, *unknown]
 
 
-def memory_facts(budget: Budget, rows: Sequence[PlanRow]) -> list[tuple[str, str]]:
-    """Return the memory, what is set aside of it, and its bandwidth."""
-    sizes = [format_bytes(device.free_bytes) for device in budget.devices] or [
-        format_bytes(budget.memory_bytes)
-    ]
-    rates = dict.fromkeys([*(device.bandwidth for device in budget.devices), budget.bandwidth])
-    return [
-        ("device", budget.device),
-        ("memory", f"{in_words(sizes)} ({budget.memory_source})"),
-        ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
-        ("projector", _projector(budget)),
-        ("draft", draft_text(budget, rows)),
-        ("prompt cache", _prompt_cache(budget, rows)),
-        (
-            "bandwidth",
-            ", ".join(f"{format_bandwidth(rate.bytes_per_s)} ({rate.source})" for rate in rates if rate),
-        ),
-        ("main memory", main_memory_text(budget.host)),
-    ]
+def facts_of(figures: Iterable[Figure[Row]], row: Row) -> list[tuple[str, str]]:
+    """Return the figures that a row has, as `Facts` shows them."""
+    return [(figure.title, figure.text(row)) for figure in figures if figure.get(row)]
 
 
-def _projector(budget: Budget) -> str:
-    projector = budget.projector
-    if projector is None:
-        return ""
-    sizes = {"weights": format_bytes(projector.weight_bytes), "compute": format_bytes(projector.compute_bytes)}
-    return say("plan.projector" if projector.compute_bytes else "plan.projector_alone", **sizes)
-
-
-def draft_text(budget: Budget, rows: Sequence[PlanRow]) -> str:
-    """Return what drafts, and its size; empty if nothing does."""
-    sizes = [row.draft_bytes for row in rows if row.draft_bytes is not None]
-    if not sizes:
-        return ""
-    name = "" if budget.draft is None else f"{budget.draft.model} {budget.draft.quant}"
-    return f"{drafting_text(max(sizes), name)}; speeds do not include drafting"
-
-
-def _prompt_cache(budget: Budget, rows: Sequence[PlanRow]) -> str:
-    """Return what llama-server's prompt cache and checkpoints take of main memory; empty for another engine.
-
-    They are not counted by default, since they start empty and a plan answers whether the model loads.
-    """
-    setup = next((row.setup for row in rows if row.setup is not None), None)
-    if setup is None:
-        return ""
-    if budget.cache_ram_bytes is None:
-        return say("plan.prompt_cache_uncounted", most=format_bytes(CACHE_RAM_BYTES))
-    each_bytes = max((row.checkpoint_bytes or 0 for row in rows), default=0)
-    n_checkpoints = budget.n_checkpoints * setup.n_seq_max
-    return say(
-        "plan.prompt_cache_and_checkpoints" if each_bytes and n_checkpoints else "plan.prompt_cache",
-        size=format_bytes(budget.cache_ram_bytes),
-        checkpoints=counted(n_checkpoints, "checkpoint"),
-        each=format_bytes(each_bytes),
-        whole=format_bytes(n_checkpoints * each_bytes),
-    )
-
-
-def main_memory_text(memory: DeviceMemory | None) -> str:
-    """Return `64.0 GiB, 4.00 GiB kept free, 50.0 GB/s (given)` of the main memory beside GPUs; empty if unknown."""
-    if memory is None:
-        return ""
-    rate = memory.bandwidth
-    speed = f", {format_bandwidth(rate.bytes_per_s)} ({rate.source})" if rate else ""
-    return f"{format_bytes(memory.free_bytes)}, {format_bytes(memory.reserve_bytes)} kept free{speed}"
-
-
-def _setup_facts(rows: Sequence[PlanRow]) -> list[tuple[str, str]]:
-    row = next((row for row in rows if row.setup is not None and row.n_ctx), None)
-    if row is None or row.setup is None or row.n_ctx is None:
-        return []
-    n_ubatch = min(
-        row.setup.n_ubatch, row.setup.n_batch, row.n_ctx
-    )  # llama.cpp clamps to n_batch, that to n_ctx
-    return [
-        ("n_ubatch", format_count(n_ubatch)),
-        ("flash attention", on_off(row.flash_attn)),
-        ("windows", swa_text(row.swa_cells, row.n_ctx)),
-    ]
-
-
-_MACHINE_FIGURES: Sequence[Figure[Budget]] = (
-    member("budget_bytes", "usable", path="usable_bytes", meaning="Bytes for the model."),
-    member("mmproj_bytes", "projector", path="projector.weight_bytes", meaning="A projector in this memory."),
-    member(
-        "mmproj_compute_bytes",
-        "to compute",
-        path="projector.compute_bytes",
-        meaning="Upper bound of its compute buffer at llama.cpp's warm-up image; 0 if none is known.",
-    ),
-    member("bandwidth_bytes_per_s", "bandwidth", path="bandwidth.bytes_per_s"),
-    member("bandwidth_source", "source", path="bandwidth.source"),
-)
-MACHINE = figures_type("Machine", _MACHINE_FIGURES, "The memory budget.", base=Budget)
+MACHINE = figures_type("Machine", MACHINE_FIGURES, "The memory budget.", base=Budget)
 _DEVICE = figures_type("Device", (*DEVICE_FIGURES, _NEEDED), "Memory taken on a device.", base=PlannedDevice)
 ROW = figures_type(
     "Row",
@@ -499,7 +455,7 @@ PLAN = RecordDocument(
 
 def machine_values(budget: Budget) -> dict[str, object]:
     """Return a budget for JSON, as `MACHINE`."""
-    return figure_values(_MACHINE_FIGURES, budget) | msgspec.structs.asdict(budget)
+    return figure_values(MACHINE_FIGURES, budget) | msgspec.structs.asdict(budget)
 
 
 def row_values(row: PlanRow) -> dict[str, object]:
@@ -528,22 +484,3 @@ def plan_record(plan: EnginePlan, alternative: PlanRow | None) -> dict[str, obje
 
 WHOLE_TRAINING = "*"
 """Follows the training context if all of it fits."""
-
-
-def longest_text(row: PlanRow, found: int | None = None) -> str:
-    """Return `50,176`; `32,768*` if the whole training context fits."""
-    longest = row.planned_n_ctx if found is None else found
-    if longest is None or row.trained_n_ctx is None or longest < row.trained_n_ctx:
-        return format_count(longest)
-    return f"{format_count(row.trained_n_ctx)}{WHOLE_TRAINING}"
-
-
-def training_legend(rows: Sequence[PlanRow], longest: Iterable[str]) -> list[str]:
-    """Return what the star of `longest_text` means; nothing if none of these texts has it."""
-    if WHOLE_TRAINING not in "".join(longest):
-        return []
-    trained = in_words([format_count(n) for n in sorted({row.n_ctx_train for row in rows if row.n_ctx_train})])
-    return [f"{WHOLE_TRAINING}: the whole training context of {trained} fits; llama-server uses no more"]
-
-
-MEMORY = Shape("Memory", "The memory budget.", of(Budget), of(Budget, "budget_bytes=usable_bytes"))

@@ -122,7 +122,7 @@ def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twi
     assert beside["rows"][0]["needed_bytes"] == plain["rows"][0]["needed_bytes"]
     assert f"--mmproj {projector}" in beside["rows"][0]["command"]
     shown = ggbench(*asked[:-1], "--mmproj", projector, "-np", "4", "--why").out
-    assert "4.00 MiB (--mmproj" in shown and "all users at 2k" in shown
+    assert re.search(r"projector +4\.00 MiB", shown) and "all users at 2k" in shown
     of_another = ggbench("plan", tiny_twin, *CARD, "--mmproj", projector)
     assert (of_another.code, "is not a projector of tiny" in of_another.err) == (5, True)
     picked = ggbench("pick", "qwen1.5-0.5b", "q4_0", *CARD, "--mmproj", projector, "--json").json
@@ -170,7 +170,7 @@ def test_slots_take_what_llama_cpp_gives_each(ggbench: Run, shares: tuple[str, .
 
 
 def test_a_prompt_cache_takes_of_main_memory_alone(ggbench: Run) -> None:
-    """A number without a unit is in MiB, as llama-server's is; by default it is named and not counted."""
+    """A number without a unit is in MiB, as llama-server's is; by default it is not counted."""
     asked = ("plan", "qwen1.5-0.5b", "q4_k_m", "--ram", "16GiB", "--json")
     plain = ggbench(*asked).json
     for cards in ((), ("--gpu", "rtx-3060")):
@@ -182,7 +182,6 @@ def test_a_prompt_cache_takes_of_main_memory_alone(ggbench: Run) -> None:
         assert whole["machine"]["budget_bytes"] - beside["machine"]["budget_bytes"] == (0 if cards else 2 << 30)
         assert "--cache-ram 2GiB" in beside["rows"][0]["command"]
     assert (plain["machine"]["cache_ram_bytes"], plain["rows"][0]["checkpoint_bytes"]) == (None, 0)
-    assert "lets it grow to 8.00 GiB" in " ".join(ggbench(*asked[:-1], "--why").out.split())
     assert ggbench(*asked, "--cache-ram", "-1").code == ggbench(*asked, "--cache-ram", "16GiB").code == 2
 
 

@@ -90,7 +90,7 @@ def test_a_machine_that_is_too_small_is_not_chosen_for_its_speed() -> None:
     cache = Change("KV q8_0", LlamaConfig(type_k="q8_0", type_v="q8_0"), GIB, GIB, 20_000, None)
     choice, lines = chosen(CARDS, [row(25.0, 12_032, fits=False, changes=(cache,)), row(20.0, 60_160)])
     assert choice.fastest == LARGE
-    assert f"{SMALL} holds q4_k_m with -ctk q8_0 -ctv q8_0." in lines
+    assert f"q4_k_m fits with -ctk q8_0 -ctv q8_0 on {SMALL}." in lines
 
 
 def test_machines_of_one_description_are_kept_apart() -> None:

@@ -28,7 +28,7 @@ from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import RecordDocument
 from ggbench.show.figure import Figure, figure_values, figures_type, member
 from ggbench.show.names import model_name
-from ggbench.show.plan import MACHINE, machine_values, memory_facts
+from ggbench.show.plan import MACHINE, MACHINE_FIGURES, facts_of, machine_values
 from ggbench.show.text import SPEED_FROM, expected_text, rows_behind_text
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change
@@ -175,7 +175,7 @@ def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tup
     return [
         ("workload", say(f"pick.{workload}", needs=pick.needs)),
         ("needs", needs_in_brief(pick.needs)),
-        *memory_facts(replace(budget, host=pick.main_memory), [own.row for own in shown]),
+        *facts_of(MACHINE_FIGURES, replace(budget, host=pick.main_memory)),
         *dict.fromkeys(("speed", each.source) for each in speeds),
         ("", rows_behind_text(name for each in speeds for name in each.rows)),
         *dict.fromkeys((f"loss of {own.quant}", own.main_loss.source) for own in shown if own.main_loss),
