@@ -118,7 +118,7 @@ _PREFILL = Row(f"prefill {N_PROMPT_TOKENS} tokens", "ms", "llama-bench pp", 0.98
 
 def _our_prefill(bench: Bench) -> Values:
     words = ("prefill", bench.file, "--lengths", N_PROMPT_TOKENS, "-r", 3, "--bandwidth", "20GB/s")
-    return {_PREFILL: float(ggbench(*words)[0]["prefills"][0]["prefill_ms"])}
+    return {_PREFILL: float(ggbench(*words)[0]["run"]["result"]["prefills"][0]["prefill_ms"])}
 
 
 def _their_prefill(bench: Bench) -> Values:
@@ -136,7 +136,8 @@ def _batch_rows(n_seqs: int) -> tuple[Row, Row]:
 def _our_batch(bench: Bench) -> Values:
     words = ("speed", bench.file, "--inputs", INPUT, "-n", BATCH_GEN, "--batch", _commas(BATCHES))
     document, _ = ggbench(*words, "--bandwidth", "20GB/s")
-    cases = [(_batch_rows(case["n_batch"]), case) for case in document["cases"]]
+    found = document["run"]["result"]["cases"]
+    cases = [(_batch_rows(case["ended"]["case"]["n_seqs"]), case) for case in found]
     return {
         row: case[key]
         for rows, case in cases

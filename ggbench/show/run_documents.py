@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.events import Memory
@@ -127,8 +128,18 @@ class RunDocuments(msgspec.Struct, frozen=True, dict=True):
         return figure_values(self.figures, QuantSummary.of([run])) | {"run": run} | more
 
 
-_FILE = figures("model quant source file file_bytes n_params bpw weight_bytes kv_bytes_per_token")
-_ENDING = figures("outcome note run_id command")
+_PROVENANCE = replace(FIGURES["source"], key="provenance")
+_REASON = Figure[QuantSummary](
+    "reason", "reason", lambda summary: summary.run.reason or None, meaning="Why the run did not complete."
+)
+_FILE = (
+    *figures("model quant file"),
+    _PROVENANCE,
+    *figures("file_bytes n_params bpw weight_bytes kv_bytes_per_token"),
+)
+_ENDING = (*figures("outcome note"), _REASON, *figures("run_id command"))
+MEASURED = (*_FILE, *(each for each in FIGURES.values() if each.key != "source"), _REASON)
+"""All figures that a quant may have."""
 _AS_STORED = {"state": str, "started_at": str, "finished_at": str | None, "readings": list[MachineReading]}
 
 
@@ -235,19 +246,17 @@ QUANT = Shape(
 
 def quant_documents(kind: str, about: str) -> RunDocuments:
     """Return the documents of runs shown in a table of quants."""
-    return RunDocuments(kind, tuple(FIGURES.values()), about)
+    return RunDocuments(kind, MEASURED, about)
 
 
 BENCH = several_document(
     "bench",
     "The whole table of a model.",
-    figures_type(
-        "BenchedQuant", tuple(FIGURES.values()), "", {"runs": list[Run], "against": list[NearRow] | None}
-    ),
+    figures_type("BenchedQuant", MEASURED, "", {"runs": list[Run], "against": list[NearRow] | None}),
     n_gen=int,
 )
 
 
 def bench_row(summary: QuantSummary, **more: object) -> dict[str, object]:
     """Return a row of `BENCH`."""
-    return figure_values(FIGURES.values(), summary) | {"runs": summary.runs} | more
+    return figure_values(MEASURED, summary) | {"runs": summary.runs} | more

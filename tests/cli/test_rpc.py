@@ -90,7 +90,7 @@ def test_a_model_runs_over_two_servers_and_its_buffers_are_planned(ggbench: Run,
         [planned] = ggbench("plan", *words, "--reserve", "0").json["rows"]
         ran = ggbench("decode", *words, "-n", "8")
     assert ran.code == 0
-    held = {each["device"]: each for each in measured(ran)["buffers"] if each["place"] == "remote"}
+    held = {each["device"]: each for each in measured(ran)["run"]["memory"]["buffers"] if each["place"] == "remote"}
     assert len(held) == 2
     assert [each["memory_bytes"] for each in planned["devices"]][:2] == [256 * MIB] * 2
     assert planned["devices"][-1]["device"] == "CPU"

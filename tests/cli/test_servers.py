@@ -56,11 +56,11 @@ def test_a_decode_of_a_server_is_measured_stored_and_shown(ggbench: Run, serve: 
     document = ran.json
     assert (document["provenance"], document["outcome"], document["n_gen"]) == ("endpoint", "completed", 600)
     assert document["p50_ms"] == pytest.approx(10)
-    assert document["serving"]["clock"] == "server"
+    assert document["run"]["result"]["serving"]["clock"] == "server"
     assert document["kv_bytes"] is None
-    assert document["config"]["base_url"] == endpoint.url
+    assert document["run"]["head"]["setup"]["base_url"] == endpoint.url
     assert document["command"].startswith(f"ggbench decode {endpoint.url} ")
-    shown = ggbench("results", "show", "1")
+    shown = ggbench("results", "show", "1", "--why")
     assert "the server's own, for each token" in " ".join(shown.out.split())
     assert endpoint.url in shown.out
 
@@ -69,11 +69,12 @@ def test_prompts_and_concurrent_requests_are_measured(ggbench: Run, serve: Serve
     endpoint = serve()
     prompts = ggbench("prefill", endpoint.url, "--lengths", "1,25", "--json")
     assert prompts.code == 0, prompts.err
-    assert [each["n_prompt"] for each in prompts.json["prefills"]] == [1, 25]
+    assert [each["n_prompt"] for each in prompts.json["run"]["result"]["prefills"]] == [1, 25]
     speed = ggbench("speed", endpoint.url, "--inputs", "16", "-n", "40", "--batch", "1,4", "--json")
     assert speed.code == 0, speed.err
-    assert [(case["n_batch"], case["outcome"]) for case in speed.json["cases"]] == [(1, "completed"), (4, "completed")]
-    assert all(case["memory_bytes"] is None for case in speed.json["cases"])
+    cases = [each["ended"] for each in speed.json["run"]["result"]["cases"]]
+    assert [(each["case"]["n_seqs"], each["outcome"]) for each in cases] == [(1, "completed"), (4, "completed")]
+    assert all(each["memory_bytes"] is None for each in cases)
     assert "server" in ggbench("results", "show", "2").out
 
 
@@ -108,9 +109,9 @@ def test_published_rows_of_servers_stand_beside_ones_own(ggbench: Run, serve: Se
     asked = "--inputs", "6144", "-n", "8", "--against", "published", "--json"
     ran = ggbench("speed", endpoint.url, *asked)
     assert ran.code == 0, ran.err
-    (case,) = ran.json["cases"]
-    assert case["against"][0]["system"] == "vllm"
-    assert not any("not vllm" in each for each in case["against"][0]["differences"])
+    nearest = ran.json["against"][0]
+    assert nearest["row"]["system"] == "vllm"
+    assert not any("not vllm" in each for each in nearest["differences"])
 
 
 def test_an_api_key_is_sent_and_appears_nowhere(ggbench: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +119,7 @@ def test_an_api_key_is_sent_and_appears_nowhere(ggbench: Run, serve: Serve, monk
     endpoint = serve()
     ran = ggbench("decode", endpoint.url, "-n", "50", "--api-key-env", "TEST_KEY", "--json")
     assert ran.code == 0, ran.err
-    assert ran.json["config"]["api_key_env"] == "TEST_KEY"
+    assert ran.json["run"]["head"]["setup"]["api_key_env"] == "TEST_KEY"
     assert ran.json["command"].endswith("--api-key-env TEST_KEY")
     shown = ggbench("results", "show", "1")
     assert SECRET not in ran.out + ran.err + shown.out
