@@ -112,7 +112,11 @@ def get_cached(path: Path) -> bytes | None:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Raise UsageError for a folder, and for a file that exists unless `force` overwrites it."""
+    """Raise UsageError for a folder, a file in none, and a file that exists unless `force` overwrites it."""
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"cannot save in {sanitize(str(path.parent))}: no such folder", "create it, or name another"
+        )
     if path.is_dir():
         raise UsageError(f"{sanitize(str(path))} is a folder", "name a file")
     if path.exists() and not force:

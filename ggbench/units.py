@@ -185,20 +185,19 @@ def format_interval(value: float, low: float, high: float, digits: int = 3) -> s
     return f"{value:.{decimals}f} ({low:.{decimals}f}{' to ' if low < 0 else '–'}{high:.{decimals}f})"
 
 
-def format_ratio(ratio: float, low: float, high: float) -> str:
-    """Return a ratio with its interval, `1.32 ±0.04`; `> 3.20` without an upper end.
+def format_ratio(ratio: float, low: float, high: float, unit: str = "") -> str:
+    """Return a ratio with its interval, `1.32 (1.28–1.36)` or with a unit `1.32 times (1.28–1.36)`; `> 3.20` without an
+    upper end, and no interval without a width.
 
-    `1.26 (1.04–1.65)` if the interval excludes 1 and the rounded one would include it.
+    More decimals are shown if the interval excludes 1 and the rounded one would include it.
     """
     if not math.isfinite(high):
-        return f"> {format_number(low)}"
-    text = format_interval(ratio, low, high)
-    value, *ends = (float(each) for each in re.findall(r"[\d.]+", text))
-    least, most = (value - ends[0], value + ends[0]) if len(ends) == 1 else ends or (low, high)
-    if low <= 1 <= high or not least <= 1 <= most:
-        return text
-    decimals = max(2, -math.floor(math.log10(min(abs(low - 1), abs(high - 1)))))
-    return f"{ratio:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
+        return f"> {format_number(low)}{unit}"
+    decimals = 1 if high - low > 1 else 2
+    if low < high and not low <= 1 <= high:
+        decimals = max(decimals, -math.floor(math.log10(min(abs(low - 1), abs(high - 1)))))
+    ends = f" ({low:.{decimals}f}–{high:.{decimals}f})" if low < high else ""
+    return f"{ratio:.{decimals}f}{unit}{ends}"
 
 
 def parse_percent(text: str) -> float:

@@ -87,9 +87,9 @@ def compare(asked: argparse.Namespace, first: str, other: str) -> Step:
 def judge(document: dict[str, list[dict[str, list[dict[str, float | list[float]]]]]], slower: float) -> Step:
     """Return the verdict of `ggbench compare`'s document on the second build's speed."""
     speed = next(each for each in document["metrics"] if each["metric"] == "tok_s")
-    if not speed["versus"] or speed["versus"][0] is None or speed["versus"][0]["ratio_ci95"] is None:
+    found = speed["versus"][1]
+    if found is None or found["ratio_ci95"] is None:
         return Step("undecided", 1.0, 0.0, float("inf"))
-    found = speed["versus"][0]
     low, high = found["ratio_ci95"]
     verdict: Verdict = "slower" if high < 1 else "as fast" if low > 1 - slower else "undecided"
     return Step(verdict, found["ratio"], low, high)

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ggbench.decisions.compare.comparison import Comparison, compare_quants
+from ggbench.decisions.compare.comparison import Comparison, compare
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads, repeats_among
 from ggbench.engines.endings import Outcome
 from ggbench.runs.run import Run
@@ -41,7 +41,7 @@ class WithinRunsAlone(RunSpreads):
 
     def of(self, metric: Metric, summary: QuantSummary) -> LoadSpread:
         """Return no spread, known exactly."""
-        return LoadSpread(sigma=0.0, freedom=1000)
+        return LoadSpread(sigma=0.0, freedom=1000, n_repeats=1000)
 
     def is_disturbed(self, metric: Metric, summary: QuantSummary) -> bool:
         """Return False: there is nothing to compare with."""
@@ -102,7 +102,7 @@ def count(runs: Sequence[Run]) -> int:
     for name, spreads in ways.items():
         for what, pairs in (("of one setting", same), ("of two settings", other)):
             compared = [
-                compare_quants([QuantSummary.of([run]) for run in pair], spreads(*pair)) for pair in pairs
+                compare([(QuantSummary.of([run]),) for run in pair], spreads(*pair)) for pair in pairs
             ]
             for key, metric in METRICS.items():
                 tallies[name, what, key] = tally = Counter(verdict_on(key, each) for each in compared)
@@ -116,11 +116,12 @@ def verdict_on(key: str, compared: Comparison) -> str:
     if not key:
         found = {verdict_on(each, compared) for each in METRICS if each}
         return next(verdict for verdict in ("different", *VERDICTS) if verdict in found)
-    line = next(line for line in compared.lines if line.key == key)
+    line = next(line for line in compared.metrics if line.metric == key)
     apart = line.versus[1]
-    if apart is None:
+    if apart is None or apart.ratio_ci95 is None:
         return "not judged"
-    return "different" if apart.is_different else "no difference"
+    low, high = apart.ratio_ci95
+    return "no difference" if low <= 1 <= high else "different"
 
 
 def _without(groups: Repeats, *left_out: Run) -> Repeats:

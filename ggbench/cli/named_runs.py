@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ggbench.decisions.compare.comparison import columns_of
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeResult
-from ggbench.runs.comparable import runs_of_model, setting_of
+from ggbench.runs.comparable import runs_of_model
 from ggbench.runs.run import LargestContext, Run
 from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
@@ -28,24 +28,23 @@ PUBLISHED = "published"
 
 
 def compared_runs(
-    store: Store, named: Sequence[str], model: str | None, against: str | None, *, average: bool
+    store: Store, named: Sequence[str], model: str | None, against: str | None
 ) -> tuple[list[Column], list[str]]:
-    """Return the columns to compare, the base first, and notices about omitted runs.
+    """Return the columns to compare, the base first, and notices about omitted runs; repeats are averaged.
 
     Raises UsageError for names that are not runs, BadFile for a file without results, and StoreError.
     """
     _refuse_repeats([*named, *([against] if against else [])])
     notices: list[str] = []
     if model is not None:
-        columns, notices = _of_model(store, named, model, average=average)
+        columns, notices = _of_model(store, named, model)
     else:
-        columns = [(QuantSummary.of([run]),) for name in named for run in _named(store, name)]
-        if average:
-            columns = _averaged(columns)
+        found = [(name, run) for name in named for run in _named(store, name)]
+        places = ["" if name.isdecimal() else name for name, _ in found]
+        columns = columns_of([QuantSummary.of([run]) for _, run in found], places)
     if against and against != PUBLISHED:
         base = _base(_named(store, against), columns, against)
-        setting = setting_of(base[0].run)
-        columns = [base, *(each for each in columns if not average or setting_of(each[0].run) != setting)]
+        columns = [base, *columns]
     return columns, notices
 
 
@@ -54,15 +53,6 @@ def _refuse_repeats(names: Sequence[str]) -> None:
     for number, count in Counter(int(name) for name in names if name.isdecimal()).items():
         if count > 1:
             raise UsageError(f"run {number} is given {count} times", "give each run once")
-
-
-def _averaged(columns: Sequence[Column]) -> list[Column]:
-    """Join the columns of one setting."""
-    same: dict[str, Column] = {}
-    for column in columns:
-        setting = setting_of(column[0].run)
-        same[setting] = (*same.get(setting, ()), *column)
-    return list(same.values())
 
 
 def _named(store: Store, name: str) -> list[Run]:
@@ -79,10 +69,8 @@ def _named(store: Store, name: str) -> list[Run]:
     return [each.run for each in read_runs(path)]
 
 
-def _of_model(
-    store: Store, named: Sequence[str], model: str, *, average: bool
-) -> tuple[list[Column], list[str]]:
-    """Return a column for each file and setup, with the newest run of each kind, and a notice about the other runs."""
+def _of_model(store: Store, named: Sequence[str], model: str) -> tuple[list[Column], list[str]]:
+    """Return a column for each file and setup, with the newest runs of each kind, and a notice about the other runs."""
     if named:
         raise UsageError(
             "RUN and --model exclude each other", "give run numbers from `ggbench results`, or --model MODEL"
@@ -94,7 +82,7 @@ def _of_model(
     n_completed = 0
     for count, newest in runs_of_model(store, model):
         n_completed += count
-        runs = list(islice(_measured(store, newest), None if average else 1))
+        runs = list(_measured(store, newest))
         if runs:
             quants.setdefault(_file_and_setup(runs[0]), {}).setdefault(runs[0].head.kind, runs)
     columns = [_joined(kinds) for kinds in quants.values()][::-1]

@@ -33,10 +33,10 @@ def command(
 ) -> None:
     """Write a report of stored runs, by their numbers in `ggbench results`.
 
-    FILE.html is a single file that needs no network: sortable tables, curves that show the value under the pointer, W
-    and B next to their limits, memory, quality against speed, a search's probes, and every run in full with the command
-    that repeats it. It can be printed. FILE.svg and FILE.png contain charts (more in FILE-w.svg and so on), FILE.md and
-    FILE.csv the tables.
+    FILE.html is a single file that needs no network: the runs side by side as `ggbench compare` sets them, sortable
+    tables, curves that show the value under the pointer, memory, quality against speed, and every run in full with the
+    command that repeats it. It can be printed. FILE.svg and FILE.png contain charts (more in FILE-w.svg and so on),
+    FILE.md and FILE.csv the tables.
     """
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free
@@ -61,10 +61,9 @@ def command(
                 output.notice(f"run {stored.run_id} is left out: {error.message}")
         if failed is not None and not runs:
             raise failed
-    if without_paths:
-        from ggbench.show.anonymous import anonymous_run
+        if without_paths:
+            from ggbench.show.anonymous import anonymous_run
 
-        runs = [anonymous_run(each) for each in runs]
-    output.notice(
-        *(f"saved {saved}" for saved in write_all(report_files(runs, path.suffix), path, force=force))
-    )
+            runs = [anonymous_run(each) for each in runs]
+        contents = report_files(store, runs, path.suffix)
+    output.notice(*(f"saved {saved}" for saved in write_all(contents, path, force=force)))

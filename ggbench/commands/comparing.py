@@ -9,20 +9,17 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.commands.options import MeasureRequest, as_record, option
+from ggbench.commands.options import HubOptions, MeasureRequest, as_record, option
 from ggbench.errors import ExitCode, UsageError
-from ggbench.fields import config_options
-from ggbench.show import letter
 from ggbench.text import in_words, sanitize
 from ggbench.units import counted, parse_percent
 
 if TYPE_CHECKING:
     from ggbench.commands.measuring import MeasureResult
-    from ggbench.decisions.compare.comparison import Comparison
+    from ggbench.commands.output import Output
     from ggbench.decisions.compare.thresholds import LimitCheck
-    from ggbench.runs.experiment import Experiment
-    from ggbench.runs.progress import Finished
-    from ggbench.runs.run import Settings
+    from ggbench.runs.experiment import Experiment, Job
+    from ggbench.runs.run import Run, Settings
     from ggbench.runs.store.database import Store
     from ggbench.runs.summary import QuantSummary
 
@@ -79,7 +76,7 @@ def refuse_undecided_alone(fail_if_undecided: bool, limits: Iterable[float | Non
         raise UsageError("--fail-if-undecided needs a limit", "add one, such as --fail-if-slower 5%")
 
 
-def conclude(comparison: Comparison, checks: Sequence[LimitCheck], fail_if_undecided: bool) -> None:
+def conclude(checks: Sequence[LimitCheck], fail_if_undecided: bool) -> None:
     """Print one line about the limits on stderr, and exit with 1 if one is exceeded or, where asked, undecided."""
     for state in ("exceeded", "undecided", "kept"):
         fails = state == "exceeded" or (state == "undecided" and fail_if_undecided)
@@ -88,7 +85,7 @@ def conclude(comparison: Comparison, checks: Sequence[LimitCheck], fail_if_undec
         if found:
             worst = max(found, key=lambda check: check.worse_by_ci95[state != "exceeded"])
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            click.echo(f"{worst.message(comparison)}{more}", err=True)
+            click.echo(f"{worst.message}{more}", err=True)
             raise click.exceptions.Exit(code)
 
 
@@ -105,37 +102,9 @@ def refuse_limit_of_one(asked: MeasureRequest, limit: EnginesLimit) -> None:
 def compare_engines(
     experiment: Experiment, once: Settings, n_turns: int, asked: MeasureRequest, limit: EnginesLimit
 ) -> NoReturn:
-    """Measure one quant by every engine in turns, print the comparison of their means, and end the command.
-
-    Each turn is a run of each engine with the settings `once`. A failed run decides the exit code, then the limit.
-    """
-    from ggbench.commands.measuring import exit_code_of
-
-    measured, order = _measure_turns(experiment, once, n_turns, asked)
-    columns, failed = _by_engine(measured, order)
-    _notice_engines(asked, columns, failed)
-    limits: dict[str, float] = {}
-    if limit.fail_if_slower is not None and not any(failed):
-        limits = {"--fail-if-slower": limit.fail_if_slower}
-    found = [column for column in columns if column]
-    compared = _compare_columns(measured, found, limits) if len(found) > 1 else None
-    if measured.store_error is not None or measured.is_cancelled:
-        measured.leave()
-    for each in measured.finished:
-        if not each.run.is_complete:
-            raise click.exceptions.Exit(exit_code_of(each))
-    if compared is not None:
-        conclude(*compared, limit.fail_if_undecided)
-    measured.leave()
-
-
-def _measure_turns(
-    experiment: Experiment, once: Settings, n_turns: int, asked: MeasureRequest
-) -> tuple[MeasureResult, list[int]]:
-    """Return the finished runs, and the engine of each by its number."""
+    """Measure one quant by every engine in turns with the settings `once`, like `measure_in_turns`."""
     from ggbench.commands.measure_options import with_tuned
-    from ggbench.commands.measuring import make_jobs, measure
-    from ggbench.stats.turns import rotated
+    from ggbench.commands.measuring import make_jobs
 
     engines = asked.engines
     if len(asked.model.quants) > 1:
@@ -145,65 +114,91 @@ def _measure_turns(
         experiment.check(setup, once)
         setup.check_program()
     (job,) = with_tuned(make_jobs(experiment, once, replace(asked, engines=())), asked)
-    order = [index for turn in range(n_turns) for index in rotated(range(len(engines)), turn)]
-    return measure([replace(job, setup=engines[index]) for index in order], asked, is_sweep=True), order
+    limits = {} if limit.fail_if_slower is None else {"--fail-if-slower": limit.fail_if_slower}
+    measure_in_turns(
+        [replace(job, setup=setup) for setup in engines], n_turns, asked, limits, limit.fail_if_undecided
+    )
 
 
-def _by_engine(
-    measured: MeasureResult, order: Sequence[int]
-) -> tuple[list[list[QuantSummary]], list[list[Finished]]]:
-    """Return the completed runs of each engine, and those that failed."""
-    columns: list[list[QuantSummary]] = [[] for _ in measured.asked.engines]
-    failed: list[list[Finished]] = [[] for _ in measured.asked.engines]
-    for index, finished, summary in zip(order, measured.finished, measured.summaries, strict=False):
+def compare_again(
+    runs: Sequence[Run], n_turns: int, output: Output, limits: Mapping[str, float], fail_if_undecided: bool
+) -> NoReturn:
+    """Measure stored runs again, like `measure_in_turns`. Raises UsageError for one that cannot be repeated."""
+    from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.models.reference import parse_model
+    from ggbench.models.targets import resolve_one
+    from ggbench.runs.experiment import Job, experiment_of
+
+    jobs = []
+    for run in runs:
+        experiment, subject = experiment_of(run.head.kind), run.subject
+        if run.is_imported or experiment.request_type is not type(run.head.settings):
+            raise UsageError(
+                f"run {run.run_id} cannot be measured again by compare", "measure it by its command"
+            )
+        name = (subject.file,) if subject.source == "file" else (subject.model, subject.quant)
+        target = resolve_one(parse_model(*name))
+        jobs.append(Job(experiment, target, run.head.setup, run.head.settings))
+    asked = MeasureRequest(parse_model(runs[0].subject.model), LlamaConfig(), HubOptions(), output)
+    measure_in_turns(jobs, n_turns, asked, limits, fail_if_undecided)
+
+
+def measure_in_turns(
+    sides: Sequence[Job],
+    n_turns: int,
+    asked: MeasureRequest,
+    limits: Mapping[str, float],
+    fail_if_undecided: bool,
+) -> NoReturn:
+    """Measure jobs in turns, a run of each in every turn, print the comparison of their means, and end the command.
+
+    A failed run decides the exit code, then a limit.
+    """
+    from ggbench.commands.measuring import exit_code_of, measure
+    from ggbench.stats.turns import rotated
+
+    order = [index for turn in range(n_turns) for index in rotated(range(len(sides)), turn)]
+    measured = measure([sides[index] for index in order], asked, is_sweep=True)
+    columns: list[list[QuantSummary]] = [[] for _ in sides]
+    for index, summary in zip(order, measured.summaries, strict=False):
         if summary.run.is_complete:
             columns[index].append(summary)
-        else:
-            failed[index].append(finished)
-    return columns, failed
-
-
-def _notice_engines(
-    asked: MeasureRequest, columns: Sequence[Sequence[QuantSummary]], failed: Sequence[Sequence[Finished]]
-) -> None:
-    """Print the letter and the number of runs of each engine, and the reason of its first failure."""
+    failed = [each for each in measured.finished if not each.run.is_complete]
+    for setup in dict.fromkeys(each.run.head.setup for each in failed):
+        of_setup = [each.run.reason for each in failed if each.run.head.setup == setup]
+        engine = sanitize(setup.engine_option or setup.engine)
+        asked.output.notice(f"{engine}: {counted(len(of_setup), 'run')} failed: {of_setup[0]}")
     found = [column for column in columns if column]
-    for setup, column, failures in zip(asked.engines, columns, failed, strict=True):
-        text = setup.engine_option or f"{' '.join(['llama', *config_options(setup)])}, ggbench's own"
-        runs = (
-            f"{letter(found.index(column))}, {counted(len(column), 'run')}"
-            if column
-            else "no run was completed"
-        )
-        failure = f", {len(failures)} failed: {failures[0].run.reason}" if failures else ""
-        asked.output.notice(f"{text}: {runs}{failure}")
+    compared = _show_columns(measured, found, {} if failed else limits) if len(found) > 1 else None
+    if measured.store_error is None and not measured.is_cancelled:
+        for each in failed:
+            raise click.exceptions.Exit(exit_code_of(each))
+        if compared is not None:
+            conclude(compared, fail_if_undecided)
+    measured.leave()
 
 
-def _compare_columns(
+def _show_columns(
     measured: MeasureResult, columns: Sequence[Sequence[QuantSummary]], limits: Mapping[str, float]
-) -> tuple[Comparison, Sequence[LimitCheck]]:
-    """Print the comparison of engines. Raises UsageError, after what it prints, for a limit that cannot be checked."""
-    from ggbench.commands.run_output import show_run_ids
-    from ggbench.decisions.compare.comparison import compare
-    from ggbench.decisions.compare.estimates import RunSpreads, stored_repeats
-    from ggbench.decisions.compare.show import COMPARE, ComparisonReport, comparison_fields
+) -> Sequence[LimitCheck]:
+    """Print the comparison. Raises UsageError, after what it prints, for a limit that cannot be checked."""
+    from ggbench.decisions.compare.comparison import compare_stored
+    from ggbench.decisions.compare.show import COMPARE, comparison_answer, comparison_document
     from ggbench.decisions.compare.thresholds import check_limits
     from ggbench.runs.store.database import Store
 
     output = measured.asked.output
     with Store.open() as store:
-        found = [[_as_stored(store, each) for each in column] for column in columns]
-        comparison = compare(found, RunSpreads(stored_repeats(store, found)))
+        comparison = compare_stored(store, [[_as_stored(store, each) for each in column] for column in columns])
     if not output.as_json:
-        output.show(ComparisonReport(comparison))
-    show_run_ids(measured)
+        output.answer(comparison_answer(comparison))
     checks: Sequence[LimitCheck] = ()
     try:
         checks = check_limits(comparison, limits)
     finally:
         if output.as_json:
-            output.document(COMPARE, **comparison_fields(comparison, [column[0] for column in found], checks))
-    return comparison, checks
+            output.record(COMPARE, comparison_document(comparison, checks))
+    return checks
 
 
 def _as_stored(store: Store, summary: QuantSummary) -> QuantSummary:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ggbench.commands.output import Output
-from ggbench.runs.comparable import setting_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
@@ -80,10 +79,7 @@ def show_run_ids(measured: MeasureResult) -> None:
         stored = f"run{'s' if len(run_ids) > 1 else ''} {', '.join(map(str, run_ids))}"
         kind = measured.jobs[0].experiment.kind
         alike = [run for run in runs if run.head.kind == kind and run.is_complete]
-        has_repeats = 1 < len(set(map(setting_of, alike))) < len(alike)
         named = [str(run.run_id) for run in alike]
-        if has_repeats:
-            named.insert(0, "--average")
         then = f"compare {' '.join(named)}" if len(alike) > 1 else f"results show {run_ids[-1]}"
         measured.asked.output.notice(f"Stored as {stored}: ggbench {then}")
 

@@ -1,4 +1,4 @@
-"""Reports: runs by model with table, comparison and charts, as HTML, Markdown, CSV or pictures."""
+"""Reports: runs with their comparison, table and charts, as HTML, Markdown, CSV or pictures."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggbench import __version__
+from ggbench.decisions.compare.show import comparison_answer
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.files import check_free, write_as, write_new
-from ggbench.formats.report_contents import ReportedModel, all_charts, report_contents
+from ggbench.formats.report_contents import Report, all_charts, report_of
 from ggbench.formats.report_page import report_html
+from ggbench.runs.store.database import Store
 from ggbench.show.answer import Table
 from ggbench.show.figure import figures_csv
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing, source_line
 from ggbench.show.names import quant_colors, quant_names, unambiguous_names
-from ggbench.show.presenter import all_figures, figure_of, presenter_of
+from ggbench.show.presenter import all_figures, presenter_of
 from ggbench.show.text import markdown_code, markdown_escaped
 from ggbench.text import in_words, sanitize
 from ggbench.units import counted
@@ -42,14 +44,14 @@ def check_ending(path: Path) -> None:
         raise UsageError(what, f"end the file's name in {in_words(ENDINGS[:-1])} or {ENDINGS[-1]}")
 
 
-def report_files(runs: Sequence[SavedRun], ending: str) -> Contents:
+def report_files(store: Store, runs: Sequence[SavedRun], ending: str) -> Contents:
     """Return the report in the format of an ending. Raises StoreError, and GgbenchError if there is nothing to draw."""
     summaries = [one.summary for one in runs]
     match ending.lower():
         case ".html":
-            return {"": report_html(report_contents(runs)).encode()}
+            return {"": report_html(report_of(store, runs)).encode()}
         case ".md":
-            return {"": report_markdown(report_contents(runs)).encode()}
+            return {"": report_markdown(report_of(store, runs)).encode()}
         case ".csv":
             return {"": figures_csv(all_figures().values(), summaries).encode()}
     from ggbench.show import vega
@@ -75,30 +77,31 @@ def save_report(runs: Sequence[SavedRun], ending: str, folder: Path) -> tuple[Pa
     numbers = [str(one.run_id) for one in runs]
     stem = f"ggbench-{'run' if len(runs) == 1 else 'runs'}-"
     stem += "-".join(numbers) if len(numbers) <= _NAMED_RUNS else f"{numbers[0]}-and-{len(numbers) - 1}-more"
-    contents = report_files(runs, ending)
+    with Store.open() as store:
+        contents = report_files(store, runs, ending)
     return tuple(write_new(folder, f"{stem}{part}", ending, content) for part, content in contents.items())
 
 
-def report_markdown(models: Sequence[ReportedModel]) -> str:
+def report_markdown(report: Report) -> str:
     """Return the report. Raises StoreError for a run of an unknown kind."""
-    n_runs = sum(len(model.runs) for model in models)
-    parts = ["# ggbench report", f"{counted(n_runs, 'run')}, written by ggbench {__version__}."]
-    for model in models:
-        parts.append(f"## {markdown_escaped(model.title)}")
-        if model.comparison is not None:
-            parts.append("\n".join(f"- {markdown_escaped(each)}" for each in model.comparison.sentences))
-        parts.append(Table([figure_of(key) for key in model.columns], model.summaries).markdown())
-        parts += [_run(one, name) for one, name in zip(model.runs, model.names, strict=True)]
-    return "\n\n".join(parts) + "\n"
+    runs = counted(len(report.runs), "run")
+    parts = [
+        f"# {markdown_escaped(report.title)}",
+        "" if report.comparison is None else comparison_answer(report.comparison).markdown(why=True),
+        Table(report.figures, report.summaries, "Runs").markdown(),
+        *map(_run, report.runs, report.names),
+        f"{runs}, written by ggbench {__version__}.",
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _run(one: SavedRun, name: str) -> str:
     run = one.summary.run
-    ending = presenter_of(run.head.kind).ending(run)
+    said = f"{name}: {presenter_of(run.head.kind).ending(run)}"
     facts = (machine_text(run.head.environment), run.head.started_at)
     return "\n".join(
         [
-            f"- run {one.run_id}, {markdown_escaped(run.head.kind)}, {markdown_escaped(f'{name}: {ending}')}",
+            f"- run {one.run_id}, {markdown_escaped(run.head.kind)}, {markdown_escaped(said)}",
             *(f"  - {markdown_escaped(fact)}" for fact in facts if fact),
             f"  - {markdown_code(reproducing(run))}",
         ]

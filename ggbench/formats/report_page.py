@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 from ggbench import __version__
-from ggbench.decisions.compare.comparison import Comparison
-from ggbench.formats.report_contents import ReportedModel, all_charts
-from ggbench.show import UNKNOWN, letter
+from ggbench.decisions.compare.show import comparison_answer
+from ggbench.formats.report_contents import Report, all_charts
+from ggbench.show.answer import Answer, Command, Facts, Part
 from ggbench.show.charts import OUTSIDE, BarChart, Chart, LineChart, StackChart, runs_of
 from ggbench.show.figure import Value
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
-from ggbench.show.presenter import figure_of, presenter_of
+from ggbench.show.presenter import presenter_of
 from ggbench.show.vega import (
     LIMITS,
     ON_PAPER,
@@ -49,31 +49,21 @@ BSD 3-Clause License, https://github.com/vega/vega/blob/main/LICENSE. The softwa
 warranty."""
 
 
-def report_html(models: Sequence[ReportedModel]) -> str:
+def report_html(report: Report) -> str:
     """Return the page. Raises StoreError for a run of an unknown kind."""
     specs: list[object] = []
-    body = "".join(
-        f'<section id="model-{number}">{f"<h2>{text(model.title)}</h2>" if len(models) > 1 else ""}'
-        f"{_model(model, specs)}</section>"
-        for number, model in enumerate(models)
-    )
-    title = f"{', '.join(model.title for model in models[:3])}{' …' if len(models) > 3 else ''}"
-    runs = [one for model in models for one in model.runs]
-    contents = "".join(
-        f'<li><a href="#model-{number}">{text(model.title)}</a> {counted(len(model.runs), "run")}</li>'
-        for number, model in enumerate(models)
-    )
+    body = _body(report, specs)
+    title, runs = text(report.title), counted(len(report.runs), "run")
     parts = [
         "<!DOCTYPE html>",
         '<html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
-        f"<title>{text(title)}: ggbench report</title>",
+        f"<title>{title}: ggbench report</title>",
         f"<style>{_colors()}{_asset('page.css')}</style></head><body><main>",
-        f"<header><h1>{text(title)}</h1><p>{counted(len(runs), 'run')}, written by ggbench {__version__}."
-        f" Latency of token n is (n − 1) / W + B.</p></header>",
-        f"<nav><ul>{contents}</ul></nav>" if len(models) > 1 else "",
+        f"<header><h1>{title}</h1><p>{runs}, written by ggbench {__version__}."
+        " Latency of token n is (n − 1) / W + B.</p></header>",
         body,
         '</main><div id="tip" role="status" hidden></div>',
         "<noscript><p>Charts need JavaScript (included in this file); tables do not.</p></noscript>",
@@ -82,7 +72,7 @@ def report_html(models: Sequence[ReportedModel]) -> str:
         f"<script>{vega_script()}</script>",
         f"<script>{_asset('page.js')}</script></body></html>\n",
     ]
-    return "\n".join(part for part in parts if part)
+    return "\n".join(parts)
 
 
 def _asset(name: str) -> str:
@@ -96,42 +86,61 @@ def _colors() -> str:
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
 
 
-def _model(model: ReportedModel, specs: list[object]) -> str:
-    comparison = model.comparison
-    sentences = comparison.sentences if comparison else ()
-    return (
-        (
-            f'<ul class="answer">{"".join(f"<li>{text(each)}</li>" for each in sentences)}</ul>'
-            if sentences
-            else ""
-        )
-        + _runs_table(model)
-        + "".join(_chart(model, chart, specs) for chart in all_charts(model.runs))
-        + ("" if comparison is None else _comparison(comparison))
-        + "<h3>Each run</h3>"
-        + "".join(map(_details, model.runs, model.names))
+def _body(report: Report, specs: list[object]) -> str:
+    answer = None if report.comparison is None else comparison_answer(report.comparison)
+    return "".join(
+        [
+            "" if answer is None else _answer(answer),
+            _runs_table(report),
+            *(_chart(report, chart, specs) for chart in all_charts(report.runs)),
+            "" if answer is None else f"<h3>Side by side, in full</h3>{''.join(map(_part, answer.why))}",
+            "<h3>Each run</h3>",
+            *map(_details, report.runs, report.names),
+        ]
     )
 
 
-def _runs_table(model: ReportedModel) -> str:
-    figures = [figure_of(key) for key in model.columns]
-    headers = [("", False), *((figure.title, figure.better != "") for figure in figures)]
-    rows = []
-    for index, one in enumerate(model.runs):
-        cells = [figure.text(one.summary) for figure in figures]
-        values = [_number(figure.get(one.summary)) for figure in figures]
-        color = PAGE.color(model.colors[index])
-        name = f'<a href="#run-{one.run_id}"><span class="run" style="color:{color}">{letter(index)}</span></a>'
-        rows.append([(name, index), *((text(cell), value) for cell, value in zip(cells, values, strict=True))])
+def _answer(answer: Answer) -> str:
+    command = f"<pre>{text(answer.command)}</pre>" if answer.command else ""
+    notes = "".join(f"<li>{text(note)}</li>" for note in answer.notes)
+    parts = "".join(map(_part, answer.parts))
+    return f'<p class="answer">{text(answer.text)}</p>{command}{parts}<ul class="notes">{notes}</ul>'
+
+
+def _part(part: Part) -> str:
+    match part:
+        case str():
+            return f"<p>{text(part)}</p>"
+        case Command(line):
+            return f"<pre>{text(line)}</pre>"
+        case Facts(items, title):
+            facts = "".join(f"<li>{text(f'{name}: {said}')}</li>" for name, said in items if said)
+            return f'<p>{text(title)}</p><ul class="notes">{facts}</ul>' if facts else ""
+    headers = [(figure.title, False) for figure in part.figures]
+    rows = [[(text(figure.text(row)), None) for figure in part.figures] for row in part.rows]
+    return f"<p>{text(part.title)}</p>{table(headers, rows)}" if rows else ""
+
+
+def _runs_table(report: Report) -> str:
+    """Return the runs with their figures; each is named by its number, in its colour."""
+    headers = [("run", False), *((figure.title, figure.better != "") for figure in report.figures)]
+    rows: list[list[tuple[str, object]]] = []
+    for one, color in zip(report.runs, report.colors, strict=True):
+        style = f'style="color:{PAGE.color(color)}"'
+        name = f'<a href="#run-{one.run_id}"><span class="run" {style}>{one.run_id}</span></a>'
+        cells = [
+            (text(figure.text(one.summary)), _sorted_by(figure.get(one.summary))) for figure in report.figures
+        ]
+        rows.append([(name, one.run_id), *cells])
     return table(headers, rows)
 
 
-def _number(value: Value) -> Value:
+def _sorted_by(value: Value) -> object:
     return value.value if isinstance(value, Estimate) else value
 
 
-def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
-    drawing = Drawing(PAGE, model.names, is_interactive=True, colors=model.colors)
+def _chart(report: Report, chart: Chart, specs: list[object]) -> str:
+    drawing = Drawing(PAGE, report.names, is_interactive=True, colors=report.colors)
     specs.append(as_vega(chart, drawing))
     figure = chart if isinstance(chart, LineChart) else None
     keys = "" if isinstance(chart, (BarChart, StackChart)) else _keys(chart, drawing)
@@ -146,7 +155,7 @@ def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
         f'<figure class="chart" data-spec="{len(specs) - 1}" data-kind="{"curves" if figure else "marks"}"'
         f' data-x="{text(figure.x_title) if figure else ""}">'
         f'<figcaption><h3>{text(title_of(chart))}</h3>{zoom if figure else ""}</figcaption><div class="plot"></div>'
-        f"{keys}{legend}{_source(model, chart)}</figure>"
+        f"{keys}{legend}{_source(report, chart)}</figure>"
     )
 
 
@@ -181,9 +190,9 @@ def _marks_note(chart: Chart) -> str:
     return f"{LIMITS[:1].upper()}{LIMITS[1:]}." if has_limits else ""
 
 
-def _source(model: ReportedModel, chart: Chart) -> str:
+def _source(report: Report, chart: Chart) -> str:
     """Return the runs in a chart, where they were measured, and the commands that measure and draw them."""
-    shown = [model.runs[index] for index in runs_of(chart)]
+    shown = [report.runs[index] for index in runs_of(chart)]
     numbers = [str(one.run_id) for one in shown]
     rows = "".join(f"<li>{_origin(one)}</li>" for one in shown)
     return (
@@ -199,25 +208,6 @@ def _origin(one: SavedRun) -> str:
     return (
         f'<a href="#run-{one.run_id}">run {one.run_id}</a>, {text(run.head.kind)}{when}'
         f"{f', {text(machine)}' if machine else ''}<br><code>{text(reproducing(run))}</code>"
-    )
-
-
-def _comparison(comparison: Comparison) -> str:
-    headers = [("", False), *((f"{letter(index)} {name}", True) for index, name in enumerate(comparison.names))]
-    rows: list[list[tuple[str, object]]] = []
-    for line in comparison.lines:
-        if {*line.texts} != {UNKNOWN}:
-            pairs = zip(line.texts, line.better, strict=True)
-            cells = [text(f"★ {cell}" if is_better else cell) for cell, is_better in pairs]
-            header = text(f"{line.header} {line.unit}".rstrip())
-            rows.append([(cell, None) for cell in (header, *cells)])
-    notes = [text(warning) for warning in comparison.warnings]
-    differing = [(topic, lines) for topic, lines in comparison.differences.items() if lines]
-    notes += ["<br>".join([f"Different {text(topic)}", *map(text, lines)]) for topic, lines in differing]
-    return (
-        "<h3>Side by side</h3><p>★ better: the 95 % interval of the ratio excludes 1.</p>"
-        + table(headers, rows)
-        + f'<ul class="notes">{"".join(f"<li>{note}</li>" for note in notes)}</ul>'
     )
 
 

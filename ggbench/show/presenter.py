@@ -14,7 +14,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Part
 from ggbench.show.charts import Chart, LineChart, PlottedRun, memory_stacks, series_of
 from ggbench.show.figure import Figure
-from ggbench.show.metric import MEMORY, Metric, Property, joined
+from ggbench.show.metric import Metric, RunFigure, joined, memory_metric
 from ggbench.show.run_documents import RunDocuments, ShapedDocuments
 from ggbench.show.run_figures import FIGURES
 from ggbench.text import sanitize
@@ -38,7 +38,7 @@ class Presenter(abc.ABC):
 
     figures: ClassVar[tuple[Figure[QuantSummary], ...]] = ()
     """Figures of its runs besides those that all kinds share."""
-    differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {}
+    differences: ClassVar[Mapping[str, tuple[RunFigure, ...]]] = {}
     """Differences between runs besides file, config and environment, by topic."""
     no_answer: ClassVar[str] = "done"
     """Shown for a run that completed without an answer."""
@@ -77,7 +77,7 @@ class Presenter(abc.ABC):
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Return the metrics for comparing runs; they have no value for runs of other kinds."""
-        return (MEMORY,)
+        return (memory_metric(summaries),)
 
     def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         """Return a line for each number that does not measure the same thing in all runs."""
@@ -127,8 +127,8 @@ def own_caveats(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> list
     return list(dict.fromkeys(found))
 
 
-def own_differences(kinds: Iterable[str]) -> dict[str, tuple[Property, ...]]:
-    found: dict[str, tuple[Property, ...]] = {}
+def own_differences(kinds: Iterable[str]) -> dict[str, tuple[RunFigure, ...]]:
+    found: dict[str, tuple[RunFigure, ...]] = {}
     for kind in dict.fromkeys(kinds):
         found |= presenter_of(kind).differences
     return found

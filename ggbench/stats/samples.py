@@ -141,6 +141,8 @@ class LoadSpread(msgspec.Struct, frozen=True):
     """Standard deviation of ln(value)."""
     freedom: int = ASSUMED_FREEDOM
     """Degrees of freedom of `sigma`."""
+    n_repeats: int = 0
+    """Repeats that it was learned from."""
 
     def half_width(self, n_runs: int = 1) -> float:
         """Return half the 95 % interval of ln(value) for the mean of this many loads, without the noise within them."""
@@ -179,9 +181,9 @@ def load_spread(groups: Sequence[Sequence[Repeat]], assumed_sigma: float = ASSUM
         n_repeats += freedom
     found = max(0.0, squares - within)
     if found > n_repeats * assumed_sigma**2:  # repeats that contradict the assumption are used alone
-        return LoadSpread(math.sqrt(found / n_repeats), max(n_repeats, ASSUMED_FREEDOM))
+        return LoadSpread(math.sqrt(found / n_repeats), max(n_repeats, ASSUMED_FREEDOM), n_repeats)
     freedom = ASSUMED_FREEDOM + n_repeats
-    return LoadSpread(math.sqrt((ASSUMED_FREEDOM * assumed_sigma**2 + found) / freedom), freedom)
+    return LoadSpread(math.sqrt((ASSUMED_FREEDOM * assumed_sigma**2 + found) / freedom), freedom, n_repeats)
 
 
 def is_disturbed(value: float, earlier: Sequence[float], later: Sequence[float]) -> bool:

@@ -1,7 +1,9 @@
 """compare: runs of any kind, files, models, published figures, repeats, and limits that fail."""
 
+import html
 import math
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import PrefillSpeed
 from ggbench.stats.intervals import MeanError
 from tests.cli.conftest import Run
+from tests.fakes.llama_server import install
 from tests.fakes.measured import fill, put_failed, put_run, start
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
@@ -38,23 +41,25 @@ def test_two_runs_side_by_side(ggbench: Run, filled: None, monkeypatch: pytest.M
     assert text == golden.read_text(encoding="utf-8")
 
 
-def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: None) -> None:
-    document = ggbench("compare", "3", "1", "--json").json
-    assert document["schema"] == "ggbench.compare/1"
-    assert [(row["name"], row["run_id"]) for row in document["rows"]] == [("q8_0", 3), ("q4_k_m", 1)]
+def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run) -> None:
+    put_decodes({"q8_0": tuple(value * 1.7 for value in STEADY[:4]), "q4_k_m": STEADY[:4]})
+    document = ggbench("compare", *range(1, 9), "--json").json
+    assert document["schema"] == "ggbench.compare/2"
+    assert [(row["name"], row["run_ids"]) for row in document["rows"]] == [
+        ("q8_0", [1, 3, 5, 7]), ("q4_k_m", [2, 4, 6, 8]),
+    ]  # fmt: skip
     metrics = {metric["metric"]: metric for metric in document["metrics"]}
-    b = metrics["b_ms"]
-    assert (b["compared"], b["better"], b["over"]) == ([3, 1], [1], 3)
-    low, high = b["ratio_ci95"]
-    assert low < b["ratio"] < high
-    assert b["ratio"] == pytest.approx(10 / 17, rel=0.01)
-    assert b["verdict"].startswith("b is better than a, 0.59 ±0.06 times")
-    assert metrics["memory_bytes"]["better"] == [1]
-    assert metrics["memory_bytes"]["ratio_ci95"] is None
-    assert metrics["p50_ms"]["better"] == []
-    assert document["differences"]["configuration"] == []
-    assert any(line.startswith("quant: q8_0 in a") for line in document["differences"]["file"])
-    assert document["sentence"].startswith("Speed: q4_k_m is better than q8_0, ")
+    speed = metrics["tok_s"]
+    assert (speed["outcome"], speed["better"], speed["over"]) == ("better", ["b"], "a")
+    low, high = speed["ratio_ci95"]
+    assert 1 < low < speed["ratio"] < high
+    assert speed["versus"][1]["ratio"] == pytest.approx(speed["ratio"])
+    assert metrics["memory_bytes"]["better"] == ["b"]
+    assert metrics["w_tokens_per_ms"]["better"] == []
+    assert {(each["topic"], each["name"]) for each in document["differences"]} == {
+        ("file", "quant"), ("file", "size"), ("file", "BPW"),
+    }  # fmt: skip
+    assert document["sentence"].startswith("q4_k_m is faster: ")
 
 
 def test_two_files_of_one_name_and_quant_have_two_names(ggbench: Run) -> None:
@@ -104,12 +109,12 @@ STEADY = (10.0, 10.1, 9.95, 10.05, 10.0, 9.9)
 def test_repeats_are_no_difference_and_another_quant_is(ggbench: Run) -> None:
     put_decodes({"q4_k_m": STEADY, "q8_0": tuple(value * 1.15 for value in STEADY)})
     same, other = ggbench("compare", "1", "5"), ggbench("compare", "1", "2", "--json").json
-    assert "Same file: twin:qwen1.5-0.5b q4_k_m\nSame configuration\nSame environment" in same.out
-    assert "Result Speed: no difference over 10 %" in " ".join(same.out.split())
+    assert same.out.startswith("No difference over 10 %: ")
+    assert "The same file, setup and machine; runs 1 and 5." in same.out
     speed = next(metric for metric in other["metrics"] if metric["metric"] == "tok_s")
-    assert speed["better"] == [1]
-    (versus,) = speed["versus"]
-    assert versus["is_different"]
+    assert speed["better"] == ["a"]
+    first, versus = speed["versus"]
+    assert first is None
     low, high = versus["ratio_ci95"]
     assert low < versus["ratio"] < high < 1
     assert versus["difference_ci95"][0] < versus["difference"] < versus["difference_ci95"][1] < 0
@@ -119,8 +124,8 @@ def test_a_run_far_from_its_repeats_is_not_judged(ggbench: Run) -> None:
     put_decodes({"q4_k_m": (10.0, 10.1, 30.0, 10.05, 10.0, 9.9), "q8_0": STEADY})
     ran = ggbench("compare", "1", "5", "--json").json
     speed = next(metric for metric in ran["metrics"] if metric["metric"] == "tok_s")
-    assert speed["verdict"] == "far from its repeats: measure again (b)"
-    assert (speed["better"], speed["versus"]) == ([], [])
+    assert speed["left_out"] == {"far from its repeats: measure again": "b"}
+    assert (speed["better"], speed["versus"]) == ([], [None, None])
 
 
 def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run) -> None:
@@ -130,12 +135,12 @@ def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run) -> No
         put_result(head, PrefillResult((PrefillSpeed(512, 1.0, tok_s, 3, (tok_s - 5, tok_s + 5)),)))
     ran = ggbench("compare", "--model", "twin:qwen1.5-0.5b", "--json")
     metrics = {metric["metric"]: metric for metric in ran.json["metrics"]}
-    assert [row["name"] for row in ran.json["rows"]] == ["q4_k_m", "q8_0"]
-    assert metrics["tok_s"]["compared"] == metrics["prefill_512"]["compared"] == [3, 4]
-    assert metrics["prefill_512"]["better"] == [3]
-    assert [depth["n_depth"] for depth in ran.json["depths"]] == [0, 4096]
-    assert ran.json["depths"][1]["extrapolated"] == ["a", "b"]
-    assert ran.err == "comparing the newest 4 of 6 completed runs: 3, 4, 5 and 6\n"
+    assert [(row["name"], row["run_ids"]) for row in ran.json["rows"]] == [("q4_k_m", [3, 1]), ("q8_0", [4, 2])]
+    assert metrics["tok_s"]["better"] == ["a"]
+    assert (metrics["prefill_512"]["outcome"], metrics["prefill_512"]["ratio"]) == ("single", 500 / 300)
+    assert [depth["metric"] for depth in ran.json["depths"]] == ["tok_s_d0", "tok_s_d4096"]
+    assert ran.json["depths"][1]["texts"][0].startswith("~")
+    assert ran.err == ""
     assert "exclude each other" in ggbench("compare", "1", "--model", "twin:qwen1.5-0.5b").err
 
 
@@ -144,8 +149,8 @@ def test_a_model_is_averaged_over_its_newest_runs(ggbench: Run) -> None:
     put_decodes({"q4_k_m": (30.0, *STEADY, *STEADY), "q8_0": (30.0, *STEADY, *STEADY)})
     with Store.open() as store:
         put_failed(store, start(), Outcome.OUT_OF_MEMORY, "no room")
-    ran = ggbench("compare", "--model", "twin:qwen1.5-0.5b", "--average", "--json")
-    assert [row["run_id"] for row in ran.json["rows"]] == [25, 26]
+    ran = ggbench("compare", "--model", "twin:qwen1.5-0.5b", "--json")
+    assert [len(row["run_ids"]) for row in ran.json["rows"]] == [12, 12]
     used = f"{', '.join(map(str, range(3, 26)))} and 26"
     assert ran.err.splitlines() == [
         f"comparing the newest 24 of 26 completed runs: {used}", "1 run left out: not completed, or of another ggbench"
@@ -154,10 +159,33 @@ def test_a_model_is_averaged_over_its_newest_runs(ggbench: Run) -> None:
 
 def test_an_average_of_repeats_is_known_better(ggbench: Run) -> None:
     put_decodes({"q4_k_m": STEADY, "q8_0": tuple(value * 1.05 for value in STEADY)})
-    one, six = ggbench("compare", "1", "2"), ggbench("compare", *range(1, 13), "--average", "--json").json
-    assert "Speed: no difference over 10 %" in one.out
-    assert [row["run_id"] for row in six["rows"]] == [1, 2]
-    assert next(metric for metric in six["metrics"] if metric["metric"] == "tok_s")["better"] == [1]
+    one, six = ggbench("compare", "1", "2"), ggbench("compare", *range(1, 13))
+    assert one.out.startswith("No difference over 10 %: ")
+    assert six.out.startswith("q4_k_m is faster: 1.0")
+    assert six.out.splitlines()[-2].endswith("runs 1 to 12.")
+
+
+def test_a_report_says_what_compare_says(ggbench: Run, tmp_path: Path) -> None:
+    put_decodes({"q4_k_m": STEADY, "q8_0": tuple(value * 1.15 for value in STEADY)})
+    said = ggbench("compare", "1", "2").out.splitlines()[0]
+    for ending in ("html", "md"):
+        assert ggbench("report", "1", "2", "-o", tmp_path / f"x.{ending}").code == 0
+        assert html.escape(said) in (tmp_path / f"x.{ending}").read_text().replace("\\~", "~")
+
+
+def test_runs_are_measured_again_in_turns(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
+    """The command that is printed for an undecided comparison works."""
+    program = install(tmp_path)
+    for flags in ("", " --step-ns 5000000"):
+        engine = f"llama-server={program}{flags}"
+        assert ggbench("decode", tiny_twin, "-n", "300", "-t", "1", "--engine", engine).code == 0
+    text, command, *_ = ggbench("compare", "1", "2").out.splitlines()
+    assert text.endswith("one run each: not a verdict.")
+    assert command == "ggbench compare 1 2 -r 4"
+    again = ggbench(*shlex.split(command)[1:])
+    assert again.out.splitlines()[0].startswith("llama-server --step-ns 5000000 is faster: 2.0")
+    assert "4 turns, runs 3 to 10" in again.out
+    assert len(again.out.splitlines()) <= 16
 
 
 def test_a_file_is_read_without_storing_it(ggbench: Run, tmp_path: Path) -> None:
@@ -167,17 +195,17 @@ def test_a_file_is_read_without_storing_it(ggbench: Run, tmp_path: Path) -> None
     for arguments in (("2", "--against", exported), (exported, "2")):
         ran = ggbench("compare", *arguments)
         assert (ran.code, ran.err) == (0, "")
-        assert ran.out.startswith("a q4_k_m\nb q8_0\n")
+        assert "a q4_k_m" in ran.out and "b q8_0" in ran.out
     assert len(ggbench("results", "--json").json["rows"]) == 2
     rows = ggbench("compare", PEERS / "llama-bench.json", PEERS / "llama-bench.jsonl", "--json").json["rows"]
-    assert {row["provenance"] for row in rows} == {"imported"}
+    assert {row["head"]["subject"]["source"] for row in rows} == {"imported"}
 
 
 def test_published_figures_are_shown_below(ggbench: Run) -> None:
     put_decodes({"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
     one, two = ggbench("compare", "1", "--against", "published"), ggbench("compare", "1", "2", "--against", "published")
     assert "against published rows" in one.out
-    assert two.out.index("Speed: q4_k_m is better") < two.out.index("against published rows")
+    assert two.out.index("q4_k_m 1.") < two.out.index("against published rows")
     document = ggbench("compare", "1", "--against", "published", "--json").json
     assert document["published"][0]["against"]
 
@@ -234,7 +262,7 @@ def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run) -> None:
         (("1",), 2, "comparing needs at least two runs", "ggbench results"),
         (("1", "99"), 2, "no run named '99'", ""),
         (("1", "x"), 2, "'x' is neither the number of a run nor a file", ""),
-        (("1", "3"), 2, "no metric in common to compare", "compare runs of one kind"),
+        (("1", "3"), 2, "have nothing in common to compare", "compare runs of one kind"),
         (("--model", "qwen"), 2, "", "stored are runs of twin:qwen1.5-0.5b"),
         (("1", "2", "--plot", "--json"), 2, "--plot cannot be used with --json", ""),
         (("1", "2", "--fail-if-undecided"), 2, "--fail-if-undecided needs a limit", "--fail-if-slower 5%"),

@@ -56,7 +56,7 @@ def test_the_fastest_is_named_with_its_lead() -> None:
     choice, lines = chosen(CARDS, [row(25.0, 17_920), row(10.0, 60_160)])
     assert (choice.fastest, choice.second, choice.lead, choice.longest) == (SMALL, LARGE, 2.5, LARGE)
     assert lines == [
-        "RTX 3060 12.0 GiB runs q4_k_m 2.5 ±0.7 times as fast as RTX 4060 Ti 16.0 GiB.",
+        "RTX 3060 12.0 GiB runs q4_k_m 2.5 (1.9–3.2) times as fast as RTX 4060 Ti 16.0 GiB.",
         "",
         "quant   machine                 memory             fits  max n_ctx  tok/s at 16k",
         "q4_k_m  RTX 3060 12.0 GiB     11.0 GiB  ✓ 1.00 GiB left     17,920           ~25",

@@ -17,6 +17,7 @@ from ggbench.runs.run import DecodeTiming, Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.figure import Figure
 from ggbench.show.metric import Metric
 from tests.fakes.measured import put_run, start
 
@@ -27,7 +28,7 @@ def _ms(summary: QuantSummary) -> float | None:
     return summary.run.result.prefill_ms if isinstance(summary.run.result, DecodeTiming) else None
 
 
-TIME = Metric("ms", "ms", "", text=str, more_is_better=False, value=_ms, is_timed=True)
+TIME = Metric(Figure("ms", "ms", _ms, better="less"), is_timed=True)
 
 
 def _column(values: Sequence[float], starts: Sequence[timedelta], lasts: timedelta = MINUTE) -> list[QuantSummary]:

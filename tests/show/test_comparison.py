@@ -1,17 +1,15 @@
-"""Rows side by side: better only where the interval of the ratio excludes 1, and differences in words.
-
-Without stored repeats a load is assumed to differ from the next by 2 %, so no interval of a timed ratio is narrower.
-"""
+"""Runs side by side: better only where the interval of the ratio excludes 1, and differences in words."""
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 from rich.console import Console
 
-from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare, compare_quants
+from ggbench.decisions.compare.comparison import ComparedFigure, Comparison, compare
 from ggbench.decisions.compare.estimates import RunSpreads
-from ggbench.decisions.compare.show import ComparisonReport
+from ggbench.decisions.compare.show import comparison_answer
 from ggbench.decisions.compare.thresholds import check_limits
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
@@ -22,8 +20,9 @@ from ggbench.extras.transformers.config import TransformersConfig
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.metric import decode_metrics
+from ggbench.show.metric import Metric, decode_metrics
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.samples import LoadSpread
 from tests.fakes.machines import ENVIRONMENT
 from tests.fakes.measured import search_of, with_head, with_run
 
@@ -57,25 +56,46 @@ def row(
     return QuantSummary.of([replace(run, **changes)])
 
 
-def line(comparison: Comparison, header: str) -> ComparedLine:
-    return next(line for line in comparison.lines if line.header == header)
+KNOWN = LoadSpread(0.02, 3, n_repeats=3)
+"""The spread that is assumed, as if repeats had shown it."""
+
+
+class KnownSpreads(RunSpreads):
+    """Repeats of every setting are known, so one run of each is enough for a verdict."""
+
+    def of(self, metric: Metric, summary: QuantSummary) -> LoadSpread:
+        return KNOWN
+
+
+def compare_quants(summaries: Sequence[QuantSummary], spreads: RunSpreads | None = None) -> Comparison:
+    return compare([(summary,) for summary in summaries], spreads or KnownSpreads())
+
+
+def line(comparison: Comparison, key: str) -> ComparedFigure:
+    return next(line for line in (*comparison.metrics, *comparison.depths) if line.metric == key)
 
 
 def test_apart_is_better_and_a_ratio_that_may_be_one_is_undecided() -> None:
-    compared = compare_quants([row(), row(w=(300.0, (290.0, 310.0)), b=(10.1, (10.0, 10.2)))])
-    assert line(compared, "W").better == (False, True)
-    assert line(compared, "W").verdict == "b is better than a, 1.46 ±0.15 times"
-    assert line(compared, "B").better == (False, False)
-    assert line(compared, "B").verdict == "undecided, b 1.01 ±0.10 times"
+    compared = compare_quants([row(), row(w=(300.0, (290.0, 310.0)), b=(10.5, (10.4, 10.6)))])
+    w, b = line(compared, "w_tokens_per_ms"), line(compared, "b_ms")
+    assert (w.outcome, w.better, w.over, w.ratio) == ("better", ("b",), "a", 300 / 205)
+    assert (b.outcome, b.better, b.over) == ("undecided", (), None)
+    assert b.ratio_ci95 is not None and b.ratio_ci95[0] < 1 < b.ratio_ci95[1]
 
 
-def test_an_interval_beyond_ten_percent_is_undecided() -> None:
-    compared = compare_quants([row(), row(w=(205.0, (20.0, 2000.0)), b=(10.0, (6.0, 17.0)), latency=speed(90.0, 2.0))])
-    assert line(compared, "W").verdict == "undecided, b 1.0 (0.1–9.8) times"
-    assert line(compared, "B").verdict == "undecided, b 1.0 (0.6–1.7) times"
-    assert "Memory: no difference." in compared.sentences
-    steady = line(compare_quants([row(), row()]), "B")
-    assert steady.verdict == "no difference over 10 %, b 1.00 ±0.10 times"
+def test_no_difference_is_an_interval_within_ten_percent() -> None:
+    assert line(compare_quants([row(), row()]), "b_ms").outcome == "same"
+    assert line(compare_quants([row(), row(b=(10.0, (6.0, 17.0)))]), "b_ms").outcome == "undecided"
+
+
+def test_one_run_each_is_no_verdict_until_repeats_tell_how_loads_differ() -> None:
+    pair = [row(run_id=1, latency=speed(80.0, 1.0)), row(run_id=2, quant="q8_0", latency=speed(40.0, 1.0))]
+    single = compare_quants(pair, RunSpreads())
+    assert (line(single, "tok_s").outcome, line(single, "tok_s").better) == ("single", ())
+    assert single.sentence.startswith("q4_k_m 2.00 times, one run each: not a verdict.")
+    assert single.command == "ggbench compare 1 2 -r 4"
+    told = compare_quants(pair)
+    assert (line(told, "tok_s").outcome, told.command) == ("better", "")
 
 
 def in_turns(*values: tuple[float, float]) -> Comparison:
@@ -87,62 +107,61 @@ def in_turns(*values: tuple[float, float]) -> Comparison:
             started = f"2026-11-23T10:{turn:02}:{30 * ((index + turn) % 2):02}+00:00"
             run = replace(found.run, head=replace(found.run.head, started_at=started), finished_at=started)
             columns[index].append(QuantSummary.of([run]))
-    return compare(columns)
+    return compare(columns, KnownSpreads())
 
 
 def test_what_slows_both_of_a_turn_is_no_difference_between_them() -> None:
     drifting = [10.0, 20.0, 14.0, 31.0]
-    same = line(in_turns(*((ms, ms * ratio) for ms, ratio in zip(drifting, (1.01, 0.99, 1.0, 1.01), strict=True))), "B")
-    assert same.verdict == "no difference over 10 %, b 1.002 ±0.018 times"
-    slower = line(
-        in_turns(*((ms, ms * ratio) for ms, ratio in zip(drifting, (1.06, 1.04, 1.05, 1.05), strict=True))), "B"
-    )
-    assert slower.better == (True, False)
-    few = line(in_turns(*((ms, ms * 1.05) for ms in drifting[:3])), "B")
-    assert few.better == (False, False)
+    same = in_turns(*((ms, ms * ratio) for ms, ratio in zip(drifting, (1.01, 0.99, 1.0, 1.01), strict=True)))
+    assert (line(same, "b_ms").outcome, same.n_turns) == ("same", 4)
+    slower = in_turns(*((ms, ms * ratio) for ms, ratio in zip(drifting, (1.06, 1.04, 1.05, 1.05), strict=True)))
+    assert line(slower, "b_ms").better == ("a",)
+    few = in_turns(*((ms, ms * 1.05) for ms in drifting[:3]))
+    assert (line(few, "b_ms").better, few.n_turns) == ((), None)
 
 
 def test_a_bound_is_not_compared() -> None:
     bounds: dict[str, Any] = {"w": (None, (1234.0, None)), "b": (None, (0.0, 20.0))}
     one, two = compare_quants([row(), row(**bounds)]), compare_quants([row(**bounds), row(**bounds)])
-    for header, text in (("W", "> 1234"), ("B", "< 20.0")):
-        assert line(one, header).texts[1] == text
-        assert line(one, header).verdict == "only a bound (b)"
-        assert line(two, header).verdict == "only a bound (a and b)"
-    assert not any(any(each.better) for each in (*one.lines, *two.lines))
-    assert one.sentences[-1] == "Memory: no difference."
+    for key, text in (("w_tokens_per_ms", "> 1234"), ("b_ms", "< 20.0")):
+        assert line(one, key).texts[1] == text
+        assert line(one, key).left_out == {"only a bound": "b"}
+        assert line(two, key).left_out == {"only a bound": "a and b"}
+    assert not any(each.better for each in (*one.metrics, *two.metrics))
 
 
 def test_of_three_two_may_be_better_together() -> None:
     a, b, c = (row(w=(value, (value - 9, value + 9))) for value in (310.0, 320.0, 205.0))
-    compared = compare_quants([a, b, c])
-    assert line(compared, "W").better == (True, True, False)
-    assert line(compared, "W").verdict == "undecided between a and b; worse: c"
+    w = line(compare_quants([a, b, c]), "w_tokens_per_ms")
+    assert (w.better, w.outcome) == (("a", "b"), "undecided")
     alike = compare_quants([row(), row(), row(w=(100.0, (99.0, 101.0)))])
-    assert line(alike, "W").verdict == "no difference over 10 % between a and b; worse: c"
+    assert line(alike, "w_tokens_per_ms").outcome == "same"
 
 
 def test_searches_are_compared_by_what_they_found() -> None:
     searches = [QuantSummary.of([search_of(row().run, n_ctx, proven=n_ctx < 8192)]) for n_ctx in (2816, 4096, 8192)]
     proven = compare_quants(searches[:2])
-    assert line(proven, "max n_ctx").better == (False, True)
-    assert line(proven, "memory").better == (False, False)
-    assert line(proven, "memory").verdict == "searched for the largest n_ctx (a and b)"
-    assert line(compare_quants(searches[1:]), "max n_ctx").better == (False, False)
+    assert line(proven, "max_n_ctx").better == ("b",)
+    assert proven.sentence == "m q4_k_m (b) holds 1,280 more tokens." or "holds 1,280 more tokens" in proven.sentence
+    assert line(proven, "memory_bytes").left_out == {"searched for the largest n_ctx": "a and b"}
+    assert line(compare_quants(searches[1:]), "max_n_ctx").left_out == {"not proven": "b"}
     cut_short = with_run(searches[1], outcome=Outcome.CANCELLED)
-    assert line(compare_quants([searches[0], cut_short]), "max n_ctx").better == (False, False)
-    assert "max n_ctx" not in {line.header for line in compare_quants([row(), row()]).lines}
+    assert line(compare_quants([searches[0], cut_short]), "max_n_ctx").better == ()
+    assert "max_n_ctx" not in {line.metric for line in compare_quants([row(), row()]).metrics}
 
 
-def test_many_runs_are_tables_below_each_other() -> None:
-    """No number is cut off."""
+def test_many_runs_are_rows_that_fit_the_width() -> None:
+    runs = [row(b=(b, (b - 0.1, b + 0.1)), run_id=int(b)) for b in map(float, range(11, 19))]
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(ComparisonReport(compare_quants([row(b=(b, (b - 0.1, b + 0.1))) for b in map(float, range(11, 19))])))
+    console.print(comparison_answer(compare_quants(runs)))
     lines = console.export_text().splitlines()
-    cells = [cell for each in lines if each.startswith("B ms ") for cell in each.split("  ") if cell.strip()]
-    assert [f"{b}.00 ±0.10" in " ".join(cells) for b in range(11, 19)] == [True] * 8
-    assert sum(each.startswith("B ms ") for each in lines) > 1
+    for b in range(11, 19):
+        assert any(f"(run {b})" in each and f"{b}.00 ±0.10" in each for each in lines)
     assert max(map(len, lines)) <= 80
+
+
+def texts(comparison: Comparison, topic: str) -> set[str]:
+    return {each.text for each in comparison.differences if each.topic == topic}
 
 
 def test_differences_are_named_with_their_letters() -> None:
@@ -152,32 +171,30 @@ def test_differences_are_named_with_their_letters() -> None:
         quant="q8_0", bpw=8.5, n_ctx=1024, setup=LlamaConfig(threads=4, flash_attn="off"), environment=other,
         limit=DecodeLimit(250.0, 8.0, 40e9, "given"),
     )  # fmt: skip
-    file, configuration, environment = compare_quants([row(), changed, row()]).differences.values()
-    assert {"quant: q4_k_m in a and c, q8_0 in b", "BPW: 4.00 in a and c, 8.50 in b"} <= set(file)
-    assert "threads: one per core in a and c, 4 in b" in configuration
+    compared = compare_quants([row(), changed, row()])
+    assert {"quant: q4_k_m in a and c, q8_0 in b", "BPW: 4.00 in a and c, 8.50 in b"} <= texts(compared, "file")
+    assert "threads: one per core in a and c, 4 in b" in texts(compared, "configuration")
     assert {
         "llama.cpp: build 7000 (abcdef1) in a and c, build 7001 in b",
         "backends: unknown for a and c, Vulkan, CPU in b",
         "compiled in: AVX512 = 1 in a and c, AMX = 1 in b", "GPUs: NVIDIA RTX 4090 24.0 GiB in a and c, none in b",
         "bandwidth of the limits: 20.0 GB/s in a and c, 40.0 GB/s in b",
-    } <= set(environment)  # fmt: skip
+    } <= texts(compared, "environment")  # fmt: skip
 
 
 def test_numbers_of_different_things_come_with_a_warning() -> None:
     warnings = compare_quants([row(), row(n_params=999, n_gen=100, n_ctx=1024, unsteady="it slowed")]).warnings
-    assert warnings[0] == "b was not steady: it slowed"
-    assert [warning.split(":")[0] for warning in warnings[1:]] == [
-        "different models",
-        "different lengths",
-        "different n_ctx",
-    ]
+    assert [warning.split(":")[0] for warning in warnings] == [
+        "b was not steady", "different models", "different lengths", "different n_ctx",
+    ]  # fmt: skip
 
 
 def test_numbers_over_other_positions_or_contexts_are_not_judged() -> None:
     compared = compare_quants([row(), row(n_gen=100, n_ctx=1024, w=(300.0, (290.0, 310.0)))])
-    assert {line(compared, header).verdict for header in ("speed", "p50", "p99")} == {"different lengths (a and b)"}
-    assert line(compared, "memory").verdict == "different n_ctx (a and b)"
-    assert line(compared, "W").better == (False, True)
+    for key in ("tok_s", "p50_ms", "p99_ms"):
+        assert line(compared, key).left_out == {"different lengths": "a and b"}
+    assert line(compared, "memory_bytes").left_out == {"different n_ctx": "a and b"}
+    assert line(compared, "w_tokens_per_ms").better == ("b",)
 
 
 def test_two_quants_of_one_model_are_one_model_whatever_was_typed() -> None:
@@ -196,16 +213,40 @@ def speed(tok_s: float, error: float) -> LatencySummary:
     return LatencySummary(11.0, 12.0, 13.0, tok_s, None, (tok_s - error, tok_s + error))
 
 
-def test_two_runs_end_in_a_sentence() -> None:
-    small = row(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 400, 50, 25, 25),), latency=speed(120.0, 3.0))
-    large = row(quant="q8_0", latency=speed(80.0, 2.0))
-    assert compare_quants([small, large]).sentences == [
-        "Speed: q4_k_m is better than q8_0, 1.50 ±0.15 times.",
-        "W and B: no difference over 10 %, q8_0 1.00 ±0.10 times.",
-        "Memory: q4_k_m is better than q8_0, 500 B less.",
-    ]
-    search = compare_quants([row(run_id=1), QuantSummary.of([search_of(row(run_id=2).run, 4096)])])
-    assert search.sentences == ["Memory: searched for the largest n_ctx (m q4_k_m)."]
+def host(n_bytes: int) -> tuple[DeviceBuffers, ...]:
+    return (DeviceBuffers("CPU", MemoryKind.HOST, n_bytes),)
+
+
+def test_the_answer_is_who_is_faster_what_it_takes_and_what_it_loses() -> None:
+    small = row(buffers=host(400), latency=speed(120.0, 3.0))
+    large = row(quant="q8_0", buffers=host(900), latency=speed(80.0, 2.0))
+    answer = comparison_answer(compare_quants([small, large]))
+    assert answer.text.startswith("q4_k_m is faster: 1.50 times (1.36–1.65). It takes 500 B less. ")
+    assert "q8_0 ~0.0009" in answer.text
+    assert answer.notes == ["The same but for the file; 2 runs."]
+    assert answer.command == ""
+
+
+def test_undecided_is_said_in_one_form_with_the_command_that_decides_it() -> None:
+    speeds = {1: 80.0, 2: 84.0}
+    pair = [row(run_id=n, setup=LlamaConfig(threads=n), latency=speed(tok_s, 1.0)) for n, tok_s in speeds.items()]
+    answer = comparison_answer(compare_quants(pair))
+    assert answer.text == "Undecided: 1.05 times (0.96–1.15)."
+    assert answer.command == "ggbench compare 1 2 -r 4"
+
+
+def test_memory_is_what_the_processes_took() -> None:
+    """A file repacked for the CPU has smaller buffers than another and a larger peak."""
+    repacked, plain = row(buffers=host(113), peak_bytes=199), row(buffers=host(123), peak_bytes=166)
+    memory = line(compare_quants([repacked, plain]), "peak_bytes")
+    assert (memory.header, memory.better, memory.texts) == ("memory (peak)", ("b",), ("199 B", "166 B"))
+    one_unknown = compare_quants([repacked, row(buffers=host(123))])
+    assert line(one_unknown, "memory_bytes").better == ("a",)
+    gpu = (DeviceBuffers("CUDA0", MemoryKind.GPU, 900),)
+    on_gpus = compare_quants([row(buffers=gpu, peak_bytes=199), row(buffers=gpu, peak_bytes=166)])
+    assert "peak_bytes" not in {each.metric for each in on_gpus.metrics}
+    noise = compare_quants([row(peak_bytes=1000), row(peak_bytes=1003)])
+    assert line(noise, "peak_bytes").outcome == "same"
 
 
 def test_times_beside_other_programs_have_no_winner() -> None:
@@ -220,12 +261,14 @@ def test_times_beside_other_programs_have_no_winner() -> None:
         ]
 
     compared = compare([busy(0.15, 80.0), busy(0.5, 10.0, 900)])
-    speeds = line(compared, "speed")
-    assert (speeds.better, speeds.verdict) == ((False, False), "undecided, other programs used 50 % of the CPU")
-    assert line(compared, "memory").better == (True, False)
+    speeds = line(compared, "tok_s")
+    assert (speeds.better, speeds.outcome) == ((), "disturbed")
+    assert speeds.verdict == "Undecided: other programs used 50 % of the CPU."
+    assert line(compared, "memory_bytes").better == ("a",)
     (check,) = check_limits(compared, {"--fail-if-slower": 0.05})
-    assert (check.state, check.found) == ("undecided", "other programs used 50 % of the CPU")
-    assert line(compare([busy(0.15, 80.0), busy(0.2, 10.0)]), "speed").better == (True, False)
+    assert check.state == "undecided"
+    assert check.message.endswith("other programs used 50 % of the CPU")
+    assert line(compare([busy(0.15, 80.0), busy(0.2, 10.0)]), "tok_s").better == ("a",)
 
 
 def test_repeats_of_a_disturbed_run_tell_of_its_own_setting_alone() -> None:
@@ -256,23 +299,24 @@ def test_speed_is_not_said_beyond_what_was_measured_without_a_line_that_says_it(
     one = row(latency=speed(80.0, 2.0), w=(81.0, (41.0, 5000.0)))
     other = row(latency=speed(80.0, 2.0), w=(None, (100.0, None)))
     first, *_, last = compare_quants([one, other]).depths
-    assert (first.header, last.header) == ("0", "4,096")
+    assert (first.metric, last.metric) == ("tok_s_d0", "tok_s_d4096")
     assert first.texts == ("103 ±23", "86 (80–98)")
-    assert (last.texts, last.verdict) == (("—", "—"), "")
+    assert (last.texts, last.outcome) == (("—", "—"), "")
     sure = row(latency=speed(80.0, 2.0))
     assert compare_quants([one, sure]).depths[-1].texts == ("—", "~31.9 ±0.7")
 
 
 def test_speeds_at_depths_are_compared_there_and_nowhere_else() -> None:
     one, other = at_depths((0, 80.0, 1.0), (2048, 40.0, 0.5)), at_depths((0, 80.0, 1.0), (2048, 20.0, 0.5))
-    lines = compare_quants([one, other]).depths
-    assert [(line.header, line.texts) for line in lines] == [
-        ("0", ("80.0 ±1.0", "80.0 ±1.0")), ("2,048", ("40.0 ±0.5", "20.0 ±0.5")), ("4,096", ("—", "—")),
-    ]  # fmt: skip
-    assert lines[1].verdict.startswith("a is better than b, 2.0")
-    assert [each.topic for each in compare_quants([one, other]).stated[:3]] == [
-        "speed at n_depth 0", "speed at n_depth 2,048", "memory",
-    ]  # fmt: skip
+    compared = compare_quants([one, other])
+    assert [(line.metric, line.texts) for line in compared.depths] == [
+        ("tok_s_d0", ("80.0 ±1.0", "80.0 ±1.0")),
+        ("tok_s_d2048", ("40.0 ±0.5", "20.0 ±0.5")),
+        ("tok_s_d4096", ("—", "—")),
+    ]
+    assert line(compared, "tok_s_d2048").better == ("a",)
+    assert [each.metric for each in compared.stated[:3]] == ["tok_s_d0", "tok_s_d2048", "memory_bytes"]
+    assert "m q4_k_m (a)" not in compared.sentence
     alone = compare_quants([at_depths((2048, 40.0, 0.5)), row(latency=speed(80.0, 2.0))]).depths
     assert [line.texts[0] for line in alone] == ["—", "40.0 ±0.5", "—"]
 
@@ -288,11 +332,11 @@ def test_prompts_of_one_length_are_compared() -> None:
         )
     ]
     compared = compare_quants(runs)
-    assert line(compared, "prefill 512").verdict == "without an interval (a and b)"
-    assert line(compared, "prefill 25").verdict == "b is better than a, 2.00 ±0.20 times"
-    assert line(compared, "prefill 25").texts == ("50.0 ±1.0", "100.0 ±2.0")
-    assert not compared.is_empty
-    assert [each.header for each in compared.lines if "prefill" in each.header] == ["prefill 25", "prefill 512"]
+    assert line(compared, "prefill_512").left_out == {"without an interval": "a and b"}
+    assert line(compared, "prefill_25").better == ("b",)
+    assert line(compared, "prefill_25").texts == ("50.0 ±1.0", "100.0 ±2.0")
+    assert "b is faster in prefill 25: 2.00 times" in compared.sentence.replace(compared.names[1], "b")
+    assert [each.metric for each in compared.metrics if "prefill" in each.metric] == ["prefill_25", "prefill_512"]
 
 
 def test_three_runs_end_in_a_sentence() -> None:
@@ -301,19 +345,19 @@ def test_three_runs_end_in_a_sentence() -> None:
         row(w=w, quant=quant, latency=speed(tok_s, 1.0), buffers=(DeviceBuffers("CPU", MemoryKind.HOST, n_bytes),))
         for quant, w, tok_s, n_bytes in zip(("q2_k", "q4_0", "q8_0"), ws, (120.0, 100.0, 80.0), (9, 7, 8), strict=True)
     ]
-    assert compare_quants(runs).sentences == [
-        "Speed: q2_k is better than q4_0, 1.20 ±0.11 times.",
-        "W: undecided between q2_k and q4_0; worse: q8_0.",
-        "B: no difference over 10 %.",
-        "Memory: q4_0 is better than q8_0, 1 B less.",
-    ]
+    compared = compare_quants(runs)
+    assert compared.sentence == (
+        "q2_k is the fastest: 1.20 times (1.10–1.31) before q4_0. q4_0 takes the least memory: 1 B less than q8_0."
+    )
+    assert "c" not in line(compared, "w_tokens_per_ms").better
+    assert [each for each in comparison_answer(compared).why if "speed 0.83 times" in str(each)]
 
 
 def test_a_path_is_no_difference_where_the_quant_says_it() -> None:
     quants = [row(file="/m/q4.gguf"), row(quant="q8_0", file="/m/q8.gguf", header_sha256="cd" * 32)]
-    assert not [line for line in compare_quants(quants).differences["file"] if line.startswith(("path", "header"))]
+    assert not {"path", "header SHA-256"} & {each.name for each in compare_quants(quants).differences}
     same = [row(file="/one/q4.gguf"), row(file="/other/q4.gguf", header_sha256="cd" * 32)]
-    assert [line.split(":")[0] for line in compare_quants(same).differences["file"]] == ["path", "header SHA-256"]
+    assert [each.name for each in compare_quants(same).differences][-2:] == ["path", "header SHA-256"]
 
 
 def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
@@ -323,22 +367,23 @@ def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
         latency=LatencySummary(5.5, 12.0, 13.0, 180.0, None), w=(900.0, None),
     )  # fmt: skip
     compared = compare_quants([row(), less])
-    assert line(compared, "memory").verdict == "b is better than a, 1 B less"
-    assert {line(compared, header).verdict for header in ("p50", "p99", "speed")} == {"without an interval (a and b)"}
-    assert line(compared, "W").verdict == "without an interval (b)"
-    assert [line(compared, header).better for header in ("memory", "p50", "W")] == [(False, True)] + [(False,) * 2] * 2
+    assert (line(compared, "memory_bytes").better, line(compared, "memory_bytes").ratio) == (("b",), 0.999)
+    assert "takes 1 B less" in line(compared, "memory_bytes").verdict
+    for key in ("p50_ms", "p99_ms", "tok_s"):
+        assert line(compared, key).left_out == {"without an interval": "a and b"}
+    assert line(compared, "w_tokens_per_ms").left_out == {"without an interval": "b"}
 
 
 def test_a_run_that_ended_early_is_no_better() -> None:
     """It may not have taken all of its memory; where it measured nothing, its reason is a warning."""
     early = row(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 900, 0, 0, 0),), outcome=Outcome.CANCELLED)
-    memory = line(compare_quants([row(), early]), "memory")
-    assert (memory.better, memory.verdict) == ((False, False), "not completed (b)")
+    memory = line(compare_quants([row(), early]), "memory_bytes")
+    assert (memory.better, memory.left_out) == ((), {"not completed": "b"})
     gone: dict[str, Any] = dict.fromkeys(("fit", "latency", "limit"))
     nothing = row(outcome=Outcome.OUT_OF_MEMORY, reason="no \x1b[31mroom", buffers=(), **gone)
     compared = compare_quants([row(), nothing])
-    assert {each.texts[1] for each in compared.lines} == {"—"}
-    assert {each.verdict for each in compared.lines} == {""}
+    assert {each.texts[1] for each in compared.metrics} == {"—"}
+    assert {each.outcome for each in compared.metrics} == {""}
     assert compared.warnings[0] == "b did not complete: no [31mroom"
 
 
@@ -346,26 +391,29 @@ def test_nothing_differs_between_a_run_and_its_repetition() -> None:
     """Free memory of a GPU and the run's number are no differences; an unknown environment is."""
     again = replace(ENVIRONMENT, gpus=(replace(ENVIRONMENT.gpus[0], free_bytes=1),))
     compared = compare_quants([row(run_id=1), row(run_id=2, environment=again)])
-    assert not any(compared.differences.values())
-    assert compared.warnings == ()
-    assert compare_quants([row(), row(environment=None)]).differences["environment"] == ("unknown for b",)
+    assert (compared.differences, compared.warnings) == ((), ())
+    assert comparison_answer(compared).notes == ["The same file, setup and machine; runs 1 and 2."]
+    assert texts(compare_quants([row(), row(environment=None)]), "environment") == {
+        "environment: known in a, unknown for b"
+    }
 
 
 def test_a_program_that_was_not_used_and_options_of_another_engine_are_told_apart() -> None:
     llama = replace(ENVIRONMENT, llama_cpp="build 7000")
     torch = replace(ENVIRONMENT, llama_cpp="", transformers="5.23.0, torch 2.13.0")
     checkpoint = row(quant="bf16", environment=torch, setup=TransformersConfig(threads=1, attention="eager"))
-    found = compare_quants([row(environment=llama, setup=LlamaConfig(mlock=True)), checkpoint]).differences
-    assert "llama.cpp: build 7000 in a, not used in b" in found["environment"]
-    assert "Transformers: not used in a, 5.23.0, torch 2.13.0 in b" in found["environment"]
-    assert "engine: llama in a, transformers in b" in found["configuration"]
-    assert "threads: one per core in a, 1 in b" in found["configuration"]
-    assert not any(each.startswith(("mlock", "attention", "cache")) for each in found["configuration"])
+    compared = compare_quants([row(environment=llama, setup=LlamaConfig(mlock=True)), checkpoint])
+    assert {
+        "llama.cpp: build 7000 in a, not used in b", "Transformers: not used in a, 5.23.0, torch 2.13.0 in b",
+    } <= texts(compared, "environment")  # fmt: skip
+    found = texts(compared, "configuration")
+    assert {"engine: llama in a, transformers in b", "threads: one per core in a, 1 in b"} <= found
+    assert not any(each.startswith(("mlock", "attention", "cache")) for each in found)
 
 
 def test_a_metric_that_not_all_have_is_compared_for_those_that_do() -> None:
     runs = [row(latency=speed(80.0, 1.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
     search = QuantSummary.of([search_of(row(quant="q2_k").run, 4096)])
     compared = compare_quants([*runs, search])
-    assert line(compared, "speed").compared == (0, 1)
-    assert "Speed: no difference over 10 % between q4_k_m and q8_0." not in compared.sentences
+    assert line(compared, "tok_s").n_compared == 2
+    assert line(compared, "tok_s").outcome == "same"

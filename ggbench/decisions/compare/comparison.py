@@ -1,4 +1,4 @@
-"""Compare measured runs: which one is better, in which metric and by how much, and what else differs.
+"""Compare measured runs: which one is better, in which figure and by how much, and what else differs.
 
 A number from one run is an estimate that changes with every load of the model. So a run is called better only if the
 interval of the ratio, including the spread between loads, excludes 1. Values without intervals have no verdict.
@@ -8,188 +8,171 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.compare.differences import caveats, differences_of, letters
-from ggbench.decisions.compare.estimates import Column, Estimated, RunSpreads, Versus, estimates, versus
+from ggbench.decisions.compare.differences import Difference, caveats, differences_of, letters
+from ggbench.decisions.compare.estimates import (
+    Column,
+    Estimated,
+    RunSpreads,
+    Versus,
+    estimates,
+    ratio_in_turns,
+    stored_repeats,
+    versus,
+)
+from ggbench.decisions.known_losses import typical_loss
+from ggbench.runs.comparable import setting_of
+from ggbench.runs.experiment import experiment_of
+from ggbench.runs.run import RunHead
+from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.metric import Concern, Metric, depth_key, depth_metrics, vary
-from ggbench.show.names import column_names, quant_names
+from ggbench.show.names import column_names
 from ggbench.show.presenter import metrics_of
+from ggbench.show.words import say
 from ggbench.stats.intervals import Interval
+from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words
+from ggbench.units import format_number
 
 _ALIKE = 1.1
 """Factor, either way, within which the whole interval of a ratio must lie to say that there is no difference."""
 
-
-class Better(msgspec.Struct, frozen=True):
-    run: int
-    over: int
-    """The next best."""
-    ratio: float | None
-    """Ratio of the best value to the next best; None if that is zero."""
-    ratio_ci95: Interval | None
-    """None if the values are exact or there is no ratio."""
-    gain: str
-    """`1.32 ±0.04 times`, `48.9 MiB less`; empty without a ratio."""
-
-    def text(self, names: Sequence[str]) -> str:
-        """`b is better than a, 1.32 ±0.04 times`; of three or more runs, a is the next best."""
-        gain = f", {self.gain}" if self.gain else ""
-        return f"{names[self.run]} is better than {names[self.over]}{gain}"
+Outcome = Literal["", "better", "same", "undecided", "disturbed", "single", "left_out"]
+"""Empty if fewer than two runs have a value; `single`: one run each, which is no verdict."""
 
 
-class Tied(msgspec.Struct, frozen=True):
-    runs: tuple[int, ...]
-    behind: tuple[int, ...]
-    """The runs that are worse than one of the best."""
-    found: str
-    """`no difference`, `no difference over 10 %` or `undecided`."""
-    ratio: str = ""
-    """Ratio of the second of two runs to the first; empty for more than two, and for exact values."""
-    disturbed: str = ""
-    """Disturbances of the runs, like `Versus.disturbed`."""
+class ComparedRun(msgspec.Struct, frozen=True):
+    """A run, or the mean of repeated runs."""
 
-    def text(self, names: Sequence[str]) -> str:
-        """`undecided between a and b; worse: c`, `undecided, b 1.01 (0.65–1.56) times`."""
-        if self.behind:
-            tied, worse = (in_words([names[run] for run in runs]) for runs in (self.runs, self.behind))
-            return f"{self.found} between {tied}; worse: {worse}"
-        if self.disturbed:
-            return f"{self.found}, {self.disturbed}"
-        return f"{self.found}, {names[1]} {self.ratio}" if self.ratio else self.found
+    letter: str
+    """In texts: the first is `a`."""
+    name: str
+    """The shortest that distinguishes it from the others."""
+    run_ids: tuple[int | None, ...]
+    """Numbers of the averaged runs; null for a run that is not stored."""
+    head: RunHead
+    """The first run's."""
 
 
-class NotCompared(msgspec.Struct, frozen=True):
-    """Why runs with a value are not compared."""
+class ComparedFigure(msgspec.Struct, frozen=True):
+    """A figure of every run, in their order."""
 
-    reason: str
-    runs: tuple[int, ...]
-
-    def text(self, names: Sequence[str]) -> str:
-        """`only a bound (a and b)`."""
-        return f"{self.reason} ({in_words([names[run] for run in self.runs])})"
-
-
-Reason: TypeAlias = Better | Tied | NotCompared
-
-
-class ComparedLine(msgspec.Struct, frozen=True):
-    """One metric of every run. Runs are named by their indices."""
-
-    key: str
+    metric: str
+    """Its key."""
     header: str
-    unit: str
-    """Empty if the texts contain their units."""
     topic: str
-    """Name in sentences; empty if the metric follows from another."""
-    texts: tuple[str, ...]
-    """One text per run, an em dash if unknown."""
-    values: tuple[float | None, ...]
-    ci95: tuple[Interval | None, ...]
-    """Interval of each value, with the spread between loads; None if it is not compared."""
-    better: tuple[bool, ...]
-    """For each run, whether it is better than another and no other is better."""
-    more_is_better: bool
+    """Name in sentences; empty if it follows from another figure."""
     concern: Concern
-    reasons: tuple[Reason, ...]
-    """The verdict, then why runs are left out; empty if fewer than two values are known."""
+    more_is_better: bool
+    is_timed: bool
+    texts: tuple[str, ...]
+    """An em dash if unknown."""
+    values: tuple[float | None, ...]
+    values_ci95: tuple[Interval | None, ...]
+    """Interval of each value, with the spread between loads; null if it is not compared."""
     versus: tuple[Versus | None, ...]
-    """Each run compared with the first; None for the first itself, and if either is not compared."""
+    """Each run compared with the first; null for the first itself, and if either is not compared."""
+    outcome: Outcome
+    better: tuple[str, ...]
+    """Letters of the runs that are better than another and beaten by none."""
+    over: str | None
+    """Letter of the next best, if one run is better than all others."""
+    ratio: float | None
+    """Of the best value to the next best, or of the second to the first of those of which none is better."""
+    ratio_ci95: Interval | None
+    left_out: Mapping[str, str]
+    """Runs that are not compared, by the reason."""
+    verdict: str
 
     @property
-    def compared(self) -> tuple[int, ...]:
-        return tuple(index for index, ends in enumerate(self.ci95) if ends is not None)
-
-    @property
-    def verdict(self) -> str:
-        return self.verdict_on([letter(index) for index in range(len(self.texts))])
-
-    def verdict_on(self, names: Sequence[str]) -> str:
-        """Return the verdict on runs of these names."""
-        return "; ".join(each.text(names) for each in self.reasons)
+    def n_compared(self) -> int:
+        return sum(ends is not None for ends in self.values_ci95)
 
 
 class Comparison(msgspec.Struct, frozen=True):
     """Runs side by side; the others are compared with the first."""
 
-    names: tuple[str, ...]
-    """The shortest that distinguish all of them. Printable."""
-    run_ids: tuple[int | None, ...]
-    """Number of each column's first run; None if not stored."""
-    n_runs: tuple[int, ...]
-    """Runs averaged in each column."""
-    lines: tuple[ComparedLine, ...]
-    depths: tuple[ComparedLine, ...]
-    """Speed by tokens in the cache; empty if no run has it."""
-    differences: Mapping[str, tuple[str, ...]]
-    """Lines by topic, one for each property that differs."""
+    rows: tuple[ComparedRun, ...]
+    sentence: str
+    """The answer."""
+    command: str
+    """Measures again in turns what is undecided; empty if all is decided, or if that would not decide it."""
+    metrics: tuple[ComparedFigure, ...]
+    depths: tuple[ComparedFigure, ...]
+    """Speed by tokens in the cache, `~` if it is not measured but from the run's fitted line."""
+    differences: tuple[Difference, ...]
     warnings: tuple[str, ...]
     """Reasons not to trust or compare a number."""
-    asked_depths: frozenset[str]
-    """Keys of the depths at which every run was asked to decode."""
-    file: str
-    """Model and quant, if they are the same for all. Printable."""
+    n_turns: int | None
+    """Turns in which the runs were measured; null if they were not."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(row.name for row in self.rows)
 
     @property
     def is_empty(self) -> bool:
-        return not any(line.reasons for line in (*self.lines, *self.depths))
+        return not any(line.outcome for line in (*self.metrics, *self.depths))
 
     @property
-    def stated(self) -> tuple[ComparedLine, ...]:
-        """Lines covered by the conclusion; speed by depth replaces the mean over depths that all were asked for, and a
-        speed that cannot be compared.
-        """
-        lines = tuple(line for line in self.lines if line.topic and line.reasons)
-        depths = tuple(line for line in self.depths if len(line.compared) > 1)
-        if asked := tuple(line for line in depths if line.key in self.asked_depths):
-            return (*asked, *(line for line in lines if line.key != "tok_s"))
-        if any(line.concern == "speed" and len(line.compared) > 1 for line in lines):
-            return lines
-        return (*depths, *lines)
-
-    @property
-    def sentences(self) -> list[str]:
-        """The verdict on each quantity, those that read the same together. Printable.
-
-        `Speed: q4_0 is better than q8_0, 1.32 ±0.04 times.`
-        """
-        if self.is_empty:
-            return [f"{in_words(self.names)} have no metric in common to compare."]
-        topics: dict[str, list[str]] = {}
-        for line in self.stated:
-            topics.setdefault(line.verdict_on(self.names), []).append(line.topic)
-        said = (f"{in_words(of)}: {verdict}." for verdict, of in topics.items())
-        return [f"{each[0].upper()}{each[1:]}" for each in said]
+    def stated(self) -> tuple[ComparedFigure, ...]:
+        """Figures covered by the answer."""
+        return _stated(self.metrics, self.depths, _asked_depths(self.rows))
 
 
-def compare_quants(summaries: Sequence[QuantSummary], spreads: RunSpreads | None = None) -> Comparison:
-    """Compare two or more runs. Raises StoreError for an experiment unknown to this ggbench."""
-    return compare([(summary,) for summary in summaries], spreads)
+def compare_stored(store: Store, columns: Sequence[Column]) -> Comparison:
+    """Compare columns with the spread between loads that the repeated runs of a store show. Every command and the
+    report compares by this function. Raises StoreError.
+    """
+    return compare(columns, RunSpreads(stored_repeats(store, columns)))
+
+
+def columns_of(summaries: Sequence[QuantSummary], places: Sequence[str] = ()) -> list[Column]:
+    """Return a column for each setting with its repeats, or for each run if all are of one setting.
+
+    `places` are the files of the runs, empty for the store; runs in several are not averaged.
+    """
+    columns: dict[tuple[str, str], Column] = {}
+    for index, summary in enumerate(summaries):
+        key = places[index] if places else "", setting_of(summary.run)
+        columns[key] = (*columns.get(key, ()), summary)
+    return list(columns.values()) if len(columns) > 1 else [(summary,) for summary in summaries]
 
 
 def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Comparison:
-    """Compare columns, each a run or the mean of repeated runs. Raises like `compare_quants`."""
+    """Compare columns, each a run or the mean of repeated runs; a single one has no verdicts.
+
+    Raises StoreError for an experiment unknown to this ggbench.
+    """
     spreads = spreads or RunSpreads()
     summaries = [column[0] for column in columns]
     kinds = [run.head.kind for summary in summaries for run in summary.runs]
-    lines = tuple(_compared(metric, columns, spreads) for metric in metrics_of(kinds, summaries))
-    files = {*quant_names([summary.subject for summary in summaries])}
+    names = column_names(summaries)
+    rows = tuple(
+        ComparedRun(letter(n), name, tuple(each.run.run_id for each in column), column[0].run.head)
+        for n, (name, column) in enumerate(zip(names, columns, strict=True))
+    )
+    metrics, depths = (
+        tuple(_compared(metric, columns, names, spreads) for metric in found)
+        for found in (metrics_of(kinds, summaries), depth_metrics(summaries))
+    )
+    leads = _leads(_stated(metrics, depths, _asked_depths(rows)))
+    open_leads = [line for line in leads if line.outcome in ("undecided", "disturbed", "single")]
     return Comparison(
-        names=column_names(summaries),
-        run_ids=tuple(summary.run.run_id for summary in summaries),
-        n_runs=tuple(map(len, columns)),
-        lines=lines,
-        depths=tuple(_compared(metric, columns, spreads) for metric in depth_metrics(summaries)),
+        rows=rows,
+        sentence=_sentence(leads, metrics, summaries, names),
+        command=_again(columns) if any(line.is_timed for line in open_leads) else "",
+        metrics=metrics,
+        depths=depths,
         differences=differences_of(summaries),
-        warnings=(*caveats(list(map(_least_steady, columns))), *_left_out(lines)),
-        asked_depths=frozenset(set.intersection(*map(_asked_depths, summaries))),
-        file=files.pop() if len(files) == 1 else "",
+        warnings=(*caveats(list(map(_least_steady, columns))), *(_alone(metrics) if len(columns) > 1 else ())),
+        n_turns=len(columns[0]) if _are_in_turns(columns, kinds) else None,
     )
 
 
@@ -197,33 +180,166 @@ def _least_steady(column: Column) -> QuantSummary:
     return next((each for each in column if each.unsteady), column[0])
 
 
-def _asked_depths(summary: QuantSummary) -> set[str]:
-    return {depth_key(each.n_depth) for each in summary.depths}
+def _are_in_turns(columns: Sequence[Column], kinds: Sequence[str]) -> bool:
+    if len(columns) < 2:
+        return False
+    timed = [each for each in metrics_of(kinds, [column[0] for column in columns]) if each.is_timed]
+    return any(ratio_in_turns(metric, columns, 1, 0) for metric in timed)
+
+
+def _asked_depths(rows: Sequence[ComparedRun]) -> frozenset[str]:
+    """Return the keys of the depths at which every run was asked to decode."""
+    asked = [getattr(row.head.settings, "depths", ()) for row in rows]
+    return frozenset(set.intersection(*({depth_key(depth) for depth in depths} for depths in asked)))
+
+
+def _stated(
+    metrics: Sequence[ComparedFigure], depths: Sequence[ComparedFigure], asked: frozenset[str]
+) -> tuple[ComparedFigure, ...]:
+    """Return the figures of the answer; speed by depth replaces the mean over depths that all were asked for, and a
+    speed that cannot be compared.
+    """
+    lines = [line for line in metrics if line.topic and line.outcome]
+    known = [line for line in depths if line.n_compared > 1]
+    if at_asked := [line for line in known if line.metric in asked]:
+        return (*at_asked, *(line for line in lines if line.metric != "tok_s"))
+    if any(line.concern == "speed" and line.n_compared > 1 for line in lines):
+        return tuple(lines)
+    return (*known, *lines)
+
+
+def _leads(stated: Sequence[ComparedFigure]) -> list[ComparedFigure]:
+    """Return the figures of the verdict: the first speed or quality, and the first in which it is another."""
+    leads = [line for line in stated if line.concern in ("speed", "quality")]
+    leads = leads or [line for line in stated if line.concern != "memory"]
+    told: dict[object, ComparedFigure] = {}
+    for line in leads:
+        told.setdefault((line.outcome, line.better), line)
+    return list(told.values())[:2]
+
+
+def _sentence(
+    leads: Sequence[ComparedFigure],
+    metrics: Sequence[ComparedFigure],
+    summaries: Sequence[QuantSummary],
+    names: Sequence[str],
+) -> str:
+    """Return the verdicts, who takes less memory, and what two quants lose."""
+    if not any(line.outcome for line in (*metrics, *leads)):
+        return say("compare.nothing", names=in_words(names))
+    sentences = [line.verdict for line in leads]
+    for line in metrics:
+        if line.concern == "memory" and line.outcome == "better":
+            is_it = any(lead.better == line.better for lead in leads)
+            verdict = line.verdict.removeprefix(names[ord(line.better[0]) - ord("a")])
+            sentences.append(f"It{verdict}" if is_it else line.verdict)
+    is_scored = any(line.concern == "quality" for line in leads)
+    return " ".join([*sentences, *([] if is_scored else _losses(summaries, names))])
+
+
+def _losses(summaries: Sequence[QuantSummary], names: Sequence[str]) -> list[str]:
+    """Return what is typical of two quants of a model to lose."""
+    subjects = [summary.subject for summary in summaries]
+    if len(subjects) != 2 or subjects[0].quant == subjects[1].quant or subjects[0].has_other_shape(subjects[1]):
+        return []
+    found = [typical_loss(each.quant, each.n_params, each.architecture or "") for each in subjects]
+    nats = [format_number(loss.nats.value, 1) for loss in found if loss is not None]
+    if len(nats) < 2:
+        return []
+    return [say("compare.losses", name=names[0], nats=nats[0], other=names[1], other_nats=nats[1])]
+
+
+def _again(columns: Sequence[Column]) -> str:
+    """Return the command that measures the runs again in turns, more often; empty if that is not possible here."""
+    runs = [column[0].run for column in columns]
+    if not all(
+        run.run_id and not run.is_imported and experiment_of(run.head.kind).measures_speed for run in runs
+    ):
+        return ""
+    n_turns = max(FEWEST_TURNS, 2 * max(map(len, columns)))
+    return f"ggbench compare {' '.join(str(run.run_id) for run in runs)} -r {n_turns}"
 
 
 Pairs: TypeAlias = Mapping[tuple[int, int], Versus]
 """One run compared with another, by their indices."""
 
 
-def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) -> ComparedLine:
+def _compared(
+    metric: Metric, columns: Sequence[Column], names: Sequence[str], spreads: RunSpreads
+) -> ComparedFigure:
     found = _comparable(metric, columns, estimates(metric, columns, spreads))
-    everyone, pairs = range(len(columns)), _pairs(metric, columns, found)
-    beaten = {pair for pair, apart in pairs.items() if apart.is_better(more_is_better=metric.more_is_better)}
+    pairs, more = _pairs(metric, columns, found), metric.figure.better == "more"
+    beaten = {pair for pair, apart in pairs.items() if apart.is_better(more_is_better=more)}
     losers = {other for _, other in beaten}
-    winners = {one for one, _ in beaten} - losers
-    return ComparedLine(
-        key=metric.key,
-        header=metric.header,
-        unit=metric.unit,
+    order = sorted({run for run, _ in pairs}, key=lambda run: found[run].value or 0.0, reverse=more)
+    best = [run for run in order if run not in losers]
+    left_out = _left_out(found)
+    line = ComparedFigure(
+        metric=metric.key,
+        header=metric.figure.title,
         topic=metric.topic,
+        concern=metric.concern,
+        more_is_better=more,
+        is_timed=metric.is_timed,
         texts=tuple(each.text for each in found),
         values=tuple(each.value for each in found),
-        ci95=tuple(each.ci95 for each in found),
-        better=tuple(one in winners for one in everyone),
-        more_is_better=metric.more_is_better,
-        concern=metric.concern,
-        reasons=_reasons(metric, found, pairs, losers),
-        versus=tuple(pairs.get((index, 0)) for index in everyone),
+        values_ci95=tuple(each.ci95 for each in found),
+        versus=tuple(pairs.get((index, 0)) for index in range(len(columns))),
+        outcome=_outcome(best, pairs, left_out),
+        better=tuple(letter(one) for one in sorted({one for one, _ in beaten} - losers)),
+        over=None,
+        ratio=None,
+        ratio_ci95=None,
+        left_out=left_out,
+        verdict="",
+    )
+    if not best:
+        why = "; ".join(f"{why} ({who})" if who else why for why, who in left_out.items())
+        return replace(line, verdict=say("compare.left_out", topic=_topic(line), why=why) if why else "")
+    return _with_verdict(line, metric, names, _lead_pair(line.outcome, best, order), pairs, best)
+
+
+def _topic(line: ComparedFigure) -> str:
+    topic = line.topic or line.header
+    return f"{topic[0].upper()}{topic[1:]}"
+
+
+def _lead_pair(outcome: Outcome, best: Sequence[int], order: Sequence[int]) -> tuple[int, int]:
+    """Return the best and the next best, or the second and the first of those of which none is better."""
+    if outcome in ("better", "single"):
+        first = best[0]
+        return first, next(run for run in order if run != first)
+    one, other = sorted(best[:2])
+    return other, one
+
+
+def _with_verdict(
+    line: ComparedFigure,
+    metric: Metric,
+    names: Sequence[str],
+    pair: tuple[int, int],
+    pairs: Pairs,
+    best: Sequence[int],
+) -> ComparedFigure:
+    lead, (one, other) = pairs[pair], pair
+    is_difference = metric.difference is not None and line.outcome == "better"
+    gain = metric.difference(abs(lead.difference)) if metric.difference and is_difference else lead.text
+    topic = metric.topic or metric.figure.header
+    values = {
+        "name": names[one],
+        "over": names[other],
+        "gain": lead.disturbed if line.outcome == "disturbed" else gain,
+        "about": topic.removeprefix("speed") if topic.startswith("speed") else f" in {topic}",
+        "best": in_words([names[run] for run in sorted(best)]),
+    }
+    key = metric.win if line.outcome == "better" else line.outcome
+    of_many = "_of_many" if len(names) > 2 and line.outcome != "single" else ""
+    return replace(
+        line,
+        over=letter(other) if line.outcome == "better" else None,
+        ratio=lead.ratio,
+        ratio_ci95=lead.ratio_ci95,
+        verdict=say(f"compare.{key}{of_many}", **values),
     )
 
 
@@ -243,61 +359,43 @@ def _pairs(metric: Metric, columns: Sequence[Column], found: Sequence[Estimated]
     return pairs
 
 
-def _reasons(metric: Metric, found: Sequence[Estimated], pairs: Pairs, losers: set[int]) -> tuple[Reason, ...]:
-    """Return which run is better or which are tied, then why others are not compared; nothing of a single value."""
-    if sum(each.is_known for each in found) < 2:
-        return ()
-    compared = sorted({run for pair in pairs for run in pair})
-    best = [index for index in compared if index not in losers]
-    behind = [index for index in compared if index in losers]
-    reasons: list[Reason] = []
-    if len(best) > 1:
-        reasons.append(_tied(metric, best, behind, pairs, len(found)))
-    elif best:
-        reasons.append(_better(metric, best[0], behind, found, pairs))
-    return (*reasons, *_not_compared(found))
-
-
-def _not_compared(found: Sequence[Estimated]) -> list[NotCompared]:
-    left_out: dict[str, list[int]] = {}
-    for index, each in enumerate(found):
-        if each.left_out:
-            left_out.setdefault(each.left_out, []).append(index)
-    return [NotCompared(why, tuple(runs)) for why, runs in left_out.items()]
-
-
-def _better(
-    metric: Metric, best: int, others: Sequence[int], found: Sequence[Estimated], pairs: Pairs
-) -> Better:
-    over = sorted(others, key=lambda index: found[index].value or 0.0, reverse=metric.more_is_better)[0]
-    lead = pairs[best, over]
-    if metric.difference is not None:
-        return Better(best, over, lead.ratio, None, metric.difference(abs(lead.difference)))
-    return Better(best, over, lead.ratio, lead.ratio_ci95, lead.text)
-
-
-def _tied(metric: Metric, runs: Sequence[int], behind: Sequence[int], pairs: Pairs, n_columns: int) -> Tied:
-    if metric.is_exact:
-        return Tied(tuple(runs), tuple(behind), "no difference")
-    apart = [pairs[other, one] for one, other in itertools.combinations(runs, 2)]
-    found = "no difference over 10 %" if all(map(_is_alike, apart)) else "undecided"
-    disturbed = next((each.disturbed for each in apart if each.disturbed), "")
-    return Tied(tuple(runs), tuple(behind), found, apart[0].text if n_columns == 2 else "", disturbed)
+def _outcome(best: Sequence[int], pairs: Pairs, left_out: Mapping[str, str]) -> Outcome:
+    apart = [pairs[other, one] for one, other in itertools.combinations(best, 2)]
+    if not best:
+        return "left_out" if left_out else ""
+    if not apart:
+        return "better"
+    if any(each.is_single for each in apart):
+        return "single"
+    if any(each.disturbed for each in apart):
+        return "disturbed"
+    return "same" if all(map(_is_alike, apart)) else "undecided"
 
 
 def _is_alike(apart: Versus) -> bool:
-    """Return whether the whole interval of the ratio lies within 10 %, or there is no ratio, on a quiet machine."""
+    """Return whether the whole interval of the ratio lies within 10 %, or there is no ratio."""
     low, high = apart.ratio_ci95 or (1.0, 1.0)
-    return not apart.disturbed and low >= 1 / _ALIKE and high <= _ALIKE
+    return low >= 1 / _ALIKE and high <= _ALIKE
 
 
-def _left_out(lines: Sequence[ComparedLine]) -> list[str]:
+def _left_out(found: Sequence[Estimated]) -> dict[str, str]:
+    """Return the letters of the runs that are not compared, by the reason; none if only one has a value."""
+    runs: dict[str, list[int]] = {}
+    for index, each in enumerate(found):
+        if each.left_out:
+            runs.setdefault(each.left_out, []).append(index)
+    has_one = sum(each.is_known for each in found) < 2
+    return {} if has_one else {why: letters(who) for why, who in runs.items()}
+
+
+def _alone(lines: Sequence[ComparedFigure]) -> list[str]:
+    """Return the figures that only one run has."""
     alone: dict[int, list[str]] = {}
     for line in lines:
         holders = [index for index, text in enumerate(line.texts) if text != UNKNOWN]
         if len(holders) == 1 and line.topic:
             alone.setdefault(holders[0], []).append(line.topic)
     return [
-        f"only {letters([index])} has {in_words(topics)}: not compared"
+        say("compare.alone", run=letters([index]), topics=in_words(topics))
         for index, topics in sorted(alone.items())
     ]

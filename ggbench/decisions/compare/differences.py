@@ -2,47 +2,65 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
-from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import letter
-from ggbench.show.metric import Property, vary
+from ggbench.show import UNKNOWN, letter
+from ggbench.show.figure import value_text
+from ggbench.show.metric import RunFigure, vary
 from ggbench.show.names import model_name
 from ggbench.show.presenter import own_caveats, own_differences
+from ggbench.show.run_figures import reader
 from ggbench.text import in_words, sanitize
-from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
+from ggbench.units import format_bandwidth, format_bytes
 
 
-def differences_of(summaries: Sequence[QuantSummary]) -> dict[str, tuple[str, ...]]:
-    """Return the differences by topic, a line for each property; the n-th run has the n-th letter."""
+class Difference(msgspec.Struct, frozen=True):
+    """A property in which runs differ."""
+
+    topic: str
+    """`file`, `configuration`, `environment`, or an experiment's own, such as `text`."""
+    name: str
+    values: tuple[str, ...]
+    """Of each run, as text; an em dash if unknown."""
+
+    @property
+    def text(self) -> str:
+        """`threads: 2 in a and c, 4 in b`."""
+        holders: dict[str, list[int]] = {}
+        for index, value in enumerate(self.values):
+            holders.setdefault(value, []).append(index)
+        parts = (
+            f"unknown for {letters(who)}" if value == UNKNOWN else f"{value} in {letters(who)}"
+            for value, who in holders.items()
+        )
+        return f"{self.name}: {', '.join(parts)}"
+
+
+def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Difference, ...]:
+    """Return the differences, those of one topic together."""
     own = own_differences(summary.run.head.kind for summary in summaries)
-    configuration = (
-        *_differing(_CONFIGURATION, summaries),
-        *_loads(summaries),
-        *_differing(_LIMIT, summaries),
-        *_settings(summaries),
-    )
-    return {
-        "file": _files(summaries),
-        **{topic: _differing(properties, summaries) for topic, properties in own.items()},
+    configuration = (*_CONFIGURATION, *_shared_loads(summaries), _LIMIT, *_settings(summaries))
+    topics = {
+        "file": _file(summaries),
+        **own,
         "configuration": configuration,
         "environment": _environment(summaries),
     }
-
-
-def _files(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return how the files differ, without paths and headers that differ only where the quant does."""
-    implied = {"path", "header SHA-256"} if len({summary.subject.quant for summary in summaries}) > 1 else set()
-    return _differing([each for each in _FILE if each.name not in implied], summaries)
+    found = [
+        Difference(topic, figure.header, tuple(figure.text(summary) for summary in summaries))
+        for topic, figures in topics.items()
+        for figure in figures
+    ]
+    return tuple(each for each in found if len(set(each.values)) > 1)
 
 
 def letters(indices: Sequence[int]) -> str:
@@ -50,24 +68,36 @@ def letters(indices: Sequence[int]) -> str:
     return in_words([letter(index) for index in indices])
 
 
-def _loads(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return the differences in the other engine settings that all of them have."""
+def _file(summaries: Sequence[QuantSummary]) -> Sequence[RunFigure]:
+    """Return the figures of a file, without paths and headers if the quants differ, which implies them."""
+    is_implied = len({summary.subject.quant for summary in summaries}) > 1
+    return _FILE[:-2] if is_implied else _FILE
+
+
+def _shared_loads(summaries: Sequence[QuantSummary]) -> list[RunFigure]:
+    """Return the other settings of the load that the engines of all have."""
     described = [summary.setup.described for summary in summaries]
     shared = [name for name in described[0] if all(name in each for each in described)]
-    lines = (_difference(name, [each[name] for each in described]) for name in shared)
-    return tuple(line for line in lines if line)
+    return [_fact(name, partial(_described, name)) for name in shared]
 
 
-def _settings(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return how the settings of runs of one kind differ, by field name."""
+def _settings(summaries: Sequence[QuantSummary]) -> list[RunFigure]:
+    """Return the settings of runs of one kind, by field name, that no other figure shows."""
     settings: list[Any] = [summary.run.head.settings for summary in summaries]
     if len(set(map(type, settings))) > 1 or not isinstance(settings[0], msgspec.Struct):
-        return ()
+        return []
     own = own_differences(summary.run.head.kind for summary in summaries)
-    named = {each.name for each in itertools.chain(_CONFIGURATION, *own.values())}
+    named = {figure.key for figures in ((*_CONFIGURATION,), *own.values()) for figure in figures}
     keys = [name for name in settings[0].__struct_fields__ if name not in named]
-    lines = (_difference(key, [_setting(getattr(each, key)) for each in settings]) for key in keys)
-    return tuple(line for line in lines if line)
+    return [_fact(key, partial(_setting_of, key)) for key in keys]
+
+
+def _described(name: str, summary: QuantSummary) -> object:
+    return summary.setup.described[name]
+
+
+def _setting_of(key: str, summary: QuantSummary) -> str:
+    return _setting(getattr(summary.run.head.settings, key))
 
 
 def _setting(value: object) -> str:
@@ -78,113 +108,115 @@ def _setting(value: object) -> str:
     return sanitize(str(getattr(value, "name", value))) or "none"
 
 
-def _flash_attn(run: Run) -> str:
-    used = {None: "", True: "on", False: "off"}[run.memory.flash_attn]
-    requested = run.head.setup.flash_attn
+def _fact(name: str, get: Callable[[QuantSummary], Any], form: Callable[[Any], str] = value_text) -> RunFigure:
+    """Return a figure of that name; an empty text is unknown."""
+    return RunFigure(name, name, lambda summary: None if (found := get(summary)) == "" else found, form)
+
+
+def _path(name: str, path: str, form: Callable[[Any], str] = value_text) -> RunFigure:
+    return _fact(name, reader(path), form)
+
+
+def _flash_attn(summary: QuantSummary) -> str:
+    used = {None: "", True: "on", False: "off"}[summary.memory.flash_attn]
+    requested: str = summary.setup.flash_attn
     return requested if used in ("", requested) else f"{used} ({requested})"
 
 
-def _version(environment: Environment, version: str) -> str:
+def _version(name: Literal["llama_cpp", "transformers"]) -> Callable[[QuantSummary], str]:
     """Return a program's version; `not used` if another program ran the model."""
-    is_known = environment.llama_cpp or environment.transformers or environment.server
-    return version or ("not used" if is_known else "")
+
+    def version(summary: QuantSummary) -> str:
+        about = summary.environment
+        if about is None:
+            return ""
+        is_known = about.llama_cpp or about.transformers or about.server
+        return getattr(about, name) or ("not used" if is_known else "")
+
+    return version
+
+
+def _cache_type(index: int) -> Callable[[QuantSummary], str]:
+    return lambda summary: summary.setup.cache_types[index] if summary.setup.cache_types else ""
+
+
+def _limit(summary: QuantSummary) -> str:
+    limit = summary.setup.memory_limit_bytes
+    return "none" if limit is None else format_bytes(limit)
+
+
+def _gpus(summary: QuantSummary) -> str:
+    found = summary.environment.gpus if summary.environment else ()
+    return " + ".join(f"{gpu.name} {format_bytes(gpu.total_bytes)}" for gpu in found) or "none"
+
+
+def _drivers(summary: QuantSummary) -> str:
+    found = summary.environment.gpus if summary.environment else ()
+    return " + ".join(sorted({gpu.driver or "" for gpu in found}))
+
+
+def _backends(summary: QuantSummary) -> str:
+    return ", ".join(summary.environment.backends if summary.environment else ())
 
 
 _FILE = (
-    Property("model", "subject", model_name),
-    Property("quant", "subject.quant"),
-    Property("source", "subject.source"),
-    Property("path", "subject.file"),
-    Property("size", "subject.file_bytes", format_bytes),
-    Property("BPW", "subject.bpw", lambda bpw: format_number(bpw) if bpw else ""),
-    Property("header SHA-256", "subject.header_sha256", lambda header: header[:12]),
+    _fact("model", lambda summary: model_name(summary.subject)),
+    _path("quant", "subject.quant"),
+    _path("source", "subject.source"),
+    _path("size", "subject.file_bytes", format_bytes),
+    _path("BPW", "subject.bpw"),
+    _path("path", "subject.file"),
+    _path("header SHA-256", "subject.header_sha256", lambda header: header[:12]),
 )
-
 _CONFIGURATION = (
-    Property("kind", "run.head.kind"),
-    Property("engine", "setup.engine"),
-    Property("n_ctx", "memory.n_ctx", format_count),
-    Property("n_prompt", "decode.n_prompt", format_count),
-    Property("n_gen", "decode.n_gen", format_count),
-    Property("users", "decode.n_seqs", format_count),
-    Property("n_batch", "memory.n_batch", format_count),
-    Property("n_ubatch", "memory.n_ubatch", format_count),
-    Property("type_k", "setup", lambda setup: setup.cache_types[0] if setup.cache_types else ""),
-    Property("type_v", "setup", lambda setup: setup.cache_types[1] if setup.cache_types else ""),
-    Property("flash attention", "run", _flash_attn),
+    _path("kind", "run.head.kind"),
+    _path("engine", "setup.engine"),
+    _path("n_ctx", "memory.n_ctx"),
+    _path("n_prompt", "decode.n_prompt"),
+    _path("n_gen", "decode.n_gen"),
+    _path("users", "decode.n_seqs"),
+    _path("n_batch", "memory.n_batch"),
+    _path("n_ubatch", "memory.n_ubatch"),
+    _fact("type_k", _cache_type(0)),
+    _fact("type_v", _cache_type(1)),
+    _fact("flash attention", _flash_attn),
 )
-_LIMIT = (
-    Property(
-        "memory limit",
-        "setup",
-        lambda setup: "none" if setup.memory_limit_bytes is None else format_bytes(setup.memory_limit_bytes),
-    ),
-)
-
+_LIMIT = _fact("memory limit", _limit)
 _ENVIRONMENT = (
-    Property("ggbench", "environment.ggbench"),
-    Property("llama.cpp", "environment", lambda environment: _version(environment, environment.llama_cpp)),
-    Property(
-        "Transformers", "environment", lambda environment: _version(environment, environment.transformers)
-    ),
-    Property("llama-cpp-python", "environment.llama_cpp_python"),
-    Property("backends", "environment.backends", ", ".join),
-    Property("built with", "environment.build_flags"),
-    Property("Python", "environment.python"),
-    Property("system", "environment.os"),
-    Property("processor", "environment.cpu"),
-    Property("cores", "environment.n_cores"),
-    Property("RAM", "environment.ram_bytes", format_bytes),
-    Property(
-        "GPUs",
-        "environment.gpus",
-        lambda gpus: " + ".join(f"{gpu.name} {format_bytes(gpu.total_bytes)}" for gpu in gpus) or "none",
-    ),
-    Property(
-        "GPU driver", "environment.gpus", lambda gpus: " + ".join(sorted({gpu.driver or "" for gpu in gpus}))
-    ),
+    _path("ggbench", "environment.ggbench"),
+    _fact("llama.cpp", _version("llama_cpp")),
+    _fact("Transformers", _version("transformers")),
+    _path("llama-cpp-python", "environment.llama_cpp_python"),
+    _fact("backends", _backends),
+    _path("built with", "environment.build_flags"),
+    _path("Python", "environment.python"),
+    _path("system", "environment.os"),
+    _path("processor", "environment.cpu"),
+    _path("cores", "environment.n_cores"),
+    _path("RAM", "environment.ram_bytes", format_bytes),
+    _fact("GPUs", _gpus),
+    _fact("GPU driver", _drivers),
+    _path("bandwidth of the limits", "limit.bandwidth_bytes_per_s", format_bandwidth),
 )
 
 
-_BANDWIDTH = (Property("bandwidth of the limits", "limit.bandwidth_bytes_per_s", format_bandwidth),)
+def _environment(summaries: Sequence[QuantSummary]) -> Sequence[RunFigure]:
+    """Return the figures of the machine and the programs, or which run's are unknown."""
+    if any(summary.environment is None for summary in summaries):
+        return [_fact("environment", lambda summary: None if summary.environment is None else "known")]
+    return (*_ENVIRONMENT, *_compiled_in(summaries))
 
 
-def _differing(properties: Sequence[Property], summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    """Return a line for each property that differs: `threads: 2 in a and c, 4 in b`."""
-    lines = (_difference(one.name, [one.text(summary) for summary in summaries]) for one in properties)
-    return tuple(line for line in lines if line)
+def _compiled_in(summaries: Sequence[QuantSummary]) -> list[RunFigure]:
+    """Return those of the dozens of instruction sets that builds list which not all have."""
+    known = [build for summary in summaries if (build := _build_parts(summary.environment))]
+    common = frozenset.intersection(*known) if known else frozenset()
 
+    def own(summary: QuantSummary) -> str:
+        build = _build_parts(summary.environment)
+        return ", ".join(sorted(build - common)) or ("nothing else" if build else "")
 
-def _difference(name: str, texts: Sequence[str]) -> str:
-    holders: dict[str, list[int]] = {}
-    for index, text in enumerate(texts):
-        holders.setdefault(text, []).append(index)
-    if len(holders) == 1:
-        return ""
-    return f"{name}: " + ", ".join(
-        f"{text} in {letters(who)}" if text else f"unknown for {letters(who)}" for text, who in holders.items()
-    )
-
-
-def _environment(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-    unknown = [index for index, summary in enumerate(summaries) if summary.environment is None]
-    if unknown:
-        return (f"unknown for {letters(unknown)}",)
-    lines = (*_differing(_ENVIRONMENT, summaries), _compiled_in(summaries), *_differing(_BANDWIDTH, summaries))
-    return tuple(line for line in lines if line)
-
-
-def _compiled_in(summaries: Sequence[QuantSummary]) -> str:
-    """Return which of the dozens of instruction sets that builds list differ; empty if none is known to."""
-    builds = [_build_parts(summary.environment) for summary in summaries]
-    known = {build for build in builds if build}
-    if len(known) < 2:
-        return ""
-    common = frozenset.intersection(*known)
-    own = [", ".join(sorted(build - common)) or "nothing else" for build in builds]
-    return _difference(
-        "compiled in", [sanitize(text) if build else "" for text, build in zip(own, builds, strict=True)]
-    )
+    return [_fact("compiled in", own)] if len(set(known)) > 1 else []
 
 
 def _build_parts(environment: Environment | None) -> frozenset[str]:

@@ -18,6 +18,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.facts import NEWEST
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
+from ggbench.show.figure import bounded_text
 from ggbench.show.metric import Metric
 from ggbench.stats.intervals import (
     Estimate,
@@ -28,6 +29,7 @@ from ggbench.stats.intervals import (
     ratio_interval,
 )
 from ggbench.stats.samples import (
+    ASSUMED_FREEDOM,
     ASSUMED_SIGMA,
     DISTURBED_SIGMA,
     LoadSpread,
@@ -36,9 +38,10 @@ from ggbench.stats.samples import (
     load_spread,
 )
 from ggbench.stats.turns import FEWEST_TURNS, ratio_of_turns
-from ggbench.units import format_interval, format_number, format_ratio
+from ggbench.units import format_ratio
 
 _DISTURBED = "far from its repeats: measure again"
+_NOT_ALL = "unknown in some runs"
 
 Column = Sequence[QuantSummary]
 """One run, or the mean of several repeats; the first represents them."""
@@ -52,6 +55,8 @@ class Estimated(msgspec.Struct, frozen=True):
     """None if not compared."""
     left_out: str
     """Why the value is not compared; empty if it is, or if it is unknown."""
+    is_single: bool = False
+    """Whether it is from one load of the model, and too few repeats tell how loads differ."""
 
     @property
     def is_known(self) -> bool:
@@ -70,28 +75,30 @@ def estimates(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
     for column in columns:
         usual = [_alone(metric, each) for each in column if not spreads.is_disturbed(metric, each)]
         far = replace(_alone(metric, column[0]), ci95=None, left_out=_DISTURBED)
-        found.append(_timed(usual, spreads.of(metric, column[0])) if usual else far)
+        found.append(_timed(usual, metric, spreads.of(metric, column[0])) if usual else far)
     return found
 
 
 def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
-    text, interval = metric.text(summary), metric.interval(summary) if metric.interval else None
-    left_out = metric.left_out(summary) if interval is None and text != UNKNOWN else ""
-    return Estimated(text, metric.value(summary), interval, left_out)
+    text = metric.figure.text(summary)
+    return Estimated(text, metric.value(summary), metric.ci95(summary), metric.left_out(summary))
 
 
-def _timed(runs: Sequence[Estimated], spread: LoadSpread) -> Estimated:
+def _timed(runs: Sequence[Estimated], metric: Metric, spread: LoadSpread) -> Estimated:
     """Return the mean of runs, with the interval of `_mean_ends`; without a positive value of each, the first run."""
     runs = [each for each in runs if each.is_known] or runs[:1]
-    first, count = runs[0], len(runs)
-    values = [each.value for each in runs if each.value is not None and each.value > 0]
-    left_out = next(filter(None, [each.left_out for each in runs]), "")
-    if len(values) < count:
-        return Estimated(first.text if count == 1 else f"{first.text} (1 of {count})", None, None, left_out)
-    mean, ends = statistics.geometric_mean(values), _mean_ends(values, runs, spread)
+    first, values = runs[0], [each.value for each in runs if each.value is not None and each.value > 0]
+    if len(values) < len(runs):
+        return replace(first, value=None, ci95=None, left_out=first.left_out or _NOT_ALL)
+    ends = _mean_ends(values, runs, spread)
+    if len(runs) == 1:
+        return replace(first, ci95=ends, is_single=spread.n_repeats < ASSUMED_FREEDOM)
+    mean, mark = statistics.geometric_mean(values), "~" if first.text.startswith("~") else ""
     if ends is None:
-        return Estimated(first.text if count == 1 else format_number(mean, 4), mean, None, left_out)
-    return Estimated(first.text if count == 1 else format_interval(mean, *ends), mean, ends, "")
+        left_out = next((each.left_out for each in runs if each.left_out), "")
+        return Estimated(f"{mark}{metric.figure.form(mean)}", mean, None, left_out)
+    form = metric.figure.form if metric.figure.is_estimate else bounded_text
+    return Estimated(f"{mark}{form(Estimate(mean, *ends))}", mean, ends, "")
 
 
 def _mean_ends(values: Sequence[float], runs: Sequence[Estimated], spread: LoadSpread) -> Interval | None:
@@ -113,7 +120,7 @@ def _mean_ends(values: Sequence[float], runs: Sequence[Estimated], spread: LoadS
 
 
 class Versus(msgspec.Struct, frozen=True):
-    """The ratio and difference of two values."""
+    """A run compared with another."""
 
     ratio: float | None
     """None, like its interval, if one of them is not positive."""
@@ -124,6 +131,8 @@ class Versus(msgspec.Struct, frozen=True):
     disturbed: str = ""
     """What else computed while the two were timed, so that nothing is decided; empty if little did, or if runs in turns
     differ by far more than it explains."""
+    is_single: bool = False
+    """Whether one run each is no verdict: it is not known how much loads of the model differ."""
 
     @property
     def is_different(self) -> bool:
@@ -131,14 +140,15 @@ class Versus(msgspec.Struct, frozen=True):
 
     def is_better(self, *, more_is_better: bool) -> bool:
         low, high = self.difference_ci95
-        return not self.disturbed and (low > 0 if more_is_better else high < 0)
+        return not self.disturbed and not self.is_single and (low > 0 if more_is_better else high < 0)
 
     @property
     def text(self) -> str:
-        """`0.97 ±0.04 times`; empty without a ratio."""
+        """`0.97 times (0.93–1.01)`, one run each without the interval; empty without a ratio."""
         if self.ratio is None or self.ratio_ci95 is None:
             return ""
-        return f"{format_ratio(self.ratio, *self.ratio_ci95)} times"
+        ends = (self.ratio, self.ratio) if self.is_single else self.ratio_ci95
+        return format_ratio(self.ratio, *ends, " times")
 
 
 def versus(
@@ -148,12 +158,9 @@ def versus(
     mine, its = found[one], found[other]
     if mine.value is None or its.value is None or mine.ci95 is None or its.ci95 is None:
         return None
-    if metric.is_exact:
-        return _exact_versus(mine.value, its.value)
     if min(mine.value, its.value) <= 0:
-        return Versus(
-            None, None, mine.value - its.value, difference_interval(mine.value, mine.ci95, its.value, its.ci95)
-        )
+        apart = difference_interval(mine.value, mine.ci95, its.value, its.ci95)
+        return Versus(None, None, mine.value - its.value, apart)
     disturbed = _disturbed(columns[one], columns[other]) if metric.is_timed else ""
     in_turns = ratio_in_turns(metric, columns, one, other)
     if in_turns is not None:
@@ -163,19 +170,14 @@ def versus(
         )
     paired = None if metric.paired is None else metric.paired(columns[one][0], columns[other][0])
     ends = paired or ratio_interval(mine.value, mine.ci95, its.value, its.ci95)
-    return _versus(mine.value / its.value, ends, its.value, disturbed)
+    is_single = mine.is_single and its.is_single
+    return replace(_versus(mine.value / its.value, ends, its.value, disturbed), is_single=is_single)
 
 
 def _versus(ratio: float, ends: Interval, of: float, disturbed: str) -> Versus:
     low, high = ends
     apart = of * (low - 1), of * (high - 1) if math.isfinite(high) else math.inf
     return Versus(ratio, ends, of * (ratio - 1), apart, disturbed)
-
-
-def _exact_versus(mine: float, its: float) -> Versus:
-    difference = mine - its
-    ratio = mine / its if its > 0 else None
-    return Versus(ratio, None if ratio is None else (ratio, ratio), difference, (difference, difference))
 
 
 def _disturbed(*columns: Column) -> str:
@@ -315,6 +317,4 @@ def _repeats(metric: Metric, groups: Sequence[Sequence[Run]], *, is_steady: bool
 def _repeat(metric: Metric, run: Run) -> Repeat | None:
     summary = QuantSummary.of([run])
     value = metric.value(summary)
-    if value is None or value <= 0:
-        return None
-    return Repeat(value, metric.interval(summary) if metric.interval else None)
+    return None if value is None or value <= 0 else Repeat(value, metric.ci95(summary))

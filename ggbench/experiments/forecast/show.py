@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,12 +17,12 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.figure import Figure, bounded_text
 from ggbench.show.machine import run_answer
-from ggbench.show.metric import B, Metric, W, estimated
+from ggbench.show.metric import B, Metric, W
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import several_answer
 from ggbench.show.run_documents import RunDocuments
-from ggbench.show.run_figures import CACHE_TYPES, reader, rows_of
+from ggbench.show.run_figures import CACHE_TYPES, rows_of
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
 from ggbench.units import format_count, format_number
@@ -160,20 +159,7 @@ def _as_expected(metric: Metric, name: str) -> Metric:
         found = summary.result(ForecastResult)
         return getattr(found, name) if found else None
 
-    def ends(summary: QuantSummary) -> tuple[float, float | None] | None:
-        found = expected(summary)
-        if found is None:
-            return None
-        return found.low, found.high if math.isfinite(found.high) else None
-
-    return estimated(
-        replace(
-            metric,
-            text=lambda summary: bounded_text(expected(summary)),
-            value=reader("value", expected),
-        ),
-        ends,
-    )
+    return replace(metric, figure=replace(metric.figure, get=expected))
 
 
 PRESENTER = ForecastPresenter()

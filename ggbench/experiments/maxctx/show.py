@@ -25,7 +25,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.figure import Figure
 from ggbench.show.machine import run_answer
-from ggbench.show.metric import MEMORY, Metric, metric_of
+from ggbench.show.metric import Metric, memory_metric
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import LiveView, Presenter
 from ggbench.show.quants import memory_parts
@@ -78,7 +78,7 @@ class MaxctxPresenter(Presenter):
     no_answer: ClassVar[str] = "no n_ctx works"
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        return MEMORY, _MAX_N_CTX
+        return memory_metric(summaries), _MAX_N_CTX
 
     def answer(self, run: Run) -> str:
         """Return `n_ctx 8,192 works: decoded at its end. 8,448 does not load: 2.9 MiB short.`; empty if none works."""
@@ -182,15 +182,12 @@ def _facts(run: Run, plan: SearchPlan) -> list[tuple[str, str]]:
     ]
 
 
-_MAX_N_CTX = metric_of(
+_MAX_N_CTX = Metric(
     FIGURES["max_n_ctx"],
-    more_is_better=True,
-    interval=lambda summary: (
-        (n_ctx, n_ctx) if (n_ctx := summary.max_n_ctx) and summary.max_n_ctx_verified else None
-    ),
-    left_out=lambda summary: "not proven",
-    topic="max n_ctx",
-    difference=lambda n_tokens: f"{format_count(round(n_tokens))} more",
+    "max n_ctx",
+    win="longer",
+    difference=lambda n_tokens: format_count(round(n_tokens)),
+    unfit=lambda summary: "" if summary.max_n_ctx_verified else "not proven",
 )
 
 

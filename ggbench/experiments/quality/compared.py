@@ -24,13 +24,13 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import against_part, published_model
 from ggbench.show.answer import Part
 from ggbench.show.charts import ChartPoint, PointChart
-from ggbench.show.figure import Figure, interval_text
-from ggbench.show.metric import Metric, Property, metric_of, vary
+from ggbench.show.figure import Figure, interval_text, value_text
+from ggbench.show.metric import Metric, vary
 from ggbench.show.names import kv_name, model_name, row_labels
 from ggbench.show.run_figures import CACHE_TYPES, measured_text, reader
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import LatencySummary
-from ggbench.stats.intervals import Interval, MeanError
+from ggbench.stats.intervals import Interval
 from ggbench.text import in_words
 from ggbench.units import counted, format_count, format_number, format_percent, with_unit
 
@@ -91,14 +91,14 @@ DOCUMENTED = (
 )
 
 DIFFERENCES = tuple(
-    Property(name, path, form, quality_of)
+    Figure[QuantSummary](name, name, reader(path, quality_of), form)
     for name, path, form in (
-        ("text", "text.name", str),
+        ("text", "text.name", value_text),
         ("sha256", "text.sha256", lambda sha256: sha256[:12]),
-        ("tokens", "scored.n_tokens", format_count),
+        ("tokens", "scored.n_tokens", value_text),
         ("tokens' sha256", "scored.tokens_sha256", lambda sha256: sha256[:12]),
-        ("tokens of a chunk", "n_ctx", format_count),
-        ("chunks scored", "n_chunks", format_count),
+        ("tokens of a chunk", "n_ctx", value_text),
+        ("chunks scored", "n_chunks", value_text),
         ("base", "base", lambda base: f"{model_name(base.subject)} {base.subject.quant}, "
                                       f"KV {base.type_k}/{base.type_v}"),
     )
@@ -165,31 +165,12 @@ def _ppl_ratio(one: QuantSummary, other: QuantSummary) -> Interval | None:
     return None if difference is None else (math.exp(difference.low), math.exp(difference.high))
 
 
-def _scored(figure: _Figure, path: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
-    """Return a metric of a scored text; its interval is ±1.96 standard errors."""
-    estimate = reader(path, quality_of)
-
-    def ends(summary: QuantSummary) -> Interval | None:
-        found: MeanError | None = estimate(summary)
-        return None if found is None else found.ci95
-
-    return metric_of(figure, interval=ends, **more)
-
-
-METRICS = (
-    _scored(
-        _FIGURE["ppl"], "ppl", more_is_better=False, topic="PPL", concern="quality", paired=_ppl_ratio,
-        basis=_scored_chunks, other_basis=_OTHER_TEXTS,
-    ),
-    _scored(
-        _FIGURE["kld_mean"], "divergence.kld", more_is_better=False, topic="KLD", concern="quality",
-        basis=_compared_chunks, other_basis=_OTHER_BASES,
-    ),
-    _scored(
-        _FIGURE["same_top"], "divergence.same_top", more_is_better=True, topic="same top tokens",
-        basis=_compared_chunks, other_basis=_OTHER_BASES,
-    ),
-)  # fmt: skip
+_OF_BASES: dict[str, Any] = {"basis": _compared_chunks, "other_basis": _OTHER_BASES}
+PPL = Metric(
+    _FIGURE["ppl"], "PPL", "quality", basis=_scored_chunks, other_basis=_OTHER_TEXTS, paired=_ppl_ratio
+)
+KLD = Metric(_FIGURE["kld_mean"], "KLD", "quality", **_OF_BASES)
+METRICS = (KLD, PPL, Metric(_FIGURE["same_top"], "same top tokens", **_OF_BASES))
 
 
 def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
@@ -205,15 +186,14 @@ def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
         len(klds) == len(scored) and not vary(scored_base, scored),
         not vary(_scored_chunks, scored),
     )
-    metric, title = (METRICS[1], "mean KLD from the base [nats]") if is_kld else (METRICS[0], "PPL")
+    metric, title = (KLD, "mean KLD from the base [nats]") if is_kld else (PPL, "PPL")
     points = []
     for index, summary in enumerate(summaries):
         latency, loss = speeds.get(_quant_key(summary)), metric.value(summary)
         if latency is not None and loss is not None and is_comparable:
-            text = (
-                f"{with_unit(measured_text(latency, 'tok_s'), 'tok/s')}, {metric.header} {metric.text(summary)}"
-            )
-            y_ends = metric.interval(summary) if metric.interval else None
+            speed = with_unit(measured_text(latency, "tok_s"), "tok/s")
+            text = f"{speed}, {metric.topic} {metric.figure.text(summary)}"
+            y_ends = metric.ci95(summary)
             points.append(ChartPoint(index, latency.tok_s, loss, text, x_ends=_bounded(latency), y_ends=y_ends))
     return PointChart("quality-speed", "Quality over speed", "speed [tok/s]", title, tuple(points))
 

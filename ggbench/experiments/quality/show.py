@@ -30,7 +30,7 @@ from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun, memory_stacks
 from ggbench.show.figure import Figure, interval_text
 from ggbench.show.machine import run_answer
-from ggbench.show.metric import MEMORY, Metric, Property
+from ggbench.show.metric import Metric, RunFigure, memory_metric
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import several_answer
@@ -89,7 +89,7 @@ class QualityPresenter(Presenter):
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
     figures: ClassVar[tuple[Figure[QuantSummary], ...]] = compared.SHARED
-    differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {"text": compared.DIFFERENCES}
+    differences: ClassVar[Mapping[str, tuple[RunFigure, ...]]] = {"text": compared.DIFFERENCES}
 
     def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
         scored = [_Scores.of(run.observations) for run in runs]
@@ -138,7 +138,7 @@ class QualityPresenter(Presenter):
         return (compared.quality_over_speed(summaries), *memory_stacks(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        return (*compared.METRICS, MEMORY)
+        return (*compared.METRICS, memory_metric(summaries))
 
     def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         return compared.caveats(summaries)

@@ -23,7 +23,7 @@ from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.figure import Figure, bounded_text
 from ggbench.show.machine import run_answer
-from ggbench.show.metric import Metric, estimated
+from ggbench.show.metric import Metric, RunFigure
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import several_answer
@@ -145,19 +145,9 @@ def _break_even(n_depth: int, k: int) -> Metric:
         cases = found.at(n_depth) if found else ()
         return next((case.step.break_even for case in cases if case.k == k), None)
 
-    metric = Metric(
-        f"break_even_k{k}",
-        f"break-even, k {k}",
-        "tokens",
-        lambda summary: bounded_text(expected_of(summary)),
-        more_is_better=False,
-        value=lambda summary: found.value if (found := expected_of(summary)) else None,
-        topic=f"break-even of k {k}",
-        is_timed=True,
-    )
-    return estimated(
-        metric, lambda summary: (found.low, found.high) if (found := expected_of(summary)) else None
-    )
+    key, topic = f"break_even_k{k}", f"break-even of k {k}"
+    figure = RunFigure(key, topic, expected_of, bounded_text, "tokens", better="less", is_estimate=True)
+    return Metric(figure, topic, is_timed=True)
 
 
 _TEXT = Figure[DraftedText]

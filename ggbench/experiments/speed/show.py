@@ -21,12 +21,13 @@ from ggbench.show.answer import Answer, Part, Table
 from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.figure import Figure
 from ggbench.show.machine import run_answer, serving_caption
-from ggbench.show.metric import MEMORY, Metric, speed_metric
+from ggbench.show.metric import Metric, memory_metric, speed_metric
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import RunDocuments
-from ggbench.show.run_figures import reader
+from ggbench.show.run_figures import estimate, reader
 from ggbench.show.words import say
+from ggbench.stats.intervals import Estimate
 from ggbench.units import format_bytes, format_count, format_length, format_number
 
 _NEAREST = 3
@@ -110,7 +111,7 @@ class SpeedPresenter(Presenter):
         """Return the speeds of the cases that several runs have."""
         cases = [each.case for summary in summaries for each in _completed(summary.result(SpeedResult))]
         shared = sorted({case for case in cases if cases.count(case) > 1})
-        return (*(metric for case in shared for metric in _case_metrics(case)), MEMORY)
+        return (*(metric for case in shared for metric in _case_metrics(case)), memory_metric(summaries))
 
     def against_document(self, run: Run) -> dict[str, object] | None:
         cases = result_of(run).cases
@@ -179,23 +180,14 @@ def _case_metrics(case: Case) -> tuple[Metric, Metric]:
         cases = _completed(summary.result(SpeedResult))
         return next((each for each in cases if each.case == case), None)
 
-    whole, decode, interval = (reader(name, found) for name in ("tok_s_qwen2_5", "decode_tok_s", "decode_ci95"))
-    key, name = f"i{case.n_input}_b{case.n_seqs}", f"decode after {case.name}"
+    def decode(summary: QuantSummary) -> Estimate | float | None:
+        each = found(summary)
+        return None if each is None else estimate(each.decode_tok_s, each.decode_ci95)
+
+    key = f"i{case.n_input}_b{case.n_seqs}"
     return (
-        speed_metric(
-            f"tok_s_{key}",
-            case.name,
-            case.name,
-            lambda summary: format_number(whole(summary)),
-            lambda summary: (whole(summary), None),
-        ),
-        speed_metric(
-            f"decode_tok_s_{key}",
-            name,
-            name,
-            lambda summary: format_number(decode(summary)),
-            lambda summary: (decode(summary), interval(summary)),
-        ),
+        speed_metric(f"tok_s_{key}", case.name, reader("tok_s_qwen2_5", found)),
+        speed_metric(f"decode_tok_s_{key}", f"decode after {case.name}", decode),
     )
 
 

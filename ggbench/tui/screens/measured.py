@@ -10,8 +10,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
-from ggbench.decisions.compare.comparison import Comparison, compare
+from ggbench.decisions.compare.comparison import compare
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads
+from ggbench.decisions.compare.show import comparison_answer
 from ggbench.errors import GgbenchError
 from ggbench.runs.comparable import setting_of
 from ggbench.runs.experiment import experiment_of
@@ -54,10 +55,6 @@ class RunsScreen(TaskScreen):
     @property
     def status(self) -> StatusMessage:
         return self.query_one(StatusMessage)
-
-
-def comparison_answer(comparison: Comparison) -> Answer:
-    return Answer("\n".join(comparison.sentences))
 
 
 class MeasuredScreen(RunsScreen):

@@ -11,7 +11,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer
 from ggbench.show.charts import PlottedRun
 from ggbench.show.figure import Figure
-from ggbench.show.metric import MEMORY, Metric, metric_of
+from ggbench.show.metric import Metric, memory_metric
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import RunDocuments
 from ggbench.units import format_ms
@@ -43,7 +43,7 @@ class ChatPresenter(Presenter):
         return tuple(f"turn {each.number}" for each in run.observations if isinstance(each, Turn))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        return metric_of(CHAT_MS, more_is_better=False, topic="chat"), MEMORY
+        return Metric(CHAT_MS, "chat"), memory_metric(summaries)
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         return Answer(f"details: {self.ending(run)}", run.head.command)
