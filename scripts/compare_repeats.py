@@ -101,9 +101,7 @@ def count(runs: Sequence[Run]) -> int:
     tallies = {}
     for name, spreads in ways.items():
         for what, pairs in (("of one setting", same), ("of two settings", other)):
-            compared = [
-                compare([(QuantSummary.of([run]),) for run in pair], spreads(*pair)) for pair in pairs
-            ]
+            compared = [compare([(QuantSummary.of([run]),) for run in pair], spreads(*pair)) for pair in pairs]
             for key, metric in METRICS.items():
                 tallies[name, what, key] = tally = Counter(verdict_on(key, each) for each in compared)
                 print(f"| {name} | {what} | {metric} | {' | '.join(str(tally[each]) for each in VERDICTS)} |")
