@@ -154,7 +154,7 @@ def test_files_that_are_here_need_no_listing(ggbench: Run, hub: TestHub, repo: s
     assert (row["quant"], row["provenance"], row["file"]) == ("q8_0", "hub", path)
     [row] = ggbench("bench", repo, "-n", "300", "--offline", "--json").json["rows"]
     assert row["file"] == path
-    assert ggbench("decode", f"twin:{repo}", "-n", "300", "--offline", "--json").json["source"] == "twin"
+    assert ggbench("decode", f"twin:{repo}", "-n", "300", "--offline", "--json").json["provenance"] == "twin"
     assert ggbench("decode", repo, "q8_0", "-n", "300").code == 0
     assert ggbench("decode", repo, "bf16", "--offline").code == 4
     assert hub.requests == []
@@ -175,7 +175,7 @@ def test_a_catalog_model_means_the_files_of_its_repo(ggbench: Run, repo: str, ma
     )
     ran = ggbench("decode", "tiny", "-n", "300", "--json")
     assert ran.code == 0
-    assert (ran.json["model"], ran.json["quant"], ran.json["source"]) == ("tiny", "q8_0", "hub")
+    assert (ran.json["model"], ran.json["quant"], ran.json["provenance"]) == ("tiny", "q8_0", "hub")
     ran = ggbench("decode", "homeless", "q8_0")
     assert (ran.code, "twin:homeless" in ran.err) == (2, True)
 
@@ -184,7 +184,7 @@ def test_a_catalog_model_means_the_files_of_its_repo(ggbench: Run, repo: str, ma
 def test_a_twin_of_a_published_file(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:
     ran = ggbench("decode", f"twin:{repo}", "q8_0", "-n", "300", "--json")
     assert ran.code == 0
-    assert (ran.json["model"], ran.json["quant"], ran.json["source"]) == (f"twin:{repo}", "q8_0", "twin")
+    assert (ran.json["model"], ran.json["quant"], ran.json["provenance"]) == (f"twin:{repo}", "q8_0", "twin")
     assert ran.json["command"].startswith(f"ggbench decode twin:{repo} q8_0 -n 300")
     assert Path(ran.json["file"]).parent == twins_dir()
     asked = len(hub.requests)
@@ -258,7 +258,7 @@ def test_decode_downloads_and_the_next_one_asks_nothing(
     assert f"{repo} q8_0 (" in ran.err
     assert "will be downloaded" in ran.err
     row = ran.json
-    assert (row["model"], row["quant"], row["source"], row["outcome"]) == (repo, "q8_0", "hub", "completed")
+    assert (row["model"], row["quant"], row["provenance"], row["outcome"]) == (repo, "q8_0", "hub", "completed")
     assert row["command"].startswith(f"ggbench decode {repo} q8_0 -n 300")
     asked = len(hub.requests)
     again = ggbench("decode", repo, "q8_0", "-n", "300", "--json")

@@ -54,7 +54,7 @@ def test_it_is_a_command_with_options_of_its_settings(ggbench: Run, machine: Fak
     ran = ggbench("chat", tiny_twin, "--turns", 3, "-ub", 64)
     assert ran.code == 0
     assert "details: 3 turns, " in ran.out
-    assert f"Again: ggbench chat {tiny_twin.absolute()} --turns 3 --n-ubatch 64" in ran.out
+    assert f"ggbench chat {tiny_twin.absolute()} --turns 3 --n-ubatch 64" in ran.out
     assert "turn 2: " in ran.err
     assert "is not in the range" in ggbench("chat", tiny_twin, "--turns", 0).err
 
@@ -69,7 +69,7 @@ def test_its_runs_are_listed_shown_compared_and_reported(
     ]  # fmt: skip
     assert "turns, " in ggbench("results", "--why").out
     document = ggbench("results", "show", ids[1], "--json").json
-    assert [turn["n_question"] for turn in document["turns"]] == [32, 64, 96]
+    assert [turn["n_question"] for turn in document["run"]["result"]["turns"]] == [32, 64, 96]
     assert "chat" in ggbench("compare", *ids).out
     assert ggbench("report", *ids, "-o", tmp_path / "report.md").code == 0
     assert "3 turns, " in (tmp_path / "report.md").read_text()

@@ -12,6 +12,10 @@ START = '{\n  "schema": "ggbench.'
 """How everything begins that a command prints with --json."""
 
 
+_BASE = "LlamaConfig"
+"""A record in whose place a kind of it with more members may be."""
+
+
 def check_document(text: str) -> None:
     """Raise AssertionError unless it has exactly the keys of its schema, with values of the right types."""
     document = json.loads(text)
@@ -31,6 +35,6 @@ def _closed(schema: Any) -> Any:  # noqa: ANN401 - JSON
         return [_closed(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: _closed(value) for key, value in schema.items()}
+    closed = {key: value if key == _BASE else _closed(value) for key, value in schema.items()}
     is_object = schema.get("type") == "object" and isinstance(schema.get("properties"), dict)
     return closed | {"additionalProperties": False} if is_object else closed
