@@ -85,7 +85,7 @@ def test_the_largest_context_that_the_users_server_starts_with_is_found_and_prov
     assert ran.code == 0, ran.err
     found = ran.json
     assert (found["max_n_ctx"], found["first_fail_n_ctx"], found["verified_by_decode"]) == (256, 512, True)
-    tried = [(probe["n_ctx"], probe["kind"], probe["outcome"]) for probe in found["probes"]]
+    tried = [(probe["n_ctx"], probe["kind"], probe["outcome"]) for probe in found["run"]["result"]["probes"]]
     assert (512, "alloc", "out_of_memory") in tried and tried[-1] == (256, "decode", "completed")
 
 
@@ -97,8 +97,8 @@ def test_settings_are_tuned_by_starting_the_server_with_each(tiny_twin: Path, tm
     engine = f"llama-server={program} --step-ns 100000"
     ran = ggbench("tune", tiny_twin, "--depth", "64", "--within", "2s", "-t", "1", "--engine", engine, "--json")
     assert ran.code == 0, ran.err
-    baseline, raced, *_ = ran.json["candidates"]
-    assert (baseline["options"], raced["options"]) == ("defaults", "-fa off")
+    baseline, raced, *_ = ran.json["run"]["result"]["candidates"]
+    assert (baseline["setup"]["flash_attn"], raced["setup"]["flash_attn"]) == ("auto", "off")
     starts = [line for line in log.read_text().splitlines() if line.startswith("-m ")]
     assert "-fa" not in starts[0] and any("-fa off" in start for start in starts[1:])
 
