@@ -156,7 +156,7 @@ LISTED = (
     member("kind", "kind", path="stored.kind", priority=1),
     Figure[ListedRun]("model", "model", lambda run: run.model or run.subject.model),
     member("quant", "quant", path="subject.quant"),
-    member("source", "source", path="subject.source", priority=4),
+    member("provenance", "source", path="subject.source", priority=4),
     _measured("w_tokens_per_ms", 3),
     _measured("b_ms", 2),
     _measured("tok_s", ESSENTIAL),

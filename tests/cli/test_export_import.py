@@ -50,7 +50,7 @@ def test_imported_runs_are_listed_shown_compared_and_plotted(ggbench: Run) -> No
 
     assert "; imported: llama-bench, llama-bench.json\n" in listed.out
     assert listed.out.count("imported: llama-bench, llama-bench.jsonl") == 2
-    assert {row["source"] for row in rows} == {"imported"}
+    assert {row["provenance"] for row in rows} == {"imported"}
     assert {row["imported"]["tool"] for row in rows} == {"llama-bench"}
     assert "imported from llama-bench.json of llama-bench, sha256 " in " ".join(shown.out.split())
     assert "position [tokens]" in shown.out
