@@ -10,7 +10,7 @@ from ggbench.decisions.known_losses import typical_loss
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import Against, Alternative, BestIn, Candidate, Pick
+from ggbench.decisions.pick.record import Against, BestIn, Candidate, Listed, Pick
 from ggbench.decisions.pick.run_commands import RunCommands
 from ggbench.decisions.pick.sentences import (
     _values,
@@ -166,7 +166,7 @@ def test_what_leaves_little_says_how_to_have_more() -> None:
 
 def test_at_most_four_rows_and_three_notes_are_in_front() -> None:
     pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=15, max_loss=0.05))
-    many = replace(pick, alternatives=tuple(Alternative("faster", each) for each in pick.checked))
+    many = replace(pick, alternatives=tuple(Listed("faster", each) for each in pick.checked))
     answer = pick_answer(many, BUDGET, None)
     (table,) = answer.parts
     assert isinstance(table, Table) and len(table.rows) == 4

@@ -131,6 +131,15 @@ def test_a_catalog_model_is_run_from_its_repo() -> None:
     assert lacking.notes[0].startswith("q5_1 is not known to be published in Qwen/Q-GGUF: replace MODEL.gguf")
 
 
+def test_what_is_still_to_be_downloaded_is_downloaded_by_what_runs_it() -> None:
+    """A file whose place is known is no file yet; where a quant has several files, the file is named."""
+    file = replace(HERE, repo="org/m", is_here=False)
+    assert commands(file).llama_server == "llama-server -hf org/m:q4_k_m --no-mmproj -c 8192 -np 1"
+    assert parse_modelfile(commands(file).modelfile)["model"] == ["hf.co/org/m:q4_k_m"]
+    assert "-hf org/m -hff sub/m-Q4_K_M.gguf " in commands(replace(file, quant="sub/m-Q4_K_M.gguf")).llama_server
+    assert "-m /models/model-q4_k_m.gguf" in commands(replace(file, is_here=True)).llama_server
+
+
 def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment() -> None:
     """A quantized V cache needs flash attention, as in llama.cpp."""
     made = commands(setup=replace(DEFAULT, type_k="q8_0", type_v="q8_0", threads=4, n_ubatch=256))

@@ -69,7 +69,7 @@ def test_the_whole_decision_is_a_key_away(app: App, drive: Drive) -> None:
         words = await press(app, pilot, "P")
         assert shown(app) == "PickScreen"
         assert "\n Run q4_k_m" in words
-        run = "llama-server -m /cache/small-q4_k_m.gguf -c 8192 -ngl 999 -np 1"
+        run = "llama-server -hf maker/small-gguf:q4_k_m --no-mmproj -c 8192 -ngl 999 -np 1"
         assert f"\n {run}\n" in words
         await press(app, pilot, "y")
         assert app.clipboard == run
@@ -103,7 +103,7 @@ def test_a_decision_is_shown_and_copied_once_it_is_made(app: App, drive: Drive, 
         planner.opened.set()
         await settle(app, pilot)
         await press(app, pilot, "escape")
-        assert "copied its download, and llama-server -m /cache/small-q" in await press(app, pilot, "y")
+        assert "copied its download, and llama-server -hf maker/small-gguf:q" in await press(app, pilot, "y")
         assert "\nllama-server" in app.clipboard
 
     drive(app, steps)
@@ -150,7 +150,7 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
 ) -> None:
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "P")
-        assert "llama-server -m /cache/small-q4_k_m.gguf" in words
+        assert "llama-server -hf maker/small-gguf:q4_k_m" in words
         words = await press(app, pilot, "b")
         assert "Measure q4_k_m" in words
         await press(app, pilot, "enter", "escape")  # as no jobs are made here, the dialog waits for them

@@ -1,6 +1,6 @@
 """Choose the quant, the KV cache and the placement to run by `RULES`.
 
-Alternatives are also from the front and miss no need. All on GPU: the best without a part in main memory, if the pick
+Listeds are also from the front and miss no need. All on GPU: the best without a part in main memory, if the pick
 keeps experts there. Dense, mixture: the best of the other kind. Better: clearly lower loss. Faster: the fastest with
 little loss. More context: the lowest loss among those with at least 1.5 times the context.
 """
@@ -29,7 +29,7 @@ from ggbench.decisions.pick.order import (
     pace,
 )
 from ggbench.decisions.pick.reasons import reasons_of
-from ggbench.decisions.pick.record import Alternative, BestIn, Candidate, Checked, Label, Pick
+from ggbench.decisions.pick.record import BestIn, Candidate, Checked, Label, Listed, Pick
 from ggbench.engines.endings import Outcome
 
 _MORE_CONTEXT = 1.5
@@ -55,7 +55,7 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
     chosen, best_in = best
     near = None if chosen.meets else _nearly_enough(checked)
     if near is not None:
-        return Pick(needs, checked, front, None, (Alternative("may meet", chosen),), nearest_miss=near)
+        return Pick(needs, checked, front, None, (Listed("may meet", chosen),), nearest_miss=near)
     fitting = [each for each in on_front if needs.prefer != "balanced" or _holds(each.candidate, needs)]
     ideal = _best(fitting, needs, needs.prefer)
     return Pick(
@@ -232,15 +232,15 @@ def _best_by_loss(pool: Sequence[Candidate]) -> tuple[Candidate, BestIn]:
     return fastest, "loss" if fastest is best else "speed among the least loss"
 
 
-def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -> tuple[Alternative, ...]:
+def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -> tuple[Listed, ...]:
     """Return at most one candidate per label, none twice."""
-    own, found = recommended.candidate, list[Alternative]()
+    own, found = recommended.candidate, list[Listed]()
     for label, among, prefer in _rivals(own, pool, needs):
         listed = [own, *(each.checked.candidate for each in found)]
         left = [each for each in among if not any(_is_outdone(each.candidate, one) for one in listed)]
         best = _best(left, needs, prefer)
         if best is not None:
-            found.append(Alternative(label, best[0]))
+            found.append(Listed(label, best[0]))
     return tuple(found)
 
 

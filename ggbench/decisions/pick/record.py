@@ -229,15 +229,8 @@ class Reason(msgspec.Struct, frozen=True):
     """Whether its file is."""
 
 
-class Alternative(msgspec.Struct, frozen=True):
-    """An alternative to the pick, and its advantage."""
-
-    label: Label
-    checked: Checked
-
-
 class Listed(NamedTuple):
-    """A row of a table."""
+    """A candidate with its advantage over the pick, or why it is listed."""
 
     label: str
     checked: Checked
@@ -257,7 +250,8 @@ class Pick(msgspec.Struct, frozen=True):
     """Candidates that no other dominates."""
     recommended: Checked | None
     """None if every candidate misses a need."""
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[Listed, ...] = ()
+    """Each labelled by a `Label`."""
     without_needs: Checked | None = None
     """The recommendation without any needs."""
     nearest_miss: Checked | None = None
@@ -289,7 +283,7 @@ class Pick(msgspec.Struct, frozen=True):
             checked=tuple(map(new, self.checked)),
             front=tuple(sized[each.name].candidate if each.name in sized else each for each in self.front),
             recommended=self.recommended and new(self.recommended),
-            alternatives=tuple(replace(each, checked=new(each.checked)) for each in self.alternatives),
+            alternatives=tuple(each._replace(checked=new(each.checked)) for each in self.alternatives),
             without_needs=self.without_needs and new(self.without_needs),
             nearest_miss=self.nearest_miss and new(self.nearest_miss),
             reasons=tuple(replace(each, other=new(each.other)) for each in self.reasons),
@@ -306,7 +300,7 @@ class Pick(msgspec.Struct, frozen=True):
         named: list[tuple[str, Checked | None]] = [
             ("→ pick", self.recommended),
             ("nearest", self.nearest_miss),
-            *((each.label, each.checked) for each in self.alternatives),
+            *self.alternatives,
             *((each.size, each.other) for each in self.reasons),
             ("no needs", self.without_needs),
         ]

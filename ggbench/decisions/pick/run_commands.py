@@ -107,14 +107,20 @@ def _model_words(file: FileToRun, projector: Projector | None) -> list[str]:
         words = ["--mmproj", str(projector.path.absolute())]
     elif projector is not None and projector.url:
         words = ["--mmproj-url", projector.url]
-    if file.paths:
-        return ["-m", str(file.paths[0].absolute()), *words]
-    if file.repo:
+    if _is_remote(file):
         if projector is not None and projector.path is None and not projector.url:
             words = []  # -hf downloads and loads the repo's own projector
+        named = ["-hf", f"{file.repo}:{file.quant}"]
+        if file.quant.lower().endswith(".gguf"):
+            named = ["-hf", file.repo, "-hff", file.quant]
         # without --no-mmproj, it would load one that the plan did not count
-        return ["-hf", f"{file.repo}:{file.quant}", *(words if projector is not None else ["--no-mmproj"])]
-    return ["-m", str(_PLACEHOLDER), *words]
+        return [*named, *(words if projector is not None else ["--no-mmproj"])]
+    return ["-m", str(file.paths[0].absolute() if file.paths else _PLACEHOLDER), *words]
+
+
+def _is_remote(file: FileToRun) -> bool:
+    """Return whether the program that runs it has to download it."""
+    return bool(file.repo) and not (file.is_here and file.paths)
 
 
 def _draft_words(draft: FileToRun) -> list[str]:
@@ -142,9 +148,9 @@ def _ollama_obstacles(
 
 
 def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool) -> str:
-    sources = [str(path.absolute()) for path in file.paths]
-    if not sources:
-        sources = [f"hf.co/{file.repo}:{file.quant}" if file.repo else f"./{_PLACEHOLDER}"]
+    sources = [str(path.absolute()) for path in file.paths] or [f"./{_PLACEHOLDER}"]
+    if _is_remote(file):
+        sources = [f"hf.co/{file.repo}:{file.quant}"]
     n_gpu_layers = ALL_LAYERS if on_gpu else None
     parameters = {
         "num_ctx": setup.n_ctx,

@@ -107,9 +107,9 @@ FIGURES: tuple[Figure[Listed], ...] = (
     member("tok_s", "tok/s", _value_text, "candidate.tok_s", meaning="Speed of each user with a full context.",
            mark=lambda row: speed_mark(row.candidate), is_estimate=True),
     member("kld", "loss", _nats_text, "candidate.loss", mark=_loss_mark, is_estimate=True),
-    member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=2),
-    member("left_bytes", "left", _left_text, "candidate.row.left_bytes", priority=1),
-    member("max_n_ctx", "max n_ctx", path="candidate.longest_n_ctx", meaning="The longest context that fits."),
+    member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=3),
+    member("left_bytes", "left", _left_text, "candidate.row.left_bytes", priority=2),
+    member("max_n_ctx", "max n_ctx", path="candidate.longest_n_ctx", priority=1, meaning="The longest that fits."),
 )  # fmt: skip
 _MORE: tuple[Figure[Listed], ...] = (
     member("expected_tok_s", "answer tok/s", expected_text, "candidate.speed.tok_s", priority=3, is_estimate=True,
