@@ -99,20 +99,22 @@ def command(
         plan, alternative = plans[0]
         if others:
             _compare([each for each, _ in plans], output)
-    _show(plan, alternative, setup, output)
+    _show(plan, alternative, setup, output, is_named=bool(ref.quants))
     rows = plan.rows
     misses = bool(ref.quants or len(rows) == 1) and not any(row.fits for row in rows)
     raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))
 
 
-def _show(plan: EnginePlan, alternative: PlanRow | None, setup: LlamaConfig, output: Output) -> None:
+def _show(
+    plan: EnginePlan, alternative: PlanRow | None, setup: LlamaConfig, output: Output, *, is_named: bool
+) -> None:
     from ggbench.show.plan import PLAN, plan_answer, plan_record
 
     if output.as_json:
         output.record(PLAN, plan_record(plan, alternative))
     else:
         headers = "" if plan.listing is None else reading_notice(plan.listing, plan.moved_bytes)
-        output.answer(plan_answer(plan, alternative, headers))
+        output.answer(plan_answer(plan, alternative, headers, is_named=is_named))
     if not plan.budget.on_gpu and setup.n_gpu_layers:
         IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu and --vram plan for a GPU")
 

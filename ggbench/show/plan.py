@@ -267,20 +267,34 @@ def at_n_ctx(figure: Figure[PlanRow], rows: Iterable[PlanRow]) -> Figure[PlanRow
     return replace(figure, header=f"{figure.header} at {where}")
 
 
-def plan_answer(plan: EnginePlan, alternative: PlanRow | None = None, headers: str = "") -> Answer:
+_MOST_ROWS = 12
+"""Quants in front if none was asked for by name, less those that the table by device takes."""
+
+
+def plan_answer(
+    plan: EnginePlan, alternative: PlanRow | None = None, headers: str = "", *, is_named: bool = True
+) -> Answer:
     """Return what fits, with the figures of each quant, and of each device if the model is on several.
 
-    `alternative` is a quant that was not asked for, shown if none of those fits; `headers` says what was read.
+    `alternative` is a quant that was not asked for, shown if none of those fits; `headers` says what was read. Of many
+    quants that nobody named, those around the largest that fits are in front.
     """
     rows = [*plan.rows, *filter(None, [alternative])]
     fitting = [row for row in rows if row.fits]
     missing = [row for row in plan.rows if row.fits is False]
     nearest = max(missing, key=lambda row: row.left_bytes or 0, default=None)
     shown = max(fitting, key=lambda row: row.weight_bytes or 0, default=nearest)
-    parts: list[Part] = [_front_table(plan.budget, rows)]
-    if shown is not None and len(shown.devices) > 1 and (shown.is_split or len(shown.devices) > 2):
-        title = say("plan.by_device", quant=shown.quant)
-        parts.append(Table(DEVICE_FIGURES, shown.devices, title))
+    devices: Sequence[PlannedDevice] = ()
+    if shown is not None and (shown.is_split or len(shown.devices) > 2):
+        devices = shown.devices
+    front = rows
+    if shown is not None and not is_named:
+        most = max(3, _MOST_ROWS - len(devices) - 3 * bool(devices))
+        start = max(0, min(rows.index(shown) - most // 2, len(rows) - most))
+        front = rows[start : start + most]
+    parts: list[Part] = [_front_table(plan.budget, front)]
+    if shown is not None and len(devices) > 1:
+        parts.append(Table(DEVICE_FIGURES, devices, say("plan.by_device", quant=shown.quant)))
     notes = [
         *(
             say("plan.failed", quant=row.quant, why=row.reason)
@@ -292,8 +306,11 @@ def plan_answer(plan: EnginePlan, alternative: PlanRow | None = None, headers: s
         _speeds_from(plan, rows),
         say("plan.drafting") if any(row.draft_bytes for row in rows) else "",
     ]
-    text = _sentence(plan, alternative, nearest)
-    return Answer(text, "", parts, [*filter(None, notes)][:3], _behind(plan, rows, headers))
+    behind = _behind(plan, rows, headers)
+    if len(front) < len(rows):
+        behind.insert(0, _front_table(plan.budget, rows))
+        notes.insert(0, say("plan.more", rows=counted(len(rows) - len(front), "more quant")))
+    return Answer(_sentence(plan, alternative, nearest), "", parts, [*filter(None, notes)][:3], behind)
 
 
 def _sentence(plan: EnginePlan, alternative: PlanRow | None, nearest: PlanRow | None) -> str:
@@ -357,9 +374,11 @@ def _setup(budget: Budget, rows: Sequence[PlanRow]) -> str:
 
 def _remedy(row: PlanRow) -> str:
     """Return what would make a quant fit, the best first, other than another quant."""
-    ways = [_way(change) for change in row.changes if change.fits and change.setup is not None]
-    if ways:
-        return say("plan.remedy", quant=row.quant, ways=", or ".join(ways))
+    enough = {change.kind: _way(change) for change in row.changes if change.fits and change.setup is not None}
+    if "n_cpu_moe" in enough:
+        enough.pop("n_gpu_layers", None)  # slower than experts in main memory
+    if enough:
+        return say("plan.remedy", quant=row.quant, ways=", or ".join(enough.values()))
     return say("plan.no_remedy", quant=row.quant) if row.changes else ""
 
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.show.answer import Table
 from ggbench.show.plan import PLAN, PLAN_FIGURES, plan_answer, plan_record
 from ggbench.sizing.plan_record import (
     Budget,
@@ -120,6 +121,15 @@ def test_the_remedies_are_those_of_the_quant_that_lacks_least() -> None:
     assert remedies in plan_answer(planned(worse, nearest)).notes
     too_little = replace(FITS_NOT, changes=(replace(KV, left_bytes=-1),))
     assert "No single change makes q8_0 fit" in plan_answer(planned(too_little)).notes[0]
+
+
+def test_of_many_quants_those_around_the_largest_that_fits_are_in_front() -> None:
+    rows = [replace(FITS_NOT if n < 12 else FITS, quant=f"q{n}", weight_bytes=50 - n) for n in range(24)]
+    asked, answer = plan_answer(planned(*rows)), plan_answer(planned(*rows), is_named=False)
+    assert isinstance(front := answer.parts[0], Table) and isinstance(whole := asked.parts[0], Table)
+    assert [row.quant for row in front.rows] == [f"q{n}" for n in range(6, 18)]
+    assert len(whole.rows) == 24 and answer.notes[0] == "12 more quants: --why"
+    assert "| q23 |" in answer.markdown(why=True)
 
 
 def test_an_unknown_speed_is_no_bound_and_the_note_says_how_to_find_out() -> None:
