@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig, engine_module
 from ggbench.errors import StoreError
+from ggbench.fields import options_of
 from ggbench.plugins import plugin_names
 from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Result, Settings
@@ -209,8 +210,11 @@ class RecordDocument(msgspec.Struct, frozen=True):
 
     def json_schema(self) -> Json:
         """Return the self-contained JSON Schema."""
-        types = (self.kind, *(each for kinds in _known().values() for each in kinds))
-        (reference, *_), parts = msgspec.json.schema_components(types, schema_hook=_hook)
+        kinds = [each for kinds in _known().values() for each in kinds]
+        (reference, *_), parts = msgspec.json.schema_components((self.kind, *kinds), schema_hook=_hook)
+        for kind in kinds:
+            for name, option in options_of(kind).items():
+                parts[kind.__name__]["properties"][name]["description"] = option.help
         parts = {part: _clean(schema) for part, schema in parts.items()}
         own: Json = parts.pop(reference["$ref"].removeprefix("#/$defs/"))
         used = _references(own, parts)

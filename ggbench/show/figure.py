@@ -165,17 +165,13 @@ def figures_type(
     """Return the type of `figure_values`, with further members by name and those of a record, for a schema."""
     types = {} if base is None else {each.name: each.type for each in msgspec.structs.fields(base)}
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
-        (
-            figure.key,
-            Annotated[types.get(figure.key, Json), msgspec.Meta(description=described(figure))],
-            None,
-        )
-        for figure in figures
+        (each.key, Annotated[types.get(each.key, Json), msgspec.Meta(description=described(each))])
+        for each in figures
     ]
     fields += [
-        (interval_key(figure.key), Annotated[_Ends, msgspec.Meta(description="95 % interval.")], None)
-        for figure in figures
-        if figure.is_estimate
+        (interval_key(each.key), Annotated[_Ends, msgspec.Meta(description="95 % interval.")])
+        for each in figures
+        if each.is_estimate
     ]
     fields += [(key, kind, None) for key, kind in (records or {}).items()]
     bases = None if base is None else (base,)
