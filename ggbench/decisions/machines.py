@@ -168,7 +168,7 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     front = [PLAN_FIGURES[key] for key in ("needed_bytes", "left_bytes", "max_n_ctx")]
     known = [row.expected for row in rows if row.expected is not None]
     facts = [
-        *(fact for plan in plans for fact in facts_of(HOST_FIGURES, plan.budget)),
+        *dict.fromkeys(fact for plan in plans for fact in facts_of(HOST_FIGURES, plan.budget)),
         ("speeds", rows_behind_text(name for each in known for name in each.rows)),
     ]
     behind = (FIRST_SPEED, PLAN_FIGURES["limit_tok_s"], INTERVALS[0], _BASIS)

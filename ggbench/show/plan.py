@@ -310,7 +310,8 @@ def plan_answer(
     if len(front) < len(rows):
         behind.insert(0, _front_table(plan.budget, rows))
         notes.insert(0, say("plan.more", rows=counted(len(rows) - len(front), "more quant")))
-    return Answer(_sentence(plan, alternative, nearest), "", parts, [*filter(None, notes)][:3], behind)
+    command = "" if nearest is None or any(row.fits for row in plan.rows) else _next(nearest)
+    return Answer(_sentence(plan, alternative, nearest), command, parts, [*filter(None, notes)][:3], behind)
 
 
 def _sentence(plan: EnginePlan, alternative: PlanRow | None, nearest: PlanRow | None) -> str:
@@ -380,6 +381,12 @@ def _remedy(row: PlanRow) -> str:
     if enough:
         return say("plan.remedy", quant=row.quant, ways=", or ".join(enough.values()))
     return say("plan.no_remedy", quant=row.quant) if row.changes else ""
+
+
+def _next(row: PlanRow) -> str:
+    """Return the plan with the cheapest change that is enough; empty without one."""
+    options = next((change_options(each) for each in row.changes if each.fits and each.setup is not None), "")
+    return f"{row.command} {options}" if options and row.command else ""
 
 
 def _way(change: Change) -> str:

@@ -1,6 +1,7 @@
 """`ggbench plan` with the real llama.cpp: what is printed, the exit codes, and nothing left behind."""
 
 import re
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -111,6 +112,13 @@ def test_what_would_fit_is_named_and_does(ggbench: Run) -> None:
         [planned] = again.json["rows"]
         assert (planned["needed_bytes"], planned["left_bytes"]) == (change["needed_bytes"], change["left_bytes"])
         assert planned["planned_n_ctx"] == change["planned_n_ctx"], change
+
+
+def test_what_to_type_if_nothing_fits_is_a_plan_that_fits(ggbench: Run) -> None:
+    """The second line, pasted."""
+    ran = ggbench("plan", "qwen1.5-7b", "q8_0", "--vram", "12GiB", "--reserve", "0", "-c", "16k")
+    words = shlex.split(ran.out.splitlines()[1])
+    assert (ran.code, words[0], ggbench(*words[1:]).code) == (3, "ggbench", 0)
 
 
 def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twin: Path) -> None:
