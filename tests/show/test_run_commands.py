@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.run_commands import RunCommands, modelfile_lines, run_commands
+from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
@@ -112,7 +111,6 @@ def test_control_characters_are_escaped_for_the_shell() -> None:
     made = commands(replace(HERE, paths=(Path("/models/a\x1b[2J'\n.gguf"),)))
     assert made.llama_server.startswith(r"llama-server -m $'/models/a\x1b[2J\'\x0a.gguf' -c")
     assert made.modelfile == ""
-    assert made.ollama == ()
     assert made.not_in_ollama == ("a file name with control characters",)
 
 
@@ -122,7 +120,7 @@ def test_a_catalog_model_is_run_from_its_repo() -> None:
     assert made.pull == "ggbench pull qwen1.5-7b q4_k_m"
     assert made.llama_server == "llama-server -hf Qwen/Q-GGUF:q4_k_m --no-mmproj -c 8192 -np 1"
     assert parse_modelfile(made.modelfile)["model"] == ["hf.co/Qwen/Q-GGUF:q4_k_m"]
-    assert made.ollama == ("ollama create qwen1.5-7b-q4_k_m -f Modelfile", "ollama run qwen1.5-7b-q4_k_m")
+    assert made.modelfile.startswith("# ollama create qwen1.5-7b-q4_k_m -f Modelfile; ollama run qwen1.5-7b-q4_k_m\n")
     unknown = commands(FileToRun("mine", "q4_0"))
     assert unknown.pull == ""
     assert unknown.llama_server.startswith("llama-server -m MODEL.gguf ")
@@ -143,14 +141,13 @@ def test_what_is_still_to_be_downloaded_is_downloaded_by_what_runs_it() -> None:
 def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment() -> None:
     """A quantized V cache needs flash attention, as in llama.cpp."""
     made = commands(setup=replace(DEFAULT, type_k="q8_0", type_v="q8_0", threads=4, n_ubatch=256))
-    server = "# restart Ollama's server (this affects all its models): "
-    assert made.ollama[0] == f"{server}OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve"
+    server = "# restart Ollama's server, for all its models: "
+    assert made.modelfile.startswith(f"{server}OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve\n")
     assert parse_modelfile(made.modelfile) == {
         "model": ["/models/model-q4_k_m.gguf"], "num_ctx": ["8192"], "num_batch": ["256"], "num_thread": ["4"],
     }  # fmt: skip
-    assert (
-        commands(setup=replace(DEFAULT, flash_attn="off")).ollama[0] == f"{server}OLLAMA_FLASH_ATTENTION=0 ollama serve"
-    )
+    off = commands(setup=replace(DEFAULT, flash_attn="off"))
+    assert off.modelfile.startswith(f"{server}OLLAMA_FLASH_ATTENTION=0 ollama serve")
 
 
 @pytest.mark.parametrize(
@@ -167,18 +164,8 @@ def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment()
 )
 def test_what_ollama_cannot_do_is_said(setup: LlamaConfig, more: dict[str, Any], obstacle: str) -> None:
     made = commands(setup=setup, **more)
-    assert (made.modelfile, made.ollama) == ("", ())
+    assert made.modelfile == ""
     assert made.not_in_ollama == (obstacle,)
-
-
-def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
-    made = commands(
-        replace(HERE, paths=(Path("/models/$HOME `id`.gguf"),)), replace(DEFAULT, type_k="q8_0", type_v="q8_0")
-    )
-    lines = [line for line in modelfile_lines(made) if not line.startswith("ollama ")]
-    subprocess.run(["sh", "-c", "\n".join(lines)], cwd=tmp_path, check=True)
-    assert (tmp_path / "Modelfile").read_text() == made.modelfile
-    assert modelfile_lines(commands(setup=replace(DEFAULT, n_cpu_moe=1))) == []
 
 
 _INI = re.compile(r"(?P<key>[a-zA-Z_][a-zA-Z0-9_.-]*)[ \t]*=[ \t]*(?P<value>[^;#\n]*?)[ \t]*")

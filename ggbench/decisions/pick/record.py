@@ -37,12 +37,6 @@ class TurnSpeed(msgspec.Struct, frozen=True):
     """Whether the machine was steady during the measurements that it comes from."""
     rows: tuple[str, ...] = ()
     """Names of the published rows that it leans on, for `ggbench published --behind`."""
-    is_extrapolated: bool = False
-    """Whether the turn ends beyond what a run measured, so that its speed is by the run's line."""
-
-    @property
-    def is_measured(self) -> bool:
-        return self.basis == "measured" and not self.is_extrapolated
 
     @property
     def is_bound(self) -> bool:

@@ -65,8 +65,8 @@ def run_commands(
     )
     if obstacles:
         return commands
-    ollama = (*_ollama_server(setup), f"ollama create {name} -f Modelfile", f"ollama run {name}")
-    return replace(commands, modelfile=_modelfile(file, alone, on_gpu=on_gpu), ollama=ollama)
+    lines = [*_ollama_server(setup), f"# ollama create {name} -f Modelfile; ollama run {name}"]
+    return replace(commands, modelfile="\n".join([*lines, *_modelfile(file, alone, on_gpu=on_gpu), ""]))
 
 
 def _preset(name: str, words: Sequence[str]) -> str:
@@ -92,13 +92,6 @@ def _llama_swap(name: str, words: Sequence[str]) -> str:
         return ""
     command = json.dumps(f"llama-server --port ${{PORT}} {_line([*words])}", ensure_ascii=False)
     return f"models:\n  {json.dumps(name)}:\n    cmd: {command}\n"
-
-
-def modelfile_lines(commands: RunCommands) -> list[str]:
-    """Return the lines that write the Modelfile and use it; none if Ollama has no equivalent."""
-    if not commands.modelfile:
-        return []
-    return ["cat > Modelfile <<'EOF'", *commands.modelfile.splitlines(), "EOF", *commands.ollama]
 
 
 def _model_words(file: FileToRun, projector: Projector | None) -> list[str]:
@@ -147,7 +140,7 @@ def _ollama_obstacles(
     return obstacles
 
 
-def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool) -> str:
+def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool) -> list[str]:
     sources = [str(path.absolute()) for path in file.paths] or [f"./{_PLACEHOLDER}"]
     if _is_remote(file):
         sources = [f"hf.co/{file.repo}:{file.quant}"]
@@ -160,9 +153,8 @@ def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool) -> str:
         "num_thread": setup.threads,
         "use_mmap": None if setup.mmap else "false",
     }
-    lines = [f"FROM {source}" for source in sources]
-    lines += [f"PARAMETER {name} {value}" for name, value in parameters.items() if value is not None]
-    return "\n".join(lines) + "\n"
+    given = [f"PARAMETER {name} {value}" for name, value in parameters.items() if value is not None]
+    return [*(f"FROM {source}" for source in sources), *given]
 
 
 def _ollama_server(setup: LlamaConfig) -> list[str]:
@@ -182,7 +174,7 @@ def _ollama_server(setup: LlamaConfig) -> list[str]:
         environment.append(f"OLLAMA_NUM_PARALLEL={setup.n_seq_max}")
     if not environment:
         return []
-    return [f"# restart Ollama's server (this affects all its models): {' '.join(environment)} ollama serve"]
+    return [f"# restart Ollama's server, for all its models: {' '.join(environment)} ollama serve"]
 
 
 def _file_name(file: FileToRun) -> str:
@@ -231,10 +223,7 @@ class RunCommands(msgspec.Struct, frozen=True):
     pull: str = ""
     """Downloads the file first; empty if it is on this disk or no download is known."""
     modelfile: str = ""
-    """Content for `ollama create`; empty if Ollama has no equivalent."""
-    ollama: tuple[str, ...] = ()
-    """Commands that expect `modelfile` in the file Modelfile; the first may be a comment on the server's environment.
-    """
+    """Content for `ollama create`, with that command as a comment; empty if Ollama has no equivalent."""
     preset: str = ""
     """A section of the file for llama-server's `--models-preset`; empty if that cannot hold the file's name."""
     llama_swap: str = ""

@@ -36,7 +36,6 @@ def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpee
         else known.source,
         is_steady=known.is_steady,
         rows=known.rows,
-        is_extrapolated=is_extrapolated,
     )
 
 
