@@ -11,12 +11,7 @@ _GETTERS = {"get", "value", "of"}
 _NAMES = {"header", "name"}
 CONVERTING: set[str] = {
     # while the outputs become answers; empty at the end
-    "decisions/compare/show.py draws a table",
-    "show/document.py Field",
-    "show/metric.py Metric",
-    "show/metric.py Property",
     "show/tables.py draws a table",
-    "tui/quant_rows.py QuantColumn",
     "tui/screens/dialogs.py draws a table",
     "tui/tables.py TableColumn",
 }
@@ -30,7 +25,7 @@ def _second_descriptions(tree: ast.Module) -> Iterator[str]:
             for each in kind.body
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
         }
-        functions = {name for name, hint in fields.items() if "Callable" in hint or hint == "Get"}
+        functions = {name for name, hint in fields.items() if "Callable" in hint}
         if (fields.keys() & _NAMES and functions & _GETTERS) or ("header" in fields and functions):
             yield kind.name
 

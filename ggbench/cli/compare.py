@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 @click.command(
     cls=DocumentedCommand,
     examples="""
-    ggbench compare 3 4
     ggbench compare 3 4 -r 4
     ggbench compare --model qwen2.5-7b
     ggbench compare 12 --against base.json --fail-if-slower 5%

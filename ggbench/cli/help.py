@@ -17,7 +17,7 @@ from ggbench.commands.documented import DocumentedCommand, write_paragraphs, wri
 from ggbench.errors import ExitCode, UnknownName
 
 if TYPE_CHECKING:
-    from ggbench.show.document import Document, RecordDocument
+    from ggbench.show.document import Document
     from ggbench.show.figure import Figure
 
 
@@ -55,12 +55,12 @@ def _shown() -> Iterator[object]:
                 yield from value if isinstance(value, tuple) else (value,)
 
 
-def documents() -> dict[str, Document | RecordDocument]:
+def documents() -> dict[str, Document]:
     """Return the documents that commands print with --json, by schema name."""
-    from ggbench.show.document import Document, RecordDocument
+    from ggbench.show.document import Document
     from ggbench.show.presenter import presenters
 
-    found = [each for each in _shown() if isinstance(each, Document | RecordDocument)]
+    found = [each for each in _shown() if isinstance(each, Document)]
     found += [each for presenter in presenters() for each in presenter.documents.all]
     return {each.schema: each for each in found}
 

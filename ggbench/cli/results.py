@@ -60,11 +60,10 @@ def command(model: str | None, limit: int, output: Output) -> None:
 @output_options
 def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
     """Show one run, even an interrupted one, with its environment and its command line."""
-    from ggbench.commands.run_output import print_document, run_document, show_run
+    from ggbench.commands.run_output import run_document, show_run
     from ggbench.runs.store.database import Store
     from ggbench.runs.stored import read_observations, read_run
     from ggbench.show.presenter import presenter_of
-    from ggbench.show.run_documents import stored_value
 
     with Store.open() as store:
         stored = store.load_run(run_id)
@@ -78,7 +77,8 @@ def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
         output.notice(f"run {run_id} has nothing to compare with published rows")
     if output.as_json:
         fields = run_document(run, against=against)
-        print_document(output, presenter.documents.stored, fields | stored_value(stored, readings))
+        more = {name: getattr(stored, name) for name in ("state", "started_at", "finished_at")}
+        output.record(presenter.documents.stored, fields | more | {"readings": readings})
         return
     show_run(run, output, plot=plot and presenter.has_figures, readings=readings, against=against)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ggbench.show.answer import Answer
     from ggbench.show.charts import LineChart
-    from ggbench.show.document import Document, RecordDocument
+    from ggbench.show.document import Document
     from ggbench.sizing.plan_record import PlanRow
 
 
@@ -38,11 +38,7 @@ class Output(msgspec.Struct, frozen=True):
     )
     quiet: Annotated[bool, Option("-q", "Print no progress and no notices.", heading="output")] = False
 
-    def document(self, document: Document, of: object = None, /, **given: object) -> None:
-        """Print a document on stdout, made from an object and the values of further fields."""
-        _echo_json(document.text(of, **given))
-
-    def record(self, document: RecordDocument, record: object) -> None:
+    def record(self, document: Document, record: object) -> None:
         """Print a record as JSON on stdout."""
         _echo_json(document.text(record))
 

@@ -12,13 +12,11 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer
-from ggbench.show.document import RecordDocument
 from ggbench.show.presenter import presenter_of
 
 if TYPE_CHECKING:
     from ggbench.commands.measuring import MeasureResult
     from ggbench.machine.records import MachineReading
-    from ggbench.show.document import Document
 
 
 _PLOT_HEIGHT = 18
@@ -54,21 +52,14 @@ def show_runs(
     if output.as_json:
         documents = [run_document(run, against=against) for run in runs]
         if is_sweep and presenter.documents.several is not None:
-            print_document(output, presenter.documents.several, {"model": model, "rows": documents})
+            output.record(presenter.documents.several, {"model": model, "rows": documents})
         else:
             for document in documents:
-                print_document(output, presenter.documents.one, document)
+                output.record(presenter.documents.one, document)
     elif is_sweep and runs:
         output.answer(_with_against(presenter.table(runs), runs, against))
     elif runs and presenter.has_details(runs[0]):
         show_run(runs[0], output, plot=plot, against=against)
-
-
-def print_document(output: Output, document: Document | RecordDocument, value: dict[str, object]) -> None:
-    if isinstance(document, RecordDocument):
-        output.record(document, value)
-    else:
-        output.document(document, value)
 
 
 def show_run_ids(measured: MeasureResult) -> None:

@@ -15,7 +15,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.changes import remedy_text
-from ggbench.show.document import RecordDocument
+from ggbench.show.document import Document
 from ggbench.show.figure import Figure, figures_type
 from ggbench.show.names import short_device
 from ggbench.show.plan import (
@@ -207,7 +207,7 @@ _PLANNED: Any = figures_type(
     "The plan for one machine.",
     {"machine": MACHINE, "rows": list[ROW]},  # type: ignore[valid-type]
 )
-PLAN_MACHINES = RecordDocument(
+PLAN_MACHINES = Document(
     "plan.machines",
     "plan MODEL [QUANT...] --or GPU",
     "The needs of each quant on several machines, and which of them to choose.",

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show import UNKNOWN
 from ggbench.show.answer import Answer, Facts, Part, Table
-from ggbench.show.document import RecordDocument
+from ggbench.show.document import Document
 from ggbench.show.figure import Figure, figure_values, figures_type, member
 from ggbench.show.names import short_device
 from ggbench.show.words import say
@@ -258,7 +258,7 @@ _SCHEME = figures_type(
         "prefill": Sequence[PromptLimit] | None,
     },
 )
-LIMITS = RecordDocument(
+LIMITS = Document(
     "limits",
     "limits MODEL [QUANT...]",
     "Theoretical limits of a model.",

@@ -18,7 +18,7 @@ from ggbench.models.catalog import CatalogUpdate
 from ggbench.models.disk import LocalModel
 from ggbench.models.sources import FoundVariant
 from ggbench.show.answer import Answer, Table
-from ggbench.show.document import RecordDocument, rows_document
+from ggbench.show.document import Document, rows_document
 from ggbench.show.figure import Figure, figure_values, figures_type, member
 from ggbench.show.models import HEADER, VARIANTS, CatalogRow, VariantRow
 from ggbench.show.words import say
@@ -26,7 +26,7 @@ from ggbench.sizing.projectors import Encoder, encoders
 from ggbench.units import counted, format_bytes, format_params
 
 _FIELDS = {each.name: each.type for each in msgspec.structs.fields(ModelFile)}
-INSPECT = RecordDocument(
+INSPECT = Document(
     "inspect",
     "inspect FILE",
     "The header of a GGUF.",
@@ -59,12 +59,10 @@ MODELS = rows_document(
 MODELS_IN_FOLDER = rows_document(
     "models.folder", "models --dir DIR", "The models in and below a folder.", LocalModel
 )
-VERIFIED = RecordDocument(
+VERIFIED = Document(
     "models.verify", "models --verify FILE", "A file compared with the SHA-256 in its name.", VerifiedFile
 )
-UPDATED = RecordDocument(
-    "models.update", "models --update FILE", "The installed catalog update.", CatalogUpdate
-)
+UPDATED = Document("models.update", "models --update FILE", "The installed catalog update.", CatalogUpdate)
 REPO = rows_document(
     "models.repo",
     "models --repo ORG/NAME",

@@ -12,7 +12,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.changes import CHANGE, CHANGE_FIGURES, change_options, changes_table, left_text
-from ggbench.show.document import RecordDocument
+from ggbench.show.document import Document
 from ggbench.show.figure import Figure, Row, figure_values, figures_type, member
 from ggbench.show.names import model_names, models_title, row_labels, short_device
 from ggbench.show.text import rows_behind_text, slots_text
@@ -457,7 +457,7 @@ ROW = figures_type(
     },
     PlanRow,
 )
-PLAN = RecordDocument(
+PLAN = Document(
     "plan",
     "plan MODEL [QUANT...]",
     "The needs of each quant, before any download.",

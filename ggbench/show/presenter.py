@@ -15,7 +15,7 @@ from ggbench.show.answer import Answer, Part
 from ggbench.show.charts import Chart, LineChart, PlottedRun, memory_stacks, series_of
 from ggbench.show.figure import Figure
 from ggbench.show.metric import Metric, RunFigure, joined, memory_metric
-from ggbench.show.run_documents import RunDocuments, ShapedDocuments
+from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import FIGURES
 from ggbench.text import sanitize
 
@@ -27,7 +27,7 @@ class Presenter(abc.ABC):
     """Presents one kind of run; defined as `PRESENTER` in the experiment's `presenter.py` or `show.py`."""
 
     kind: ClassVar[str]
-    documents: ClassVar[RunDocuments | ShapedDocuments]
+    documents: ClassVar[RunDocuments]
     live_view: ClassVar[LiveView] = "figures"
     has_line: ClassVar[bool] = True
     """Whether all timed steps are one decode, so that a live view shows speed, W and B."""

@@ -25,9 +25,8 @@ from ggbench.models.published import (
     versions_of,
 )
 from ggbench.models.published.benches import FIELDS, BenchedRow, BenchSource, load_bench_sources
-from ggbench.models.published.selection import NearRow
 from ggbench.show.answer import Answer, Facts, Part, Table
-from ggbench.show.document import RecordDocument, field, sometimes
+from ggbench.show.document import Document
 from ggbench.show.figure import Figure, Row, member
 from ggbench.show.text import csv_text
 from ggbench.show.words import say
@@ -177,9 +176,6 @@ _FIELDS = PublishedRow.__struct_fields__
 _Sorted = TypeVar("_Sorted", bound=PublishedRow | BenchedRow)
 
 
-AGAINST = sometimes(field("against", list[NearRow], "With --against: the nearest published rows."))
-
-
 class PublishedRows(msgspec.Struct, frozen=True):
     """Published rows and their documents."""
 
@@ -189,7 +185,7 @@ class PublishedRows(msgspec.Struct, frozen=True):
     llama_bench_sources: Sequence[BenchSource]
 
 
-PUBLISHED = RecordDocument("published", "published", "Published rows and their documents.", PublishedRows)
+PUBLISHED = Document("published", "published", "Published rows and their documents.", PublishedRows)
 
 
 def published_record(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]) -> PublishedRows:

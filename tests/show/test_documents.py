@@ -8,13 +8,13 @@ import pytest
 
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.document import json_text
-from ggbench.show.run_documents import BENCH, QUANT
+from ggbench.show.run_documents import BENCH, bench_row
 
 Golden = Callable[[str, str], None]
 
 
 def test_document_of_rows(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
-    golden("bench.json", BENCH.text({"rows": [QUANT.value(row) for row in rows]}) + "\n")
+    golden("bench.json", BENCH.text({"rows": [bench_row(row) for row in rows]}) + "\n")
 
 
 def test_text_survives_and_steers_nothing() -> None:

@@ -12,7 +12,7 @@ from ggbench.decisions.compare.comparison import ComparedFigure, Comparison
 from ggbench.decisions.compare.thresholds import LimitCheck
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.answer import Answer, Facts, Part, Table
-from ggbench.show.document import RecordDocument
+from ggbench.show.document import Document
 from ggbench.show.figure import Figure
 from ggbench.show.words import say
 from ggbench.text import in_words
@@ -130,7 +130,7 @@ class _Compared(Comparison, frozen=True, kw_only=True):
     published: tuple[dict[str, Any], ...] = ()
 
 
-COMPARE = RecordDocument(
+COMPARE = Document(
     "compare",
     "compare RUN|FILE...",
     "Runs side by side, the results of --fail-if-..., and with --against published the nearest rows of each run.",

@@ -10,7 +10,7 @@ import msgspec
 from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.decisions.doctor.findings import Finding
 from ggbench.show.answer import Answer, Facts
-from ggbench.show.document import RecordDocument
+from ggbench.show.document import Document
 from ggbench.show.words import say
 from ggbench.units import counted, format_bandwidth, format_bytes, format_percent
 
@@ -24,7 +24,7 @@ class Doctor(Checkup, frozen=True, kw_only=True):
         return cls(findings=found, **msgspec.structs.asdict(checkup))
 
 
-DOCTOR = RecordDocument("doctor", "doctor", "This machine as ggbench sees it, with advice.", Doctor)
+DOCTOR = Document("doctor", "doctor", "This machine as ggbench sees it, with advice.", Doctor)
 
 
 def checkup_answer(checkup: Checkup, found: Sequence[Finding]) -> Answer:

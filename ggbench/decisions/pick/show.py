@@ -25,7 +25,7 @@ from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.machine.host import default_threads
 from ggbench.show import FITS_NOT
 from ggbench.show.answer import Answer, Facts, Table
-from ggbench.show.document import RecordDocument
+from ggbench.show.document import Document
 from ggbench.show.figure import Figure, figure_values, figures_type, member
 from ggbench.show.names import model_name
 from ggbench.show.plan import MACHINE, MACHINE_FIGURES, facts_of, machine_values
@@ -202,7 +202,7 @@ def _about(kind: Any, text: str) -> Any:  # noqa: ANN401 - a type
     return Annotated[kind, Meta(description=text)]
 
 
-PICK = RecordDocument(
+PICK = Document(
     "pick",
     "pick [MODEL [QUANT...]]",
     "The quant and the KV cache to run.",
