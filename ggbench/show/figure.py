@@ -58,7 +58,8 @@ def bounded_text(value: Value, digits: int = 3) -> str:
     if not isinstance(value, Estimate):
         return value_text(value)
     if value.high > _MOST_SPREAD * value.value:
-        value = Estimate(value.value, value.low, math.inf)
+        is_above = value.low > 0
+        value = Estimate(value.value if is_above else math.nan, value.low, math.inf if is_above else value.high)
     return interval_text(value, digits)
 
 

@@ -66,7 +66,7 @@ def ask(ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path, mon
     ("task", "most", "first"),
     [
         ("pick", 20, "Run "), ("plan", 24, "llama-3.1-70b"), ("decode", 14, "tiny"), ("prefill", 14, "tiny"),
-        ("compare", 16, ""), ("quality", 14, ""), ("bench", 16, ""), ("maxctx", 12, "tiny"), ("forecast", 14, ""),
+        ("compare", 16, ""), ("quality", 14, ""), ("bench", 16, ""), ("maxctx", 12, "n_ctx"), ("forecast", 14, ""),
         ("speed", 20, ""), ("speculate", 20, ""), ("inspect", 20, "tiny"), ("results", 20, ""), ("doctor", 20, ""),
         ("limits --gpu rtx-3090 qwen3-14b", 20, ""), ("published --model qwen1.5-7b", 40, ""), ("", 20, ""),
     ],

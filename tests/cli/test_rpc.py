@@ -115,8 +115,9 @@ def test_what_fits_no_server_alone_runs_over_both_as_far_as_the_fuller_one_allow
         alone = ggbench("decode", twin, "--rpc", servers[0], *words)
         found = ggbench("maxctx", twin, "--rpc", ",".join(servers), "--json")
     assert (alone.code, found.code) == (3, 0)
-    assert f"device 0 of {servers[0]} could not allocate" in measured(alone)["reason"]
+    assert f"device 0 of {servers[0]} could not allocate" in measured(alone)["note"]
     certificate = measured(found)
     assert certificate["verified_by_decode"]
-    failed = [probe for probe in certificate["probes"] if probe["n_ctx"] == certificate["first_fail_n_ctx"]]
+    probes = certificate["run"]["result"]["probes"]
+    failed = [probe for probe in probes if probe["n_ctx"] == certificate["first_fail_n_ctx"]]
     assert failed[-1]["device"] in {f"device 0 of {server}" for server in servers}

@@ -105,9 +105,10 @@ class ForecastPresenter(Presenter):
     def answer(self, run: Run) -> str:
         """Return `Expected 2.4 ±0.16 tok/s at a context of 4,096, from twins of 2 and 6 of 32 layers.`"""
         found = result_of(run)
-        n, speed = next(((n, each) for n, each in found.tok_s if n >= _ANSWERED), (0, None))
-        if speed is None:
+        known = [(n, speed) for n, speed in found.tok_s if n <= _ANSWERED]
+        if not known:
             return ""
+        n, speed = known[-1]
         return say("forecast.expected", tok_s=bounded_text(speed), n_ctx=format_count(n), basis=found.basis)
 
     def short_answer(self, run: Run) -> str:

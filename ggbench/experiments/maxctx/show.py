@@ -109,7 +109,7 @@ class MaxctxPresenter(Presenter):
     def table(self, runs: Sequence[Run]) -> Answer:
         rows = [QuantSummary.of([run]) for run in runs]
         names = row_labels([run.subject for run in runs])
-        text = command = ""
+        text, command = say("maxctx.none"), ""
         working = [run for run in runs if context_of(run).max_n_ctx is not None]
         if working:
             best = max(working, key=lambda run: context_of(run).max_n_ctx or 0)

@@ -58,6 +58,11 @@ def _estimated(key: str, header: str, meaning: str, path: str, **more: Any) -> _
     return _figure(key, header, meaning, f"{path}.estimate", form=form, is_estimate=True, **more)
 
 
+def _percentiles(summary: QuantSummary) -> dict[float, float]:
+    found = quality_of(summary)
+    return dict(found.divergence.kld_percentiles) if found and found.divergence else {}
+
+
 _percent = partial(_figure, form=format_percent)
 
 FIGURES = (
@@ -72,17 +77,23 @@ FIGURES = (
         "rms_dp", "RMS Δp", "Root mean square change of the true token's probability.", "divergence.rms_p_diff.mean",
         priority=2,
     ),
-    _percent("dp_mean", "Δp", "Mean change of the true token's probability.", "divergence.p_diff.mean", priority=4),
-    _estimated(
-        "ln_ppl_ratio", "ln PPL ratio", "ln(PPL / PPL of the base), paired.", "divergence.ln_ppl_ratio", priority=4,
+    _figure("n_chunks", "chunks", "Scored chunks of the text.", priority=3),
+)  # fmt: skip
+FURTHER = (
+    _percent("dp_mean", "Δp", "Mean change of the true token's probability.", "divergence.p_diff.mean"),
+    _estimated("ln_ppl_ratio", "ln PPL ratio", "ln(PPL / PPL of the base), paired.", "divergence.ln_ppl_ratio"),
+    _Figure(
+        "kld_99", "99 % of KLD", lambda summary: _percentiles(summary).get(99.0), unit="nats",
+        meaning="KL divergence that 99 % of the positions do not exceed.",
     ),
-    _figure("n_chunks", "chunks", "Scored chunks of the text.", priority=5),
+    _Figure("kld_max", "max KLD", lambda summary: _percentiles(summary).get(100.0), meaning="The largest [nats]."),
 )  # fmt: skip
 _FIGURE = {figure.key: figure for figure in FIGURES}
 SHARED = (_FIGURE["ppl"], _FIGURE["kld_mean"], _FIGURE["same_top"])
 """Those in lists of runs of other kinds."""
 DOCUMENTED = (
     *FIGURES,
+    *FURTHER,
     *CACHE_TYPES,
     _figure("n_ctx", "n_ctx", "Tokens of a chunk."),
     _figure("n_scored", "scored", "Scored positions."),

@@ -165,19 +165,24 @@ class QualityPresenter(Presenter):
         found = result_of(run)
         if found is None:
             return run_answer(run, Answer(self.ending(run)), readings)
-        why: list[Part] = [Facts(_perplexity(found), "Perplexity")]
+        front, further = _scores([run])
+        why: list[Part] = [further, Facts(_perplexity(found), "Perplexity")]
         if found.divergence is not None:
             why.append(Facts(_compared(run, found.base, found.divergence), "Compared with its base"))
-        answer = Answer(self.ending(run), "", [_scores_table([run])], _about_bases([run]), why)
+        answer = Answer(self.ending(run), "", [front], _about_bases([run]), why)
         return run_answer(run, answer, readings)
 
     def table(self, runs: Sequence[Run]) -> Answer:
         names = list(map(sanitize, compared.row_names(runs)))
-        why: list[Part] = [Facts([("", verdict) for verdict in compared.verdicts(runs)], "By perplexity")]
+        front, further = _scores(runs)
+        why: list[Part] = [
+            further,
+            Facts([("", verdict) for verdict in compared.verdicts(runs)], "By perplexity"),
+        ]
         texts = {each.text for run in runs if (each := result_of(run))}
         why.append(Facts([("text", f"{text.name}, sha256 {text.sha256}") for text in texts]))
         notes = [*compared.caveats(list(map(_summary, runs)))[1:], *_about_bases(runs)]
-        answer = Answer(_best(runs, names), "", [_scores_table(runs)], notes, why)
+        answer = Answer(_best(runs, names), "", [front], notes, why)
         return several_answer(runs, names, answer)
 
 
@@ -185,11 +190,12 @@ def _summary(run: Run) -> QuantSummary:
     return QuantSummary.of([run])
 
 
-def _scores_table(runs: Sequence[Run]) -> Table[QuantSummary]:
+def _scores(runs: Sequence[Run]) -> list[Table[QuantSummary]]:
+    """Return the table of the answer, and one of further figures."""
     names = dict(zip(map(id, runs), compared.row_names(runs), strict=True))
     quant = Figure[QuantSummary]("quant", "quant", lambda summary: names[id(summary.run)])
-    columns = (quant, *figures("bpw"), *compared.FIGURES)
-    return Table(columns, list(map(_summary, runs)))
+    rows = list(map(_summary, runs))
+    return [Table((quant, *each), rows) for each in ((*figures("bpw"), *compared.FIGURES), compared.FURTHER)]
 
 
 def _best(runs: Sequence[Run], names: Sequence[str]) -> str:
@@ -247,7 +253,10 @@ def _compared(run: Run, base: ScoredBase | None, found: Divergence) -> list[tupl
     return [
         ("base", name),
         ("through", through if base and base.through_file else ""),
-        ("percentiles", ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in found.kld_percentiles)),
+        (
+            "percentiles of KLD",
+            ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in found.kld_percentiles),
+        ),
     ]
 
 

@@ -117,7 +117,9 @@ def _ratios(timings: Sequence[TuneTiming], number: int, candidate: int | None) -
 
 
 def _first_round(index: int, candidate: TuneCandidate, timings: Sequence[TuneTiming]) -> TuneCandidate:
-    """Return a candidate with what the first round found, and the failure of either."""
+    """Return a candidate with what the first round found, and the failure of either; its setup names no program."""
+    own = {name: getattr(candidate.setup, name) for name in LlamaConfig.__struct_fields__}
+    candidate = replace(candidate, setup=LlamaConfig(**own))
     failures = [each.failure for each in timings if each.candidate == index and each.failure]
     if failures:
         return replace(candidate, reason=failures[0])

@@ -106,11 +106,18 @@ def test_maxctx_keeps_within_a_limit_of_the_device(ggbench: Ggbench, small: Path
 
     assert found.code == 0, found.stderr
     row = found.document
-    on_device = sum(by_device(row["buffers"])[DEVICE].values())
+    result, buffers = row["run"]["result"], row["run"]["memory"]["buffers"]
+    on_device = sum(by_device(buffers)[DEVICE].values())
     names = ("max_n_ctx", "first_fail_n_ctx", "planned_n_ctx", "theory_n_ctx", "verified_by_decode", "n_allocations",
-             "budget_bytes", "memory_source", "reserve_bytes", "seconds", "buffers")  # fmt: skip
-    probes = [f"{each['kind']} {each['n_ctx']}: {each['outcome']}" for each in row["probes"]]
-    note("maxctx under 64 MiB", on_device_bytes=on_device, probes=probes, **{name: row[name] for name in names})
+             "seconds")  # fmt: skip
+    probes = [f"{each['kind']} {each['n_ctx']}: {each['outcome']}" for each in result["probes"]]
+    note(
+        "maxctx under 64 MiB",
+        on_device_bytes=on_device,
+        probes=probes,
+        plan=result["plan"],
+        **{name: row[name] for name in names},
+    )
     assert row["max_n_ctx"] < SMALL.n_ctx_train
     assert row["first_fail_n_ctx"] - row["max_n_ctx"] <= 256
     assert row["verified_by_decode"]
