@@ -11,7 +11,6 @@ _GETTERS = {"get", "value", "of"}
 _NAMES = {"header", "name"}
 CONVERTING: set[str] = {
     # while the outputs become answers; empty at the end
-    "show/tables.py draws a table",
     "tui/screens/dialogs.py draws a table",
     "tui/tables.py TableColumn",
 }

@@ -66,4 +66,4 @@ def test_no_room_for_both(ggbench: Run, tiny_twin: Path) -> None:
 
 def test_a_published_model_is_not_downloaded(ggbench: Run, repo: str, tiny_twin: Path) -> None:
     ran = ggbench("speculate", repo, "q8_0", "--draft", tiny_twin, "-k", "3", "-d", "0", "--json")
-    assert ran.code == 0 and ran.json["source"] == "twin" and ran.json["k"] == 3
+    assert ran.code == 0 and ran.json["provenance"] == "twin" and ran.json["k"] == 3
