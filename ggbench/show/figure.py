@@ -119,12 +119,12 @@ def figure_values(figures: Iterable[Figure[Row]], row: Row) -> dict[str, object]
     found: dict[str, object] = {}
     for figure in figures:
         value = figure.get(row)
+        if isinstance(value, Estimate):
+            found |= {figure.key: value.value, interval_key(figure.key): (value.low, value.high)}
+            continue
+        found[figure.key] = value
         if figure.is_estimate:
             found[interval_key(figure.key)] = None
-        if isinstance(value, Estimate):
-            found[interval_key(figure.key)] = (value.low, value.high)
-            value = value.value
-        found[figure.key] = value
     return found
 
 
