@@ -15,7 +15,7 @@ from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ggbench.decisions.compare.comparison import Comparison
-    from ggbench.decisions.compare.estimates import Column
+    from ggbench.decisions.compare.differences import Column
     from ggbench.decisions.compare.thresholds import LimitCheck
     from ggbench.runs.store.database import Store
     from ggbench.runs.summary import QuantSummary
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     cls=DocumentedCommand,
     examples="""
     ggbench compare 3 4 -r 4
-    ggbench compare --model qwen2.5-7b
     ggbench compare 12 --against base.json --fail-if-slower 5%
     """,
 )

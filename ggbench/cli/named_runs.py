@@ -19,7 +19,7 @@ from ggbench.text import in_words, sanitize
 from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
-    from ggbench.decisions.compare.estimates import Column
+    from ggbench.decisions.compare.differences import Column
     from ggbench.runs.store.database import Store
     from ggbench.runs.store.runs import StoredRun
 

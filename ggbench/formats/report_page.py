@@ -17,7 +17,7 @@ from ggbench import __version__
 from ggbench.decisions.compare.show import comparison_answer
 from ggbench.formats.report_contents import Report, all_charts
 from ggbench.show.answer import Answer, Command, Facts, Part
-from ggbench.show.charts import OUTSIDE, BarChart, Chart, LineChart, StackChart, runs_of
+from ggbench.show.charts import OUTSIDE, BarChart, Chart, LineChart, StackChart
 from ggbench.show.figure import Value
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
@@ -34,7 +34,7 @@ from ggbench.show.vega import (
     vega_script,
 )
 from ggbench.stats.intervals import Estimate
-from ggbench.text import in_words, sanitize
+from ggbench.text import sanitize
 from ggbench.units import counted
 
 _DETAILS_WIDTH = 100
@@ -155,7 +155,7 @@ def _chart(report: Report, chart: Chart, specs: list[object]) -> str:
         f'<figure class="chart" data-spec="{len(specs) - 1}" data-kind="{"curves" if figure else "marks"}"'
         f' data-x="{text(figure.x_title) if figure else ""}">'
         f'<figcaption><h3>{text(title_of(chart))}</h3>{zoom if figure else ""}</figcaption><div class="plot"></div>'
-        f"{keys}{legend}{_source(report, chart)}</figure>"
+        f"{keys}{legend}</figure>"
     )
 
 
@@ -188,17 +188,6 @@ def _marks_note(chart: Chart) -> str:
         return f"{OUTSIDE.capitalize()}: other memory of the process at its peak." if is_outside else ""
     has_limits = isinstance(chart, BarChart) and any(bar.limit is not None for bar in chart.bars)
     return f"{LIMITS[:1].upper()}{LIMITS[1:]}." if has_limits else ""
-
-
-def _source(report: Report, chart: Chart) -> str:
-    """Return the runs in a chart, where they were measured, and the commands that measure and draw them."""
-    shown = [report.runs[index] for index in runs_of(chart)]
-    numbers = [str(one.run_id) for one in shown]
-    rows = "".join(f"<li>{_origin(one)}</li>" for one in shown)
-    return (
-        f"<details><summary>Source: run{'s' * (len(shown) > 1)} {in_words(numbers)}</summary>"
-        f"<ul>{rows}</ul><p>This picture: <code>ggbench report {' '.join(numbers)} -o report.svg</code></p></details>"
-    )
 
 
 def _origin(one: SavedRun) -> str:

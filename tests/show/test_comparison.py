@@ -185,7 +185,7 @@ def test_differences_are_named_with_their_letters() -> None:
 def test_numbers_of_different_things_come_with_a_warning() -> None:
     warnings = compare_quants([row(), row(n_params=999, n_gen=100, n_ctx=1024, unsteady="it slowed")]).warnings
     assert [warning.split(":")[0] for warning in warnings] == [
-        "b was not steady", "different models", "different lengths", "different n_ctx",
+        "! b not steady", "different models", "different lengths", "different n_ctx",
     ]  # fmt: skip
 
 
@@ -263,7 +263,7 @@ def test_times_beside_other_programs_have_no_winner() -> None:
     compared = compare([busy(0.15, 80.0), busy(0.5, 10.0, 900)])
     speeds = line(compared, "tok_s")
     assert (speeds.better, speeds.outcome) == ((), "disturbed")
-    assert speeds.verdict == "Undecided: other programs used 50 % of the CPU."
+    assert speeds.verdict == "Undecided: 0.13 times (0.10–0.16) while other programs used 50 % of the CPU."
     assert line(compared, "memory_bytes").better == ("a",)
     (check,) = check_limits(compared, {"--fail-if-slower": 0.05})
     assert check.state == "undecided"

@@ -7,20 +7,26 @@ interval of the ratio, including the spread between loads, excludes 1. Values wi
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.compare.differences import Difference, caveats, differences_of, letters
-from ggbench.decisions.compare.estimates import (
+from ggbench.decisions.compare.differences import (
     Column,
+    Difference,
+    caveats,
+    differences_of,
+    letters,
+    unsteady_of,
+)
+from ggbench.decisions.compare.estimates import (
     Estimated,
     RunSpreads,
     Versus,
     estimates,
-    ratio_in_turns,
     stored_repeats,
     versus,
 )
@@ -30,7 +36,7 @@ from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN, letter
+from ggbench.show import letter
 from ggbench.show.metric import Concern, Metric, depth_key, depth_metrics, vary
 from ggbench.show.names import column_names
 from ggbench.show.presenter import metrics_of
@@ -58,6 +64,8 @@ class ComparedRun(msgspec.Struct, frozen=True):
     """Numbers of the averaged runs; null for a run that is not stored."""
     head: RunHead
     """The first run's."""
+    unsteady: str
+    """Reasons not to trust its times; empty if the machine was steady."""
 
 
 class ComparedFigure(msgspec.Struct, frozen=True):
@@ -155,7 +163,9 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
     kinds = [run.head.kind for summary in summaries for run in summary.runs]
     names = column_names(summaries)
     rows = tuple(
-        ComparedRun(letter(n), name, tuple(each.run.run_id for each in column), column[0].run.head)
+        ComparedRun(
+            letter(n), name, tuple(each.run.run_id for each in column), column[0].run.head, unsteady_of(column)
+        )
         for n, (name, column) in enumerate(zip(names, columns, strict=True))
     )
     metrics, depths = (
@@ -171,20 +181,11 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
         metrics=metrics,
         depths=depths,
         differences=differences_of(summaries),
-        warnings=(*caveats(list(map(_least_steady, columns))), *(_alone(metrics) if len(columns) > 1 else ())),
-        n_turns=len(columns[0]) if _are_in_turns(columns, kinds) else None,
+        warnings=tuple(caveats(columns)),
+        n_turns=next(
+            (versus.n_turns for line in metrics for versus in line.versus if versus and versus.n_turns), None
+        ),
     )
-
-
-def _least_steady(column: Column) -> QuantSummary:
-    return next((each for each in column if each.unsteady), column[0])
-
-
-def _are_in_turns(columns: Sequence[Column], kinds: Sequence[str]) -> bool:
-    if len(columns) < 2:
-        return False
-    timed = [each for each in metrics_of(kinds, [column[0] for column in columns]) if each.is_timed]
-    return any(ratio_in_turns(metric, columns, 1, 0) for metric in timed)
 
 
 def _asked_depths(rows: Sequence[ComparedRun]) -> frozenset[str]:
@@ -228,25 +229,26 @@ def _sentence(
     if not any(line.outcome for line in (*metrics, *leads)):
         return say("compare.nothing", names=in_words(names))
     sentences = [line.verdict for line in leads]
-    for line in metrics:
-        if line.concern == "memory" and line.outcome == "better":
-            is_it = any(lead.better == line.better for lead in leads)
-            verdict = line.verdict.removeprefix(names[ord(line.better[0]) - ord("a")])
-            sentences.append(f"It{verdict}" if is_it else line.verdict)
-    is_scored = any(line.concern == "quality" for line in leads)
-    return " ".join([*sentences, *([] if is_scored else _losses(summaries, names))])
+    memory = [line for line in metrics if line.concern == "memory" and line.outcome]
+    sentences += [line.verdict for line in memory if line.outcome == "better" or not leads]
+    if not any(line.concern == "quality" for line in leads):
+        sentences += _losses(summaries, names, sentences[0] if sentences else "")
+    first = next((name for name in names if sentences[0].startswith(f"{name} ")), "")
+    rest = [re.sub(f"^{re.escape(first)} ", "It ", each) if first else each for each in sentences[1:]]
+    return " ".join([sentences[0], *rest])
 
 
-def _losses(summaries: Sequence[QuantSummary], names: Sequence[str]) -> list[str]:
-    """Return what is typical of two quants of a model to lose."""
+def _losses(summaries: Sequence[QuantSummary], names: Sequence[str], said: str) -> list[str]:
+    """Return what is typical of two quants of a model to lose, first the one of which something was said."""
     subjects = [summary.subject for summary in summaries]
     if len(subjects) != 2 or subjects[0].quant == subjects[1].quant or subjects[0].has_other_shape(subjects[1]):
         return []
     found = [typical_loss(each.quant, each.n_params, each.architecture or "") for each in subjects]
-    nats = [format_number(loss.nats.value, 1) for loss in found if loss is not None]
-    if len(nats) < 2:
+    known = [(name, format_number(loss.nats.value, 1)) for name, loss in zip(names, found, strict=True) if loss]
+    if len(known) < 2:
         return []
-    return [say("compare.losses", name=names[0], nats=nats[0], other=names[1], other_nats=nats[1])]
+    (name, nats), (other, other_nats) = sorted(known, key=lambda each: not said.startswith(f"{each[0]} "))
+    return [say("compare.losses", name=name, nats=nats, other=other, other_nats=other_nats)]
 
 
 def _again(columns: Sequence[Column]) -> str:
@@ -328,7 +330,8 @@ def _with_verdict(
     values = {
         "name": names[one],
         "over": names[other],
-        "gain": lead.disturbed if line.outcome == "disturbed" else gain,
+        "gain": gain,
+        "disturbed": lead.disturbed,
         "about": topic.removeprefix("speed") if topic.startswith("speed") else f" in {topic}",
         "best": in_words([names[run] for run in sorted(best)]),
     }
@@ -386,16 +389,3 @@ def _left_out(found: Sequence[Estimated]) -> dict[str, str]:
             runs.setdefault(each.left_out, []).append(index)
     has_one = sum(each.is_known for each in found) < 2
     return {} if has_one else {why: letters(who) for why, who in runs.items()}
-
-
-def _alone(lines: Sequence[ComparedFigure]) -> list[str]:
-    """Return the figures that only one run has."""
-    alone: dict[int, list[str]] = {}
-    for line in lines:
-        holders = [index for index, text in enumerate(line.texts) if text != UNKNOWN]
-        if len(holders) == 1 and line.topic:
-            alone.setdefault(holders[0], []).append(line.topic)
-    return [
-        say("compare.alone", run=letters([index]), topics=in_words(topics))
-        for index, topics in sorted(alone.items())
-    ]

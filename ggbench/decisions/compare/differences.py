@@ -14,13 +14,16 @@ from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN, letter
-from ggbench.show.figure import value_text
+from ggbench.show.figure import member, value_text
 from ggbench.show.metric import RunFigure, vary
 from ggbench.show.names import model_name
 from ggbench.show.presenter import own_caveats, own_differences
-from ggbench.show.run_figures import reader
+from ggbench.show.words import say
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes
+
+Column = Sequence[QuantSummary]
+"""One run, or the mean of several repeats; the first represents them."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -56,7 +59,7 @@ def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Difference, ...]:
         "environment": _environment(summaries),
     }
     found = [
-        Difference(topic, figure.header, tuple(figure.text(summary) for summary in summaries))
+        Difference(topic, figure.header, tuple(figure.text(summary) or UNKNOWN for summary in summaries))
         for topic, figures in topics.items()
         for figure in figures
     ]
@@ -92,7 +95,7 @@ def _settings(summaries: Sequence[QuantSummary]) -> list[RunFigure]:
     return [_fact(key, partial(_setting_of, key)) for key in keys]
 
 
-def _described(name: str, summary: QuantSummary) -> object:
+def _described(name: str, summary: QuantSummary) -> str:
     return summary.setup.described[name]
 
 
@@ -108,13 +111,12 @@ def _setting(value: object) -> str:
     return sanitize(str(getattr(value, "name", value))) or "none"
 
 
-def _fact(name: str, get: Callable[[QuantSummary], Any], form: Callable[[Any], str] = value_text) -> RunFigure:
-    """Return a figure of that name; an empty text is unknown."""
-    return RunFigure(name, name, lambda summary: None if (found := get(summary)) == "" else found, form)
+def _fact(name: str, get: Callable[[QuantSummary], str]) -> RunFigure:
+    return RunFigure(name, name, get)
 
 
 def _path(name: str, path: str, form: Callable[[Any], str] = value_text) -> RunFigure:
-    return _fact(name, reader(path), form)
+    return member(name, name, form, path)
 
 
 def _flash_attn(summary: QuantSummary) -> str:
@@ -203,7 +205,7 @@ _ENVIRONMENT = (
 def _environment(summaries: Sequence[QuantSummary]) -> Sequence[RunFigure]:
     """Return the figures of the machine and the programs, or which run's are unknown."""
     if any(summary.environment is None for summary in summaries):
-        return [_fact("environment", lambda summary: None if summary.environment is None else "known")]
+        return [_fact("environment", lambda summary: "" if summary.environment is None else "known")]
     return (*_ENVIRONMENT, *_compiled_in(summaries))
 
 
@@ -224,21 +226,27 @@ def _build_parts(environment: Environment | None) -> frozenset[str]:
     return frozenset(part.strip() for part in text.replace(" : ", " | ").split("|") if part.strip())
 
 
-def caveats(summaries: Sequence[QuantSummary]) -> list[str]:
+def unsteady_of(column: Column) -> str:
+    return sanitize(next((each.unsteady for each in column if each.unsteady), ""))
+
+
+def caveats(columns: Sequence[Column]) -> list[str]:
     """Return reasons not to trust numbers, then those that measure different things."""
-    lines = []
-    for index, summary in enumerate(summaries):
-        if summary.outcome is not Outcome.COMPLETED:
-            lines.append(
-                f"{letter(index)} did not complete: {sanitize(summary.run.reason) or summary.outcome.text}"
-            )
-        elif summary.unsteady:
-            lines.append(f"{letter(index)} was not steady: {sanitize(summary.unsteady)}")
+    summaries = [column[0] for column in columns]
+    lines = [
+        say("compare.failed", run=letter(index), why=sanitize(summary.run.reason) or summary.outcome.text)
+        for index, summary in enumerate(summaries)
+        if summary.outcome is not Outcome.COMPLETED
+    ]
+    unsteady = [index for index, column in enumerate(columns) if unsteady_of(column)]
+    if unsteady:
+        why = max((unsteady_of(columns[index]).split("; ")[-1] for index in unsteady), key=len)
+        lines.append(say("compare.unsteady", runs=letters(unsteady), why=why))
     if any(_are_other_models(*pair) for pair in combinations([summary.subject for summary in summaries], 2)):
-        lines.append("different models: less memory or a lower B may just mean a smaller model")
+        lines.append(say("compare.other_models"))
     lines += own_caveats((run.head.kind for summary in summaries for run in summary.runs), summaries)
     if vary(lambda summary: summary.memory.n_ctx, summaries):
-        lines.append("different n_ctx: memory counts KV caches of different lengths")
+        lines.append(say("compare.other_n_ctx"))
     return lines
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.decisions.compare.differences import Column
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S
 from ggbench.runs.comparable import machine_key, repeats_on, setting_of
 from ggbench.runs.run import Run, others_text
@@ -42,9 +43,6 @@ from ggbench.units import format_ratio
 
 _DISTURBED = "far from its repeats: measure again"
 _NOT_ALL = "unknown in some runs"
-
-Column = Sequence[QuantSummary]
-"""One run, or the mean of several repeats; the first represents them."""
 
 
 class Estimated(msgspec.Struct, frozen=True):
@@ -133,6 +131,8 @@ class Versus(msgspec.Struct, frozen=True):
     differ by far more than it explains."""
     is_single: bool = False
     """Whether one run each is no verdict: it is not known how much loads of the model differ."""
+    n_turns: int | None = None
+    """Turns in which both were measured; null if they were not."""
 
     @property
     def is_different(self) -> bool:
@@ -165,9 +165,9 @@ def versus(
     in_turns = ratio_in_turns(metric, columns, one, other)
     if in_turns is not None:
         is_decided = not in_turns.low <= 1 <= in_turns.high
-        return _versus(
-            in_turns.value, (in_turns.low, in_turns.high), its.value, "" if is_decided else disturbed
-        )
+        ends = in_turns.low, in_turns.high
+        found_apart = _versus(in_turns.value, ends, its.value, "" if is_decided else disturbed)
+        return replace(found_apart, n_turns=len(columns[one]))
     paired = None if metric.paired is None else metric.paired(columns[one][0], columns[other][0])
     ends = paired or ratio_interval(mine.value, mine.ci95, its.value, its.ci95)
     is_single = mine.is_single and its.is_single

@@ -40,6 +40,7 @@ def comparison_answer(comparison: Comparison) -> Answer:
         [*trusted[:2], _conditions(comparison)],
         [
             *trusted[2:],
+            Facts([(row.letter, row.unsteady) for row in comparison.rows], "Not steady"),
             Facts([(each.topic, each.text) for each in comparison.differences], "Differences"),
             comparison_table(comparison, behind, "More figures"),
             Facts([(line.topic or line.header, line.verdict) for line in (*front, *behind)], "Verdicts"),
