@@ -78,7 +78,7 @@ def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
     if output.as_json:
         fields = run_document(run, against=against)
         more = {name: getattr(stored, name) for name in ("state", "started_at", "finished_at")}
-        output.record(presenter.documents.stored, fields | more | {"readings": readings})
+        output.record(presenter.documents.stored, fields | more | {"readings": list(readings)})
         return
     show_run(run, output, plot=plot and presenter.has_figures, readings=readings, against=against)
 

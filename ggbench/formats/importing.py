@@ -100,7 +100,9 @@ def imported_rows(kept: Sequence[Kept]) -> dict[str, object]:
 def imported_answer(kept: Sequence[Kept]) -> Answer:
     n_new = sum(each.is_new for each in kept)
     ids = list(map(str, dict.fromkeys(each.run_id for each in kept)))
-    command = f"ggbench compare {' '.join(ids)}" if len(ids) > 1 else f"ggbench results show {ids[0]}"
+    command = f"ggbench results show {ids[-1]}"
+    if len(ids) > 1 and len({each.imported.run.head.kind for each in kept}) == 1:
+        command = f"ggbench compare {' '.join(ids)}"
     key = "import.stored" if n_new == len(kept) else "import.some_there"
     text = say(key, runs=counted(n_new, "run"), n_there=len(kept) - n_new)
     lacks = dict.fromkeys(lack for each in kept for lack in each.imported.mark.lacks)
