@@ -142,20 +142,23 @@ class DocumentedCommand(click.Command):
         """Write the options by group, and without `--help-all` only the names of rare ones."""
         is_short = _ALL not in ctx.meta
         options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        shown = [each for each in options if not (is_short and _group(each) in _RARE)]
         for group, heading in HEADINGS.items():
-            own = [each for each in options if getattr(each, "group", "output") == group]
-            rows = [row for each in own if (row := each.get_help_record(ctx))]
-            if is_short and group in _RARE:
-                continue
+            rows = [row for each in shown if _group(each) == group and (row := each.get_help_record(ctx))]
             if rows:
                 with formatter.section(heading):
                     write_rows(formatter, rows, is_short=is_short)
-        rare = [each.opts[0] for each in options if getattr(each, "group", "") in _RARE]
-        if is_short and rare:
+        if len(shown) < len(options):
+            rare = ", ".join(each.opts[0] for each in options if each not in shown)
             formatter.write_paragraph()
-            write_paragraphs(formatter, f"More, with all details (--help-all): {', '.join(rare)}")
+            write_paragraphs(formatter, f"More, with all details (--help-all): {rare}")
         if isinstance(self, click.Group):
             self.format_commands(ctx, formatter)
+
+
+def _group(option: click.Option) -> str:
+    """Return the group of an option; click's own --help is of `output`."""
+    return getattr(option, "group", "output")
 
 
 def _show_all(ctx: click.Context, _param: click.Parameter, is_given: bool) -> None:
