@@ -62,19 +62,6 @@ def show_runs(
         show_run(runs[0], output, plot=plot, against=against)
 
 
-def show_run_ids(measured: MeasureResult) -> None:
-    """Print on stderr the runs' numbers, and the command that shows one again or compares several."""
-    runs = [record.run for group in measured.groups for record in group if record.run.run_id is not None]
-    run_ids = [run.run_id for run in runs if presenter_of(run.head.kind).has_details(run)]
-    if run_ids and measured.store_error is None:
-        stored = f"run{'s' if len(run_ids) > 1 else ''} {', '.join(map(str, run_ids))}"
-        kind = measured.jobs[0].experiment.kind
-        alike = [run for run in runs if run.head.kind == kind and run.is_complete]
-        named = [str(run.run_id) for run in alike]
-        then = f"compare {' '.join(named)}" if len(alike) > 1 else f"results show {run_ids[-1]}"
-        measured.asked.output.notice(f"Stored as {stored}: ggbench {then}")
-
-
 def run_document(run: Run, *, against: str | None = None) -> dict[str, object]:
     """Return the run for JSON, with `against` with the nearest published rows."""
     presenter = presenter_of(run.head.kind)

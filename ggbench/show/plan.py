@@ -506,7 +506,3 @@ def plan_record(plan: EnginePlan, alternative: PlanRow | None) -> dict[str, obje
         "rows": list(map(row_values, plan.rows)),
         "alternative": alternative and row_values(alternative),
     }
-
-
-WHOLE_TRAINING = "*"
-"""Follows the training context if all of it fits."""

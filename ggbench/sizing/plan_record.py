@@ -329,13 +329,6 @@ class PlanRow(msgspec.Struct, frozen=True):
         """Return how much of a context llama-server uses: at most the training context in each slot."""
         return min(n_ctx, self.trained_n_ctx or n_ctx)
 
-    @property
-    def exceeds_training(self) -> bool:
-        """Whether the longest context that fits is longer than the model was trained for."""
-        if not self.planned_n_ctx or not self.n_ctx_train or not self.n_ctx:
-            return False
-        return self.planned_n_ctx * (self.n_ctx_slot or self.n_ctx) > self.n_ctx_train * self.n_ctx
-
 
 ChangeKind = Literal["KV q8_0", "n_cpu_moe", "quant", "n_ctx", "n_gpu_layers"]
 """Kinds of change, cheapest first: barely any quality; experts read from main memory; quality; context; whole layers

@@ -159,11 +159,6 @@ class Needs(msgspec.Struct, frozen=True):
         """Minimum speed of the answer; None for any."""
         return self.workload.min_tok_s if self.given_tok_s is None else self.given_tok_s
 
-    @property
-    def little_loss(self) -> float:
-        """Largest loss in nats that counts as little."""
-        return NOTICED_LOSS if self.max_loss is None else self.max_loss
-
     def notices(self, nats: float) -> bool:
         """Return whether people notice a loss, or --max-loss excludes it; published losses are rounded to the limit."""
         return nats > self.max_loss if self.max_loss is not None else nats >= NOTICED_LOSS
