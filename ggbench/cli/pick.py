@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import TYPE_CHECKING, get_args
 
@@ -350,7 +351,9 @@ def _show(pick: Pick, request: PickRequest, output: Output, form: str | None) ->
     else:
         if output.why:
             output.answer(pick_answer(pick, request.budget, commands))
-        raise DoesNotFit(headline(pick), _remedy(pick))
+        error = DoesNotFit(headline(pick), _remedy(pick, request))
+        error.exit_code = _exit_code(pick, pick.needs)
+        raise error
 
 
 def _in_form(commands: RunCommands, form: str) -> str:
@@ -364,10 +367,23 @@ def _in_form(commands: RunCommands, form: str) -> str:
     return text.rstrip("\n")
 
 
-def _remedy(pick: Pick) -> str:
-    """Return the first changes with which the nearest miss would fit, or else a smaller model."""
+def _remedy(pick: Pick, request: PickRequest) -> str:
+    """Return the first changes with which the nearest miss would fit, and how to find a smaller model."""
+    from ggbench.models.catalog import load_catalog
     from ggbench.show.changes import change_text
     from ggbench.show.words import say
 
-    enough = [change_text(change) for change in pick.changes if change.fits][:2]
-    return say("pick.fits_with_hint", changes=" or ".join(enough)) if enough else say("pick.smaller")
+    models = {each.candidate.row.model.removeprefix("twin:") for each in pick.checked}
+    families = [model.family for model in load_catalog() if model.id in models]
+    options = [word for name, value in request.options for word in (f"--{name}", value)]
+    words = [
+        "ggbench",
+        "pick",
+        "--family",
+        *(families[:1] or ["NAME"]),
+        *options,
+        "-c",
+        str(pick.needs.n_ctx_slot),
+    ]
+    enough = " or ".join(change_text(change) for change in pick.changes[:2] if change.fits)
+    return say("pick.fits_with" if enough else "pick.smaller", changes=enough, smaller=shlex.join(words))

@@ -14,7 +14,7 @@ from ggbench.show.text import expected_text
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words, sanitize
-from ggbench.units import counted, format_bytes, format_interval, format_length, format_number
+from ggbench.units import counted, format_bytes, format_count, format_interval, format_length, format_number
 
 _MOST_NOTES = 3
 
@@ -176,6 +176,9 @@ def _values(pick: Pick, checked: Checked) -> dict[str, object]:
         "options": f" with {options}" if options else "",
         "cache": cache_text(own),
         "loss": expected_text(own.least_loss),
+        "answer": "?",
+        "turn": "?",
+        "offered": format_count(own.offered_n_ctx),
         "host": format_bytes(own.host_bytes),
         "left": format_bytes(own.row.left_bytes),
         "expert_layers": counted(own.setup.n_cpu_moe, "layer"),
@@ -186,7 +189,7 @@ def _values(pick: Pick, checked: Checked) -> dict[str, object]:
         "missed": _joined(map(_miss_text, checked.missed)),
         "n_fit": len({each.candidate.model_key for each in pick.checked if each.meets is not False}),
     }
-    if own.speed is not None:
+    if own.speed is not None and not own.speed.is_bound:
         values |= {"answer": expected_text(own.speed.tok_s), "turn": expected_text(own.speed.turn_s)}
     if first is not None:
         name = candidate_name(first.candidate, with_model=several)
