@@ -28,7 +28,7 @@ _FIGURES = (
 class Report(msgspec.Struct, frozen=True, dict=True):
     runs: tuple[SavedRun, ...]
     comparison: Comparison | None
-    """As `ggbench compare` makes it; None for a single run, or if nothing is comparable."""
+    """The comparison that `ggbench compare` makes; None for a single run, or if nothing is comparable."""
 
     @cached_property
     def summaries(self) -> tuple[QuantSummary, ...]:

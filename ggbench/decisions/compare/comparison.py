@@ -92,7 +92,7 @@ class ComparedFigure(msgspec.Struct, frozen=True):
     over: str | None
     """Letter of the next best, if one run is better than all others."""
     ratio: float | None
-    """Of the best value to the next best, or of the second to the first of those of which none is better."""
+    """The ratio of the best value to the next best, or of the second to the first of those of which none is better."""
     ratio_ci95: Interval | None
     left_out: Mapping[str, str]
     """Runs that are not compared, by the reason."""

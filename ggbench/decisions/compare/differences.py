@@ -33,7 +33,7 @@ class Difference(msgspec.Struct, frozen=True):
     """`file`, `configuration`, `environment`, or an experiment's own, such as `text`."""
     name: str
     values: tuple[str, ...]
-    """Of each run, as text; an em dash if unknown."""
+    """The texts of each run; an em dash if unknown."""
 
     @property
     def text(self) -> str:

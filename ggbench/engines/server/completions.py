@@ -18,7 +18,7 @@ from ggbench.engines.server.contract import (
     Ended,
     Generate,
     InvalidStream,
-    Listed,
+    ModelData,
     OfferedModel,
     Post,
     Progress,
@@ -118,7 +118,7 @@ class _CompletionReader(StreamReader):
 
 def _listed_models(client: Client) -> list[_ListedModel]:
     """Return the models of `/v1/models`, each name once; none without such a list."""
-    listed = client.get("/v1/models").read_as(Listed[_ListedModel])
+    listed = client.get("/v1/models").read_as(ModelData[_ListedModel])
     return [] if listed is None else list({shorten(model.id, 200): model for model in listed.data}.values())
 
 

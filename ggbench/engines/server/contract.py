@@ -185,7 +185,7 @@ def error_text(document: Any) -> str:  # noqa: ANN401 - whatever JSON the server
     return shorten(document, 200) if isinstance(document, str) else ""
 
 
-class Listed(msgspec.Struct, Generic[_T]):
+class ModelData(msgspec.Struct, Generic[_T]):
     """A list of models, as in `/v1/models`."""
 
     data: list[_T]

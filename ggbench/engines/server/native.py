@@ -16,7 +16,7 @@ from ggbench.engines.server.contract import (
     Ended,
     Generate,
     InvalidStream,
-    Listed,
+    ModelData,
     OfferedModel,
     Post,
     Progress,
@@ -83,7 +83,7 @@ class _LlamaChunk(msgspec.Struct):
 def _recognize_llama_server(client: Client) -> ServerInfo | None:
     """Recognize it by `/props`, which no other server has."""
     props = client.get("/props").read_as(_Props)
-    listed = client.get("/v1/models").read_as(Listed[_LlamaModel])
+    listed = client.get("/v1/models").read_as(ModelData[_LlamaModel])
     if props is None or listed is None:
         return None
     models: dict[str, OfferedModel] = {}

@@ -92,7 +92,7 @@ class _Row(msgspec.Struct, frozen=True):
     options: str
     candidate: TuneCandidate
     ratio: Estimate | None
-    """Of the second round."""
+    """The gain of the second round."""
 
 
 def _ratio_text(ratio: Estimate) -> str:

@@ -219,7 +219,7 @@ def figure(printed: str) -> PublishedFigure:
     )
 
 
-class Table(msgspec.Struct, frozen=True):
+class PublishedTable(msgspec.Struct, frozen=True):
     name: str
     rows: int
     versions: Mapping[str, str]
@@ -255,10 +255,10 @@ class PublishedDocument(msgspec.Struct, frozen=True):
     left_out: tuple[LeftOut, ...] = ()
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[PublishedTable, ...]:
         """Every table, in the document's order of environments."""
         return tuple(
-            Table(name, rows, each.versions, self.table_remarks.get(name, ""))
+            PublishedTable(name, rows, each.versions, self.table_remarks.get(name, ""))
             for each in self.environment
             for name, rows in each.tables.items()
         )
@@ -271,7 +271,7 @@ def load_sources() -> tuple[PublishedDocument, ...]:
     ]
 
 
-def table_of(row: PublishedRow) -> Table:
+def table_of(row: PublishedRow) -> PublishedTable:
     return _tables()[row.source, row.table]
 
 
@@ -285,7 +285,7 @@ def versions_of(row: PublishedRow) -> dict[str, str]:
 
 
 @functools.cache
-def _tables() -> dict[tuple[str, str], Table]:
+def _tables() -> dict[tuple[str, str], PublishedTable]:
     return {(source.id, table.name): table for source in load_sources() for table in source.tables}
 
 
