@@ -107,7 +107,8 @@ def folder_answer(folder: Path, found: Sequence[LocalModel]) -> Answer:
     if not found:
         return Answer(say("models.empty_folder", folder=folder))
     text = say("models.folder", models=_total(found), folder=folder)
-    return Answer(text, f"ggbench pick {shell_path(str(folder))}", [Table(LOCAL, found)])
+    has_usable = any(not each.reason for each in found)
+    return Answer(text, f"ggbench pick {shell_path(str(folder))}" if has_usable else "", [Table(LOCAL, found)])
 
 
 def update_answer(update: CatalogUpdate, origin: str) -> Answer:

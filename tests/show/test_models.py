@@ -71,7 +71,8 @@ def test_models_that_match_name_the_command_to_type(render: Render) -> None:
     shipped, mine = render(answer, 140).splitlines()[-2:]
     assert "q4_k_m" in shipped and mine.split()[0] == "mine" and mine.endswith("your models.toml")
     assert matching_answer("a b", (), (), []).command == "ggbench models --search 'a b'"
-    assert folder_answer(Path("/a b"), FOUND[:1]).command == "ggbench pick '/a b'"
+    assert folder_answer(Path("/a b"), FOUND[2:]).command == "ggbench pick '/a b'"
+    assert folder_answer(Path("/a b"), FOUND[:1]).command == "", "none of them can be run"
 
 
 @pytest.mark.parametrize("width", [60, 120])
