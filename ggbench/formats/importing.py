@@ -77,7 +77,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 FIGURES = (
-    member("run_id", "run"),
+    member("run_id", "run", str),
     member("kind", "kind", path="imported.run.head.kind"),
     member("model", "model", path="imported.run.subject.model"),
     member("quant", "quant", path="imported.run.subject.quant"),

@@ -151,7 +151,7 @@ def _outcome_mark(run: ListedRun) -> str:
 
 
 LISTED = (
-    member("run_id", "run"),
+    member("run_id", "run", str),
     member("started_at", "started", lambda text: text[:16].replace("T", " "), "stored.started_at", priority=5),
     member("kind", "kind", path="stored.kind", priority=1),
     Figure[ListedRun]("model", "model", lambda run: run.model or run.subject.model),
