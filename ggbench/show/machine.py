@@ -8,18 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from ggbench.machine.records import Environment, GpuUse, MachineReading
 from ggbench.runs.reading_series import Readings
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer, Command, Facts, Part, Table
+from ggbench.show.answer import Table
 from ggbench.show.figure import Figure
 from ggbench.show.glossary import UNSTEADY
-from ggbench.show.names import short_device
 from ggbench.show.run_figures import imported_text
-from ggbench.show.words import say
 from ggbench.stats.decode_timing import RARE, ServingFigures
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
@@ -37,38 +34,6 @@ _OF_GPU: tuple[tuple[str, str, _Format], ...] = (
     ("temperature", "temperature_c", lambda celsius: f"{format_number(celsius)} °C"),
     ("memory", "used_bytes", format_bytes),
 )
-
-
-def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()) -> Answer:
-    """Return the answer of one run, with what disturbed it as a note, and behind it the machine and the command."""
-    behind: list[Part] = [*answer.why]
-    if readings:
-        behind.append(machine_table(readings, run.gpu_use))
-    environment = run.head.environment
-    measured_with = "" if environment is None else environment_line(environment)
-    behind.append(
-        Facts(
-            [
-                ("run", "" if run.run_id is None else f"{run.run_id} {run.head.started_at}"),
-                ("unsteady", run.unsteady),
-                ("measured with", measured_with),
-            ]
-        )
-    )
-    behind.append(Command(run.head.command, "Again"))
-    reason = "" if run.reason in answer.text else sanitize(run.reason)
-    notes = filter(None, (reason, unsteady_line(run), *answer.notes, _measured_with(run)))
-    return replace(answer, notes=[*notes], why=behind)
-
-
-def _measured_with(run: Run) -> str:
-    """Return `run 44 with llama.cpp 7000 on AMD EPYC`; empty for a run that is not stored, or without a machine."""
-    environment = run.head.environment
-    if run.run_id is None or environment is None:
-        return ""
-    program = environment.server or environment.transformers or f"llama.cpp {environment.llama_cpp}"
-    device = ", ".join(gpu.name for gpu in environment.gpus) if run.memory.weights_on_gpu else environment.cpu
-    return sanitize(say("run.with", run_id=run.run_id, program=program, device=short_device(device)))
 
 
 def unsteady_line(run: Run) -> str:

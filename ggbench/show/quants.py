@@ -29,10 +29,11 @@ from ggbench.show.charts import (
     prompt_speed,
 )
 from ggbench.show.figure import Figure, bounded_text
-from ggbench.show.machine import run_answer, serving_facts, unsteady_line
+from ggbench.show.machine import serving_facts, unsteady_line
 from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, vary
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_answer import noted, run_answer, shared
 from ggbench.show.run_figures import FIGURES, caveat, estimate, figures, rows_of
 from ggbench.show.text import on_off, swa_text
 from ggbench.show.words import say
@@ -54,7 +55,6 @@ _FRONT = (
     ),
     *figures("tok_s_together b_ms w_tokens_per_ms b_ratio w_ratio b_w16_ms bpw file_bytes"),
 )
-_MOST_NOTES = 3
 
 PREFILLS = (
     Figure[PrefillSpeed]("n_prompt", "prompt", lambda each: each.n_prompt, unit="tokens"),
@@ -223,12 +223,8 @@ def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
     """Return several quants side by side, with the one that stands out."""
     subjects = [summary.subject for summary in summaries]
     labels = row_labels(subjects)
-    reasons: dict[str, list[str]] = {}
-    for label, summary in zip(labels, summaries, strict=True):
-        for about in filter(None, (caveat(summary), unsteady_line(summary.run))):
-            reasons.setdefault(about, []).append(label)
-    notes = [f"{', '.join(named)}: {about}" for about, named in reasons.items()]
-    notes += twin_notes(subjects)
+    disturbed = (unsteady_line(summary.run) for summary in summaries)
+    notes = [*shared(labels, map(caveat, summaries)), *shared(labels, disturbed), *twin_notes(subjects)]
     run_ids = [str(summary.run.run_id) for summary in summaries if summary.run.is_complete]
     command = f"ggbench compare {' '.join(run_ids)}" if len(run_ids) > 1 and "None" not in run_ids else ""
     speeds = _speeds(summaries)
@@ -236,7 +232,7 @@ def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
     table = Table(front, summaries, style=lambda row: "" if row.run.is_complete else "dim")
     sizes = Table((*rows_of(summaries), *_BEHIND), summaries)
     text = _standing_out(speeds[-1], summaries, labels)
-    return Answer(text, command, [table], notes[:_MOST_NOTES], [sizes, *notes[_MOST_NOTES:]])
+    return noted(Answer(text, command, [table], why=[sizes]), notes)
 
 
 def _speeds(summaries: Sequence[QuantSummary]) -> list[Figure[QuantSummary]]:

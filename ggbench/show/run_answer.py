@@ -8,33 +8,52 @@ from msgspec.structs import replace
 
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
-from ggbench.show.answer import Answer, Facts
-from ggbench.show.machine import environment_line, unsteady_line
-from ggbench.show.names import twin_notes
+from ggbench.show.answer import Answer, Command, Facts
+from ggbench.show.machine import environment_line, machine_table, unsteady_line
+from ggbench.show.names import short_device
+from ggbench.show.words import say
 from ggbench.text import sanitize
 
 _MOST_NOTES = 3
 
 
 def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()) -> Answer:
-    """Return the answer of a run with what disturbed it among the notes, and where it was measured behind `--why`."""
-    notes = list(filter(None, (run.reason, unsteady_line(run), *answer.notes)))
+    """Return the answer of one run, with what disturbed it as a note, and behind it the machine and the command."""
     environment = run.head.environment
-    measured = [
-        *(("", note) for note in twin_notes([run.subject])),
-        ("measured with", environment_line(environment) if environment else ""),
-        ("again", run.head.command),
-    ]
-    why = [*answer.why, *notes[_MOST_NOTES:], Facts(measured)]
-    return replace(answer, notes=notes[:_MOST_NOTES], why=why)
+    facts = Facts(
+        [
+            ("run", f"{run.run_id or ''} {run.head.started_at}".strip()),
+            ("unsteady", run.unsteady),
+            ("measured with", "" if environment is None else environment_line(environment)),
+        ]
+    )
+    behind = [machine_table(readings, run.gpu_use), facts, Command(run.head.command, "Again")]
+    reason = "" if run.reason in answer.text else sanitize(run.reason)
+    notes = [reason, unsteady_line(run), *answer.notes, _measured_with(run)]
+    return noted(replace(answer, why=[*answer.why, *behind]), notes)
+
+
+def _measured_with(run: Run) -> str:
+    """Return `run 44 with llama.cpp 7000 on AMD EPYC`; empty for a run that is not stored, or without a machine."""
+    environment = run.head.environment
+    if run.run_id is None or environment is None:
+        return ""
+    program = environment.server or environment.transformers or f"llama.cpp {environment.llama_cpp}"
+    device = ", ".join(gpu.name for gpu in environment.gpus) if run.memory.weights_on_gpu else environment.cpu
+    return say("run.with", run_id=run.run_id, program=program, device=short_device(device))
 
 
 def several_answer(runs: Sequence[Run], names: Sequence[str], answer: Answer) -> Answer:
     """Return the answer of several runs, with why some have no result among the notes."""
     reasons = shared(names, (sanitize(run.reason) for run in runs))
-    notes = [*reasons, *answer.notes]
-    why = [*answer.why, *notes[_MOST_NOTES:], Facts([("again", run.head.command) for run in runs])]
-    return replace(answer, notes=notes[:_MOST_NOTES], why=why)
+    again = Facts([("again", run.head.command) for run in runs])
+    return noted(replace(answer, why=[*answer.why, again]), [*reasons, *answer.notes])
+
+
+def noted(answer: Answer, notes: Iterable[str]) -> Answer:
+    """Return the answer with the first notes that are not empty, and the others behind it."""
+    first = list(filter(None, notes))
+    return replace(answer, notes=first[:_MOST_NOTES], why=[*answer.why, *first[_MOST_NOTES:]])
 
 
 def shared(names: Sequence[str], texts: Iterable[str]) -> list[str]:

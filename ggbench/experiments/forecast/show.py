@@ -16,11 +16,10 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.figure import Figure, bounded_text
-from ggbench.show.machine import run_answer
 from ggbench.show.metric import B, Metric, W
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_answer import several_answer
+from ggbench.show.run_answer import run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import CACHE_TYPES, rows_of
 from ggbench.show.words import say

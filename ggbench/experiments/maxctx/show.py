@@ -24,12 +24,11 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.figure import Figure
-from ggbench.show.machine import run_answer
 from ggbench.show.metric import Metric, memory_metric
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import LiveView, Presenter
 from ggbench.show.quants import memory_parts
-from ggbench.show.run_answer import several_answer, shared
+from ggbench.show.run_answer import run_answer, several_answer, shared
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import FIGURES, figures, reader, rows_of
 from ggbench.show.server_line import server_line

@@ -29,11 +29,10 @@ from ggbench.show import UNKNOWN
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun, memory_stacks
 from ggbench.show.figure import Figure, interval_text
-from ggbench.show.machine import run_answer
 from ggbench.show.metric import Metric, RunFigure, memory_metric
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_answer import several_answer
+from ggbench.show.run_answer import run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import figures
 from ggbench.show.words import say

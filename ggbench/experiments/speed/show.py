@@ -20,10 +20,11 @@ from ggbench.show.against import against_part, device_of, own_speed
 from ggbench.show.answer import Answer, Part, Table
 from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.figure import Figure
-from ggbench.show.machine import run_answer, serving_caption
+from ggbench.show.machine import serving_caption
 from ggbench.show.metric import Metric, memory_metric, speed_metric
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_answer import run_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import estimate, reader
 from ggbench.show.words import say

@@ -14,10 +14,9 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.figure import Figure
-from ggbench.show.machine import run_answer
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_answer import several_answer
+from ggbench.show.run_answer import run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.server_line import server_line
 from ggbench.stats.intervals import Estimate
