@@ -67,10 +67,11 @@ def command(
     """
     from ggbench.commands.measure_options import given_setup, with_tuned
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
-    from ggbench.commands.run_output import show_summaries
+    from ggbench.commands.run_output import show_answer
     from ggbench.experiments.decode.measure import EXPERIMENT
     from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
     from ggbench.experiments.maxctx.measure import SEARCH_TIMEOUT_S
+    from ggbench.show.quants import bench_answer
 
     output = asked.output
     refuse_limit_of_one(asked, limit)
@@ -87,7 +88,9 @@ def command(
     if output.as_json:
         _print_document(summaries, asked, settings.n_gen, against)
     elif summaries and measured.error is None:
-        show_summaries(summaries, output, plot=plot, against=against)
+        show_answer(
+            bench_answer(summaries), [each.run for each in summaries], output, plot=plot, against=against
+        )
     measured.leave()
 
 

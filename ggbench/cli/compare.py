@@ -118,14 +118,15 @@ def _show(
     plot: bool,
     output: Output,
 ) -> None:
-    from ggbench.commands.run_output import show_against, show_plot
+    from ggbench.commands.run_output import nearest_parts, show_plot
     from ggbench.decisions.compare.show import COMPARE, comparison_answer, comparison_document
+    from ggbench.show.answer import Answer
     from ggbench.show.presenter import presenter_of
 
     runs = [run for summary in summaries for run in summary.runs]
     if output.as_json:
-        published = [
-            {"run_id": run.run_id, **(presenter_of(run.head.kind).against_document(run) or {})}
+        published: list[dict[str, object]] = [
+            {"run_id": run.run_id, "against": presenter_of(run.head.kind).nearest(run)}
             for run in (runs if is_published else ())
         ]
         output.record(COMPARE, comparison_document(comparison, checks, published))
@@ -136,4 +137,4 @@ def _show(
     if len(comparison.rows) > 1:
         output.answer(comparison_answer(comparison))
     if is_published:
-        show_against(runs, output)
+        output.answer(Answer("", parts=nearest_parts(runs)))

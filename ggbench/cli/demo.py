@@ -38,18 +38,20 @@ def command(n_gen: int, output: Output) -> None:
     types of a model but without trained weights. Speed and memory are real; the generated text is not.
     """
     from ggbench.commands.measuring import make_jobs, measure
-    from ggbench.commands.run_output import show_summaries
+    from ggbench.commands.run_output import show_answer
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.experiments.decode.measure import EXPERIMENT
     from ggbench.experiments.decode.record import DecodeSettings
     from ggbench.models.reference import parse_model
+    from ggbench.show.quants import bench_answer
 
     _step(1, "Which quant of a 14B should run on a 12 GB card? Neither has to be here.", _PICK, output)
     line = f"bench {_MODEL} {' '.join(_QUANTS)} -n {n_gen} --plot"
     _announce(2, "How fast is a 0.5B here, token by token? Its twins are written, then measured.", line, output)
     asked = MeasureRequest(parse_model(_MODEL, *_QUANTS), LlamaConfig(), HubOptions(), output)
     measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
-    show_summaries(measured.summaries, output, plot=True)
+    summaries = measured.summaries
+    show_answer(bench_answer(summaries), [each.run for each in summaries], output, plot=True)
     if measured.exit_code:
         measured.leave()
     output.show("")

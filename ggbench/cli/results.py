@@ -73,14 +73,14 @@ def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
         presenter = presenter_of(stored.kind)
     if plot and not presenter.has_figures:
         output.notice(f"run {run_id} has no samples to plot")
-    if against and presenter.against_document(run) is None:
+    if against and presenter.nearest(run) is None:
         output.notice(f"run {run_id} has nothing to compare with published rows")
     if output.as_json:
         fields = run_document(run, against=against)
         more = {name: getattr(stored, name) for name in ("state", "started_at", "finished_at")}
         output.record(presenter.documents.stored, fields | more | {"readings": list(readings)})
         return
-    show_run(run, output, plot=plot and presenter.has_figures, readings=readings, against=against)
+    show_run(run, readings, output, plot=plot and presenter.has_figures, against=against)
 
 
 @command.command(

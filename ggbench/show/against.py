@@ -16,6 +16,7 @@ from ggbench.show.answer import Facts, Part, Table
 from ggbench.show.figure import Figure
 from ggbench.show.names import quant_name
 from ggbench.show.run_figures import FIGURES
+from ggbench.show.words import say
 from ggbench.units import format_count
 
 _NEAREST = 4
@@ -78,13 +79,11 @@ def _differences(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -
     return facts
 
 
-def against_parts(summaries: Sequence[QuantSummary]) -> list[Part]:
-    return [part for summary in summaries for part in _speed_parts(summary, nearest_to(summary))]
-
-
-def _speed_parts(summary: QuantSummary, near: Sequence[NearRow]) -> list[Part]:
+def speed_against(summary: QuantSummary) -> list[Part]:
+    """Return the run's speed beside the nearest published ones."""
+    near = nearest_to(summary)
     if not near:
-        return [f"No published row measures {quant_name(summary.subject)}."]
+        return [say("published.no_row", quant=quant_name(summary.subject))]
     own = {key: FIGURES[key].text(summary) for key in ("w_tokens_per_ms", "b_ms", "tok_s", "prefill_ms", "bpw")}
     decode = summary.decode
     note = device_of(summary) or "unknown device"

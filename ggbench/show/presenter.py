@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal
 
 from ggbench.machine.records import MachineReading
+from ggbench.models.published.selection import NearRow
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
@@ -59,12 +60,12 @@ class Presenter(abc.ABC):
     def table(self, runs: Sequence[Run]) -> Answer:
         """Return the answer of several runs side by side."""
 
-    def against_document(self, run: Run) -> dict[str, object] | None:
-        """Return the nearest published rows for `documents`; None if there is nothing to compare."""
+    def nearest(self, run: Run) -> Sequence[NearRow] | None:
+        """Return the nearest published rows; None if there is nothing to compare."""
         return None
 
-    def against(self, runs: Sequence[Run]) -> Sequence[Part]:
-        """Return the nearest published rows beside the runs' own, as parts of the answer."""
+    def against(self, run: Run) -> Sequence[Part]:
+        """Return the nearest published rows beside the run's own, as parts of the answer."""
         return ()
 
     def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:

@@ -13,10 +13,11 @@ from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.fields import config_options
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
+from ggbench.models.published.selection import NearRow
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.against import against_parts, nearest_to
+from ggbench.show.against import nearest_to, speed_against
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import (
     Chart,
@@ -309,9 +310,9 @@ class QuantPresenter(Presenter):
     def table(self, runs: Sequence[Run]) -> Answer:
         return bench_answer([QuantSummary.of([run]) for run in runs])
 
-    def against_document(self, run: Run) -> dict[str, object] | None:
+    def nearest(self, run: Run) -> Sequence[NearRow] | None:
         summary = QuantSummary.of([run])
-        return {"against": nearest_to(summary)} if summary.decode is not None or summary.prefills else None
+        return nearest_to(summary) if summary.decode is not None or summary.prefills else None
 
-    def against(self, runs: Sequence[Run]) -> Sequence[Part]:
-        return against_parts([QuantSummary.of([run]) for run in runs])
+    def against(self, run: Run) -> Sequence[Part]:
+        return speed_against(QuantSummary.of([run]))

@@ -109,8 +109,8 @@ def check_shown(run: Run) -> None:
     ending = show.ending(run)
     assert ending and ending.isprintable() and "\n" not in ending
     assert show.short_answer(run).isprintable()
-    show.against_document(run)
-    printed(Answer("", "", show.against([run])))
+    show.nearest(run)
+    printed(Answer("", "", show.against(run)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

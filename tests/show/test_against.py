@@ -12,7 +12,7 @@ from ggbench.experiments.quality.record import Divergence, QualityResult, Qualit
 from ggbench.experiments.quality.texts import SHA256
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import against_parts, device_of, nearest_to, published_model
+from ggbench.show.against import device_of, nearest_to, published_model, speed_against
 from ggbench.show.answer import Answer
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.intervals import MeanError
@@ -22,7 +22,7 @@ from tests.fakes.measured import with_head, with_memory, with_subject
 def test_the_articles_row_stands_under_the_same_measurement(
     completed: QuantSummary, render: Callable[..., str], golden: Callable[[str, str], None]
 ) -> None:
-    text = render(Answer("", "", against_parts([completed])), 120)
+    text = render(Answer("", "", speed_against(completed)), 120)
     golden("against.txt", text)
     (first, *others) = nearest_to(completed)
     assert (first.row.table, first.differences) == ("6.4.4", ())
@@ -60,7 +60,7 @@ def test_the_nearest_is_the_own_models_row(run: Run) -> None:
         "KV cache f16, not f16/q8_0", "text wiki test, not wikitext-2", "n_ctx not stated, not 512"
     ]  # fmt: skip
     assert all("compared with f16, not a file of logits" in each.differences for each in others)
-    assert presenter_of("quality").against_document(replace(run, result=None)) is None
+    assert presenter_of("quality").nearest(replace(run, result=None)) is None
 
 
 def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -> None:
@@ -69,7 +69,7 @@ def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -
     subject = replace(run.subject, quant="q4\x1b[2J")
     shown = replace(run, result=result, head=replace(run.head, subject=subject))
     presenter = presenter_of("quality")
-    against = Answer("", "", presenter.against([shown]))
+    against = Answer("", "", presenter.against(shown))
     for answer in (presenter.table([shown, shown]), against, presenter.details(shown)):
         text = render(answer, 80)
         assert "\x1b" not in text
@@ -89,7 +89,7 @@ def test_a_published_model_is_found_by_its_whole_name_alone(
         assert published_model(replace(completed.subject, model=model, file=file)) == expected
     unknown = with_subject(completed, model="nobody-7b", file="nobody.gguf")
     assert nearest_to(unknown) == ()
-    assert "No published row measures nobody-7b q4_k_m." in render(Answer("", "", against_parts([unknown])))
+    assert "No published row measures nobody-7b q4_k_m." in render(Answer("", "", speed_against(unknown)))
 
 
 def test_the_device_is_the_one_that_holds_layers(completed: QuantSummary) -> None:

@@ -273,9 +273,9 @@ def _text_name(found: QualityResult) -> str:
     return f"another {WIKITEXT_2}" if found.text.name == WIKITEXT_2 else found.text.name
 
 
-def quality_against(runs: Sequence[Run]) -> list[Part]:
-    parts = [part for run in runs if (near := nearest_to_score(run)) for part in _parts(run, near)]
-    return [*parts, _COMPARES]
+def quality_against(run: Run) -> list[Part]:
+    near = nearest_to_score(run)
+    return [*_parts(run, near), _COMPARES] if near else []
 
 
 def _parts(run: Run, near: Sequence[NearRow]) -> list[Part]:

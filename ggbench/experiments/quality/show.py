@@ -22,6 +22,7 @@ from ggbench.experiments.quality.record import (
 )
 from ggbench.experiments.quality.scores import floats, running_means
 from ggbench.machine.records import MachineReading
+from ggbench.models.published.selection import NearRow
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
@@ -154,11 +155,11 @@ class QualityPresenter(Presenter):
         key = "unnoticed" if kld.mean <= UNNOTICED_LOSS else key
         return say(f"quality.{key}", quant=quant, base=_base_quant(run, found), loss=_nats(kld), chunks=chunks)
 
-    def against_document(self, run: Run) -> dict[str, object] | None:
-        return {"against": compared.nearest_to_score(run)} if self.answer(run) else None
+    def nearest(self, run: Run) -> Sequence[NearRow] | None:
+        return compared.nearest_to_score(run) if self.answer(run) else None
 
-    def against(self, runs: Sequence[Run]) -> Sequence[Part]:
-        return compared.quality_against(runs)
+    def against(self, run: Run) -> Sequence[Part]:
+        return compared.quality_against(run)
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found = result_of(run)

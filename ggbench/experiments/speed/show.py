@@ -114,18 +114,15 @@ class SpeedPresenter(Presenter):
         shared = sorted({case for case in cases if cases.count(case) > 1})
         return (*(metric for case in shared for metric in _case_metrics(case)), memory_metric(summaries))
 
-    def against_document(self, run: Run) -> dict[str, object] | None:
+    def nearest(self, run: Run) -> Sequence[NearRow] | None:
         cases = result_of(run).cases
-        return {"against": [near for each in cases for near in _nearest(run, each.case)]} if cases else None
+        return [near for each in cases for near in _nearest(run, each.case)] if cases else None
 
-    def against(self, runs: Sequence[Run]) -> Sequence[Part]:
-        parts: list[Part] = []
-        for run in runs:
-            found = [(each, near) for each in result_of(run).cases if (near := _nearest(run, each.case))]
-            heading = " against published rows" if found else ": no published speeds of this model"
-            parts.append(f"{quant_name(run.subject)}{heading}")
-            parts += [part for each, near in found for part in _against(run, each, near)]
-        return parts
+    def against(self, run: Run) -> Sequence[Part]:
+        found = [(each, near) for each in result_of(run).cases if (near := _nearest(run, each.case))]
+        if not found:
+            return [say("published.no_row", quant=quant_name(run.subject))]
+        return [part for each, near in found for part in _against(run, each, near)]
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found = self.table([run])
@@ -208,7 +205,8 @@ def _against(run: Run, found: SpeedCase, near: Sequence[NearRow]) -> list[Part]:
         "memory_gb": UNKNOWN if memory is None else f"{memory / 1e9:.2f}",
     }
     note = f"llama.cpp, {device_of(QuantSummary.of([run])) or 'unknown device'}"
-    return against_part(found.case.name, run.subject.quant, own, near, note)
+    title = f"{quant_name(run.subject)}, {found.case.name}, against published rows"
+    return against_part(title, run.subject.quant, own, near, note)
 
 
 PRESENTER = SpeedPresenter()
