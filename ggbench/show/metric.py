@@ -41,6 +41,8 @@ class Metric(msgspec.Struct, frozen=True):
     """Key of the sentence about the better one, in the words of `compare`."""
     is_timed: bool = False
     """Whether the value varies between loads of the model, beyond the noise within a run."""
+    alike: float = 0.1
+    """Share, either way, within which the whole interval of a ratio must lie to say that there is no difference."""
     difference: Callable[[float], str] | None = None
     """Describes a difference; None for one that is told as a ratio."""
     basis: Callable[[QuantSummary], object] = lambda summary: None

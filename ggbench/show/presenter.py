@@ -80,6 +80,10 @@ class Presenter(abc.ABC):
         """Return the metrics for comparing runs; they have no value for runs of other kinds."""
         return (memory_metric(summaries),)
 
+    def longer(self, run: Run) -> str:
+        """Return the command that measures more than a run whose numbers do not depend on time; empty without any."""
+        return ""
+
     def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         """Return a line for each number that does not measure the same thing in all runs."""
         return ()

@@ -39,15 +39,12 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
 from ggbench.show.metric import Concern, Metric, depth_key, depth_metrics, vary
 from ggbench.show.names import column_names
-from ggbench.show.presenter import metrics_of
+from ggbench.show.presenter import metrics_of, presenter_of
 from ggbench.show.words import say
 from ggbench.stats.intervals import Interval
 from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words
 from ggbench.units import format_number
-
-_ALIKE = 1.1
-"""Factor, either way, within which the whole interval of a ratio must lie to say that there is no difference."""
 
 Outcome = Literal["", "better", "same", "undecided", "disturbed", "single", "left_out"]
 """Empty if fewer than two runs have a value; `single`: one run each, which is no verdict."""
@@ -177,7 +174,7 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
     return Comparison(
         rows=rows,
         sentence=_sentence(leads, metrics, summaries, names),
-        command=_again(columns) if any(line.is_timed for line in open_leads) else "",
+        command=_again(columns) if open_leads else "",
         metrics=metrics,
         depths=depths,
         differences=differences_of(summaries),
@@ -252,8 +249,11 @@ def _losses(summaries: Sequence[QuantSummary], names: Sequence[str], said: str) 
 
 
 def _again(columns: Sequence[Column]) -> str:
-    """Return the command that measures the runs again in turns, more often; empty if that is not possible here."""
+    """Return the command that measures the runs again in turns, or more of them; empty if that is not possible here."""
     runs = [column[0].run for column in columns]
+    longer = [presenter_of(run.head.kind).longer(run) for run in runs]
+    if all(longer):
+        return " && ".join(longer)
     if not all(
         run.run_id and not run.is_imported and experiment_of(run.head.kind).measures_speed for run in runs
     ):
@@ -287,7 +287,7 @@ def _compared(
         values=tuple(each.value for each in found),
         values_ci95=tuple(each.ci95 for each in found),
         versus=tuple(pairs.get((index, 0)) for index in range(len(columns))),
-        outcome=_outcome(best, pairs, left_out),
+        outcome=_outcome(best, pairs, left_out, metric.alike),
         better=tuple(letter(one) for one in sorted({one for one, _ in beaten} - losers)),
         over=None,
         ratio=None,
@@ -331,6 +331,7 @@ def _with_verdict(
         "name": names[one],
         "over": names[other],
         "gain": gain,
+        "alike": format_number(metric.alike * 100, 1),
         "disturbed": lead.disturbed,
         "about": topic.removeprefix("speed") if topic.startswith("speed") else f" in {topic}",
         "best": in_words([names[run] for run in sorted(best)]),
@@ -362,7 +363,7 @@ def _pairs(metric: Metric, columns: Sequence[Column], found: Sequence[Estimated]
     return pairs
 
 
-def _outcome(best: Sequence[int], pairs: Pairs, left_out: Mapping[str, str]) -> Outcome:
+def _outcome(best: Sequence[int], pairs: Pairs, left_out: Mapping[str, str], alike: float) -> Outcome:
     apart = [pairs[other, one] for one, other in itertools.combinations(best, 2)]
     if not best:
         return "left_out" if left_out else ""
@@ -372,13 +373,9 @@ def _outcome(best: Sequence[int], pairs: Pairs, left_out: Mapping[str, str]) -> 
         return "single"
     if any(each.disturbed for each in apart):
         return "disturbed"
-    return "same" if all(map(_is_alike, apart)) else "undecided"
-
-
-def _is_alike(apart: Versus) -> bool:
-    """Return whether the whole interval of the ratio lies within 10 %, or there is no ratio."""
-    low, high = apart.ratio_ci95 or (1.0, 1.0)
-    return low >= 1 / _ALIKE and high <= _ALIKE
+    ends = [each.ratio_ci95 or (1.0, 1.0) for each in apart]
+    is_same = all(low >= 1 / (1 + alike) and high <= 1 + alike for low, high in ends)
+    return "same" if is_same else "undecided"
 
 
 def _left_out(found: Sequence[Estimated]) -> dict[str, str]:

@@ -43,7 +43,7 @@ def comparison_answer(comparison: Comparison) -> Answer:
             Facts([(row.letter, row.unsteady) for row in comparison.rows], "Not steady"),
             Facts([(each.topic, each.text) for each in comparison.differences], "Differences"),
             comparison_table(comparison, behind, "More figures"),
-            Facts([(line.topic or line.header, line.verdict) for line in (*front, *behind)], "Verdicts"),
+            Facts([(line.topic, line.verdict) for line in (*front, *behind) if line.topic], "Verdicts"),
             Facts(list(_against_the_first(comparison)), "Against the first"),
             say("compare.rule"),
         ],

@@ -176,9 +176,17 @@ def _ppl_ratio(one: QuantSummary, other: QuantSummary) -> Interval | None:
     return None if difference is None else (math.exp(difference.low), math.exp(difference.high))
 
 
-_OF_BASES: dict[str, Any] = {"basis": _compared_chunks, "other_basis": _OTHER_BASES}
+_ALIKE = 0.01
+"""Share of a loss below which there is no difference."""
+_OF_BASES: dict[str, Any] = {"alike": _ALIKE, "basis": _compared_chunks, "other_basis": _OTHER_BASES}
 PPL = Metric(
-    _FIGURE["ppl"], "PPL", "quality", basis=_scored_chunks, other_basis=_OTHER_TEXTS, paired=_ppl_ratio
+    _FIGURE["ppl"],
+    "PPL",
+    "quality",
+    alike=_ALIKE,
+    basis=_scored_chunks,
+    other_basis=_OTHER_TEXTS,
+    paired=_ppl_ratio,
 )
 KLD = Metric(_FIGURE["kld_mean"], "KLD", "quality", **_OF_BASES)
 METRICS = (KLD, PPL, Metric(_FIGURE["same_top"], "same top tokens", **_OF_BASES))

@@ -140,6 +140,12 @@ class QualityPresenter(Presenter):
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return (*compared.METRICS, memory_metric(summaries))
 
+    def longer(self, run: Run) -> str:
+        found = result_of(run)
+        if found is None or found.scored is None or found.n_chunks >= found.scored.n_chunks:
+            return ""
+        return f"{run.head.command} --chunks {min(4 * found.n_chunks, found.scored.n_chunks)}"
+
     def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         return compared.caveats(summaries)
 
