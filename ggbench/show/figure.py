@@ -180,5 +180,7 @@ def figures_type(
 
 
 def described(figure: Figure[Any]) -> str:
-    """Return the meaning with its unit: `Median latency of a token [ms].`"""
+    """Return the meaning with its unit: `Median latency of a token [ms].`; the header if it says all."""
+    if not figure.meaning:
+        return figure.title
     return f"{figure.meaning.rstrip('.')} [{figure.unit}]." if figure.unit else figure.meaning
