@@ -48,10 +48,12 @@ _SHOWING = re.compile(r"ggbench\.(show\..*|.*\.show|decisions\.machines|formats\
 
 
 def _shown() -> Iterator[object]:
-    """Yield what these modules define, and the members of what is a tuple."""
+    """Yield what these modules define, and the members of tuples and dicts."""
     for module in pkgutil.walk_packages(ggbench.__path__, "ggbench."):
         if _SHOWING.fullmatch(module.name):
             for value in vars(importlib.import_module(module.name)).values():
+                if isinstance(value, dict):
+                    yield from value.values()
                 yield from value if isinstance(value, tuple) else (value,)
 
 
@@ -77,7 +79,11 @@ def _meanings() -> dict[str, str]:
     """Return what the figures mean that say it, by header."""
     from ggbench.show.figure import described
 
-    return {each.header: described(each) for each in figures() if each.meaning}
+    found: dict[str, str] = {}
+    for each in figures():
+        if each.meaning and each.header:
+            found.setdefault(each.header, described(each))
+    return found
 
 
 def _rows(block: str) -> Sequence[Sequence[str]]:

@@ -124,7 +124,8 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             "loss",
             lambda row: row.loss,
             value_only,
-            meaning="Mean KL divergence from the original [nats].",
+            meaning="Mean KL divergence from the original in nats, of a quality run, else (~) typical of the quant."
+            " A quantized KV cache adds its own.",
             better="less",
             mark=lambda row: "" if row.is_loss_measured else "~",
         ),
@@ -182,7 +183,9 @@ MACHINE_FIGURES: Sequence[Figure[Budget]] = (
     member("reserve_bytes", "reserve", format_bytes),
     member("reserve_source", "for (--reserve)"),
     member("budget_bytes", "usable", format_bytes, "usable_bytes", meaning="Bytes for the model."),
-    member("mmproj_bytes", "projector", format_bytes, "projector.weight_bytes", meaning="A projector."),
+    member(
+        "mmproj_bytes", "projector", format_bytes, "projector.weight_bytes", meaning="Weights of the projector."
+    ),
     member(
         "mmproj_compute_bytes",
         "to compute, at most",

@@ -128,7 +128,7 @@ _ONLY_JSON: tuple[Figure[Listed], ...] = (
         "row.weight_bytes", "row.n_gpu_layers", "setup.n_cpu_moe", "host_bytes", "row.fits", "probed_by",
     )),
     member("speed_source", "speed", path="candidate.speed.source"),
-    Figure("kld_basis", "loss from", lambda row: loss_basis(row.candidate), meaning="typical is of the type."),
+    Figure("kld_basis", "loss from", lambda row: loss_basis(row.candidate), meaning="The basis of the loss."),
     member("kld_source", "loss", path="candidate.main_loss.source"),
     member("weights_kld", "loss of weights", path="candidate.main_loss.nats", is_estimate=True),
     member("cache_kld", "loss of cache", path="candidate.cache_loss.nats", is_estimate=True),
