@@ -49,6 +49,12 @@ def _plain_character(character: str) -> str:
     return "" if category in _DROPPED else character
 
 
+def has_words(text: str, words: str) -> bool:
+    """Return whether the text contains all the words, in any case and order."""
+    text = text.casefold()
+    return all(word in text for word in words.casefold().split())
+
+
 def counted_names(names: Sequence[str]) -> str:
     """Return each name once, with its number: `2 x RTX 3090 and RTX 4090`."""
     counts = Counter(names)

@@ -11,8 +11,6 @@ _GETTERS = {"get", "value", "of"}
 _NAMES = {"header", "name"}
 CONVERTING: set[str] = {
     # while the outputs become answers; empty at the end
-    "tui/screens/dialogs.py draws a table",
-    "tui/tables.py TableColumn",
 }
 
 

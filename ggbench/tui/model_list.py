@@ -21,8 +21,7 @@ from ggbench.hub.repo_records import RepoSummary
 from ggbench.models.added_places import typed_path
 from ggbench.models.catalog import HUB_REPO, Catalog
 from ggbench.models.disk import LocalModel, path_argument
-from ggbench.text import sanitize, shorten_alike
-from ggbench.tui.tables import has_words
+from ggbench.text import has_words, sanitize, shorten_alike
 from ggbench.units import format_count
 
 _LONG_SECTION = 20

@@ -68,12 +68,6 @@ def by_model(runs: Iterable[ListedRun]) -> list[ListedRun]:
     return [run for group in models.values() for run in group]
 
 
-def matching(runs: Iterable[ListedRun], words: str) -> list[ListedRun]:
-    """Return the runs whose text contains all the words, ignoring case."""
-    wanted = words.casefold().split()
-    return [run for run in runs if all(word in run.searched for word in wanted)]
-
-
 def describe_runs(runs: Sequence[ListedRun]) -> str:
     """Return the runs' names for a question, with numbers, as a filter may hide some."""
     if len(runs) == 1:

@@ -6,13 +6,12 @@ A click may arrive again after the answer; Textual would then dismiss the screen
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
-from rich.table import Table
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -30,11 +29,11 @@ from textual.widgets.option_list import Option
 from ggbench.errors import UsageError
 from ggbench.machine.description import GIVEN_GPU, describe_machine
 from ggbench.machine.known_devices import KnownDevice, known_devices
+from ggbench.show.answer import Facts
 from ggbench.show.glossary import FORMULA, terms
 from ggbench.sizing.budget import described_budget, host_text, with_main_memory
 from ggbench.sizing.plan_record import Budget
-from ggbench.text import sanitize, shorten
-from ggbench.tui.tables import has_words
+from ggbench.text import has_words, sanitize, shorten
 from ggbench.tui.widgets.bars import KeysFooter
 from ggbench.tui.widgets.figure_list import EndedList
 from ggbench.units import GIB, format_bandwidth, format_bytes
@@ -176,11 +175,10 @@ class HelpScreen(Dialog[None]):
             if about := getattr(self._about, "HELP", ""):
                 yield Static(f"{about}\n", markup=False)
             yield Static(self._keys())
-            yield Static("\nNumbers\n", classes="heading", markup=False)
-            yield Static(f"{FORMULA}\n", markup=False)
-            yield Static(_two_columns(terms()))
+            yield Static(f"\n{FORMULA}\n", markup=False)
+            yield Static(Facts([*terms().items()], "Numbers"))
 
-    def _keys(self) -> Table:
+    def _keys(self) -> Facts:
         """Return each action once, with all its keys."""
         keys: dict[str, list[str]] = {"Move": ["↑ ↓ j k"], "Next pane": ["tab"]}
         for active in self._about.active_bindings.values():
@@ -190,18 +188,8 @@ class HelpScreen(Dialog[None]):
             ):
                 what = binding.tooltip or binding.description
                 keys.setdefault(what, []).append(self.app.get_key_display(binding))
-        return _two_columns(
-            {" ".join(dict.fromkeys(" ".join(names).split())): what for what, names in keys.items()}
-        )
-
-
-def _two_columns(rows: Mapping[str, str]) -> Table:
-    """Return names and their meanings; a long meaning wraps within its column."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    for name, meaning in rows.items():
-        table.add_row(Text(name, style="bold"), Text(meaning))
-    return table
+        texts = {" ".join(dict.fromkeys(" ".join(names).split())): what for what, names in keys.items()}
+        return Facts([*texts.items()], "Keys")
 
 
 def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:

@@ -47,7 +47,7 @@ class LibraryScreen(StartScreen):
     HELP = """Quants are planned before any download, each run in the best way for your needs, in the order of the pick.
 
 ★  the pick; ● is marked, dim misses a need, or is still of former needs
-~  estimated, ! of a disturbed run, ? unknown: b measures it; ≥ without the loss of the KV cache
+~  estimated, ! of a disturbed run, — unknown: b measures it
 ↓  its download; a model that is not here can also be measured as a twin: a file of its shape, with random weights
 
 In the bar of the memory, ░ stays free and · is the reserve. A path or the URL of a server in the filter is added to

@@ -9,7 +9,8 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from ggbench.show.listed_runs import LISTED, ListedRun
-from ggbench.tui.stored_runs import by_model, matching
+from ggbench.text import has_words
+from ggbench.tui.stored_runs import by_model
 from ggbench.tui.widgets.figure_list import FigureList
 from ggbench.units import counted, format_count
 
@@ -44,7 +45,7 @@ class RunsTable(FigureList[ListedRun]):
 
     def listed(self) -> list[ListedRun]:
         """Return the runs that match the filter."""
-        return matching(self.rows.values(), self.words)
+        return [run for run in self.rows.values() if has_words(run.searched, self.words)]
 
     def show(self, rows: Iterable[ListedRun]) -> None:
         super().show(by_model(rows))
