@@ -79,12 +79,10 @@ def read_until(terminal: int, is_reached: Callable[[bytes], bool]) -> None:
 
 
 def start(terminal: int) -> None:
-    """Start a decode in the Library with the dialog's last choices; b does nothing until the file is planned."""
-    seen = b""
-    while "⏎ starts".encode() not in seen:
-        os.write(terminal, b"b")
-        while select.select([terminal], [], [], 0.5)[0]:
-            seen += os.read(terminal, 1 << 16)
+    """Start a decode in the Library with the dialog's last choices, once the file is planned."""
+    read_until(terminal, lambda seen: b"iB left" in seen)
+    os.write(terminal, b"b")
+    read_until(terminal, lambda seen: "⏎ starts".encode() in seen)
     os.write(terminal, b"\r")
 
 
