@@ -12,10 +12,11 @@ from ggbench.models.published.selection import NearRow
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer, Part
+from ggbench.show.answer import Answer, Facts, Part
 from ggbench.show.charts import Chart, LineChart, PlottedRun, memory_stacks, series_of
 from ggbench.show.figure import Figure
 from ggbench.show.metric import Metric, RunFigure, joined, memory_metric
+from ggbench.show.names import row_labels
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import FIGURES
 from ggbench.text import sanitize
@@ -56,9 +57,12 @@ class Presenter(abc.ABC):
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         """Return the answer of one run; `readings` are the machine's, for what is behind it."""
 
-    @abc.abstractmethod
     def table(self, runs: Sequence[Run]) -> Answer:
         """Return the answer of several runs side by side."""
+        names = row_labels([run.subject for run in runs])
+        return Answer(
+            "", "", [Facts([(name, self.ending(run)) for name, run in zip(names, runs, strict=True)])]
+        )
 
     def nearest(self, run: Run) -> Sequence[NearRow] | None:
         """Return the nearest published rows; None if there is nothing to compare."""

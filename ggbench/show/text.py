@@ -14,7 +14,7 @@ from ggbench.show import UNKNOWN
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import SpeedBasis
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count, format_interval, format_number
+from ggbench.units import format_count, format_interval, format_number
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
@@ -44,14 +44,6 @@ def markdown_code(text: str) -> str:
     shown = sanitize(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     return f"{fence} {shown} {fence}"
-
-
-def drafting_text(draft_bytes: int, name: str) -> str:
-    """Return what drafts, and its size: a model of this name, or MTP layers if it is empty."""
-    what = "the model's MTP layers in a context of their own (--mtp)"
-    if name:
-        what = f"{sanitize(name)} with its own context (--draft)"
-    return f"{format_bytes(draft_bytes)}: {what}"
 
 
 def slots_text(config: EngineConfig, n_ctx: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,7 +14,7 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Table
-from ggbench.show.figure import Figure, bounded_text
+from ggbench.show.figure import Figure, bounded_text, member
 from ggbench.show.metric import B, Metric, W
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import Presenter
@@ -32,25 +31,21 @@ _SHOWN = (1, _ANSWERED, 32768)
 _PROMPT = 512
 
 
-def _of_forecast(summary: QuantSummary) -> ForecastResult:
-    return result_of(summary.run)
-
-
-def _figure(key: str, header: str, get: Callable[[ForecastResult], Any], **more: Any) -> Figure[QuantSummary]:  # noqa: ANN401 - a figure's members
-    return Figure(key, header, lambda summary: get(_of_forecast(summary)), bounded_text, **more)
-
-
-_expected = partial(_figure, is_estimate=True)
+def _expected(key: str, header: str, get: Callable[[ForecastResult], Any], **more: Any) -> Figure[QuantSummary]:  # noqa: ANN401 - a figure's members
+    return Figure(
+        key, header, lambda summary: get(result_of(summary.run)), bounded_text, is_estimate=True, **more
+    )
 
 
 def _speed_at(n: int) -> Figure[QuantSummary]:
-    header, meaning = (
-        f"tok/s at {format_count(n)}",
-        f"Expected tokens per second with {format_count(n)} in the cache.",
-    )
+    meaning = f"Expected tokens per second with {format_count(n)} in the cache."
     priority = 0 if n == _ANSWERED else 2
     return _expected(
-        f"tok_s_{n}", header, lambda found: dict(found.tok_s).get(n), meaning=meaning, priority=priority
+        f"tok_s_{n}",
+        f"tok/s at {format_count(n)}",
+        lambda found: dict(found.tok_s).get(n),
+        meaning=meaning,
+        priority=priority,
     )
 
 
@@ -69,12 +64,8 @@ _FIGURES = (
 _DOCUMENTED = (
     *_FIGURES,
     *CACHE_TYPES,
-    _figure("basis", "from", lambda found: found.basis or None, meaning="The source of the speeds."),
+    member("basis", "from", path="run.result.basis", meaning="Their source."),
 )
-
-
-def _time_text(time: Estimate) -> str:
-    return bounded_text(replace(time, low=max(0.0, time.low)))
 
 
 class _Length(msgspec.Struct, frozen=True):
@@ -86,9 +77,9 @@ class _Length(msgspec.Struct, frozen=True):
 
 
 _LENGTHS = (
-    Figure[_Length]("n_tokens", "tokens", lambda length: length.n_tokens),
-    Figure[_Length]("tok_s", "speed after them", lambda length: length.tok_s, bounded_text, "tok/s"),
-    Figure[_Length]("prefill_ms", "read as a prompt in", lambda length: length.prefill_ms, _time_text, "ms"),
+    member("n_tokens", "tokens"),
+    member("tok_s", "speed after them", bounded_text, unit="tok/s"),
+    member("prefill_ms", "read as a prompt in", bounded_text, unit="ms"),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
@@ -13,7 +14,6 @@ from ggbench.experiments.maxctx.record import (
     MaxctxResult,
     MaxctxSettings,
     Probe,
-    SearchPlan,
     context_bytes,
     context_of,
     outcome_text,
@@ -22,47 +22,58 @@ from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer, Facts, Part, Table
-from ggbench.show.figure import Figure
+from ggbench.show.answer import Answer, Part, Table
+from ggbench.show.figure import Figure, member
 from ggbench.show.metric import Metric, memory_metric
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import LiveView, Presenter
 from ggbench.show.quants import memory_parts
 from ggbench.show.run_answer import run_answer, several_answer, shared
 from ggbench.show.run_documents import RunDocuments
-from ggbench.show.run_figures import FIGURES, figures, reader, rows_of
+from ggbench.show.run_figures import FIGURES, figures, rows_of
 from ggbench.show.server_line import server_line
-from ggbench.show.text import drafting_text, slots_text
+from ggbench.show.text import slots_text
 from ggbench.show.words import say
 from ggbench.units import counted, format_bytes, format_count, format_number
 
 
-def _of_search(summary: QuantSummary) -> MaxctxResult:
-    return context_of(summary.run)
-
-
-def _figure(key: str, header: str, meaning: str, path: str = "", **more: Any) -> Figure[QuantSummary]:  # noqa: ANN401 - a figure's members
-    return Figure(key, header, reader(path or key, _of_search), meaning=meaning, **more)
+def _found(key: str, header: str, path: str = "", **more: Any) -> Figure[QuantSummary]:  # noqa: ANN401 - a figure's members
+    return member(key, header, path=f"run.result.{path or key}", **more)
 
 
 _FIGURES = (
-    _figure("planned_n_ctx", "planned", "The max n_ctx of ggbench plan.", "plan.planned_n_ctx", priority=1),
-    _figure(
-        "theory_n_ctx", "theory", "What fits with only weights and KV cache.", "plan.theory_n_ctx", priority=2
+    _found(
+        "planned_n_ctx", "planned", "plan.planned_n_ctx", meaning="The max n_ctx of ggbench plan.", priority=1
     ),
-    _figure("max_n_ctx", "works", "The largest n_ctx that works."),
-    _figure("first_fail_n_ctx", "fails", "The smallest n_ctx that fails; null if the ceiling was reached."),
-    _figure("verified_by_decode", "proven", "Whether tokens were decoded at the end of max_n_ctx."),
+    _found(
+        "theory_n_ctx", "theory", "plan.theory_n_ctx", meaning="What fits by weights and KV cache.", priority=2
+    ),
+    _found("max_n_ctx", "works", meaning="The largest n_ctx that works."),
+    _found(
+        "first_fail_n_ctx", "fails", meaning="The smallest n_ctx that fails; null if the ceiling was reached."
+    ),
+    _found("verified_by_decode", "proven", meaning="Whether tokens were decoded at the end of max_n_ctx."),
+)
+_SEARCH = (
+    _FIGURES[1],
+    _found("memory_bytes", "memory", "plan.memory_bytes", form=format_bytes),
+    _found("memory_source", "", "plan.memory_source"),
+    _found("reserve_bytes", "reserved", "plan.reserve_bytes", form=format_bytes),
+    _found("reserve_source", "", "plan.reserve_source"),
+    _found("budget_bytes", "for model and context", "plan.budget_bytes", form=format_bytes),
+    member(
+        "draft_bytes", "draft", format_bytes, "memory.draft_bytes", meaning="What drafts, over all devices."
+    ),
 )
 _DOCUMENTED = (
     *_FIGURES,
-    _figure("n_ctx_slot", "of a slot", "Tokens of max_n_ctx that one slot can have."),
-    _figure("n_allocations", "allocations", "Number of contexts allocated."),
-    _figure("seconds", "time", "Time of all probes.", unit="s"),
+    _found("n_ctx_slot", "of a slot", meaning="Tokens of max_n_ctx that one slot can have."),
+    _found("n_allocations", "allocations", meaning="Number of contexts allocated."),
+    _found("seconds", "time", meaning="Time of all probes.", unit="s"),
     *figures("peak_bytes other_bytes"),
     Figure("kv_bytes", "KV", lambda summary: context_bytes(summary.run)[0], meaning="KV cache of max_n_ctx."),
     Figure("compute_bytes", "compute", lambda summary: context_bytes(summary.run)[1], meaning="Compute buffers of it."),
-    Figure("draft_bytes", "draft", reader("memory.draft_bytes"), meaning="What drafts, over all devices."),
+    _SEARCH[-1],
     Figure("llama_server", "", lambda summary: _command(summary.run) or None, meaning="The command with max_n_ctx."),
 )  # fmt: skip
 
@@ -96,7 +107,10 @@ class MaxctxPresenter(Presenter):
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found = context_of(run)
-        why: list[Part] = [_probes(found, run.head.setup.program), Facts(_facts(run, found.plan), "Search")]
+        why: list[Part] = [
+            _probes(found, run.head.setup.program),
+            Table(_SEARCH, [QuantSummary.of([run])], "Search"),
+        ]
         why += memory_parts(run.memory)
         parts = filter(None, ["; ".join(_effort(run, found))])
         notes = list(found.warnings)
@@ -159,26 +173,13 @@ def _effort(run: Run, found: MaxctxResult) -> list[str]:
 
 def _probes(found: MaxctxResult, program: str) -> Table[Probe]:
     columns = (
-        Figure[Probe]("n_ctx", "n_ctx", lambda probe: probe.n_ctx),
-        Figure[Probe]("seconds", "time", lambda probe: probe.seconds, lambda s: format_number(s, 2), "s"),
-        Figure[Probe]("kv_bytes", "KV", lambda probe: probe.kv_bytes, format_bytes, priority=1),
-        Figure[Probe]("compute_bytes", "compute", lambda probe: probe.compute_bytes, format_bytes, priority=1),
+        member("n_ctx", "n_ctx"),
+        member("seconds", "time", partial(format_number, digits=2), unit="s"),
+        member("kv_bytes", "KV", format_bytes, priority=1),
+        member("compute_bytes", "compute", format_bytes, priority=1),
         Figure[Probe]("outcome", "outcome", lambda probe: outcome_text(probe, program)),
     )
     return Table(columns, [probe for probe in found.probes if not probe.is_dry], "Tried")
-
-
-def _facts(run: Run, plan: SearchPlan) -> list[tuple[str, str]]:
-    draft = "" if run.memory.draft_bytes is None else drafting_text(run.memory.draft_bytes, plan.draft)
-    memory = "" if plan.memory_bytes is None else f"{format_bytes(plan.memory_bytes)}, {plan.memory_source}"
-    budget = "" if plan.budget_bytes is None else format_bytes(plan.budget_bytes)
-    theory = "" if plan.theory_n_ctx is None else f"n_ctx {format_count(plan.theory_n_ctx)}"
-    return [
-        ("memory", memory),
-        ("for weights, KV cache and compute buffers", budget),
-        ("with weights and KV cache alone", theory),
-        ("draft", draft),
-    ]
 
 
 _MAX_N_CTX = Metric(

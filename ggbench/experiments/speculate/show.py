@@ -9,7 +9,6 @@ import numpy as np
 
 from ggbench.experiments.speculate.record import (
     DraftedText,
-    PairMemory,
     SpeculateResult,
     SpeculationCase,
     SpeculationRound,
@@ -21,11 +20,10 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Curve, LineChart, PlottedRun
-from ggbench.show.figure import Figure, bounded_text
+from ggbench.show.figure import Figure, bounded_text, member
 from ggbench.show.metric import Metric, RunFigure
-from ggbench.show.names import row_labels
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_answer import run_answer, several_answer
+from ggbench.show.run_answer import run_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import CACHE_TYPES, reader
 from ggbench.show.server_line import file_words
@@ -128,14 +126,15 @@ class SpeculatePresenter(Presenter):
         why: list[Part] = [*tables[1:]]
         if len(least) < len(found.cases):
             why.append(_cases_table(found.cases))
-        why.append(Facts([("break-even", _RULE), *_about_pair(found)]))
+        if found.memory is not None:
+            why.append(Table(_MEMORY, [found.memory], "Memory"))
+        pair = found.pair
+        draft = " ".join(file_words(pair.draft, "-md", "-hfd")) if pair.draft else ""
+        why.append(
+            Facts([("break-even", _RULE), ("draft", draft), ("type", pair.spec_type), ("from", pair.basis)])
+        )
         answer = Answer(self.ending(run), drafting_line(run, found), tables[:1], notes, why)
         return run_answer(run, answer, readings)
-
-    def table(self, runs: Sequence[Run]) -> Answer:
-        names = row_labels([run.subject for run in runs])
-        found = Facts([(name, self.answer(run)) for name, run in zip(names, runs, strict=True)])
-        return several_answer(runs, names, Answer("", "", [found]))
 
 
 def _break_even(n_depth: int, k: int) -> Metric:
@@ -149,16 +148,15 @@ def _break_even(n_depth: int, k: int) -> Metric:
     return Metric(figure, topic, is_timed=True)
 
 
-_TEXT = Figure[DraftedText]
 _TEXTS = (
-    _TEXT("name", "text", lambda text: text.name),
-    _TEXT("k", "k", lambda text: text.k),
-    _TEXT("plain_tok_s", "without", lambda text: text.plain_tok_s, unit="tok/s", priority=1),
-    _TEXT("drafted_tok_s", "with drafts", lambda text: text.drafted_tok_s, unit="tok/s", priority=1),
-    _TEXT("gain", "gain", lambda text: text.gain, unit="times"),
-    _TEXT("mean_len", "per step", lambda text: text.mean_len, unit="tokens", priority=2),
-    _TEXT("accepted_share", "accepted", lambda text: text.accepted_share, format_percent, priority=3),
-    _TEXT("n_tokens", "length", lambda text: text.n_tokens, unit="tokens", priority=4),
+    member("name", "text"),
+    member("k", "k"),
+    member("plain_tok_s", "without", unit="tok/s", priority=1),
+    member("drafted_tok_s", "with drafts", unit="tok/s", priority=1),
+    member("gain", "gain", unit="times"),
+    member("mean_len", "per step", unit="tokens", priority=2),
+    member("accepted_share", "accepted", format_percent, priority=3),
+    member("n_tokens", "length", unit="tokens", priority=4),
 )
 
 
@@ -166,24 +164,21 @@ def _texts_table(texts: Sequence[DraftedText]) -> Table[DraftedText]:
     return Table(_TEXTS, texts, "Continued at temperature 0, in turn without and with drafts")
 
 
-_CASE = Figure[SpeculationCase]
-
-
 def _gain(length: float) -> Figure[SpeculationCase]:
     """Return the speed-up with steps of this mean length."""
     name = f"x{length:g}"
-    return _CASE(
+    return Figure(
         name, name, lambda case: case.step.speedup(length).value if length <= case.k + 1 else None, priority=1
     )
 
 
 _CASES = (
-    _CASE("n_depth", "depth", lambda case: case.n_depth),
-    _CASE("k", "k", lambda case: case.k),
-    _CASE("t1_ms", "T1", lambda case: case.step.times.t1_ms, unit="ms", priority=2),
-    _CASE("step_ms", "step", lambda case: case.step.times.step_ms, unit="ms", priority=3),
-    _CASE("break_even_len", "break-even", lambda case: case.step.break_even, bounded_text, "tokens"),
-    _CASE("break_even_acceptance", "accepted", needed_acceptance, format_percent),
+    member("n_depth", "depth"),
+    member("k", "k"),
+    member("t1_ms", "T1", path="step.times.t1_ms", unit="ms", priority=2),
+    member("step_ms", "step", path="step.times.step_ms", unit="ms", priority=3),
+    member("break_even_len", "break-even", bounded_text, "step.break_even", unit="tokens"),
+    Figure("break_even_acceptance", "accepted", needed_acceptance, format_percent),
     *map(_gain, _LENS),
 )
 
@@ -192,26 +187,15 @@ def _cases_table(cases: Sequence[SpeculationCase]) -> Table[SpeculationCase]:
     return Table(_CASES, cases, style=lambda case: "dim" if case.step.best_speedup.value <= 1 else "")
 
 
-def _about_pair(found: SpeculateResult) -> list[tuple[str, str]]:
-    pair = found.pair
-    draft = "" if pair.draft is None else " ".join(file_words(pair.draft, "-md", "-hfd")[1:])
-    return [
-        ("draft", draft), ("type of drafts", pair.spec_type), ("from", pair.basis), *_memory_facts(found.memory),
-    ]  # fmt: skip
-
-
-def _memory_facts(memory: PairMemory | None) -> list[tuple[str, str]]:
-    if memory is None:
-        return []
-    draft = (
-        f"{format_bytes(memory.draft_weight_bytes)} weights, {format_bytes(memory.draft_context_bytes)} context"
-    )
-    both = f"{format_bytes(memory.needed_bytes)} of {format_bytes(memory.usable_bytes)} with the model"
-    longest, alone = format_count(memory.max_n_ctx), format_count(memory.max_n_ctx_alone)
-    return [
-        (f"draft, n_ctx {format_count(memory.n_ctx)}", f"{draft}; {both}"),
-        ("max n_ctx", f"{longest} with the draft, {alone} without"),
-    ]
+_MEMORY = (
+    member("n_ctx", "n_ctx"),
+    member("draft_weight_bytes", "draft", format_bytes),
+    member("draft_context_bytes", "its context", format_bytes),
+    member("needed_bytes", "with the model", format_bytes),
+    member("usable_bytes", "usable", format_bytes),
+    member("max_n_ctx", "max n_ctx"),
+    member("max_n_ctx_alone", "without a draft"),
+)
 
 
 def _chart(n_depth: int, runs: Sequence[PlottedRun], found: Sequence[SpeculateResult | None]) -> LineChart:

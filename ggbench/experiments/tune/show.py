@@ -13,10 +13,9 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Table
-from ggbench.show.figure import Figure
-from ggbench.show.names import row_labels
+from ggbench.show.figure import Figure, member
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_answer import run_answer, several_answer
+from ggbench.show.run_answer import run_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.server_line import server_line
 from ggbench.stats.intervals import Estimate
@@ -38,19 +37,13 @@ def _best(run: Run) -> str | None:
     return found.options(found.finalist) if found.has_gain and found.finalist is not None else None
 
 
-_of_run = Figure[QuantSummary]
 _DOCUMENTED = (
-    _of_run(
-        "ratio", "gain", lambda summary: result_of(summary.run).ratio, unit="times", is_estimate=True,
-        meaning="Speed of the finalist / the defaults'.",
-    ),
-    _of_run(
-        "has_gain", "", lambda summary: result_of(summary.run).has_gain, meaning="Whether its interval is above 1.",
-    ),
-    _of_run(
+    member("ratio", "gain", path="run.result.ratio", unit="times", is_estimate=True, meaning="Finalist / defaults."),
+    member("has_gain", "", path="run.result.has_gain", meaning="Whether its interval is above 1."),
+    Figure[QuantSummary](
         "best", "", lambda summary: _best(summary.run), meaning="Options that gain, as llama-server's; null for none.",
     ),
-    _of_run(
+    Figure[QuantSummary](
         "llama_server", "", lambda summary: tuned_command(summary.run) or None,
         meaning="The command with the settings found; null without a gain.",
     ),
@@ -81,11 +74,6 @@ class TunePresenter(Presenter):
         why = [Facts([("rounds", _RULE)])]
         return run_answer(run, Answer(self.ending(run), tuned_command(run), parts, why=why), readings)
 
-    def table(self, runs: Sequence[Run]) -> Answer:
-        names = row_labels([run.subject for run in runs])
-        found = Facts([(name, self.answer(run)) for name, run in zip(names, runs, strict=True)])
-        return several_answer(runs, names, Answer("", "", [found]))
-
 
 class _Row(msgspec.Struct, frozen=True):
     options: str
@@ -100,11 +88,11 @@ def _ratio_text(ratio: Estimate) -> str:
 
 def _candidates_table(found: TuneResult, timed: Sequence[str]) -> Table[_Row]:
     columns = (
-        Figure[_Row]("options", "options", lambda row: row.options),
+        member("options", "options"),
         *(_time(name, index) for index, name in enumerate(timed)),
-        Figure[_Row]("speed", "first round", lambda row: row.candidate.speed, unit="times"),
-        Figure[_Row]("ratio", "second round", lambda row: row.ratio, _ratio_text, "times"),
-        Figure[_Row]("reason", "note", lambda row: row.candidate.reason),
+        member("speed", "first round", path="candidate.speed", unit="times"),
+        member("ratio", "second round", _ratio_text, unit="times"),
+        member("reason", "note", path="candidate.reason"),
     )
     rows = [
         _Row(found.options(index), each, found.ratio if index == found.finalist else None)
