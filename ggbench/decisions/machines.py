@@ -16,7 +16,7 @@ from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.changes import remedy_text
 from ggbench.show.document import Document
-from ggbench.show.figure import Figure, figures_type
+from ggbench.show.figure import Figure, facts_of, figures_type
 from ggbench.show.names import short_device
 from ggbench.show.plan import (
     FIRST_SPEED,
@@ -26,7 +26,6 @@ from ggbench.show.plan import (
     PLAN_FIGURES,
     ROW,
     at_n_ctx,
-    facts_of,
     machine_values,
     row_values,
 )

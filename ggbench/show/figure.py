@@ -114,6 +114,11 @@ def member(
     return Figure(key, header, get, form, **more)
 
 
+def facts_of(figures: Iterable[Figure[Row]], row: Row) -> list[tuple[str, str]]:
+    """Return the figures that a row has, neither 0 nor empty, as names with texts."""
+    return [(figure.title, figure.text(row)) for figure in figures if figure.get(row)]
+
+
 def figure_values(figures: Iterable[Figure[Row]], row: Row) -> dict[str, object]:
     """Return a row for JSON, by key; an estimate is its value, and its interval under `interval_key`."""
     found: dict[str, object] = {}

@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from types import GenericAlias
 from typing import TYPE_CHECKING
 
-from msgspec.structs import asdict
-
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show import UNKNOWN
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.document import Document
-from ggbench.show.figure import Figure, figure_values, figures_type, member
+from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import short_device
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import PlannedSpeed
@@ -92,13 +90,20 @@ def limits_answer(
     speeds = [f"{format_number(row.decode[0].tok_s)} ({row.scheme})" for row in rows if row.decode]
     ends = dict.fromkeys([*speeds[:1], *speeds[-1:]])
     where = {"model": model, "device": short_device(hardware.name), "n_ctx": format_length(DECODE_POSITIONS[0])}
+    facts = [
+        *facts_of(_HARDWARE, hardware),
+        *facts_of(_COUNTS, parameters),
+        *facts_of(_CACHE, kv),
+        *((name, say(f"limits.{name}")) for name in ("line", "batch")),
+        ("convention", MEANING),
+    ]
     lacks = hardware.bandwidth_bytes_per_s is None or hardware.compute_flop_per_s is None
     return Answer(
         say("limits.answer", speeds=in_words(list(ends)), **where) if ends else say("limits.unknown", **where),
         "",
         [Table(_shown(rows), rows)],
         [say("limits.bounds"), *([say("limits.lacks")] if lacks else [])],
-        [Facts(_facts(parameters, kv, hardware)), *_prefill(rows)],
+        [Facts(facts), *_prefill(rows)],
     )
 
 
@@ -108,36 +113,41 @@ def _shown(rows: Sequence[SchemeLimits]) -> list[Figure[SchemeLimits]]:
     return [figure for figure in SCHEME_FIGURES if has_batches or figure.key != "batch_size"]
 
 
-def _facts(parameters: Parameters, kv: KvCache, hardware: Hardware) -> list[tuple[str, str]]:
-    known = {
-        "memory": (format_bytes(hardware.memory_bytes), hardware.memory_source),
-        "bandwidth": (format_bandwidth(hardware.bandwidth_bytes_per_s, binary=True), hardware.bandwidth_source),
-        "compute": (format_compute(hardware.compute_flop_per_s), hardware.compute_source),
-    }
-    experts = f"{parameters.n_expert_used} of {parameters.n_expert} per token" if parameters.n_expert else ""
-    counts = {
-        "parameters": parameters.total,
-        "in layers": parameters.layers + parameters.experts,
-        "in lm_head": parameters.lm_head,
-        "in embedding": parameters.embedding,
-        "active": parameters.active,
-    }
-    return [
-        *(
-            (name, "not known" if text == UNKNOWN else f"{text} ({source})")
-            for name, (text, source) in known.items()
-        ),
-        *((name, format_params(count, binary=True)) for name, count in counts.items()),
-        ("experts", experts),
-        ("KV of a token", f"{format_bytes(kv.bytes_per_token)}, {kv.type_k}/{kv.type_v}"),
-        ("of windows", format_bytes(kv.windowed.n_bytes) if kv.window else ""),
-        ("window", format_count(kv.window) if kv.window else ""),
-        ("states", format_bytes(kv.state_bytes) if kv.state_bytes else ""),
-        ("cache", kv.remark),
-        ("convention", MEANING),
-        ("W, B", say("limits.line")),
-        ("batch", say("limits.batch")),
-    ]
+_HARDWARE: Sequence[Figure[Hardware]] = (
+    member("memory_bytes", "memory", format_bytes),
+    member("memory_source", ""),
+    member("bandwidth_bytes_per_s", "bandwidth", lambda value: format_bandwidth(value, binary=True)),
+    member("bandwidth_source", ""),
+    member("compute_flop_per_s", "compute", format_compute),
+    member("compute_source", ""),
+)
+
+
+def _count(key: str, header: str) -> Figure[Parameters]:
+    return member(key, header, lambda value: format_params(value, binary=True))
+
+
+_COUNTS: Sequence[Figure[Parameters]] = (
+    _count("total", "parameters"),
+    _count("layers", "in layers"),
+    _count("experts", "in experts"),
+    _count("lm_head", "in lm_head"),
+    _count("embedding", "in embedding"),
+    _count("active", "active"),
+    _count("layers_active", "active in layers"),
+    member("n_expert", "experts"),
+    member("n_expert_used", "used for a token"),
+)
+_CACHE: Sequence[Figure[KvCache]] = (
+    member("type_k", "K"),
+    member("type_v", "V"),
+    member("bytes_per_token", "KV of a token", format_bytes),
+    member("params_per_token", "numbers of a token"),
+    member("window", "window"),
+    member("windowed_bytes_per_token", "KV of windows", format_bytes, "windowed.n_bytes"),
+    member("state_bytes", "states", format_bytes),
+    member("remark", "cache"),
+)
 
 
 def _prefill(rows: Sequence[SchemeLimits]) -> list[Part]:
@@ -149,7 +159,7 @@ def _prefill(rows: Sequence[SchemeLimits]) -> list[Part]:
     lengths = [length for length in _PREFILL_LENGTHS if length <= longest]
     figures = [figure for length in lengths for figure in _prompt_figures(length)]
     knees = Figure[SchemeLimits]("knees", "knees", lambda row: knees_text(row.prefill), unit="tokens")
-    table = Table((*_shown(rows)[:-8], knees, *figures), drawn, say("limits.prefill"))
+    table = Table((SCHEME_FIGURES[0], knees, *figures), drawn, say("limits.prefill"))
     return [table, say("limits.knees", longest=format_count(longest))]
 
 
@@ -241,10 +251,6 @@ def knees_text(curve: PrefillLimit | None) -> str:
     return " and ".join(format_count(knee) for knee in curve.knees()) or "none"
 
 
-_COUNTS: Sequence[Figure[Parameters]] = tuple(member(key, key) for key in ("layers_active", "active", "total"))
-_PER_TOKEN: Sequence[Figure[KvCache]] = tuple(
-    member(key, key) for key in ("params_per_token", "bytes_per_token")
-)
 _SCHEME = figures_type(
     "Scheme",
     SCHEME_FIGURES,
@@ -270,8 +276,8 @@ LIMITS = Document(
             "model": str,
             "convention": dict[str, object],
             "machine": Hardware,
-            "parameters": figures_type("Counts", _COUNTS, "Counted by role.", base=Parameters),
-            "kv": figures_type("Kv", _PER_TOKEN, "The KV cache.", base=KvCache),
+            "parameters": figures_type("Counts", _COUNTS, "Counted by role."),
+            "kv": figures_type("Kv", _CACHE, "The KV cache."),
             "n_ctx_train": int | None,
             "rows": GenericAlias(list, (_SCHEME,)),
         },
@@ -292,8 +298,8 @@ def limits_record(
         "model": model,
         "convention": {"name": "article", "giga": GIGA, "tera": TERA, "meaning": MEANING},
         "machine": hardware,
-        "parameters": asdict(parameters) | figure_values(_COUNTS, parameters),
-        "kv": asdict(kv) | figure_values(_PER_TOKEN, kv),
+        "parameters": figure_values(_COUNTS, parameters),
+        "kv": figure_values(_CACHE, kv),
         "n_ctx_train": file.n_ctx_train,
         "rows": list(map(_scheme_values, rows)),
     }

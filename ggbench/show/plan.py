@@ -13,12 +13,13 @@ from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.changes import CHANGE, CHANGE_FIGURES, change_options, changes_table, left_text
 from ggbench.show.document import Document
-from ggbench.show.figure import Figure, Row, figure_values, figures_type, member
+from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import model_names, models_title, row_labels, short_device
 from ggbench.show.text import rows_behind_text, slots_text
 from ggbench.show.words import say
 from ggbench.sizing.placement import place_bandwidths
 from ggbench.sizing.plan_record import (
+    HOST_DEVICE,
     Budget,
     Change,
     EnginePlan,
@@ -106,6 +107,7 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             "tok/s",
             lambda row: _estimate(row.expected),
             value_only,
+            is_estimate=True,
             meaning="Expected speed with a full context [tokens/s]; null if unknown.",
             better="more",
             mark=lambda row: speed_mark(row.expected),
@@ -115,6 +117,7 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             "all users",
             _together,
             value_only,
+            is_estimate=True,
             meaning="Expected speed of all slots at once [tokens/s].",
             priority=1,
             mark=lambda row: "~",
@@ -124,6 +127,7 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             "loss",
             lambda row: row.loss,
             value_only,
+            is_estimate=True,
             meaning="Mean KL divergence from the original in nats, of a quality run, else (~) typical of the quant."
             " A quantized KV cache adds its own.",
             better="less",
@@ -174,14 +178,14 @@ HOST_FIGURES: Sequence[Figure[Budget]] = (
     member("host_bytes", "main memory", format_bytes, "host.free_bytes", meaning="Main memory beside GPUs."),
     member("host_reserve_bytes", "kept free of it", format_bytes, "host.reserve_bytes"),
     member("host_bandwidth", "its bandwidth", format_bandwidth, "host.bandwidth.bytes_per_s"),
-    member("host_bandwidth_source", "from", path="host.bandwidth.source"),
+    member("host_bandwidth_source", "", path="host.bandwidth.source"),
 )
 MACHINE_FIGURES: Sequence[Figure[Budget]] = (
     member("device", "device"),
     member("memory_bytes", "memory", format_bytes),
-    member("memory_source", "from"),
-    member("reserve_bytes", "reserve", format_bytes),
-    member("reserve_source", "for (--reserve)"),
+    member("memory_source", ""),
+    member("reserve_bytes", "reserve (--reserve)", format_bytes),
+    member("reserve_source", ""),
     member("budget_bytes", "usable", format_bytes, "usable_bytes", meaning="Bytes for the model."),
     member(
         "mmproj_bytes", "projector", format_bytes, "projector.weight_bytes", meaning="Weights of the projector."
@@ -197,7 +201,7 @@ MACHINE_FIGURES: Sequence[Figure[Budget]] = (
     member("cache_ram_bytes", "prompt cache", format_bytes),
     member("n_checkpoints", "checkpoints a slot"),
     member("bandwidth_bytes_per_s", "bandwidth", format_bandwidth, "bandwidth.bytes_per_s"),
-    member("bandwidth_source", "from", path="bandwidth.source"),
+    member("bandwidth_source", "", path="bandwidth.source"),
     *HOST_FIGURES,
 )
 """A plan's memory, by the members of its budget."""
@@ -218,25 +222,24 @@ _SETUP: Sequence[Figure[PlanRow]] = (
 )
 
 
-def _none_of_zero(key: str, header: str, meaning: str, priority: int = 0) -> Figure[PlannedDevice]:
-    return Figure(
-        key,
-        header,
-        lambda device: getattr(device, key) or None,
-        format_bytes,
-        meaning=meaning,
-        priority=priority,
-    )
+def _none_of_zero(n_bytes: int) -> str:
+    return format_bytes(n_bytes or None)
 
 
 DEVICE_FIGURES: Sequence[Figure[PlannedDevice]] = (
     member("device", "device"),
     Figure("name", "", lambda device: short_device(device.name), priority=4),
     member("n_layers", "layers"),
-    _none_of_zero("weight_bytes", "weights", "Weights."),
-    _none_of_zero("kv_bytes", "KV", "The cache, with recurrent states."),
-    _none_of_zero("compute_bytes", "compute", "Compute buffers; in main memory with the logits.", 3),
-    _none_of_zero("draft_bytes", "draft", "Everything of a draft."),
+    member("weight_bytes", "weights", _none_of_zero),
+    member("kv_bytes", "KV", _none_of_zero, meaning="The cache, with recurrent states."),
+    member(
+        "compute_bytes",
+        "compute",
+        _none_of_zero,
+        meaning="Compute buffers; in main memory with the logits.",
+        priority=3,
+    ),
+    member("draft_bytes", "draft", _none_of_zero, meaning="Everything of a draft."),
     member("left_bytes", "fits", left_text, meaning="Bytes left; negative if memory is missing."),
     member("memory_bytes", "of", format_bytes, meaning="All of the memory; null if unknown.", priority=2),
 )
@@ -283,38 +286,51 @@ def plan_answer(
     quants that nobody named, those around the largest that fits are in front.
     """
     rows = [*plan.rows, *filter(None, [alternative])]
-    fitting = [row for row in rows if row.fits]
-    missing = [row for row in plan.rows if row.fits is False]
-    nearest = max(missing, key=lambda row: row.left_bytes or 0, default=None)
-    shown = max(fitting, key=lambda row: row.weight_bytes or 0, default=nearest)
-    devices: Sequence[PlannedDevice] = ()
-    if shown is not None and (shown.is_split or len(shown.devices) > 2):
-        devices = shown.devices
-    front = rows
-    if shown is not None and not is_named:
-        most = max(3, _MOST_ROWS - len(devices) - 3 * bool(devices))
-        start = max(0, min(rows.index(shown) - most // 2, len(rows) - most))
-        front = rows[start : start + most]
+    nearest = max(
+        (row for row in plan.rows if row.fits is False), key=lambda row: row.left_bytes or 0, default=None
+    )
+    largest = max((row for row in rows if row.fits), key=lambda row: row.weight_bytes or 0, default=nearest)
+    devices = () if largest is None else _apart(largest)
+    front = rows if is_named or largest is None else _around(rows, rows.index(largest), len(devices))
     parts: list[Part] = [_front_table(plan.budget, front)]
-    if shown is not None and len(devices) > 1:
-        parts.append(Table(DEVICE_FIGURES, devices, say("plan.by_device", quant=shown.quant)))
+    if largest is not None and devices:
+        parts.append(Table(DEVICE_FIGURES, devices, say("plan.by_device", quant=largest.quant)))
+    n_more = len(rows) - len(front)
     notes = [
-        *(
-            say("plan.failed", quant=row.quant, why=row.reason)
-            for row in rows
-            if row.outcome is not Outcome.COMPLETED
-        ),
-        *(say("plan.incomplete", quant=row.quant) for row in rows if row.missing_bytes),
-        *([] if nearest is None else [_remedy(nearest)]),
+        say("plan.more", rows=counted(n_more, "more quant")) if n_more else "",
+        *map(_trouble, rows),
+        "" if nearest is None else _remedy(nearest),
         _speeds_from(plan, rows),
         say("plan.drafting") if any(row.draft_bytes for row in rows) else "",
     ]
-    behind = _behind(plan, rows, headers)
-    if len(front) < len(rows):
-        behind.insert(0, _front_table(plan.budget, rows))
-        notes.insert(0, say("plan.more", rows=counted(len(rows) - len(front), "more quant")))
-    command = "" if nearest is None or any(row.fits for row in plan.rows) else _next(nearest)
-    return Answer(_sentence(plan, alternative, nearest), command, parts, [*filter(None, notes)][:3], behind)
+    whole = [_front_table(plan.budget, rows)] if n_more else []
+    return Answer(
+        _sentence(plan, alternative, nearest),
+        "" if nearest is None or any(row.fits for row in plan.rows) else _next(nearest),
+        parts,
+        [*filter(None, notes)][:3],
+        [*whole, *_behind(plan, rows, headers)],
+    )
+
+
+def _apart(row: PlanRow) -> Sequence[PlannedDevice]:
+    """Return the devices if the model is on several, or partly in main memory."""
+    n_gpus = sum(device.device != HOST_DEVICE for device in row.devices)
+    return row.devices if n_gpus > 1 or (n_gpus and row.is_split) else ()
+
+
+def _around(rows: Sequence[PlanRow], index: int, n_devices: int) -> Sequence[PlanRow]:
+    """Return the quants around one, fewer beside a table by device."""
+    most = max(3, _MOST_ROWS - (n_devices and n_devices + 3))
+    start = max(0, min(index - most // 2, len(rows) - most))
+    return rows[start : start + most]
+
+
+def _trouble(row: PlanRow) -> str:
+    """Return why a quant could not be planned, or would not load."""
+    if row.outcome is not Outcome.COMPLETED:
+        return say("plan.failed", quant=row.quant, why=row.reason)
+    return say("plan.incomplete", quant=row.quant) if row.missing_bytes else ""
 
 
 def _sentence(plan: EnginePlan, alternative: PlanRow | None, nearest: PlanRow | None) -> str:
@@ -329,11 +345,18 @@ def _sentence(plan: EnginePlan, alternative: PlanRow | None, nearest: PlanRow | 
     }
     if nearest is None:
         return say("plan.fits" if fitting else "plan.unknown", **values)
-    short = {"nearest": nearest.quant, "short": format_bytes(-(nearest.left_bytes or 0))}
+    short = {"nearest": nearest.quant, "short": _short(nearest)}
     if fitting:
         return say("plan.fits_some", **values, **short)
     other = "" if alternative is None else alternative.quant
     return say("plan.fits_other" if other else "plan.fits_none", **values, **short, other=other)
+
+
+def _short(row: PlanRow) -> str:
+    """Return `2.34 GiB short`, of several memories `2.34 GiB short on CUDA0`."""
+    size = format_bytes(-(row.left_bytes or 0))
+    fullest = next((each.device for each in _apart(row) if each.left_bytes == row.left_bytes), "")
+    return say("plan.short_on" if fullest else "plan.short", size=size, device=fullest)
 
 
 def _place(budget: Budget) -> str:
@@ -442,11 +465,6 @@ def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Par
     return [Facts(facts), Table(figures, rows, say("plan.behind")), *of_rows, *unknown]
 
 
-def facts_of(figures: Iterable[Figure[Row]], row: Row) -> list[tuple[str, str]]:
-    """Return the figures that a row has, as `Facts` shows them."""
-    return [(figure.title, figure.text(row)) for figure in figures if figure.get(row)]
-
-
 MACHINE = figures_type("Machine", MACHINE_FIGURES, "The memory budget.", base=Budget)
 _DEVICE = figures_type("Device", (*DEVICE_FIGURES, _NEEDED), "Memory taken on a device.", base=PlannedDevice)
 ROW = figures_type(
@@ -456,7 +474,6 @@ ROW = figures_type(
     {
         "changes": list[CHANGE],  # type: ignore[valid-type]
         "devices": list[_DEVICE],  # type: ignore[valid-type]
-        **{f"{key}_ci95": tuple[float, float] | None for key in ("tok_s", "tok_s_together", "kld")},
     },
     PlanRow,
 )

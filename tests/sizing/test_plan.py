@@ -170,6 +170,7 @@ def test_the_budget_is_used_up_to_one_step() -> None:
     assert (row.compute_bytes, row.host_compute_bytes) == (100 * MIB, 7 * MIB)
     assert row.left_bytes == room - 4096 * 2048
     assert row.n_ctx == TINY.n_ctx_train == 4096
+    assert row.used_of(row.planned_n_ctx) == 4096
 
 
 def test_on_the_cpu_everything_lies_in_main_memory() -> None:

@@ -26,9 +26,9 @@ from ggbench.machine.host import default_threads
 from ggbench.show import FITS_NOT
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
-from ggbench.show.figure import Figure, figure_values, figures_type, member
+from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import model_name
-from ggbench.show.plan import MACHINE, MACHINE_FIGURES, facts_of, machine_values
+from ggbench.show.plan import MACHINE, MACHINE_FIGURES, machine_values
 from ggbench.show.text import SPEED_FROM, expected_text, rows_behind_text
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change
