@@ -41,11 +41,8 @@ def unsteady_line(run: Run) -> str:
     return f"{UNSTEADY} unsteady: {sanitize(run.unsteady.partition('; ')[0])}" if run.unsteady else ""
 
 
-def environment_line(environment: Environment) -> str:
-    gpus = [
-        f"{gpu.name} {format_bytes(gpu.total_bytes)}{f' (driver {gpu.driver})' if gpu.driver else ''}"
-        for gpu in environment.gpus
-    ]
+def environment_facts(environment: Environment) -> list[tuple[str, str]]:
+    """Return the software, the machine, and how it changed during a run."""
     versions = {
         "ggbench": environment.ggbench,
         "llama.cpp": environment.llama_cpp,
@@ -54,16 +51,21 @@ def environment_line(environment: Environment) -> str:
         "server": environment.server,
         "Transformers": environment.transformers,
     }
-    software = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    cores = f"{environment.n_cores} cores" if environment.n_cores else ""
-    ram = f"{format_bytes(environment.ram_bytes)} RAM" if environment.ram_bytes else ""
-    parts = [software, environment.os, ", ".join(filter(None, (environment.cpu, cores, ram))), *gpus]
-    if imported := environment.imported:
-        parts += [
-            f"imported from {imported.file} of {imported.tool}, sha256 {imported.file_sha256}",
-            *imported.lacks,
-        ]
-    return sanitize("; ".join(filter(None, (*parts, *environment.changes))))
+    imported = environment.imported
+    return [
+        ("software", ", ".join(f"{name} {version}" for name, version in versions.items() if version)),
+        ("system", environment.os),
+        ("CPU", environment.cpu),
+        ("cores", format_count(environment.n_cores) if environment.n_cores else ""),
+        ("RAM", format_bytes(environment.ram_bytes) if environment.ram_bytes else ""),
+        *(
+            ("GPU", f"{gpu.name} {format_bytes(gpu.total_bytes)}, driver {gpu.driver}")
+            for gpu in environment.gpus
+        ),
+        ("imported", f"{imported_text(environment)}, sha256 {imported.file_sha256}" if imported else ""),
+        *(("lacks", each) for each in (imported.lacks if imported else ())),
+        *(("changed", each) for each in environment.changes),
+    ]
 
 
 class _Reading(msgspec.Struct, frozen=True):
@@ -109,43 +111,24 @@ _CLOCKS = {
 }
 
 
-def serving_in(run: Run) -> ServingFigures | None:
-    serving: ServingFigures | None = getattr(run.result, "serving", None)
-    return serving
-
-
 def serving_facts(run: Run) -> list[tuple[str, str]]:
-    """Return the server's facts; none for a run without one. Printable."""
-    serving, setup = serving_in(run), run.head.setup
+    """Return the server's facts; none for a run without one."""
+    serving: ServingFigures | None = getattr(run.result, "serving", None)
     if serving is None:
         return []
-    url = f" at {setup.base_url}" if setup.base_url else ""
-    ttft = (
-        "" if serving.ttft_ms is None else f"{format_ms(serving.ttft_ms)} ms, from sending to the first token"
-    )
     draft = ""
     if serving.n_drafted:
-        n_accepted = serving.n_accepted or 0
-        draft = f"{format_count(n_accepted)} of {format_count(serving.n_drafted)} drafted tokens accepted, "
-        draft += format_percent(n_accepted / serving.n_drafted)
+        share = format_percent((serving.n_accepted or 0) / serving.n_drafted)
+        draft = f"{share} of {format_count(serving.n_drafted)} drafted tokens accepted"
     return [
-        ("server", sanitize(f"{serving.server}{url}")),
+        ("server", serving.server),
+        ("at", run.head.setup.base_url or ""),
         ("clock", _CLOCKS[serving.clock]),
-        ("TTFT", ttft),
+        ("TTFT", "" if serving.ttft_ms is None else f"{format_ms(serving.ttft_ms)} ms"),
         ("chunks", _chunks(serving)),
         ("speculation", draft),
-        *(("" if index else "not as asked", sanitize(each)) for index, each in enumerate(serving.remarks)),
+        *(("not as asked", each) for each in serving.remarks),
     ]
-
-
-def serving_caption(run: Run) -> str:
-    """Return the server's facts in one line; empty for a run without one. Printable."""
-    serving = serving_in(run)
-    if serving is None:
-        return ""
-    parts = [f"{serving.server}; clock of the tokens: {_CLOCKS[serving.clock]}", _chunks(serving)]
-    parts += [f"not as requested: {each}" for each in serving.remarks]
-    return sanitize("; ".join(filter(None, parts)))
 
 
 def _chunks(serving: ServingFigures) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
 from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.fields import config_options
 from ggbench.machine.readings import name_processes
-from ggbench.machine.records import GpuUse, MachineReading
+from ggbench.machine.records import MachineReading
 from ggbench.models.published.selection import NearRow
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
@@ -36,17 +35,15 @@ from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import noted, run_answer, shared
 from ggbench.show.run_figures import FIGURES, caveat, estimate, figures, rows_of
-from ggbench.show.text import on_off, swa_text
+from ggbench.show.text import swa_text
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DepthSpeed, PrefillSpeed
 from ggbench.stats.intervals import Estimate
 from ggbench.units import (
-    format_bandwidth,
     format_bytes,
     format_count,
     format_ms,
     format_number,
-    format_params,
 )
 
 _FRONT = (
@@ -122,7 +119,7 @@ def quant_answer(run: Run, text: str, parts: Sequence[Part], readings: Sequence[
         Facts(_facts("p95_ms sample_p50_ms r2 b_ratio w_ratio b_w16_ms", summary), "Latency"),
         Facts(serving_facts(run), "Server"),
         Facts(_limit(summary), "Limit by memory bandwidth"),
-        Facts(_gpu(summary.gpu_use) if summary.gpu_use else (), "GPU while timing"),
+        Facts(_gpu(summary), "GPU while timing"),
     ]
     ended = run.reason if run.reason == STILL_RUNNING else run.outcome.text
     named = f"{quant_name(run.subject)}: {text or ended}."
@@ -154,70 +151,44 @@ def latency_facts(summary: QuantSummary) -> Facts:
 
 
 def _model(summary: QuantSummary) -> list[tuple[str, str]]:
-    subject = summary.subject
-    file = FIGURES["file_bytes"].text(summary)
-    parameters = f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"
-    return [
-        ("file", subject.file),
-        ("source", f"{subject.source}, {file}"),
-        ("header", f"sha256 {subject.header_sha256}" if subject.header_sha256 else ""),
-        ("parameters", parameters if subject.n_params is not None else ""),
-        ("quant", say("run.quant_from_name") if subject.is_quant_from_name else ""),
-        ("trained for", f"{format_count(subject.n_ctx_train)} tokens" if subject.n_ctx_train else ""),
-        *_facts("n_ctx n_prompt n_gen repeat max_n_ctx", summary),
-        *_loaded(summary),
-    ]
-
-
-_SHOWN = ("n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "memory_limit_bytes")
-
-
-def _loaded(summary: QuantSummary) -> list[tuple[str, str]]:
-    """Return how the model was loaded; nothing for a server, which does not say."""
-    setup, memory = summary.setup, summary.memory
-    if setup.cache_types is None:
-        return []
+    subject, setup, memory = summary.subject, summary.setup, summary.memory
     n_batch, n_ubatch = memory.n_batch or setup.n_batch, memory.n_ubatch or setup.n_ubatch
     return [
-        ("KV cache", f"K {setup.cache_types[0]}, V {setup.cache_types[1]}"),
-        *_facts("kv_bytes_per_token", summary),
-        ("flash attention", "" if memory.flash_attn is None else on_off(memory.flash_attn)),
+        ("file", subject.file),
+        ("header", f"sha256 {subject.header_sha256}" if subject.header_sha256 else ""),
+        ("quant", say("run.quant_from_name") if subject.is_quant_from_name else ""),
+        *_facts("source file_bytes n_params bpw", summary),
+        ("trained for", f"{format_count(subject.n_ctx_train)} tokens" if subject.n_ctx_train else ""),
+        *_facts("n_ctx n_prompt n_gen repeat max_n_ctx", summary),
+        ("KV cache", ", ".join(setup.cache_types or ())),
+        *_facts("kv_bytes_per_token flash_attn", summary),
         ("", swa_text(memory.swa_cells, memory.n_ctx)),
         ("batches", f"n_batch {n_batch}, n_ubatch {n_ubatch}" if n_batch else ""),
-        ("threads", format_count(setup.threads) if setup.threads else ""),
-        ("memory limit", "" if setup.memory_limit_bytes is None else format_bytes(setup.memory_limit_bytes)),
-        ("other options", shlex.join(config_options(setup, without=_SHOWN))),
+        ("options", shlex.join(config_options(setup, without=("n_ctx",)))),
     ]
 
 
 def _limit(summary: QuantSummary) -> list[tuple[str, str]]:
-    limit = summary.limit
-    if limit is None:
+    source = summary.limit.bandwidth_source if summary.limit else ""
+    return [*_facts("bandwidth_bytes_per_s limit_w_tokens_per_ms limit_b_ms", summary), ("from", source)]
+
+
+_GPU = (
+    "gpu_temperature_max_c gpu_sm_clock_min_mhz gpu_sm_clock_median_mhz gpu_power_mean_w gpu_energy_per_token_mj"
+    " gpu_throttle"
+)
+
+
+def _gpu(summary: QuantSummary) -> list[tuple[str, str]]:
+    use = summary.gpu_use
+    if use is None:
         return []
-    bandwidth = f"{format_bandwidth(limit.bandwidth_bytes_per_s)}, {limit.bandwidth_source}"
-    return [("bandwidth", bandwidth), *_facts("limit_w_tokens_per_ms limit_b_ms", summary)]
-
-
-def _gpu(use: GpuUse) -> list[tuple[str, str]]:
-    energy = None if use.energy_per_token_mj is None else use.energy_per_token_mj / 1e3
-    throttle = None
-    if use.throttle is not None:
-        throttle = (
-            ", ".join(f"{each.reason} in {each.n_readings:,} readings" for each in use.throttle) or "none"
-        )
-    others = None if use.other_processes is None else name_processes(use.other_processes) or "none"
-    values: list[tuple[str, object, Callable[[Any], str], str]] = [
-        ("readings", use.n_readings, format_count, ""),
-        ("max temperature", use.temperature_max_c, format_number, "°C"),
-        ("min SM clock", use.sm_clock_min_mhz, format_number, "MHz"),
-        ("median SM clock", use.sm_clock_median_mhz, format_number, "MHz"),
-        ("mean power", use.power_mean_w, format_number, "W"),
-        ("energy", energy, format_number, "J per token"),
-        ("throttle reason", throttle, str, ""),
-        ("peak memory", use.worker_bytes, format_bytes, ""),
-        ("other programs", others, str, ""),
+    peak = "" if use.worker_bytes is None else format_bytes(use.worker_bytes)
+    return [
+        *_facts(_GPU, summary),
+        ("peak memory", peak),
+        ("other programs", name_processes(use.other_processes or ())),
     ]
-    return [(name, f"{form(value)} {unit}".strip()) for name, value, form, unit in values if value is not None]
 
 
 def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:

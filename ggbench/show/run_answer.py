@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.show.answer import Answer, Command, Facts
-from ggbench.show.machine import environment_line, machine_table, unsteady_line
+from ggbench.show.machine import environment_facts, machine_table, unsteady_line
 from ggbench.show.names import short_device
 from ggbench.show.words import say
 from ggbench.text import sanitize
@@ -24,7 +24,7 @@ def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()
         [
             ("run", f"{run.run_id or ''} {run.head.started_at}".strip()),
             ("unsteady", run.unsteady),
-            ("measured with", "" if environment is None else environment_line(environment)),
+            *(() if environment is None else environment_facts(environment)),
         ]
     )
     behind = [machine_table(readings, run.gpu_use), facts, Command(run.head.command, "Again")]

@@ -52,7 +52,7 @@ def test_imported_runs_are_listed_shown_compared_and_plotted(ggbench: Run) -> No
     assert listed.out.count("imported: llama-bench, llama-bench.jsonl") == 2
     assert {row["provenance"] for row in rows} == {"imported"}
     assert {row["imported"]["tool"] for row in rows} == {"llama-bench"}
-    assert "imported from llama-bench.json of llama-bench, sha256 " in " ".join(shown.out.split())
+    assert "imported: llama-bench, llama-bench.json, sha256 " in " ".join(shown.out.split())
     assert "position [tokens]" in shown.out
     assert (compared.code, "without an interval" in compared.out) == (0, True)
 

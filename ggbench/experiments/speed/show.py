@@ -17,14 +17,14 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.against import against_part, device_of, own_speed
-from ggbench.show.answer import Answer, Part, Table
+from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.figure import Figure
-from ggbench.show.machine import serving_caption
+from ggbench.show.machine import serving_facts
 from ggbench.show.metric import Metric, memory_metric, speed_metric
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_answer import run_answer
+from ggbench.show.run_answer import noted, run_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import estimate, reader
 from ggbench.show.words import say
@@ -136,9 +136,9 @@ class SpeedPresenter(Presenter):
         rows = [_Row(label, each) for run, label in labelled for each in result_of(run).cases]
         notes = [f"{row.quant}, {row.found.case.name}: {row.found.why}" for row in rows if row.found.why]
         notes += twin_notes(subjects)
-        served = filter(None, dict.fromkeys(map(serving_caption, runs)))
+        served = [Facts(serving_facts(run), "Server") for run in runs]
         figures = _CASES[1:] if len(runs) == 1 else _CASES
-        return Answer("", "", [Table(figures, rows)], notes[:3], [*notes[3:], _DEFINITIONS, *served])
+        return noted(Answer("", "", [Table(figures, rows)], why=[_DEFINITIONS, *served]), notes)
 
 
 def _completed(result: object) -> list[SpeedCase]:
