@@ -20,10 +20,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ggbench.decisions.compare.comparison import Comparison, compare
-from ggbench.decisions.compare.estimates import Repeats, RunSpreads, repeats_among
+from ggbench.decisions.compare.estimates import Repeats, RunSpreads
 from ggbench.engines.endings import Outcome
+from ggbench.runs.comparable import setting_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
+from ggbench.runs.store.facts import NEWEST
 from ggbench.runs.stored import listed_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.metric import Metric
@@ -82,7 +84,10 @@ def runs_of(path: Path) -> list[Run]:
 
 def count(runs: Sequence[Run]) -> int:
     """Print the runs and the tables."""
-    groups = repeats_among(runs)
+    settings: dict[str, list[Run]] = {}
+    for run in runs:
+        settings.setdefault(setting_of(run), []).append(run)
+    groups = tuple(tuple(group[:NEWEST]) for group in settings.values() if len(group) > 1)
     if len(groups) != 2:
         print(f"{len(groups)} settings have repeats, not 2")
         return 1

@@ -15,8 +15,8 @@ from ggbench.runs.comparable import runs_of_model
 from ggbench.runs.run import LargestContext, Run
 from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
-from ggbench.text import in_words, sanitize
-from ggbench.units import counted, format_count
+from ggbench.text import sanitize
+from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.decisions.compare.differences import Column
@@ -85,21 +85,11 @@ def _of_model(store: Store, named: Sequence[str], model: str) -> tuple[list[Colu
         runs = list(_measured(store, newest))
         if runs:
             quants.setdefault(_file_and_setup(runs[0]), {}).setdefault(runs[0].head.kind, runs)
-    columns = [_joined(kinds) for kinds in quants.values()][::-1]
-    used = sorted({run.run_id or 0 for column in columns for summary in column for run in summary.runs})
-    return columns, _left_out(used, n_completed, n_stored)
-
-
-def _left_out(used: Sequence[int], n_completed: int, n_stored: int) -> list[str]:
-    notices = []
-    if 0 < len(used) < n_completed:
-        which = f"{counted(n_completed, 'completed run')}: {in_words(list(map(str, used)))}"
-        notices.append(f"comparing the newest {format_count(len(used))} of {which}")
-    if n_completed < n_stored:
-        notices.append(
-            f"{counted(n_stored - n_completed, 'run')} left out: not completed, or of another ggbench"
-        )
-    return notices
+    n_left_out = n_stored - n_completed
+    notices = (
+        [f"{counted(n_left_out, 'run')} left out: not completed, or of another ggbench"] if n_left_out else []
+    )
+    return [_joined(kinds) for kinds in quants.values()][::-1], notices
 
 
 def _file_and_setup(run: Run) -> str:

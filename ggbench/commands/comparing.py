@@ -124,12 +124,13 @@ def compare_again(
     runs: Sequence[Run], n_turns: int, output: Output, limits: Mapping[str, float], fail_if_undecided: bool
 ) -> NoReturn:
     """Measure stored runs again, like `measure_in_turns`. Raises UsageError for one that cannot be repeated."""
+    from ggbench.commands.downloads import allow_downloads
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.reference import parse_model
     from ggbench.models.targets import resolve_one
     from ggbench.runs.experiment import Job, experiment_of
 
-    jobs = []
+    jobs, refs = [], []
     for run in runs:
         experiment, subject = experiment_of(run.head.kind), run.subject
         if run.is_imported or experiment.request_type is not type(run.head.settings):
@@ -137,9 +138,10 @@ def compare_again(
                 f"run {run.run_id} cannot be measured again by compare", "measure it by its command"
             )
         name = (subject.file,) if subject.source == "file" else (subject.model, subject.quant)
-        target = resolve_one(parse_model(*name))
-        jobs.append(Job(experiment, target, run.head.setup, run.head.settings))
-    asked = MeasureRequest(parse_model(runs[0].subject.model), LlamaConfig(), HubOptions(), output)
+        refs.append(parse_model(*name))
+        jobs.append(Job(experiment, resolve_one(refs[-1]), run.head.setup, run.head.settings))
+    asked = MeasureRequest(refs[0], LlamaConfig(), HubOptions(), output)
+    allow_downloads([job.target for job in jobs], asked.hub, output)
     measure_in_turns(jobs, n_turns, asked, limits, fail_if_undecided)
 
 

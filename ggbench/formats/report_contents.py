@@ -20,7 +20,7 @@ from ggbench.show.run_figures import is_known
 _FIGURES = (
     "model", "quant", "bpw", "memory_bytes", "tok_s", "w_tokens_per_ms", "b_ms", "kld_mean", "ppl", "same_top",
     "max_n_ctx", "n_ctx", "n_gen", "prefill_ms", "p99_ms", "w_ratio", "b_ratio", "b_w16_ms", "file_bytes",
-    "weight_bytes", "kv_bytes", "compute_bytes", "run_id", "source", "note",
+    "weight_bytes", "kv_bytes", "compute_bytes", "source", "note",
 )  # fmt: skip
 """The figures most useful for a choice come first: a page shows about ten, the others by scrolling."""
 

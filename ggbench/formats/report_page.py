@@ -16,9 +16,10 @@ from importlib.resources import files
 from ggbench import __version__
 from ggbench.decisions.compare.show import comparison_answer
 from ggbench.formats.report_contents import Report, all_charts
+from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Command, Facts, Part
 from ggbench.show.charts import OUTSIDE, BarChart, Chart, LineChart, StackChart
-from ggbench.show.figure import Value
+from ggbench.show.figure import Figure, Value
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import presenter_of
@@ -118,12 +119,13 @@ def _part(part: Part) -> str:
             return f'<p>{text(title)}</p><ul class="notes">{facts}</ul>' if facts else ""
     headers = [(figure.title, False) for figure in part.figures]
     rows = [[(text(figure.text(row)), None) for figure in part.figures] for row in part.rows]
-    return f"<p>{text(part.title)}</p>{table(headers, rows)}" if rows else ""
+    title = f"<p>{text(part.title)}</p>" if part.title else ""
+    return f"{title}{table(headers, rows)}" if rows else ""
 
 
 def _runs_table(report: Report) -> str:
     """Return the runs with their figures; each is named by its number, in its colour."""
-    headers = [("run", False), *((figure.title, figure.better != "") for figure in report.figures)]
+    headers = [("run", False), *((figure.title, _is_number(figure, report)) for figure in report.figures)]
     rows: list[list[tuple[str, object]]] = []
     for one, color in zip(report.runs, report.colors, strict=True):
         style = f'style="color:{PAGE.color(color)}"'
@@ -133,6 +135,10 @@ def _runs_table(report: Report) -> str:
         ]
         rows.append([(name, one.run_id), *cells])
     return table(headers, rows)
+
+
+def _is_number(figure: Figure[QuantSummary], report: Report) -> bool:
+    return not any(isinstance(figure.get(summary), str) for summary in report.summaries)
 
 
 def _sorted_by(value: Value) -> object:

@@ -16,7 +16,6 @@ from ggbench.engines.contract import DEFAULT_TIMEOUT_S
 from ggbench.runs.comparable import machine_key, repeats_on, setting_of
 from ggbench.runs.run import Run, others_text
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.facts import NEWEST
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.figure import bounded_text
@@ -250,14 +249,6 @@ def stored_repeats(store: Store, columns: Iterable[Column]) -> Repeats:
     environments = (summary.run.head.environment for column in columns for summary in column)
     machines = {machine_key(each) for each in environments if each is not None}
     return tuple(tuple(group) for group in repeats_on(store, machines) if len(group) > 1)
-
-
-def repeats_among(runs: Iterable[Run]) -> Repeats:
-    """Return the groups among runs, given newest first, with at most twelve runs per setting."""
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(setting_of(run), []).append(run)
-    return tuple(tuple(group[:NEWEST]) for group in groups.values() if len(group) > 1)
 
 
 _ENOUGH = 5
