@@ -46,7 +46,7 @@ from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words
 from ggbench.units import format_number
 
-Outcome = Literal["", "better", "same", "undecided", "disturbed", "single", "left_out"]
+Outcome = Literal["", "better", "same", "undecided", "single", "left_out"]
 """Empty if fewer than two runs have a value; `single`: one run each, which is no verdict."""
 
 
@@ -170,7 +170,7 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
         for found in (metrics_of(kinds, summaries), depth_metrics(summaries))
     )
     leads = _leads(_stated(metrics, depths, _asked_depths(rows)))
-    open_leads = [line for line in leads if line.outcome in ("undecided", "disturbed", "single")]
+    open_leads = [line for line in leads if line.outcome in ("undecided", "single")]
     return Comparison(
         rows=rows,
         sentence=_sentence(leads, metrics, summaries, names),
@@ -332,7 +332,6 @@ def _with_verdict(
         "over": names[other],
         "gain": gain,
         "alike": format_number(metric.alike * 100, 1),
-        "disturbed": lead.disturbed,
         "about": topic.removeprefix("speed") if topic.startswith("speed") else f" in {topic}",
         "best": in_words([names[run] for run in sorted(best)]),
     }
@@ -371,11 +370,9 @@ def _outcome(best: Sequence[int], pairs: Pairs, left_out: Mapping[str, str], ali
         return "better"
     if any(each.is_single for each in apart):
         return "single"
-    if any(each.disturbed for each in apart):
-        return "disturbed"
     ends = [each.ratio_ci95 or (1.0, 1.0) for each in apart]
     is_same = all(low >= 1 / (1 + alike) and high <= 1 + alike for low, high in ends)
-    return "same" if is_same else "undecided"
+    return "same" if is_same and not any(each.disturbed for each in apart) else "undecided"
 
 
 def _left_out(found: Sequence[Estimated]) -> dict[str, str]:

@@ -90,7 +90,7 @@ def _ratio(line: ComparedFigure) -> str:
     if line.outcome == "single":
         return format_ratio(versus.ratio, versus.ratio, versus.ratio)
     text = format_ratio(versus.ratio, *versus.ratio_ci95)
-    return f"undecided {text}" if line.outcome in ("undecided", "disturbed") else text
+    return f"undecided {text}" if line.outcome == "undecided" else text
 
 
 def _conditions(comparison: Comparison) -> str:
