@@ -29,12 +29,15 @@ _SPEED = re.compile(r"([0-9.]+)(?:\s*±\s*([0-9.]+))?")
 BUILD = re.compile(r"^build:\s*(\S+)(?:\s*\((\d+)\))?", re.MULTILINE)
 
 
+_UNKNOWN = "unknown"
+
+
 def _scaled(value: float, step: int, unit: str, larger: str) -> str:
     return f"{value:.2f} {unit}" if value < step else f"{value / step:.2f} {larger}"
 
 
 _MODEL = (
-    Figure[BenchRow]("model_type", "model", lambda row: row.text("model_type")),
+    Figure[BenchRow]("model_type", "model", lambda row: row.text("model_type") or _UNKNOWN),
     Figure[BenchRow](
         "model_size",
         "size",
@@ -47,7 +50,7 @@ _MODEL = (
         lambda row: row.integer("model_n_params"),
         lambda n: _scaled(n / 1e6, 1000, "M", "B"),
     ),
-    Figure[BenchRow]("backends", "backend", lambda row: row.text("backends")),
+    Figure[BenchRow]("backends", "backend", lambda row: row.text("backends") or _UNKNOWN),
 )
 _RESULT = (
     member("test", "test"),

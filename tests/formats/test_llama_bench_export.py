@@ -107,6 +107,14 @@ def test_hostile_names_harm_no_format(store: Store, read: ReadRuns) -> None:
     assert all(line.replace("\\|", "").count("|") == 8 for line in table.splitlines()[:8])
 
 
+def test_a_table_of_an_unknown_model_can_be_read_again(store: Store, read: ReadRuns) -> None:
+    rows = json.loads((PEERS / "llama-bench.json").read_text())
+    unknown = [{name: value for name, value in row.items() if name not in ("model_type", "backends")} for row in rows]
+    kept = keep(store, read("unknown.json", json.dumps(unknown)))
+    table = LLAMA_BENCH["llama-bench-md"]([row for each in kept for row in exported(store, each.run_id).rows])
+    assert len(list(read("unknown.md", table))) == len(kept)
+
+
 def test_a_table_has_the_cells_and_figures_of_llama_bench(store: Store, read: ReadRuns) -> None:
     """They are of its own samples; its deviation of ns comes from integers and differs in the third digit."""
     kept = keep(store, read("llama-bench.json"))
