@@ -106,7 +106,7 @@ def imported_answer(kept: Sequence[Kept]) -> Answer:
     key = "import.stored" if n_new == len(kept) else "import.some_there"
     text = say(key, runs=counted(n_new, "run"), n_there=len(kept) - n_new)
     lacks = dict.fromkeys(lack for each in kept for lack in each.imported.mark.lacks)
-    why = [Facts([("lacks", lack) for lack in lacks])] if lacks else []
+    why = [Facts([("lacks", lack) for lack in lacks])]
     return Answer(text, command, [Table(FIGURES, kept)], why=why)
 
 

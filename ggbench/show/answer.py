@@ -168,7 +168,7 @@ class Answer(msgspec.Struct, frozen=True):
         if self.command:
             head.append(Command(self.command))
         notes = [Text(sanitize(note)) for note in self.notes]
-        if self.why and not why:
+        if any(self.why) and not why:
             notes.append(Text(_WHY, "dim"))
         behind = self.why if why else ()
         blocks: list[Sequence[RenderableType]] = [head, *([_rich(part)] for part in self.parts if part), notes]

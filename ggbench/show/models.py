@@ -83,9 +83,8 @@ def models_answer(catalog: Sequence[CatalogRow], found: Sequence[LocalModel], no
         grouped[row.family].append(row.id.removeprefix(f"{row.family}-"))
     families = Facts([(name, " ".join(sizes)) for name, sizes in grouped.items()])
     text = say("models.here", models=_total(found), catalog=counted(len(catalog), "model"))
-    parts: list[Part] = [Table(LOCAL, found)] if found else []
-    why = [Table(CATALOG, catalog)]
-    return Answer(text, "ggbench pick", [*parts, families], [*notes, say("models.family")], why)
+    parts: list[Part] = [Table(LOCAL, found), families]
+    return Answer(text, "ggbench pick", parts, [*notes, say("models.family")], [Table(CATALOG, catalog)])
 
 
 def matching_answer(
@@ -99,8 +98,7 @@ def matching_answer(
     if usable:
         command = f"ggbench bench {' '.join(map(shell_path, usable[0]))}"
     text = say("models.matching", words=words, models=_total(found), catalog=counted(len(catalog), "model"))
-    tables: list[Table[CatalogRow] | Table[LocalModel]] = [Table(CATALOG, catalog), Table(LOCAL, found)]
-    return Answer(text, command, [table for table in tables if table.rows], notes)
+    return Answer(text, command, [Table(CATALOG, catalog), Table(LOCAL, found)], notes)
 
 
 def folder_answer(folder: Path, found: Sequence[LocalModel]) -> Answer:
@@ -184,8 +182,7 @@ def search_answer(words: str, found: Sequence[RepoSummary]) -> Answer:
     if not found:
         return Answer(say("models.not_found", words=words))
     text = say("models.found", repos=counted(len(found), "repo"), words=words)
-    table = Table(REPOS, found, style=lambda repo: "dim" if repo.gated else "")
-    return Answer(text, shlex.join(["ggbench", "models", "--repo", found[0].repo]), [table])
+    return Answer(text, shlex.join(["ggbench", "models", "--repo", found[0].repo]), [Table(REPOS, found)])
 
 
 class _TypeRow(msgspec.Struct, frozen=True):

@@ -36,8 +36,7 @@ def checkup_answer(checkup: Checkup, found: Sequence[Finding]) -> Answer:
     text = say(f"doctor.{worst.severity}", finding=worst)
     told = [((each.severity, say("doctor.other", finding=each)), ("", each.command)) for each in others]
     rest = Facts(_items(pair for pairs in told for pair in pairs))
-    parts = [rest, machine] if others else [machine]
-    return Answer(_at_home(text), worst.command, parts, why=behind)
+    return Answer(_at_home(text), worst.command, [rest, machine], why=behind)
 
 
 def _items(facts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
