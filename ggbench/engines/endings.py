@@ -39,6 +39,8 @@ class Ending:
 
     __slots__ = ()
     outcome: ClassVar[Outcome]
+    says: ClassVar[str] = ""
+    """Template of the reason, over the ending."""
 
     @property
     def is_final(self) -> bool:
@@ -48,7 +50,7 @@ class Ending:
     @property
     def reason(self) -> str:
         """One line for the user; empty if there is nothing to explain."""
-        return ""
+        return self.says.format(self)
 
     @property
     def cause(self) -> GgbenchError | None:
@@ -64,6 +66,7 @@ class OutOfMemory(Ending, msgspec.Struct, frozen=True):
     """An allocation did not fit; the worker may have died of it."""
 
     outcome: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
+    says: ClassVar[str] = "out of memory in {0.stage}: {0.message}"
 
     stage: str
     message: str
@@ -76,10 +79,6 @@ class OutOfMemory(Ending, msgspec.Struct, frozen=True):
     @property
     def is_final(self) -> bool:
         return not self.alive
-
-    @property
-    def reason(self) -> str:
-        return f"out of memory in {self.stage}: {self.message}"
 
 
 class Failed(Ending, msgspec.Struct, frozen=True):
@@ -104,6 +103,7 @@ class Crashed(Ending, msgspec.Struct, frozen=True):
     """The worker exited by itself, or violated the protocol."""
 
     outcome: ClassVar[Outcome] = Outcome.CRASHED
+    says: ClassVar[str] = "{0.message}"
 
     message: str
     returncode: int | None = None
@@ -118,15 +118,12 @@ class Crashed(Ending, msgspec.Struct, frozen=True):
             how = f"was killed by {signal_name(-returncode)}"
         return cls(f"{program} {how}: {cause}".removesuffix(": "), returncode, log_tail)
 
-    @property
-    def reason(self) -> str:
-        return self.message
-
 
 class ServerLost(Ending, msgspec.Struct, frozen=True):
     """Another machine of the computation was lost, and with it the worker."""
 
     outcome: ClassVar[Outcome] = Outcome.FAILED
+    says: ClassVar[str] = "lost in {0.stage}: {0.message}"
 
     stage: str
     message: str
@@ -135,30 +132,20 @@ class ServerLost(Ending, msgspec.Struct, frozen=True):
     def is_final(self) -> bool:
         return True
 
-    @property
-    def reason(self) -> str:
-        return f"lost in {self.stage}: {self.message}"
-
 
 class TimedOut(Ending, msgspec.Struct, frozen=True):
     """The worker or the server sent no message for too long and was stopped."""
 
     outcome: ClassVar[Outcome] = Outcome.TIMED_OUT
+    says: ClassVar[str] = "no output from the {0.silent} for {0.seconds:g} s"
 
     seconds: float
     silent: str = "worker"
 
-    @property
-    def reason(self) -> str:
-        return f"no output from the {self.silent} for {self.seconds:g} s"
-
 
 class Cancelled(Ending, msgspec.Struct, frozen=True):
     outcome: ClassVar[Outcome] = Outcome.CANCELLED
-
-    @property
-    def reason(self) -> str:
-        return "stopped before the end"
+    says: ClassVar[str] = "stopped before the end"
 
 
 class EngineEnded(Exception):
