@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -28,7 +27,7 @@ _SETTLES_S = 1.0
 _DEADLINE_S = 120.0
 _MODEL = "qwen2.5-14b"
 _N_GEN = 1000
-_NEARLY_DONE = re.compile(r"[78]\d%")
+_NEARLY_DONE = 0.7
 """The share of its tokens that a run in a picture has decoded."""
 
 _BROWSERS = "chromium", "chromium-browser", "google-chrome"
@@ -60,8 +59,8 @@ async def _library(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await _until(app, lambda words: "if on RTX 3060" in words and "★" in words)
     await pilot.press("right")
     await _until(app, lambda words: "16,384 tokens" in words and "planning" not in words and "★" in words)
-    await pilot.press("ctrl+home")
-    await _until(app, lambda words: "\n q4_k_m at n_ctx 16,384" in words)
+    await pilot.press("home")
+    await _until(app, lambda words: "at n_ctx 16,384: ✓" in words)
     _take(app, "library")
 
 
@@ -71,13 +70,20 @@ async def _pick(app: GgbenchApp, pilot: Pilot[None]) -> None:
     _take(app, "pick")
 
 
+def _share_of_last(app: GgbenchApp) -> float:
+    """Return the share of its tokens that the last run in the queue has decoded."""
+    live, last = app.run_queue.live, app.run_queue.items[-1]
+    return 0.0 if live is None or live.item_id != last.id else live.share or 0.0
+
+
 async def _run(app: GgbenchApp, pilot: Pilot[None]) -> None:
     """Measure two quants of the folder, one after the other, and take the second while it decodes."""
     await _until(app, lambda words: "★" in words)
-    await pilot.press("ctrl+home", "space", "ctrl+end", "space", "b")
+    await pilot.press("home", "space", "end", "space", "b")
     await _until(app, lambda words: "⏎ Start" in words)
-    await pilot.press("down", *str(_N_GEN), "enter")
-    await _until(app, lambda words: "✓ a" in words and _NEARLY_DONE.search(words))
+    await pilot.press(*str(_N_GEN), "enter")
+    await _until(app, lambda words: "✓ a" in words and _share_of_last(app) > _NEARLY_DONE)
+    await pilot.press("t", "t")  # draws what is decoded by now
     _take(app, "run")
     await _until(app, lambda words: "✓ b" in words)
 
