@@ -62,7 +62,7 @@ def test_each_device_holds_what_was_planned_for_it(
     assert (planned.code, ran.code) == (0, 0), (planned.stderr, ran.stderr)
     (row,) = planned.document["rows"]
     plans = {each["device"]: {part: each[part] for part in PARTS} for each in row["devices"]}
-    buffers = by_device(ran.document["buffers"])
+    buffers = by_device(ran.document["run"]["memory"]["buffers"])
     note(
         f"{model}, {' '.join(placement) or 'all layers'}",
         **{f"{device} planned": parts for device, parts in plans.items()},
@@ -91,7 +91,7 @@ def test_the_device_is_named_with_its_memory(ggbench: Ggbench, small: Path, note
 
 
 def test_a_run_stores_backends_and_build_flags(ggbench: Ggbench, small: Path, library: Path, note: Note) -> None:
-    environment = decode(ggbench, small).document["environment"]
+    environment = decode(ggbench, small).document["run"]["head"]["environment"]
     note("stored with a run", **{name: environment[name] for name in ("backends", "build_flags")})
 
     assert {"Vulkan", "CPU"} <= set(environment["backends"])
