@@ -29,7 +29,7 @@ from ggbench.show.charts import (
     prompt_speed,
 )
 from ggbench.show.figure import Figure, bounded_text
-from ggbench.show.machine import serving_facts, unsteady_line
+from ggbench.show.machine import serving_facts
 from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, vary
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
@@ -195,8 +195,9 @@ def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
     """Return several quants side by side, with the one that stands out."""
     subjects = [summary.subject for summary in summaries]
     labels = row_labels(subjects)
-    disturbed = (unsteady_line(summary.run) for summary in summaries)
-    notes = [*shared(labels, map(caveat, summaries)), *shared(labels, disturbed), *twin_notes(subjects)]
+    disturbed = {label: row.unsteady for label, row in zip(labels, summaries, strict=True) if row.unsteady}
+    unsteady = [say("bench.unsteady", quants=", ".join(disturbed))] if disturbed else []
+    notes = [*shared(labels, map(caveat, summaries)), *unsteady, *twin_notes(subjects)]
     run_ids = [str(summary.run.run_id) for summary in summaries if summary.run.is_complete]
     command = f"ggbench compare {' '.join(run_ids)}" if len(run_ids) > 1 and "None" not in run_ids else ""
     speeds = _speeds(summaries)
@@ -204,7 +205,7 @@ def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
     table = Table(front, summaries, style=lambda row: "" if row.run.is_complete else "dim")
     sizes = Table((*rows_of(summaries), *_BEHIND), summaries)
     text = _standing_out(speeds[-1], summaries, labels)
-    return noted(Answer(text, command, [table], why=[sizes]), notes)
+    return noted(Answer(text, command, [table], why=[sizes, Facts(list(disturbed.items()), "Unsteady")]), notes)
 
 
 def _speeds(summaries: Sequence[QuantSummary]) -> list[Figure[QuantSummary]]:

@@ -175,7 +175,7 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
     _figure("n_prompt", "n_prompt", "Tokens of prompt before a decode.", "decode.n_prompt", 9),
     _figure("n_gen", "n_gen", "Tokens decoded and timed in one repetition.", "n_gen", 6),
     _figure("repeat", "repeat", "Repetitions of the decode.", "repeat", 6),
-    _ms("prefill_ms", "prefill", "Time to read the prompt before the decode.", "decode.prefill_ms", 3, better="less"),
+    _ms("prefill_ms", "prefill", "Time to read the prompt before the decode.", "decode.prefill_ms", 4, better="less"),
     Figure(
         "depth_tok_s", "speed at depth", lambda summary: depths_text(summary) or None, unit="tok/s",
         meaning="Speed at the -d depths.", priority=1,
