@@ -50,9 +50,9 @@ def show_run(
 ) -> None:
     """Show a stored run in full."""
     answer = presenter_of(run.head.kind).details(run, readings)
-    show_answer(
-        replace(answer, command="" if plot else answer.command), [run], output, plot=plot, against=against
-    )
+    if plot and answer.command.endswith(" --plot"):
+        answer = replace(answer, command="")
+    show_answer(answer, [run], output, plot=plot, against=against)
 
 
 def show_answer(

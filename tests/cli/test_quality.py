@@ -47,7 +47,7 @@ def test_every_quant_is_compared_with_the_largest(
     machine.answers |= {0: scores(2.0), 1: scores(1.5)}
     ran = ggbench("quality", folder, *asked)
     assert ran.code == 0
-    assert "q4_0 loses enough to notice against q8_0: 0.25 nats over 10 chunks." in ran.err
+    assert "q4_0 loses enough to notice against q8_0: 0.25 nats over 10 chunks." in ran.out
     row = ggbench("quality", folder, *asked, "--json").json
     assert (row["quant"], row["base_quant"], row["n_chunks"], row["n_scored"]) == ("q4_0", "q8_0", 10, 150)
     assert row["kld_mean"] == 0.25
