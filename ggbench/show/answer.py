@@ -5,7 +5,7 @@ The same answer is text for a terminal, plain text for a pipe, and GitHub's Mark
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias
 
 import msgspec
@@ -126,6 +126,13 @@ class Facts(msgspec.Struct, frozen=True):
     @property
     def _shown(self) -> list[tuple[str, str]]:
         return [(sanitize(name), sanitize(text)) for name, text in self.items if text]
+
+
+def facts_of(figures: Iterable[Figure[Row]], row: Row, title: str = "") -> Facts:
+    """Return figures of a row below each other; those without a value are left out."""
+    texts = [(figure, figure.text(row)) for figure in figures]
+    known = [(figure.header, f"{text} {figure.unit}".rstrip()) for figure, text in texts if text != UNKNOWN]
+    return Facts(known, title)
 
 
 class Command(msgspec.Struct, frozen=True):

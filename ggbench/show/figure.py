@@ -57,7 +57,7 @@ def bounded_text(value: Value, digits: int = 3) -> str:
     """Return as `value_text`; an interval of many times the value is a lower bound: `> 126`."""
     if not isinstance(value, Estimate):
         return value_text(value)
-    if value.high > _MOST_SPREAD * value.value:
+    if value.low < 0 or value.high > _MOST_SPREAD * value.value:
         is_above = value.low > 0
         value = Estimate(value.value if is_above else math.nan, value.low, math.inf if is_above else value.high)
     return interval_text(value, digits)

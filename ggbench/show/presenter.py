@@ -12,6 +12,7 @@ from ggbench.models.published.selection import NearRow
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
 from ggbench.show.answer import Answer, Facts, Part
 from ggbench.show.charts import Chart, LineChart, PlottedRun, memory_stacks, series_of
 from ggbench.show.figure import Figure
@@ -40,6 +41,8 @@ class Presenter(abc.ABC):
 
     figures: ClassVar[tuple[Figure[QuantSummary], ...]] = ()
     """Figures of its runs besides those that all kinds share."""
+    headline: ClassVar[Figure[QuantSummary] | None] = None
+    """Its answer in lists of runs; None if their other columns have it."""
     differences: ClassVar[Mapping[str, tuple[RunFigure, ...]]] = {}
     """Differences between runs besides file, config and environment, by topic."""
     no_answer: ClassVar[str] = "done"
@@ -98,7 +101,10 @@ class Presenter(abc.ABC):
 
     def short_answer(self, run: Run) -> str:
         """Return the answer in a few words for a list; empty if other columns have it. Printable."""
-        return ""
+        if self.headline is None:
+            return ""
+        text = self.headline.text(QuantSummary.of([run]))
+        return "" if text == UNKNOWN else f"{self.headline.header} {text} {self.headline.unit}".rstrip()
 
     def has_details(self, run: Run) -> bool:
         """Return whether there is more to show than how the run ended."""

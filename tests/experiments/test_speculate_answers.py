@@ -105,7 +105,7 @@ def test_a_step_with_a_twin_takes_what_rejected_drafts_take(
     assert verdict(routed) == (
         "Drafts probably pay above 7.00 ±0.10 tokens a step, with 5 drafted: the twin's router is random."
     )
-    assert PRESENTER.short_answer(replace(run, result=routed)) == "break-even 7.0"
+    assert PRESENTER.short_answer(replace(run, result=routed)) == "break-even 7.00 ±0.10 tokens"
     assert drafting_line(run, routed) == line
 
 

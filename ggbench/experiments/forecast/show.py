@@ -23,7 +23,7 @@ from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import CACHE_TYPES, rows_of
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
-from ggbench.units import format_count, format_number
+from ggbench.units import format_count
 
 _ANSWERED = 4096
 """The position whose speed is the answer."""
@@ -91,6 +91,7 @@ class ForecastPresenter(Presenter):
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "no speed is known"
+    headline: ClassVar[Figure[QuantSummary] | None] = _speed_at(_ANSWERED)
 
     def answer(self, run: Run) -> str:
         """Return `Expected 2.4 ±0.16 tok/s at a context of 4,096, from twins of 2 and 6 of 32 layers.`"""
@@ -100,11 +101,6 @@ class ForecastPresenter(Presenter):
             return ""
         n, speed = known[-1]
         return say("forecast.expected", tok_s=bounded_text(speed), n_ctx=format_count(n), basis=found.basis)
-
-    def short_answer(self, run: Run) -> str:
-        """Return `2.40 tok/s at 4,096`."""
-        speed = dict(result_of(run).tok_s).get(_ANSWERED)
-        return "" if speed is None else f"{format_number(speed.value)} tok/s at 4,096"
 
     def has_details(self, run: Run) -> bool:
         return result_of(run).b_ms is not None

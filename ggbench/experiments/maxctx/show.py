@@ -22,7 +22,7 @@ from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer, Part, Table
+from ggbench.show.answer import Answer, Part, Table, facts_of
 from ggbench.show.figure import Figure, member
 from ggbench.show.metric import Metric, memory_metric
 from ggbench.show.names import row_labels
@@ -57,9 +57,9 @@ _FIGURES = (
 _SEARCH = (
     _FIGURES[1],
     _found("memory_bytes", "memory", "plan.memory_bytes", form=format_bytes),
-    _found("memory_source", "", "plan.memory_source"),
-    _found("reserve_bytes", "reserved", "plan.reserve_bytes", form=format_bytes),
-    _found("reserve_source", "", "plan.reserve_source"),
+    _found("memory_source", "from", "plan.memory_source"),
+    _found("reserve_bytes", "left free", "plan.reserve_bytes", form=format_bytes),
+    _found("reserve_source", "for", "plan.reserve_source"),
     _found("budget_bytes", "for model and context", "plan.budget_bytes", form=format_bytes),
     member(
         "draft_bytes", "draft", format_bytes, "memory.draft_bytes", meaning="What drafts, over all devices."
@@ -86,6 +86,7 @@ class MaxctxPresenter(Presenter):
     live_view: ClassVar[LiveView] = "bracket"
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "no n_ctx works"
+    headline: ClassVar[Figure[QuantSummary] | None] = replace(FIGURES["max_n_ctx"], header="n_ctx")
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         return memory_metric(summaries), _MAX_N_CTX
@@ -100,16 +101,11 @@ class MaxctxPresenter(Presenter):
         works = say(key, n_ctx=format_count(found.max_n_ctx), slots=slots)
         return f"{works} {_failure(found, run.head.setup.program)}".strip()
 
-    def short_answer(self, run: Run) -> str:
-        """`n_ctx 24,576`."""
-        summary = QuantSummary.of([run])
-        return "" if summary.max_n_ctx is None else f"n_ctx {FIGURES['max_n_ctx'].text(summary)}"
-
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found = context_of(run)
         why: list[Part] = [
             _probes(found, run.head.setup.program),
-            Table(_SEARCH, [QuantSummary.of([run])], "Search"),
+            facts_of(_SEARCH, QuantSummary.of([run]), "Search"),
         ]
         why += memory_parts(run.memory)
         parts = filter(None, ["; ".join(_effort(run, found))])

@@ -89,7 +89,7 @@ FURTHER = (
     _Figure("kld_max", "max KLD", lambda summary: _percentiles(summary).get(100.0), meaning="The largest [nats]."),
 )  # fmt: skip
 _FIGURE = {figure.key: figure for figure in FIGURES}
-SHARED = (_FIGURE["ppl"], _FIGURE["kld_mean"], _FIGURE["same_top"])
+SHARED = tuple(_FIGURE[key] for key in ("ppl", "kld_mean", "same_top"))
 """Those in lists of runs of other kinds."""
 DOCUMENTED = (
     *FIGURES,
@@ -290,7 +290,7 @@ def _parts(run: Run, near: Sequence[NearRow]) -> list[Part]:
     found = run.result
     assert isinstance(found, QualityResult)
     quant, summary = row_name(run), QuantSummary.of([run])
-    own = {"perplexity": _FIGURE["ppl"].text(summary), "kld": _FIGURE["kld_mean"].text(summary)}
+    own = {"perplexity": PPL.figure.text(summary), "kld": KLD.figure.text(summary)}
     note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {counted(found.n_chunks, 'chunk')}"
     title = f"{model_name(run.subject)} {quant} against published rows"
     return against_part(title, quant, own, near, note, lambda row: row.model)

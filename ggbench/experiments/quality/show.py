@@ -17,7 +17,6 @@ from ggbench.experiments.quality.record import (
     Divergence,
     QualityResult,
     QualitySettings,
-    ScoredBase,
     result_of,
 )
 from ggbench.experiments.quality.scores import floats, running_means
@@ -27,11 +26,10 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.answer import Answer, Facts, Part, Table
+from ggbench.show.answer import Answer, Facts, Part, Table, facts_of
 from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun, memory_stacks
-from ggbench.show.figure import Figure, interval_text
+from ggbench.show.figure import Figure, interval_text, member
 from ggbench.show.metric import Metric, RunFigure, memory_metric
-from ggbench.show.names import kv_name, model_name
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
@@ -39,7 +37,7 @@ from ggbench.show.run_figures import figures
 from ggbench.show.words import say
 from ggbench.stats.intervals import Z_95, MeanError
 from ggbench.text import sanitize
-from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
+from ggbench.units import counted, format_bytes, format_count, format_percent
 
 _LEAST_RANGE = 1e-6
 """Smaller differences of KLD or PPL are rounding."""
@@ -80,6 +78,22 @@ class _Scores(msgspec.Struct, frozen=True):
         return running_means(values, len(self.nll) // self.n_chunks)
 
 
+_ABOUT = (
+    member("text", "text", path="run.result.text.name"),
+    member("source", "from", path="run.result.text.source"),
+    member("n_bytes", "size", format_bytes, "run.result.text.n_bytes"),
+    member("sha256", "sha256", path="run.result.text.sha256"),
+    member("n_scored", "scored", path="run.result.n_scored", unit="tokens"),
+    member("n_ctx", "chunk", path="run.result.n_ctx", unit="tokens"),
+    member("n_vocab", "vocabulary", path="run.result.scored.n_vocab"),
+    member("base", "base", path="run.result.base.subject.file"),
+    member("base_logits", "base's logits", path="run.head.settings.base_logits"),
+    member("through_file", "through a file", path="run.result.base.through_file"),
+)
+_PERCENTILES = (
+    Figure[tuple[float, float]]("percent", "%", lambda pair: f"{pair[0]:g}"),
+    Figure[tuple[float, float]]("kld", "KLD", lambda pair: pair[1], unit="nats"),
+)
 DOCUMENTS = RunDocuments("quality", compared.DOCUMENTED, "The quality of a quant.", takes_several=True)
 
 
@@ -89,6 +103,7 @@ class QualityPresenter(Presenter):
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
     figures: ClassVar[tuple[Figure[QuantSummary], ...]] = compared.SHARED
+    headline: ClassVar[Figure[QuantSummary] | None] = compared.PPL.figure
     differences: ClassVar[Mapping[str, tuple[RunFigure, ...]]] = {"text": compared.DIFFERENCES}
 
     def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
@@ -129,11 +144,6 @@ class QualityPresenter(Presenter):
             lines += [f"KLD   {_last(*scores.running_kld)}", f"same  {same_top} top tokens"]
         return tuple(lines)
 
-    def short_answer(self, run: Run) -> str:
-        """`PPL 12.36 ±1.02`."""
-        found = result_of(run)
-        return f"PPL {_text(found.ppl)}" if found and found.ppl else ""
-
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         return (compared.quality_over_speed(summaries), *memory_stacks(summaries))
 
@@ -153,13 +163,14 @@ class QualityPresenter(Presenter):
         found, quant = result_of(run), sanitize(compared.row_name(run))
         if found is None or found.ppl is None:
             return ""
-        chunks = counted(found.n_chunks, "chunk")
+        summary, chunks = _summary(run), counted(found.n_chunks, "chunk")
         if found.divergence is None:
-            return say("quality.perplexity", quant=quant, ppl=_text(found.ppl), chunks=chunks)
-        kld = found.divergence.kld
-        key = "little" if kld.mean < NOTICED_LOSS else "noticed"
-        key = "unnoticed" if kld.mean <= UNNOTICED_LOSS else key
-        return say(f"quality.{key}", quant=quant, base=_base_quant(run, found), loss=_nats(kld), chunks=chunks)
+            return say("quality.perplexity", quant=quant, ppl=compared.PPL.figure.text(summary), chunks=chunks)
+        nats = found.divergence.kld.mean
+        key = "little" if nats < NOTICED_LOSS else "noticed"
+        key = "unnoticed" if nats <= UNNOTICED_LOSS else key
+        base, loss = _base_quant(run, found), compared.KLD.figure.text(summary)
+        return say(f"quality.{key}", quant=quant, base=base, nats=loss, chunks=chunks)
 
     def nearest(self, run: Run) -> Sequence[NearRow] | None:
         return compared.nearest_to_score(run) if self.answer(run) else None
@@ -172,21 +183,19 @@ class QualityPresenter(Presenter):
         if found is None:
             return run_answer(run, Answer(self.ending(run)), readings)
         front, further = _scores([run])
-        why: list[Part] = [further, Facts(_perplexity(found), "Perplexity")]
+        why: list[Part] = [further, facts_of(_ABOUT, _summary(run), "Text and base")]
         if found.divergence is not None:
-            why.append(Facts(_compared(run, found.base, found.divergence), "Compared with its base"))
-        answer = Answer(self.ending(run), "", [front], _about_bases([run]), why)
+            why.append(Table(_PERCENTILES, found.divergence.kld_percentiles, "KL divergence by percentile"))
+        command = self.longer(run) if found.divergence and _is_undecided(found.divergence) else ""
+        answer = Answer(self.ending(run), command, [front], _about_bases([run]), why)
         return run_answer(run, answer, readings)
 
     def table(self, runs: Sequence[Run]) -> Answer:
         names = list(map(sanitize, compared.row_names(runs)))
         front, further = _scores(runs)
-        why: list[Part] = [
-            further,
-            Facts([("", verdict) for verdict in compared.verdicts(runs)], "By perplexity"),
-        ]
-        texts = {each.text for run in runs if (each := result_of(run))}
-        why.append(Facts([("text", f"{text.name}, sha256 {text.sha256}") for text in texts]))
+        verdicts = Facts([("", verdict) for verdict in compared.verdicts(runs)], "By perplexity")
+        why: list[Part] = [further, verdicts]
+        why += [facts_of(_ABOUT, _summary(run), name) for run, name in zip(runs, names, strict=True)]
         notes = [*compared.caveats(list(map(_summary, runs)))[1:], *_about_bases(runs)]
         answer = Answer(_best(runs, names), "", [front], notes, why)
         return several_answer(runs, names, answer)
@@ -208,62 +217,37 @@ def _best(runs: Sequence[Run], names: Sequence[str]) -> str:
     """Return which row loses least, and the first whose loss people notice, or why they cannot be compared."""
     if caveats := compared.caveats(list(map(_summary, runs))):
         return say("quality.unranked", why=caveats[0])
-    found = [(each, name, run) for run, name in zip(runs, names, strict=True) if (each := result_of(run))]
-    lost = [(each.divergence.kld, name, run, each) for each, name, run in found if each.divergence]
-    if not lost:
-        scored = [(each.ppl.mean, each.ppl, name) for each, name, _ in found if each.ppl]
-        if not scored:
-            return ""
-        _, ppl, quant = min(scored)
-        return say("quality.lowest", quant=quant, ppl=_text(ppl))
-    lost.sort(key=lambda each: each[0].mean)
-    kld, quant, run, result = lost[0]
-    least = say("quality.least", quant=quant, base=_base_quant(run, result), loss=_nats(kld))
-    noticed = [(kld, name) for kld, name, *_ in lost if kld.mean >= NOTICED_LOSS]
-    if not noticed:
-        return f"{least} {say('quality.none', limit=NOTICED_LOSS)}"
-    return f"{least} {say('quality.from', quant=noticed[0][1], loss=_nats(noticed[0][0]))}"
+    rows = [(name, run, result) for name, run in zip(names, runs, strict=True) if (result := result_of(run))]
+    lost = sorted(
+        ((found.divergence.kld.mean, name, run, found) for name, run, found in rows if found.divergence),
+        key=lambda row: row[0],
+    )
+    if lost:
+        _, quant, run, found = lost[0]
+        loss = compared.KLD.figure.text(_summary(run))
+        least = say("quality.least", quant=quant, base=_base_quant(run, found), nats=loss)
+        noticed = [(name, run) for nats, name, run, _ in lost if nats >= NOTICED_LOSS]
+        if not noticed:
+            return f"{least} {say('quality.none', limit=NOTICED_LOSS)}"
+        quant, run = noticed[0]
+        return f"{least} {say('quality.from', quant=quant, nats=compared.KLD.figure.text(_summary(run)))}"
+    scored = [(found.ppl.mean, name, run) for name, run, found in rows if found.ppl]
+    if not scored:
+        return ""
+    _, quant, run = min(scored, key=lambda row: row[0])
+    return say("quality.lowest", quant=quant, ppl=compared.PPL.figure.text(_summary(run)))
 
 
-def _text(estimate: MeanError) -> str:
-    """Return `12.36 ±1.02`, with the 95 % interval."""
-    return interval_text(estimate.estimate, 4)
-
-
-def _nats(kld: MeanError) -> str:
-    nats, low, high = (format_number(max(0.0, each), 2) for each in (kld.mean, *kld.ci95))
-    return say("quality.exact_nats" if low == high else "quality.nats", nats=nats, low=low, high=high)
+def _is_undecided(found: Divergence) -> bool:
+    """Return whether the interval includes a loss from which people notice more."""
+    low, high = found.kld.ci95
+    return any(low < limit < high for limit in (UNNOTICED_LOSS, NOTICED_LOSS))
 
 
 def _last(means: Floats, errors: Floats) -> str:
-    return _text(MeanError(float(means[-1]), float(errors[-1]))) if len(means) else UNKNOWN
-
-
-def _perplexity(found: QualityResult) -> list[tuple[str, str]]:
-    scored, text = found.scored, found.text
-    size = "" if text.n_bytes is None else format_bytes(text.n_bytes)
-    tokens = ""
-    if scored is not None:
-        tokens = f"{format_count(scored.n_tokens)} of a vocabulary of {format_count(scored.n_vocab)}"
-    return [
-        ("scored", f"{counted(found.n_scored, 'token')}, the second half of each chunk of {found.n_ctx:,}"),
-        ("text", ", ".join(filter(None, (text.name, size, text.source)))),
-        ("sha256", text.sha256),
-        ("tokens", tokens),
-    ]
-
-
-def _compared(run: Run, base: ScoredBase | None, found: Divergence) -> list[tuple[str, str]]:
-    name = f"the logits in {_base_logits(run)}" if base is None else _base_name(base)
-    through = "a file of 16-bit logits, as both did not fit in memory"
-    return [
-        ("base", name),
-        ("through", through if base and base.through_file else ""),
-        (
-            "percentiles of KLD",
-            ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in found.kld_percentiles),
-        ),
-    ]
+    if not len(means):
+        return UNKNOWN
+    return interval_text(MeanError(float(means[-1]), float(errors[-1])).estimate, 4)
 
 
 def _about_bases(runs: Sequence[Run]) -> list[str]:
@@ -287,16 +271,10 @@ def _is_lossy(subject: Subject, base: Subject) -> bool:
 
 
 def _base_quant(run: Run, found: QualityResult) -> str:
-    return sanitize(Path(_base_logits(run)).name if found.base is None else found.base.subject.quant)
-
-
-def _base_logits(run: Run) -> str:
     settings = run.head.settings
-    return settings.base_logits if isinstance(settings, QualitySettings) else ""
-
-
-def _base_name(base: ScoredBase) -> str:
-    return f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"
+    if found.base is not None or not isinstance(settings, QualitySettings):
+        return sanitize(found.base.subject.quant if found.base else "")
+    return sanitize(Path(settings.base_logits).name)
 
 
 PRESENTER = QualityPresenter()

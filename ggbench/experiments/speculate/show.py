@@ -18,7 +18,7 @@ from ggbench.experiments.speculate.verdict import best_case, drafting_line, need
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer, Facts, Part, Table
+from ggbench.show.answer import Answer, Facts, Part, Table, facts_of
 from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.figure import Figure, bounded_text, member
 from ggbench.show.metric import Metric, RunFigure
@@ -61,12 +61,16 @@ def _needed(summary: QuantSummary) -> float | None:
     return None if case is None else needed_acceptance(case)
 
 
+_BREAK_EVEN = Figure[QuantSummary](
+    "break_even_len", "break-even", reader("step.break_even", _best), bounded_text, "tokens",
+    "Mean tokens above which the best step at the least depth pays.", is_estimate=True,
+)  # fmt: skip
 _DOCUMENTED = (
     *CACHE_TYPES,
     _of_result("verdict", "Whether drafts pay.", lambda run, found: verdict(found)),
     _of_result("llama_server", "The command that drafts; null if no draft pays.", drafting_line),
     _of_best("k", "Tokens drafted in the best step at the least depth.", "k"),
-    _of_best("break_even_len", "Mean tokens of it above which it pays.", "step.break_even", is_estimate=True),
+    _BREAK_EVEN,
     Figure[QuantSummary](
         "break_even_acceptance", "", _needed,
         meaning="Acceptance of each drafted token, after those before it, that gives this length; null if none does.",
@@ -83,6 +87,7 @@ class SpeculatePresenter(Presenter):
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (SpeculationRound,)
     no_answer: ClassVar[str] = "no step was measured"
+    headline: ClassVar[Figure[QuantSummary] | None] = _BREAK_EVEN
 
     def answer(self, run: Run) -> str:
         found = result_of(run)
@@ -91,10 +96,8 @@ class SpeculatePresenter(Presenter):
     def short_answer(self, run: Run) -> str:
         """Return `0.50–1.31 x on texts`, else `break-even 1.9`, at the least depth."""
         found = result_of(run)
-        if found is None or not (found.texts or found.cases):
-            return ""
-        if not found.texts:
-            return f"break-even {format_number(best_case(found.at(found.depths[0])).step.break_even.value, 2)}"
+        if found is None or not found.texts:
+            return super().short_answer(run)
         gains = [each.gain.value for each in found.texts]
         ends = dict.fromkeys(format_number(gain, 2) for gain in (min(gains), max(gains)))
         return f"{'–'.join(ends)} x on texts"
@@ -127,7 +130,7 @@ class SpeculatePresenter(Presenter):
         if len(least) < len(found.cases):
             why.append(_cases_table(found.cases))
         if found.memory is not None:
-            why.append(Table(_MEMORY, [found.memory], "Memory"))
+            why.append(facts_of(_MEMORY, found.memory, "Memory"))
         pair = found.pair
         draft = " ".join(file_words(pair.draft, "-md", "-hfd")) if pair.draft else ""
         why.append(

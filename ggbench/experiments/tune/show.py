@@ -19,7 +19,6 @@ from ggbench.show.run_answer import run_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.server_line import server_line
 from ggbench.stats.intervals import Estimate
-from ggbench.units import format_ratio
 
 _RULE = "The first round, where the best of several is partly lucky, chooses what the second measures again."
 
@@ -37,11 +36,14 @@ def _best(run: Run) -> str | None:
     return found.options(found.finalist) if found.has_gain and found.finalist is not None else None
 
 
+_RATIO = member(
+    "ratio", "gain", path="run.result.ratio", unit="times", is_estimate=True, meaning="Finalist / defaults."
+)
 _DOCUMENTED = (
-    member("ratio", "gain", path="run.result.ratio", unit="times", is_estimate=True, meaning="Finalist / defaults."),
+    _RATIO,
     member("has_gain", "", path="run.result.has_gain", meaning="Whether its interval is above 1."),
     Figure[QuantSummary](
-        "best", "", lambda summary: _best(summary.run), meaning="Options that gain, as llama-server's; null for none.",
+        "best", "", lambda summary: _best(summary.run), meaning="llama-server's options that gain; null for none.",
     ),
     Figure[QuantSummary](
         "llama_server", "", lambda summary: tuned_command(summary.run) or None,
@@ -57,15 +59,11 @@ class TunePresenter(Presenter):
     )
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
+    headline: ClassVar[Figure[QuantSummary] | None] = _RATIO
 
     def answer(self, run: Run) -> str:
         found = result_of(run)
         return found.answer if run.is_complete or found.ratio is not None else ""
-
-    def short_answer(self, run: Run) -> str:
-        """Return `1.41 ±0.02 times`; empty without a gain."""
-        found = result_of(run)
-        return f"{_ratio_text(found.ratio)} times" if found.ratio is not None and found.has_gain else ""
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found, settings = result_of(run), run.head.settings
@@ -82,16 +80,12 @@ class _Row(msgspec.Struct, frozen=True):
     """The gain of the second round."""
 
 
-def _ratio_text(ratio: Estimate) -> str:
-    return format_ratio(ratio.value, ratio.low, ratio.high)
-
-
 def _candidates_table(found: TuneResult, timed: Sequence[str]) -> Table[_Row]:
     columns = (
         member("options", "options"),
         *(_time(name, index) for index, name in enumerate(timed)),
         member("speed", "first round", path="candidate.speed", unit="times"),
-        member("ratio", "second round", _ratio_text, unit="times"),
+        member("ratio", "second round", unit="times"),
         member("reason", "note", path="candidate.reason"),
     )
     rows = [
