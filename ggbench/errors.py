@@ -47,18 +47,24 @@ class UsageError(GgbenchError):
     exit_code = ExitCode.USAGE
 
 
+_LONGEST_LIST = 400
+"""In characters."""
+
+
 class UnknownName(UsageError):
-    """A name that does not exist; the hint lists the nearest names, all names, or the command that lists them."""
+    """A name that does not exist; the hint lists the nearest names, the first of all, or the command that lists them."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "", listed_by: str = "") -> None:
         import difflib
+        import textwrap
 
         names = sorted(known)
         near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
         parts = [f"nearest: {', '.join(near)}"] if near else []
         if listed_by:
             parts.append(f"{listed_by} lists all")
-        super().__init__(f"no {kind} named {name!r}", hint or "; ".join(parts) or f"known: {', '.join(names)}")
+        listed = f"known: {textwrap.shorten(', '.join(names), _LONGEST_LIST, placeholder=' …')}"
+        super().__init__(f"no {kind} named {name!r}", hint or "; ".join(parts) or listed)
 
 
 class DoesNotFit(GgbenchError):
