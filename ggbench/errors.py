@@ -52,7 +52,7 @@ _LONGEST_LIST = 400
 
 
 class UnknownName(UsageError):
-    """A name that does not exist; the hint lists the nearest names, the first of all, or the command that lists them."""
+    """A name that does not exist; the hint lists the nearest, the first of all, or the command that lists them."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "", listed_by: str = "") -> None:
         import difflib
