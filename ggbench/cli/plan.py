@@ -162,6 +162,7 @@ def _plan_files(
         if engine is None:
             engine = stack.enter_context(contextlib.closing(launch_engine(setup)))
         from ggbench.decisions.plan import plan_model
+        from ggbench.models.published import load_published
         from ggbench.models.targets import repo_read, resolve_headers, smaller_targets
         from ggbench.sizing.plan import PlanRequest
         from ggbench.sizing.plan_record import EnginePlan
@@ -177,6 +178,7 @@ def _plan_files(
             return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if may_add else ()
 
         importlib.import_module("ggbench.show.plan")  # while the worker starts
+        load_published()
         listing, moved_bytes = repo_read(targets) or (None, 0)
         found = []
         for memory, known in zip(machines, budgets, strict=True):

@@ -222,30 +222,19 @@ def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast |
     known = None if known is None or n is None else estimate_at(known, n)
     if known is None or known.basis == "bound" or n is None:
         return None
-    tok_s = tok_s_at(known, n)
-    return PlannedForecast(
-        tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis, known.is_steady, known.rows
-    )
+    return PlannedForecast(tok_s_at(known, n), known.source, known.basis, known.is_steady, known.rows)
 
 
 def with_estimates(row: PlanRow, known: SpeedEstimate | None) -> PlanRow:
     """Return a row with the expected speed at each of its positions."""
 
-    def estimated(speed: PlannedSpeed | None) -> PlannedSpeed | None:
-        found = None if speed is None else expected_at(known, speed.n)
-        if speed is None or found is None:
-            return speed
-        return replace(
-            speed,
-            tok_s_estimate=found.tok_s,
-            tok_s_estimate_ci95=found.tok_s_ci95,
-            tok_s_basis=found.speed_basis,
-        )
+    def estimated(speed: PlannedSpeed) -> PlannedSpeed:
+        return replace(speed, expected=expected_at(known, speed.n))
 
     return replace(
         row,
-        decode=tuple(each for speed in row.decode if (each := estimated(speed)) is not None),
-        at_n_ctx=estimated(row.at_n_ctx),
+        decode=tuple(map(estimated, row.decode)),
+        at_n_ctx=None if row.at_n_ctx is None else estimated(row.at_n_ctx),
         expected=expected_at(known, row.n_ctx_slot or row.n_ctx),
         expected_first=expected_at(known, 1),
     )
@@ -256,14 +245,8 @@ def with_estimate_together(row: PlanRow, known: SpeedEstimate | None, n_seqs: in
     found = None if row.together is None else expected_at(known, row.together.n)
     if row.together is None or found is None:
         return row
-    low, high = found.tok_s_ci95
-    together = replace(
-        row.together,
-        tok_s_estimate=n_seqs * found.tok_s,
-        tok_s_estimate_ci95=(n_seqs * low, n_seqs * high),
-        tok_s_basis=found.speed_basis,
-    )
-    return replace(row, together=together)
+    tok_s = Estimate(*(n_seqs * each for each in msgspec.structs.astuple(found.tok_s)))
+    return replace(row, together=replace(row.together, expected=replace(found, tok_s=tok_s)))
 
 
 _FEWEST = 2

@@ -64,15 +64,15 @@ def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineCho
     assert len(row_of) == len(rows), "machines of one name"
     fitting = {name: row for name, row in row_of.items() if row.fits}
     choice = MachineChoice(rows[0].quant, tuple(fitting), longest=_longest(fitting))
-    speeds = {name: row.expected for name, row in fitting.items() if row.expected is not None}
+    speeds = {name: row.expected.tok_s for name, row in fitting.items() if row.expected is not None}
     if speeds and len(speeds) == len(fitting):
-        fastest, *others = sorted(speeds, key=lambda name: -speeds[name].tok_s)
+        fastest, *others = sorted(speeds, key=lambda name: -speeds[name].value)
         choice = replace(choice, fastest=fastest)
         if others:
             first, second = speeds[fastest], speeds[others[0]]
-            ends = ratio_interval(first.tok_s, first.tok_s_ci95, second.tok_s, second.tok_s_ci95)
+            ends = ratio_interval(first.value, (first.low, first.high), second.value, (second.low, second.high))
             lead_ci95 = ends if math.isfinite(ends[1]) else None
-            choice = replace(choice, second=others[0], lead=first.tok_s / second.tok_s, lead_ci95=lead_ci95)
+            choice = replace(choice, second=others[0], lead=first.value / second.value, lead_ci95=lead_ci95)
     return replace(choice, verdict=_verdict(choice, row_of))
 
 

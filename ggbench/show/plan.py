@@ -59,17 +59,6 @@ def ends_only(estimate: Estimate) -> str:
     return f"{format_number(estimate.low)}–{format_number(estimate.high)}"
 
 
-def _estimate(expected: PlannedForecast | None) -> Estimate | None:
-    return None if expected is None else Estimate(expected.tok_s, *expected.tok_s_ci95)
-
-
-def _together(row: PlanRow) -> Estimate | None:
-    found = row.together
-    if found is None or found.tok_s_estimate is None or found.tok_s_estimate_ci95 is None:
-        return None
-    return Estimate(found.tok_s_estimate, *found.tok_s_estimate_ci95)
-
-
 def _is_open(row: PlanRow) -> bool:
     """Return whether longer contexts than the longest were not tried, though the model may have one."""
     return row.reached_ceiling and (row.planned_n_ctx or 0) < (row.trained_n_ctx or 1 << 62)
@@ -102,31 +91,31 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             priority=3,
             mark=lambda row: "≥ " if _is_open(row) else "",
         ),
-        Figure[PlanRow](
+        member(
             "tok_s",
             "tok/s",
-            lambda row: _estimate(row.expected),
             value_only,
+            "expected.tok_s",
             is_estimate=True,
             meaning="Expected speed with a full context [tokens/s]; null if unknown.",
             better="more",
             mark=lambda row: speed_mark(row.expected),
         ),
-        Figure[PlanRow](
+        member(
             "tok_s_together",
             "all users",
-            _together,
             value_only,
+            "together.expected.tok_s",
             is_estimate=True,
             meaning="Expected speed of all slots at once [tokens/s].",
             priority=1,
             mark=lambda row: "~",
         ),
-        Figure[PlanRow](
+        member(
             "kld",
             "loss",
-            lambda row: row.loss,
             value_only,
+            "loss",
             is_estimate=True,
             meaning="Mean KL divergence from the original in nats, of a quality run, else (~) typical of the quant."
             " A quantized KV cache adds its own.",
@@ -159,21 +148,19 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
 """The figures of a quant's plan, by key."""
 _FRONT = ("quant", "file_bytes", "needed_bytes", "left_bytes", "max_n_ctx", "tok_s", "tok_s_together", "kld")
 _BEHIND = ("quant", "bpw", "limit_tok_s", "w_tokens_per_ms", "b_ms")
-INTERVALS = (
-    Figure[PlanRow]("tok_s_ci95", "tok/s, 95 %", lambda row: _estimate(row.expected), ends_only),
-    Figure[PlanRow]("kld_ci95", "loss, range", lambda row: row.loss, ends_only),
+INTERVALS: Sequence[Figure[PlanRow]] = (
+    member("tok_s_ci95", "tok/s, 95 %", ends_only, "expected.tok_s"),
+    member("kld_ci95", "loss, range", ends_only, "loss"),
 )
 
 
-FIRST_SPEED = Figure[PlanRow](
+FIRST_SPEED: Figure[PlanRow] = member(
     "tok_s_first",
     "tok/s at 1",
-    lambda row: _estimate(row.expected_first),
     value_only,
+    "expected_first.tok_s",
     mark=lambda row: speed_mark(row.expected_first),
 )
-
-
 HOST_FIGURES: Sequence[Figure[Budget]] = (
     member("host_bytes", "main memory", format_bytes, "host.free_bytes", meaning="Main memory beside GPUs."),
     member("host_reserve_bytes", "kept free of it", format_bytes, "host.reserve_bytes"),

@@ -176,7 +176,7 @@ class Budget(msgspec.Struct, frozen=True):
 
 
 class PlannedSpeed(msgspec.Struct, frozen=True):
-    """The best speed of decoding at one position."""
+    """The bound on the speed of decoding at one position."""
 
     n: int
     latency_ms: float
@@ -185,18 +185,14 @@ class PlannedSpeed(msgspec.Struct, frozen=True):
     """Throughput over all sequences of the batch."""
     fits: bool | None
     """Whether a context of n tokens fits; None if unknown."""
-    tok_s_estimate: float | None = None
-    """The expected speed; None if only the bound is known."""
-    tok_s_estimate_ci95: tuple[float, float] | None = None
-    tok_s_basis: SpeedBasis | None = None
-    """What the estimate is from."""
+    expected: PlannedForecast | None = None
+    """None if only the bound is known."""
 
 
 class PlannedForecast(msgspec.Struct, frozen=True):
-    """The expected speed with a full context."""
+    """The expected speed of decoding."""
 
-    tok_s: float
-    tok_s_ci95: tuple[float, float]
+    tok_s: Estimate
     basis: str
     """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
     speed_basis: SpeedBasis

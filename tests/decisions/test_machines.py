@@ -16,6 +16,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, EnginePlan, PlannedForecast, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.intervals import Estimate
 from tests.cli.validation import check_document
 
 GIB = 1 << 30
@@ -29,7 +30,7 @@ def row(tok_s: float | None, n_ctx: int, *, fits: bool = True, changes: tuple[Ch
     """Return a plan with a speed within 20 %."""
     expected = None
     if tok_s is not None:
-        expected = PlannedForecast(tok_s, (tok_s / 1.2, tok_s * 1.2), "others' rows", "published")
+        expected = PlannedForecast(Estimate(tok_s, tok_s / 1.2, tok_s * 1.2), "others' rows", "published")
     left_bytes = GIB if fits else -GIB
     return PlanRow(
         "qwen3-14b", "q4_k_m", "catalog", n_ctx=16384, n_ctx_slot=16384, needed_bytes=11 * GIB, left_bytes=left_bytes,

@@ -171,7 +171,7 @@ def test_a_depth_that_was_measured_is_expected_there_and_nowhere_else(store: Sto
     assert (known.basis, expected_at(known, 1), expected_at(known, 8192)) == ("bound", None, None)
     found = expected_at(known, 4100)
     assert found is not None
-    assert (found.tok_s, *found.tok_s_ci95) == pytest.approx((50, 49, 51))
+    assert (found.tok_s.value, found.tok_s.low, found.tok_s.high) == pytest.approx((50, 49, 51))
     assert found.basis == f"run {number}"
     _add(store, file, _decode(file))
     lined = _one(store, file)

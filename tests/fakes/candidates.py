@@ -42,8 +42,7 @@ def candidate(
     speed = turn_of(tok_s) if isinstance(tok_s, int | float) else tok_s
     full = None
     if speed is not None and speed.basis != "bound":
-        ends = speed.tok_s.low, speed.tok_s.high
-        full = PlannedForecast(speed.tok_s.value, ends, speed.source, speed.basis, speed.is_steady)
+        full = PlannedForecast(speed.tok_s, speed.source, speed.basis, speed.is_steady)
     row = PlanRow(
         model=model, quant=quant, provenance="file", type_k=cache, type_v=cache, file_bytes=round(gib * GIB),
         weight_bytes=round(gib * GIB), needed_bytes=round((gib + 1) * GIB),

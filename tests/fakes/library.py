@@ -23,7 +23,6 @@ from ggbench.runs.store.database import Store
 from ggbench.sizing.memory_stacks import stack_of
 from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.stats.intervals import Estimate
 from ggbench.units import GIB
 from tests.fakes.candidates import measured_loss, turn_of
 from tests.fakes.watched import WAIT_S
@@ -87,8 +86,7 @@ def planned(name: str, row: PlanRow, **changes: Any) -> Candidate:  # noqa: ANN4
     """Return a quant with its bound as the speed and the loss that its bits suggest, unpublished unless changed."""
     speed = None if row.at_n_ctx is None else turn_of(row.at_n_ctx.tok_s, basis="bound")
     if row.expected is not None:
-        low, high = row.expected.tok_s_ci95
-        speed = TurnSpeed(Estimate(row.expected.tok_s, low, high), None, row.expected.speed_basis, row.expected.basis)
+        speed = TurnSpeed(row.expected.tok_s, None, row.expected.speed_basis, row.expected.basis)
     loss = measured_loss(0.4 / 2 ** (row.bpw or 4.0))
     n_ctx = row.planned_n_ctx or 0
     setup = LlamaConfig(n_ctx=row.n_ctx)

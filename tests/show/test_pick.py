@@ -28,6 +28,7 @@ from ggbench.show.answer import Table
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice, PlannedForecast
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.intervals import Estimate
 from ggbench.units import GIB, MIB
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 
@@ -117,13 +118,13 @@ def test_a_bound_from_a_busy_machine_rules_nothing_out() -> None:
 
 def test_an_uncertain_number_has_its_mark_and_the_decisive_one_its_interval() -> None:
     """The speed is with a full context; that of a disturbed run and a typical loss are marked."""
-    full = PlannedForecast(24.0, (15.0, 40.0), "24 rows", "published")
+    full = PlannedForecast(Estimate(24.0, 15.0, 40.0), "24 rows", "published")
     typical = typical_loss("q4_k_m", 7 * 10**9)
     assert typical is not None
     for speed, loss, mark, words in (
         (full, typical, "~", "Run q4_k_m: ~24 tok/s (15–40) at 8k, loses little (0.021 nats, typical "),
         (replace(full, is_steady=False), typical, "!", "Run q4_k_m: !24 tok/s (15–40) at 8k"),
-        (replace(full, speed_basis="measured", tok_s_ci95=(23.0, 25.0)), measured_loss(0.1), "",
+        (replace(full, speed_basis="measured", tok_s=Estimate(24.0, 23.0, 25.0)), measured_loss(0.1), "",
          "Run q4_k_m: 24.0 ±1.0 tok/s at 8k, loses what people notice (0.1000 nats, measured ±0.0020)."),
     ):  # fmt: skip
         own = candidate(loss=loss)

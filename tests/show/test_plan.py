@@ -58,7 +58,10 @@ LONG = replace(
 REFUSED = PlanRow(
     "qwen1.5-7b", "q4_0", "catalog", budget_bytes=BUDGET.usable_bytes, outcome=Outcome.FAILED, reason="refused\nby it"
 )
-EXPECTED = PlannedForecast(24.3, (18.0, 32.0), "24 rows of GeForce RTX 30", "published", rows=("GeForce RTX 30/CUDA",))
+TOK_S = Estimate(24.3, 18.0, 32.0)
+EXPECTED = PlannedForecast(
+    Estimate(24.3, 18.0, 32.0), "24 rows of GeForce RTX 30", "published", rows=("GeForce RTX 30/CUDA",)
+)
 ROWS = (
     *(replace(row, expected=EXPECTED, loss=Estimate(0.0212, 0.004, 0.03)) for row in (FITS_NOT, FITS)), LONG, REFUSED
 )  # fmt: skip
@@ -143,8 +146,8 @@ def test_an_unknown_speed_is_no_bound_and_the_note_says_how_to_find_out() -> Non
 
 
 def test_a_speed_has_one_mark_and_its_interval_is_behind_it() -> None:
-    estimated = replace(FITS, expected=PlannedForecast(24.3, (18.0, 32.0), "others' rows", "published"))
-    disturbed = replace(FITS, expected=PlannedForecast(24.3, (18.0, 32.0), "run 12", "measured", is_steady=False))
+    estimated = replace(FITS, expected=PlannedForecast(TOK_S, "others' rows", "published"))
+    disturbed = replace(FITS, expected=PlannedForecast(TOK_S, "run 12", "measured", is_steady=False))
     tok_s = PLAN_FIGURES["tok_s"]
     assert [tok_s.text(row) for row in (estimated, disturbed, FITS)] == ["~24", "! 24", "—"]
     assert "18.0–32.0" in about([estimated]) and "18.0" not in plan_answer(planned(estimated)).markdown()

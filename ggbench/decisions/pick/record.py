@@ -101,8 +101,7 @@ class Candidate(msgspec.Struct, frozen=True):
     @property
     def tok_s(self) -> Estimate | None:
         """Tokens/s of one user with a full slot of `n_ctx`; None if only a bound is known."""
-        full = self.row.expected
-        return None if full is None else Estimate(full.tok_s, *full.tok_s_ci95)
+        return None if self.row.expected is None else self.row.expected.tok_s
 
     @property
     def longest_n_ctx(self) -> int | None:
