@@ -75,7 +75,6 @@ class ComparedFigure(msgspec.Struct, frozen=True):
     """Name in sentences; empty if it follows from another figure."""
     concern: Concern
     more_is_better: bool
-    is_timed: bool
     texts: tuple[str, ...]
     """An em dash if unknown."""
     values: tuple[float | None, ...]
@@ -86,14 +85,14 @@ class ComparedFigure(msgspec.Struct, frozen=True):
     outcome: Outcome
     better: tuple[str, ...]
     """Letters of the runs that are better than another and beaten by none."""
-    over: str | None
-    """Letter of the next best, if one run is better than all others."""
-    ratio: float | None
-    """The ratio of the best value to the next best, or of the second to the first of those of which none is better."""
-    ratio_ci95: Interval | None
     left_out: Mapping[str, str]
     """Runs that are not compared, by the reason."""
-    verdict: str
+    over: str | None = None
+    """Letter of the next best, if one run is better than all others."""
+    ratio: float | None = None
+    """The ratio of the best value to the next best, or of the second to the first of those of which none is better."""
+    ratio_ci95: Interval | None = None
+    verdict: str = ""
 
     @property
     def n_compared(self) -> int:
@@ -114,8 +113,6 @@ class Comparison(msgspec.Struct, frozen=True):
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...]
     """Reasons not to trust or compare a number."""
-    n_turns: int | None
-    """Turns in which the runs were measured; null if they were not."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -179,9 +176,6 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
         depths=depths,
         differences=differences_of(summaries),
         warnings=tuple(caveats(columns)),
-        n_turns=next(
-            (versus.n_turns for line in metrics for versus in line.versus if versus and versus.n_turns), None
-        ),
     )
 
 
@@ -282,68 +276,51 @@ def _compared(
         topic=metric.topic,
         concern=metric.concern,
         more_is_better=more,
-        is_timed=metric.is_timed,
         texts=tuple(each.text for each in found),
         values=tuple(each.value for each in found),
         values_ci95=tuple(each.ci95 for each in found),
         versus=tuple(pairs.get((index, 0)) for index in range(len(columns))),
         outcome=_outcome(best, pairs, left_out, metric.alike),
         better=tuple(letter(one) for one in sorted({one for one, _ in beaten} - losers)),
-        over=None,
-        ratio=None,
-        ratio_ci95=None,
         left_out=left_out,
-        verdict="",
     )
-    if not best:
-        why = "; ".join(f"{why} ({who})" if who else why for why, who in left_out.items())
-        return replace(line, verdict=say("compare.left_out", topic=_topic(line), why=why) if why else "")
-    return _with_verdict(line, metric, names, _lead_pair(line.outcome, best, order), pairs, best)
-
-
-def _topic(line: ComparedFigure) -> str:
-    topic = line.topic or line.header
-    return f"{topic[0].upper()}{topic[1:]}"
-
-
-def _lead_pair(outcome: Outcome, best: Sequence[int], order: Sequence[int]) -> tuple[int, int]:
-    """Return the best and the next best, or the second and the first of those of which none is better."""
-    if outcome in ("better", "single"):
-        first = best[0]
-        return first, next(run for run in order if run != first)
-    one, other = sorted(best[:2])
-    return other, one
-
-
-def _with_verdict(
-    line: ComparedFigure,
-    metric: Metric,
-    names: Sequence[str],
-    pair: tuple[int, int],
-    pairs: Pairs,
-    best: Sequence[int],
-) -> ComparedFigure:
-    lead, (one, other) = pairs[pair], pair
-    is_difference = metric.difference is not None and line.outcome == "better"
-    gain = metric.difference(abs(lead.difference)) if metric.difference and is_difference else lead.text
     topic = metric.topic or metric.figure.header
-    values = {
-        "name": names[one],
-        "over": names[other],
-        "gain": gain,
-        "alike": format_number(metric.alike * 100, 1),
-        "about": topic.removeprefix("speed") if topic.startswith("speed") else f" in {topic}",
-        "best": in_words([names[run] for run in sorted(best)]),
-    }
-    key = metric.win if line.outcome == "better" else line.outcome
-    of_many = "_of_many" if len(names) > 2 and line.outcome != "single" else ""
+    about = topic.removeprefix("speed") if topic.startswith("speed") else f" in {topic}"
+    if not best:
+        why = "; ".join(f"{why} ({who})" for why, who in left_out.items())
+        return replace(line, verdict=say("compare.left_out", about=about, why=why) if why else "")
+    one, other = _lead_pair(line.outcome, best, order)
+    lead, gain = pairs[one, other], pairs[one, other].text
+    key: str = line.outcome
+    if key == "better":
+        key = metric.win
+        gain = gain if metric.difference is None else metric.difference(abs(lead.difference))
+    if len(names) > 2 and key != "single":
+        key += "_of_many"
+    verdict = say(
+        f"compare.{key}",
+        name=names[one],
+        over=names[other],
+        gain=gain,
+        about=about,
+        alike=format_number(metric.alike * 100, 1),
+        best=in_words([names[run] for run in sorted(best)]),
+    )
     return replace(
         line,
         over=letter(other) if line.outcome == "better" else None,
         ratio=lead.ratio,
         ratio_ci95=lead.ratio_ci95,
-        verdict=say(f"compare.{key}{of_many}", **values),
+        verdict=verdict,
     )
+
+
+def _lead_pair(outcome: Outcome, best: Sequence[int], order: Sequence[int]) -> tuple[int, int]:
+    """Return the best and the next best, or the second and the first of those of which none is better."""
+    if outcome in ("better", "single"):
+        return best[0], next(run for run in order if run != best[0])
+    one, other = sorted(best[:2])
+    return other, one
 
 
 def _comparable(metric: Metric, columns: Sequence[Column], found: Sequence[Estimated]) -> Sequence[Estimated]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from ggbench.engines.endings import Outcome
-from ggbench.machine.records import Environment
+from ggbench.machine.records import Environment, Gpu
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN, letter
@@ -18,6 +18,7 @@ from ggbench.show.figure import member, value_text
 from ggbench.show.metric import RunFigure, vary
 from ggbench.show.names import model_name
 from ggbench.show.presenter import own_caveats, own_differences
+from ggbench.show.run_figures import CACHE_TYPES
 from ggbench.show.words import say
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes
@@ -41,11 +42,7 @@ class Difference(msgspec.Struct, frozen=True):
         holders: dict[str, list[int]] = {}
         for index, value in enumerate(self.values):
             holders.setdefault(value, []).append(index)
-        parts = (
-            f"unknown for {letters(who)}" if value == UNKNOWN else f"{value} in {letters(who)}"
-            for value, who in holders.items()
-        )
-        return f"{self.name}: {', '.join(parts)}"
+        return f"{self.name}: {', '.join(f'{value} in {letters(who)}' for value, who in holders.items())}"
 
 
 def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Difference, ...]:
@@ -119,87 +116,49 @@ def _path(name: str, path: str, form: Callable[[Any], str] = value_text) -> RunF
     return member(name, name, form, path)
 
 
+def _paths(paths: Mapping[str, str]) -> Iterator[RunFigure]:
+    return (_path(name, path) for name, path in paths.items())
+
+
 def _flash_attn(summary: QuantSummary) -> str:
     used = {None: "", True: "on", False: "off"}[summary.memory.flash_attn]
     requested: str = summary.setup.flash_attn
     return requested if used in ("", requested) else f"{used} ({requested})"
 
 
-def _version(name: Literal["llama_cpp", "transformers"]) -> Callable[[QuantSummary], str]:
-    """Return a program's version; `not used` if another program ran the model."""
-
-    def version(summary: QuantSummary) -> str:
-        about = summary.environment
-        if about is None:
-            return ""
-        is_known = about.llama_cpp or about.transformers or about.server
-        return getattr(about, name) or ("not used" if is_known else "")
-
-    return version
-
-
-def _cache_type(index: int) -> Callable[[QuantSummary], str]:
-    return lambda summary: summary.setup.cache_types[index] if summary.setup.cache_types else ""
-
-
-def _limit(summary: QuantSummary) -> str:
-    limit = summary.setup.memory_limit_bytes
-    return "none" if limit is None else format_bytes(limit)
-
-
-def _gpus(summary: QuantSummary) -> str:
-    found = summary.environment.gpus if summary.environment else ()
-    return " + ".join(f"{gpu.name} {format_bytes(gpu.total_bytes)}" for gpu in found) or "none"
-
-
-def _drivers(summary: QuantSummary) -> str:
-    found = summary.environment.gpus if summary.environment else ()
-    return " + ".join(sorted({gpu.driver or "" for gpu in found}))
-
-
-def _backends(summary: QuantSummary) -> str:
-    return ", ".join(summary.environment.backends if summary.environment else ())
+def _gpus_text(gpus: Sequence[Gpu]) -> str:
+    return " + ".join(f"{gpu.name} {format_bytes(gpu.total_bytes)}" for gpu in gpus) or "none"
 
 
 _FILE = (
     _fact("model", lambda summary: model_name(summary.subject)),
-    _path("quant", "subject.quant"),
-    _path("source", "subject.source"),
+    *_paths({"quant": "subject.quant", "source": "subject.source"}),
     _path("size", "subject.file_bytes", format_bytes),
-    _path("BPW", "subject.bpw"),
-    _path("path", "subject.file"),
+    *_paths({"BPW": "subject.bpw", "path": "subject.file"}),
     _path("header SHA-256", "subject.header_sha256", lambda header: header[:12]),
 )
 _CONFIGURATION = (
-    _path("kind", "run.head.kind"),
-    _path("engine", "setup.engine"),
-    _path("n_ctx", "memory.n_ctx"),
-    _path("n_prompt", "decode.n_prompt"),
-    _path("n_gen", "decode.n_gen"),
-    _path("users", "decode.n_seqs"),
-    _path("n_batch", "memory.n_batch"),
-    _path("n_ubatch", "memory.n_ubatch"),
-    _fact("type_k", _cache_type(0)),
-    _fact("type_v", _cache_type(1)),
+    *_paths({
+        "kind": "run.head.kind", "engine": "setup.engine", "n_ctx": "memory.n_ctx", "n_prompt": "decode.n_prompt",
+        "n_gen": "decode.n_gen", "users": "decode.n_seqs", "n_batch": "memory.n_batch", "n_ubatch": "memory.n_ubatch",
+    }),
+    *CACHE_TYPES,
     _fact("flash attention", _flash_attn),
-)
-_LIMIT = _fact("memory limit", _limit)
+)  # fmt: skip
+_LIMIT = _path("memory limit", "setup.memory_limit_bytes", format_bytes)
 _ENVIRONMENT = (
-    _path("ggbench", "environment.ggbench"),
-    _fact("llama.cpp", _version("llama_cpp")),
-    _fact("Transformers", _version("transformers")),
-    _path("llama-cpp-python", "environment.llama_cpp_python"),
-    _fact("backends", _backends),
-    _path("built with", "environment.build_flags"),
-    _path("Python", "environment.python"),
-    _path("system", "environment.os"),
-    _path("processor", "environment.cpu"),
-    _path("cores", "environment.n_cores"),
+    *_paths({
+        "ggbench": "environment.ggbench", "llama.cpp": "environment.llama_cpp",
+        "Transformers": "environment.transformers", "llama-cpp-python": "environment.llama_cpp_python",
+        "built with": "environment.build_flags", "Python": "environment.python", "system": "environment.os",
+        "processor": "environment.cpu", "cores": "environment.n_cores",
+    }),
+    _path("backends", "environment.backends", ", ".join),
     _path("RAM", "environment.ram_bytes", format_bytes),
-    _fact("GPUs", _gpus),
-    _fact("GPU driver", _drivers),
+    _path("GPUs", "environment.gpus", _gpus_text),
+    _path("GPU driver", "environment.gpus", lambda gpus: " + ".join(sorted({gpu.driver or "" for gpu in gpus}))),
     _path("bandwidth of the limits", "limit.bandwidth_bytes_per_s", format_bandwidth),
-)
+)  # fmt: skip
 
 
 def _environment(summaries: Sequence[QuantSummary]) -> Sequence[RunFigure]:

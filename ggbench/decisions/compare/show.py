@@ -115,7 +115,9 @@ def _runs(comparison: Comparison) -> str:
         runs = f"runs {run_ids[0]} to {run_ids[-1]}"
     else:
         runs = f"runs {in_words(list(map(str, run_ids)))}"
-    return runs if comparison.n_turns is None else f"{comparison.n_turns} turns, {runs}"
+    turns = {versus.n_turns for line in comparison.metrics for versus in line.versus if versus}
+    n_turns = next(filter(None, turns), None)
+    return runs if n_turns is None else f"{n_turns} turns, {runs}"
 
 
 def _against_the_first(comparison: Comparison) -> Iterator[tuple[str, str]]:
