@@ -112,7 +112,7 @@ def in_turns(*values: tuple[float, float]) -> Comparison:
 
 def turns(comparison: Comparison) -> int | None:
     versus = line(comparison, "b_ms").versus[1]
-    return versus and versus.n_turns
+    return None if versus is None else versus.n_turns
 
 
 def test_what_slows_both_of_a_turn_is_no_difference_between_them() -> None:
