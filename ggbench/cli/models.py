@@ -35,7 +35,7 @@ _LARGEST_CATALOG_BYTES = 4 << 20
     examples="""
     ggbench models qwen3.6
     ggbench models --dir ~/models
-    ggbench models --repo Qwen/Qwen2.5-7B-Instruct-GGUF
+    ggbench models Qwen/Qwen2.5-7B-Instruct-GGUF
     """,
 )
 @click.argument("filters", nargs=-1, metavar="[WORD]...")
@@ -67,9 +67,9 @@ def command(
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """List the models of the catalog, then the GGUF files on this disk.
+    """List the GGUF files on this disk, and the models of the catalog.
 
-    With WORDs, list only names that contain all of them; a path, e.g. ~/models, is as --dir.
+    With WORDs, list only names that contain all of them; a path, e.g. ~/models, is as --dir, and ORG/NAME as --repo.
 
     The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is listed with
     the MODEL and QUANT that select it. To add models to the catalog, or override some, write a models.toml in the
@@ -81,6 +81,8 @@ def command(
 
     if len(filters) == 1 and folder is None and looks_like_path(filters[0]):
         folder, filters = expand_path(filters[0]), ()
+    if len(filters) == 1 and repo is None and "/" in filters[0]:
+        repo, filters = filters[0], ()
     asked = {"WORD": filters or None, "--dir": folder, "--verify": blob, "--repo": repo, "--search": words,
              "--update": update}  # fmt: skip
     questions = [name for name, value in asked.items() if value is not None]

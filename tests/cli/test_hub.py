@@ -227,6 +227,7 @@ def test_a_repo_is_listed(ggbench: Run, repo: str, machine: FakeMachine) -> None
     ran = ggbench("models", "--repo", repo, "--why")
     assert ran.code == 0
     assert "mmproj-tiny-f16.gguf" in ran.out
+    assert ggbench("models", repo, "--offline", "--why").out == ran.out
     assert ggbench("models", "--repo", repo, "--offline", "--why").out == ran.out
     again = ggbench("models", "--repo", f"https://huggingface.co/{repo}/tree/main", "--why").out
     listed_at = re.compile(r"T\d\d:\d\d:\d\d")
