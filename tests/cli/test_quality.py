@@ -150,7 +150,8 @@ def test_wikitext_2_is_downloaded_and_named(
     again = ggbench(*shlex.split(row["command"])[1:], "--offline", "--json")
     assert again.json["run"]["result"]["text"] == text
     assert "verified" not in again.err
-    assert "from            datasets/ggml-org/ci" in ggbench("results", "show", "1", "--why").out
+    shown = " ".join(ggbench("results", "show", "1", "--why").out.split())
+    assert f"text wikitext-2 from datasets/ggml-org/ci size {len(TEXT)} B" in shown
 
 
 def test_published_quality_stands_under_ones_own(

@@ -59,7 +59,7 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
     ]
     text = " ".join(render(answer.rich(why=True), 160).split())
     for said in (
-        "1.00 GiB given as --memory-limit", "960.0 MiB", "does not load: 3.00 MiB short",
+        "memory 1.00 GiB from given as --memory-limit", "for model and context 960.0 MiB", "does not load: 3.00 MiB short",
         "CUDA0 2.00 GiB 512.0 MiB", "peak resident 5.00 GiB",
     ):  # fmt: skip
         assert said in text
