@@ -16,6 +16,7 @@ from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Prob
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Settings
+from ggbench.show.words import say
 from ggbench.units import KV_CELLS, format_count
 
 if TYPE_CHECKING:
@@ -99,12 +100,12 @@ def _about_training(largest: int | None, plan: SearchPlan, n_train: int | None, 
     """Return how the answer compares with the training context; empty if it is lower."""
     if largest is None or not n_train:
         return ""
-    trained, of_slot = f"the {format_count(n_train)} tokens that the model was trained on", largest // n_streams
+    of_slot, trained = largest // n_streams, format_count(n_train)
     if of_slot > n_train:
-        return f"n_ctx {format_count(of_slot)} exceeds {trained}"
+        return say("maxctx.beyond_training", n_ctx=format_count(of_slot), n_train=trained)
     is_all = largest == plan.ceiling_n_ctx and of_slot == n_train // KV_CELLS * KV_CELLS
     if is_all and (plan.planned_n_ctx or 0) > largest:
-        return f"the search ended at {trained}; {format_count(plan.planned_n_ctx)} would fit: --beyond-train"
+        return say("maxctx.at_training", n_train=trained, planned=format_count(plan.planned_n_ctx))
     return ""
 
 

@@ -11,7 +11,7 @@ from ggbench.fields import FLAG, SIZE_OR_NONE, Option
 from ggbench.machine.records import GpuProcess
 from ggbench.runs.run import LargestContext, Run, Settings
 from ggbench.show.words import say
-from ggbench.units import format_bytes, format_count, format_number
+from ggbench.units import format_bytes
 
 ProbeKind = Literal["dry", "alloc", "decode"]
 """llama.cpp's allocator run dry, a real context, or a decode at the end of one."""
@@ -156,25 +156,6 @@ class MaxctxResult(LargestContext, frozen=True, kw_only=True):
         return sum(probe.seconds for probe in self.probes)
 
 
-def question_text(question: Question) -> str:
-    """Return `n_ctx 8,192: allocating; 4,096 loads, 16,384 does not`.
-
-    Contexts that merely load no longer count once a decode has failed.
-    """
-    ends = question.ends
-    what = "decoding at its end" if question.is_proof else "allocating"
-    verb, none = ("works", "none proven yet") if question.is_proof else ("loads", "none known to load")
-    known = none if ends.passed is None else f"{format_count(ends.passed)} {verb}"
-    if ends.failed is not None:
-        known += f", {format_count(ends.failed)} does not"
-    return f"n_ctx {format_count(question.n_ctx)}: {what}; {known}"
-
-
-def answer_text(probe: Probe, program: str) -> str:
-    """`n_ctx 8,192 loads but fails when decoding: out of memory (0.31 s)`; `program` runs the model."""
-    return f"n_ctx {format_count(probe.n_ctx)} {outcome_text(probe, program)} ({format_number(probe.seconds, 2)} s)"
-
-
 def outcome_text(probe: Probe, program: str) -> str:
     """`loads`, `decodes at its end`, `does not load: llama.cpp refused`; `program` runs the model."""
     tried = "decode" if probe.is_proof else "load"
@@ -193,12 +174,3 @@ def outcome_text(probe: Probe, program: str) -> str:
 
 def context_of(run: Run) -> MaxctxResult:
     return run.result if isinstance(run.result, MaxctxResult) else MaxctxResult()
-
-
-def context_bytes(run: Run) -> tuple[int | None, int | None]:
-    """KV cache and compute buffers of the largest context; for an interrupted search, from its probe."""
-    memory, found = run.memory, context_of(run)
-    if memory.n_ctx is not None:
-        return memory.kv_bytes, memory.compute_bytes
-    probe = next((each for each in found.probes if each.passed and each.n_ctx == found.max_n_ctx), None)
-    return (None, None) if probe is None or found.max_n_ctx is None else (probe.kv_bytes, probe.compute_bytes)

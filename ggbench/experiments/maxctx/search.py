@@ -37,8 +37,7 @@ from ggbench.experiments.maxctx.record import (
     Probe,
     ProbeKind,
     Question,
-    answer_text,
-    question_text,
+    outcome_text,
 )
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
@@ -50,10 +49,11 @@ from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file
 from ggbench.show.names import quant_name
+from ggbench.show.words import say
 from ggbench.sizing.longest_context import Bracket
 from ggbench.sizing.projectors import Projector, read_projector
 from ggbench.sizing.search_budget import taken_bytes
-from ggbench.units import KV_CELLS, format_bytes, format_count
+from ggbench.units import KV_CELLS, format_bytes, format_count, format_number
 
 
 def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
@@ -243,15 +243,16 @@ class _Search:
 
     def _asked(self, n_ctx: int, kind: ProbeKind, bracket: Bracket) -> Working:
         question = Question(n_ctx, kind, BracketEnds(bracket.passed, bracket.failed))
-        return Working("probe", text=question_text(question), subject=question)
+        doing = "maxctx.decoding" if question.is_proof else "maxctx.allocating"
+        return Working("probe", text=say(doing, n_ctx=format_count(n_ctx)), subject=question)
 
     def _answered(self, probe: Probe) -> PointMeasured:
         self._session.recorder.observe(probe)
         self._session.recorder.keep_readings()
         ends = BracketEnds(self._bracket.passed, self._bracket.failed)
-        return PointMeasured(
-            "" if probe.is_dry else answer_text(probe, self._session.setup.program), probe, ends
-        )
+        outcome, seconds = outcome_text(probe, self._session.setup.program), format_number(probe.seconds, 2)
+        text = say("maxctx.tried_one", n_ctx=format_count(probe.n_ctx), outcome=outcome, seconds=seconds)
+        return PointMeasured("" if probe.is_dry else text, probe, ends)
 
     def _stopped(self, probe: Probe) -> Conclusion:
         """Return the outcome after a probe that says nothing about memory: cancelled, or a worker that was too slow."""

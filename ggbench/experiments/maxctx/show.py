@@ -14,7 +14,6 @@ from ggbench.experiments.maxctx.record import (
     MaxctxResult,
     MaxctxSettings,
     Probe,
-    context_bytes,
     context_of,
     outcome_text,
 )
@@ -70,9 +69,7 @@ _DOCUMENTED = (
     _found("n_ctx_slot", "of a slot", meaning="Tokens of max_n_ctx that one slot can have."),
     _found("n_allocations", "allocations", meaning="Number of contexts allocated."),
     _found("seconds", "time", meaning="Time of all probes.", unit="s"),
-    *figures("peak_bytes other_bytes"),
-    Figure("kv_bytes", "KV", lambda summary: context_bytes(summary.run)[0], meaning="KV cache of max_n_ctx."),
-    Figure("compute_bytes", "compute", lambda summary: context_bytes(summary.run)[1], meaning="Compute buffers of it."),
+    *figures("kv_bytes compute_bytes peak_bytes other_bytes"),
     _SEARCH[-1],
     Figure("llama_server", "", lambda summary: _command(summary.run) or None, meaning="The command with max_n_ctx."),
 )  # fmt: skip
