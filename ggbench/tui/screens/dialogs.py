@@ -30,7 +30,10 @@ from ggbench.errors import UsageError
 from ggbench.machine.description import GIVEN_GPU, describe_machine
 from ggbench.machine.known_devices import KnownDevice, known_devices
 from ggbench.show.answer import Facts
+from ggbench.show.figure import Figure
 from ggbench.show.glossary import FORMULA, terms
+from ggbench.show.plan import PLAN_FIGURES
+from ggbench.show.run_figures import figures
 from ggbench.sizing.budget import described_budget, host_text, with_main_memory
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import has_words, sanitize, shorten
@@ -176,7 +179,9 @@ class HelpScreen(Dialog[None]):
                 yield Static(f"{about}\n", markup=False)
             yield Static(self._keys())
             yield Static(f"\n{FORMULA}\n", markup=False)
-            yield Static(Facts([*terms().items()], "Numbers"))
+            shown: list[Figure[Any]] = [*figures("w_tokens_per_ms b_ms tok_s bpw"), PLAN_FIGURES["kld"]]
+            meanings = [(each.header, each.meaning) for each in shown]
+            yield Static(Facts([*meanings, *terms().items()], "Numbers"))
 
     def _keys(self) -> Facts:
         """Return each action once, with all its keys."""
