@@ -340,7 +340,7 @@ def _show(pick: Pick, request: PickRequest, output: Output, form: str | None) ->
     from ggbench.decisions.pick.sentences import headline, is_runnable
     from ggbench.decisions.pick.show import PICK, commands_of, pick_answer, pick_record
 
-    best = pick.recommended or pick.nearest_miss
+    best = pick.best
     commands = None if best is None or not is_runnable(pick) else commands_of(best.candidate, request.budget)
     if output.as_json:
         output.record(PICK, pick_record(pick, request.budget, commands, request.setup))

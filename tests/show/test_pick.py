@@ -54,13 +54,13 @@ def _candidates() -> list[Candidate]:
 
 
 def printed(pick: Pick, budget: Budget = BUDGET) -> str:
-    chosen = pick.recommended or pick.nearest_miss
+    chosen = pick.best
     commands = None if chosen is None else commands_of(chosen.candidate, budget)
     return pick_answer(pick, budget, commands).markdown(why=True)
 
 
 def keys(pick: Pick, *, is_here: bool = True) -> list[str]:
-    best = pick.recommended or pick.nearest_miss
+    best = pick.best
     assert best is not None
     return [*note_keys(pick, best, is_here=is_here), *why_keys(pick, best)]
 

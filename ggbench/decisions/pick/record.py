@@ -261,6 +261,11 @@ class Pick(msgspec.Struct, frozen=True):
     """Changes that would make the nearest miss fit, best first; empty if it fits."""
 
     @property
+    def best(self) -> Checked | None:
+        """The recommendation, or else the nearest miss."""
+        return self.recommended or self.nearest_miss
+
+    @property
     def n_models(self) -> int:
         """Number of different models."""
         return len({each.candidate.model_key for each in self.checked})

@@ -16,8 +16,6 @@ from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words, sanitize
 from ggbench.units import counted, format_bytes, format_count, format_interval, format_length, format_number
 
-_MOST_NOTES = 3
-
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
     """Return e.g. `q6_k, KV q8_0` or `q4_k_m -ncmoe 24`. Printable."""
@@ -99,12 +97,12 @@ def cache_text(candidate: Candidate) -> str:
 
 
 def notes(pick: Pick, *, is_here: bool) -> tuple[str, ...]:
-    """Return the most important things to mind, each of which changes what a person would do."""
-    best = pick.recommended or pick.nearest_miss
+    """Return what changes what a person would do, the most important first."""
+    best = pick.best
     if best is None:
         return ()
     values = _values(pick, best)
-    return tuple(say(f"pick.{key}", **values) for key in note_keys(pick, best, is_here=is_here))[:_MOST_NOTES]
+    return tuple(say(f"pick.{key}", **values) for key in note_keys(pick, best, is_here=is_here))
 
 
 def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
@@ -129,7 +127,7 @@ def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
 
 def reason(pick: Pick) -> tuple[str, ...]:
     """Return why it is the pick, and why others are not."""
-    best = pick.recommended or pick.nearest_miss
+    best = pick.best
     if best is None:
         return ()
     values = _values(pick, best)
@@ -189,7 +187,7 @@ def _values(pick: Pick, checked: Checked) -> dict[str, object]:
         "missed": _joined(map(_miss_text, checked.missed)),
         "n_fit": len({each.candidate.model_key for each in pick.checked if each.meets is not False}),
     }
-    if own.speed is not None and not own.speed.is_bound:
+    if own.speed is not None:
         values |= {"answer": expected_text(own.speed.tok_s), "turn": expected_text(own.speed.turn_s)}
     if first is not None:
         name = candidate_name(first.candidate, with_model=several)
@@ -222,7 +220,7 @@ def _miss_text(check: NeedCheck) -> str:
 
 def is_runnable(pick: Pick) -> bool:
     """Return whether there is something to run, if only a miss that fits."""
-    best = pick.recommended or pick.nearest_miss
+    best = pick.best
     return (
         best is not None
         and best.candidate.row.outcome is Outcome.COMPLETED
