@@ -76,7 +76,7 @@ def test_an_engine_in_a_folder_of_its_own_is_measured_compared_and_reported(
     assert (run.head.setup.engine, type(run.head.setup)) == ("planted", config_type("planted"))
 
     assert "planted:tiny" in ggbench("results").out
-    compared = ggbench("compare", 1, 2)
+    compared = ggbench("compare", 1, 2, "--why")
     assert compared.code == 0 and "n_gen: 400 in a, 500 in b" in compared.out, compared.err
     report = tmp_path / "report.md"
     assert ggbench("report", 1, 2, "-o", report).code == 0

@@ -204,6 +204,7 @@ def _leads(stated: Sequence[ComparedFigure]) -> list[ComparedFigure]:
     """Return the figures of the verdict: the first speed or quality, and the first in which it is another."""
     leads = [line for line in stated if line.concern in ("speed", "quality")]
     leads = leads or [line for line in stated if line.concern != "memory"]
+    leads = [line for line in leads if line.outcome != "left_out"] or leads
     told: dict[object, ComparedFigure] = {}
     for line in leads:
         told.setdefault((line.outcome, line.better), line)
