@@ -34,9 +34,10 @@ from ggbench.machine.records import Environment, Gpu, Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.recording import PromptTiming
 from ggbench.runs.run import Result, Run, RunHead, Settings
+from ggbench.show.words import say
 from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.text import in_words
-from ggbench.units import format_count
+from ggbench.units import counted, format_count
 
 _FLASH_ATTN: dict[object, FlashAttn] = {-1: "auto", 0: "off", 1: "on"}
 _SPLIT_MODES: dict[str, SplitMode] = {"none": "none", "layer": "layer", "row": "row", "tensor": "tensor"}
@@ -105,18 +106,16 @@ def _decode(rows: _Rows) -> _Measured:
         latency=window_speed(windows),
         depths=depth_speeds(windows),
     )
-    places = f"at depth{'s' * (len(depths) > 1)} {in_words([format_count(depth) for depth in depths])}"
-    where = f"{format_count(len(windows))} timings of {format_count(n_gen)} tokens, {places}"
+    key = "few_depths" if len(depths) < 2 else "few_timings"
     if result.fit is not None:
-        lack = (
-            f"W and B are a straight line through {where}; such windows do not average out llama.cpp's reads in"
-            " steps of 256 cells"
-        )
-    elif len(depths) < 2:
-        lack = f"{where} give no W and B, which need several depths"
-    else:
-        lack = f"{where} are too few for W and B with an interval, which need {FEWEST}"
-    lacks = ("single tokens were not timed, so percentiles, spikes and steadiness are unknown", lack)
+        key = "line"
+    timed = say(
+        "lacks.timed",
+        timings=counted(len(windows), "timing"),
+        tokens=counted(n_gen, "token"),
+        depths=in_words([format_count(depth) for depth in depths]),
+    )
+    lacks = (say("lacks.tokens"), say(f"lacks.{key}", timed=timed, fewest=FEWEST))
     settings = DecodeSettings(n_gen=n_gen, n_prompt=depths[0], repeat=repeat, n_warmup=0, depths=tuple(depths))
     return _Measured("decode", settings, result, windows, lacks)
 
@@ -142,8 +141,8 @@ def _speed(rows: _Rows) -> _Measured:
         read_too = (row.n_prompt + row.n_gen) / whole_s
         cases.append(SpeedCase(CaseEnded(case), tok_s_qwen2_5=row.n_gen / whole_s, tok_s_qwen3=read_too))
     settings = SpeedSettings(tuple(row.n_prompt for row in rows), rows[0].n_gen)
-    lacks = ("prompt and generation were timed together, so only the rates over both are known",)
-    return _Measured("speed", settings, SpeedResult(tuple(cases)), [each.ended for each in cases], lacks)
+    records = [each.ended for each in cases]
+    return _Measured("speed", settings, SpeedResult(tuple(cases)), records, (say("lacks.together"),))
 
 
 def _timings(row: BenchRow) -> list[tuple[float, int | None]]:
@@ -177,11 +176,11 @@ def _run(rows: _Rows, measure: _Measure, file: SourceFile) -> ImportedRun:
 
 
 def _mark(rows: _Rows, measured: _Measured, subject: Subject, file: SourceFile) -> Imported:
-    lacks = ["the memory used and the file's header are unknown"]
+    lacks = [say("lacks.memory")]
     if not all(row.samples_ns for row in rows):
-        lacks.append("each time is the mean of several repetitions, which this format leaves out")
+        lacks.append(say("lacks.repetitions"))
     if not all(row.number("avg_ns") or row.samples_ns for row in rows):
-        lacks.append("times are computed from rounded tokens per second")
+        lacks.append(say("lacks.rounded"))
     contents = sorted((row.record.fields for row in rows), key=repr)
     return Imported(
         tool=TOOL,
