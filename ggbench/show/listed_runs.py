@@ -39,9 +39,7 @@ def measuring_elsewhere(store: Store) -> str:
     if not found:
         return ""
     run, pid = found[0]
-    what = f"run {run.run_id}, {sanitize(run.kind)} of {quant_name(run.subject)}"
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"another ggbench (process {pid}) is measuring {what}{more}; simultaneous runs slow each other down"
+    return say("results.elsewhere", pid=pid, run_id=run.run_id, kind=run.kind, name=quant_name(run.subject))
 
 
 class ListedRun(msgspec.Struct, frozen=True, dict=True):
