@@ -68,7 +68,7 @@ class _LineView(View):
             case PointMeasured(text) if _has_line(record):
                 self._output.notice(f"  {text}")
             case Finished():
-                self._output.notice(f"  {_ending(record)}")
+                self._output.notice(f"  {presenter_of(record.run.head.kind).ending(record.run)}")
 
     def notice(self, text: str) -> None:
         self._output.notice(text)
@@ -112,7 +112,7 @@ class _BarView(View):
             case PointMeasured(text) if text:
                 self._rich.update(self._task, status=text)
             case Finished():
-                self.notice(f"{self._title}  {_ending(record)}")
+                self.notice(f"{self._title}  {presenter_of(record.run.head.kind).ending(record.run)}")
                 self._restart("")
 
     def notice(self, text: str) -> None:
@@ -157,7 +157,3 @@ def _title(record: Started, names: Sequence[str]) -> str:
 def _has_line(record: PointMeasured) -> bool:
     """Return whether a point gets its own line; a repeated prompt does not."""
     return bool(record.text) and not isinstance(record.observation, PromptTiming)
-
-
-def _ending(record: Finished) -> str:
-    return presenter_of(record.run.head.kind).ending(record.run)

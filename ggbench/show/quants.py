@@ -34,7 +34,7 @@ from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, vary
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import noted, run_answer, shared
-from ggbench.show.run_figures import FIGURES, caveat, estimate, figures, rows_of
+from ggbench.show.run_figures import FIGURES, caveats, estimate, figures, rows_of
 from ggbench.show.text import swa_text
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DepthSpeed, PrefillSpeed
@@ -197,7 +197,7 @@ def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
     labels = row_labels(subjects)
     disturbed = {label: row.unsteady for label, row in zip(labels, summaries, strict=True) if row.unsteady}
     unsteady = [say("bench.unsteady", quants=", ".join(disturbed))] if disturbed else []
-    notes = [*shared(labels, map(caveat, summaries)), *unsteady, *twin_notes(subjects)]
+    notes = [*shared(labels, map("; ".join, map(caveats, summaries))), *unsteady, *twin_notes(subjects)]
     run_ids = [str(summary.run.run_id) for summary in summaries if summary.run.is_complete]
     command = f"ggbench compare {' '.join(run_ids)}" if len(run_ids) > 1 and "None" not in run_ids else ""
     speeds = _speeds(summaries)

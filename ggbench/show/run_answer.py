@@ -29,18 +29,18 @@ def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()
     )
     behind = [machine_table(readings, run.gpu_use), facts, Command(run.head.command, "Again")]
     reason = "" if run.reason in answer.text else sanitize(run.reason)
-    notes = [reason, unsteady_line(run), *answer.notes, _measured_with(run)]
+    notes = [reason, unsteady_line(run), *answer.notes, *_measured_with(run)]
     return noted(replace(answer, why=[*answer.why, *behind]), notes)
 
 
-def _measured_with(run: Run) -> str:
-    """Return `run 44 with llama.cpp 7000 on AMD EPYC`; empty for a run that is not stored, or without a machine."""
+def _measured_with(run: Run) -> list[str]:
+    """Return `run 44 with llama.cpp 7000 on AMD EPYC` of a stored run."""
     environment = run.head.environment
     if run.run_id is None or environment is None:
-        return ""
+        return []
     program = environment.server or environment.transformers or f"llama.cpp {environment.llama_cpp}"
     device = ", ".join(gpu.name for gpu in environment.gpus) if run.memory.weights_on_gpu else environment.cpu
-    return say("run.with", run_id=run.run_id, program=program, device=short_device(device))
+    return [say("run.with", run_id=run.run_id, program=program, device=short_device(device))]
 
 
 def several_answer(runs: Sequence[Run], names: Sequence[str], answer: Answer) -> Answer:

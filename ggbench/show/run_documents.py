@@ -81,11 +81,6 @@ def several_document(name: str, about: str, row: type[msgspec.Struct], **more: t
     return rows_document(name, f"{name.partition('.')[0]} MODEL QUANT...", about, row, model=str, **more)
 
 
-def quant_documents(kind: str, about: str) -> RunDocuments:
-    """Return the documents of runs shown in a table of quants."""
-    return RunDocuments(kind, MEASURED, about)
-
-
 BENCH = several_document(
     "bench",
     "The whole table of a model.",

@@ -17,11 +17,13 @@ from ggbench.show.figure import Figure, bounded_text, interval_key
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import model_names
 from ggbench.show.text import on_off
+from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
+    format_count,
     format_ms,
     format_params,
     format_percent,
@@ -79,16 +81,24 @@ def rows_of(
 
 def note(summary: QuantSummary) -> str:
     """Return the caveats of a row, and what disturbed it."""
-    disturbance = f"unsteady: {sanitize(summary.unsteady)}" if summary.unsteady else ""
-    return "; ".join(filter(None, (caveat(summary), disturbance)))
+    disturbance = [f"unsteady: {sanitize(summary.unsteady)}"] if summary.unsteady else []
+    return "; ".join([*caveats(summary), *disturbance])
 
 
-def caveat(summary: QuantSummary) -> str:
+def caveats(summary: QuantSummary) -> list[str]:
     """Return why a row did not complete or, if it did, what is missing."""
     if summary.outcome is not Outcome.COMPLETED:
-        return sanitize(summary.run.reason) or summary.outcome.text
-    longest = f"max n_ctx: {sanitize(summary.max_n_ctx_reason)}" if summary.max_n_ctx_reason else ""
-    return "; ".join(filter(None, (imported_text(summary.environment), too_few(summary), longest)))
+        return [sanitize(summary.run.reason) or summary.outcome.text]
+    found = [imported_text(summary.environment)]
+    decode, fit = summary.decode, summary.fit
+    if decode is not None and fit is not None and fit.w_ci95 is None and not fit.is_flat:
+        from ggbench.stats.linefit import fewest_samples
+
+        needed = format_count(fewest_samples(decode.n_prompt + 1))
+        found.append(say("run.too_few", n_tokens=format_count(fit.n_samples), needed=needed))
+    if summary.max_n_ctx_reason:
+        found.append(say("run.max_n_ctx", reason=summary.max_n_ctx_reason))
+    return list(filter(None, found))
 
 
 def imported_text(environment: Environment | None) -> str:
@@ -97,24 +107,16 @@ def imported_text(environment: Environment | None) -> str:
     return sanitize(f"imported: {imported.tool}, {imported.file}") if imported else ""
 
 
-def too_few(summary: QuantSummary) -> str:
-    """Return a notice that W needs more tokens; empty if it does not."""
-    decode, fit = summary.decode, summary.fit
-    if decode is None or fit is None or fit.w_ci95 is not None or fit.is_flat:
-        return ""
-    from ggbench.stats.linefit import fewest_samples
-
-    return f"{fit.n_samples:,} tokens are too few for W, which needs at least {fewest_samples(decode.n_prompt + 1):,}"
-
-
 def unsteady_mark(summary: QuantSummary) -> str:
     return UNSTEADY if summary.unsteady else ""
 
 
-def depths_text(summary: QuantSummary) -> str:
-    """Return `0: 108 ±2, 4,096: 69 ±1`; empty without depths."""
+def _depths(summary: QuantSummary) -> str | None:
+    """Return `0: 108 ±2, 4,096: 69 ±1`."""
     texts = (bounded_text(estimate(each.tok_s, each.tok_s_ci95)) for each in summary.depths)
-    return ", ".join(f"{each.n_depth:,}: {text}" for each, text in zip(summary.depths, texts, strict=True))
+    return (
+        ", ".join(f"{each.n_depth:,}: {text}" for each, text in zip(summary.depths, texts, strict=True)) or None
+    )
 
 
 def _throttle(summary: QuantSummary) -> str | None:
@@ -177,7 +179,7 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
     _figure("repeat", "repeat", "Repetitions of the decode.", "repeat", 6),
     _ms("prefill_ms", "prefill", "Time to read the prompt before the decode.", "decode.prefill_ms", 4, better="less"),
     Figure(
-        "depth_tok_s", "speed at depth", lambda summary: depths_text(summary) or None, unit="tok/s",
+        "depth_tok_s", "speed at depth", _depths, unit="tok/s",
         meaning="Speed at the -d depths.", priority=1,
     ),
     Figure(

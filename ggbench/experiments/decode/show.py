@@ -13,13 +13,13 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Part, Table
 from ggbench.show.figure import bounded_text
 from ggbench.show.quants import DEPTHS, PREFILLS, QuantPresenter, latency_facts, quant_answer
-from ggbench.show.run_documents import RunDocuments, quant_documents
+from ggbench.show.run_documents import MEASURED, RunDocuments
 from ggbench.show.run_figures import FIGURES, estimate
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.units import format_count, format_number
 
-DOCUMENTS = quant_documents("decode", "A decode: latency of every token against its position.")
+DOCUMENTS = RunDocuments("decode", MEASURED, "A decode: latency of every token against its position.")
 
 
 class DecodePresenter(QuantPresenter):

@@ -8,14 +8,16 @@ from typing import ClassVar
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Table
-from ggbench.show.figure import bounded_text
+from ggbench.show.figure import Figure, bounded_text
 from ggbench.show.quants import PREFILLS, QuantPresenter, quant_answer
-from ggbench.show.run_documents import RunDocuments, quant_documents
-from ggbench.show.run_figures import estimate
+from ggbench.show.run_documents import MEASURED, RunDocuments
+from ggbench.show.run_figures import estimate, unsteady_mark
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import PrefillSpeed
-from ggbench.units import format_count, format_ms, format_number
+from ggbench.stats.intervals import Estimate
+from ggbench.units import format_count, format_ms
 
 
 def _prefills(run: Run) -> tuple[PrefillSpeed, ...]:
@@ -27,17 +29,31 @@ def _longest(run: Run) -> PrefillSpeed | None:
     return max(_prefills(run), key=lambda each: (each.n_depth == 0, each.n_prompt), default=None)
 
 
+def _speed(summary: QuantSummary) -> Estimate | float | None:
+    longest = _longest(summary.run)
+    return None if longest is None else estimate(longest.tok_s, longest.tok_s_ci95)
+
+
+_HEADLINE = Figure(
+    "prompt_tok_s",
+    "prompt",
+    _speed,
+    bounded_text,
+    "tok/s",
+    "Speed of the longest prompt.",
+    "more",
+    mark=unsteady_mark,
+)
+
+
 class PrefillPresenter(QuantPresenter):
     kind: ClassVar[str] = "prefill"
-    documents: ClassVar[RunDocuments] = quant_documents("prefill", "Prompts of several lengths.")
+    documents: ClassVar[RunDocuments] = RunDocuments(
+        "prefill", (_HEADLINE, *MEASURED), "Prompts of several lengths."
+    )
     has_samples: ClassVar[bool] = False
-
-    def short_answer(self, run: Run) -> str:
-        """Return `232 tok/s at 512`, for the longest prompt."""
-        longest = _longest(run)
-        if longest is None:
-            return ""
-        return f"{format_number(longest.tok_s)} tok/s at {format_count(longest.n_prompt)}"
+    figures: ClassVar[tuple[Figure[QuantSummary], ...]] = (_HEADLINE,)
+    headline: ClassVar[Figure[QuantSummary] | None] = _HEADLINE
 
     def answer(self, run: Run) -> str:
         """Return the speed and the time of the longest prompt; empty if none was timed."""
@@ -46,7 +62,7 @@ class PrefillPresenter(QuantPresenter):
             return ""
         return say(
             "prefill.prompt",
-            speed=bounded_text(estimate(longest.tok_s, longest.tok_s_ci95)),
+            speed=_HEADLINE.text(QuantSummary.of([run])),
             n_prompt=format_count(longest.n_prompt),
             ms=format_ms(longest.prefill_ms),
         )

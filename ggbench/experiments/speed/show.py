@@ -29,7 +29,7 @@ from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import estimate, reader
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
-from ggbench.units import format_bytes, format_count, format_length, format_number
+from ggbench.units import format_bytes, format_count, format_number
 
 _NEAREST = 3
 _DEFINITIONS = (
@@ -77,26 +77,35 @@ _CASES = (
 )
 
 
+def _speed(summary: QuantSummary) -> float | None:
+    found = _largest(summary.run)
+    return None if found is None else found.tok_s_qwen2_5
+
+
+_HEADLINE = Figure(
+    "tok_s_qwen2_5",
+    "Qwen2.5",
+    _speed,
+    unit="tok/s",
+    meaning="Speed of the case with most tokens, as Qwen2.5 counts.",
+)
+
+
 class SpeedPresenter(Presenter):
     kind: ClassVar[str] = "speed"
     documents: ClassVar[RunDocuments] = RunDocuments(
-        "speed", (), "Speed by input length and batch size.", takes_several=True
+        "speed", (_HEADLINE,), "Speed by input length and batch size.", takes_several=True
     )
     has_line: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (SpeedCase,)
     no_answer: ClassVar[str] = "no case was measured"
+    figures: ClassVar[tuple[Figure[QuantSummary], ...]] = (_HEADLINE,)
+    headline: ClassVar[Figure[QuantSummary] | None] = _HEADLINE
 
     def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
         """Plot tokens/s (Qwen2.5's definition) against input length, one figure per batch size."""
         batches = {each.case.n_seqs for run in runs for each in _plotted(run)}
         return tuple(_figure(n_seqs, runs) for n_seqs in sorted(batches))
-
-    def short_answer(self, run: Run) -> str:
-        """Return `12.3 tok/s at 2kx8`, for the completed case with most tokens."""
-        found = _largest(run)
-        if found is None:
-            return ""
-        return f"{format_number(found.tok_s_qwen2_5)} tok/s at {format_length(found.case.n_input)}x{found.case.n_seqs}"
 
     def answer(self, run: Run) -> str:
         """Return the speed of the same case."""
