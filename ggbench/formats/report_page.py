@@ -7,19 +7,17 @@ content security policy forbids all requests, in case a name smuggles one in.
 from __future__ import annotations
 
 import html
-import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 
 from ggbench import __version__
 from ggbench.decisions.compare.show import comparison_answer
 from ggbench.formats.report_contents import Report, all_charts
-from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Command, Facts, Part
 from ggbench.show.charts import OUTSIDE, BarChart, Chart, LineChart, StackChart
-from ggbench.show.figure import Figure, Value
+from ggbench.show.figure import Figure, Row, Value
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import presenter_of
@@ -38,8 +36,6 @@ from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
 from ggbench.units import counted
 
-_DETAILS_WIDTH = 100
-"""Characters per line of a run's details."""
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
@@ -117,28 +113,38 @@ def _part(part: Part) -> str:
         case Facts(items, title):
             facts = "".join(f"<li>{text(f'{name}: {said}')}</li>" for name, said in items if said)
             return f'<p>{text(title)}</p><ul class="notes">{facts}</ul>' if facts else ""
-    headers = [(figure.title, False) for figure in part.figures]
-    rows = [[(text(figure.text(row)), None) for figure in part.figures] for row in part.rows]
-    title = f"<p>{text(part.title)}</p>" if part.title else ""
-    return f"{title}{table(headers, rows)}" if rows else ""
+    return f"<p>{text(part.title)}</p>{_table(part.figures, part.rows)}" if part.rows else ""
 
 
 def _runs_table(report: Report) -> str:
     """Return the runs with their figures; each is named by its number, in its colour."""
-    headers = [("run", False), *((figure.title, _is_number(figure, report)) for figure in report.figures)]
-    rows: list[list[tuple[str, object]]] = []
-    for one, color in zip(report.runs, report.colors, strict=True):
-        style = f'style="color:{PAGE.color(color)}"'
-        name = f'<a href="#run-{one.run_id}"><span class="run" {style}>{one.run_id}</span></a>'
-        cells = [
-            (text(figure.text(one.summary)), _sorted_by(figure.get(one.summary))) for figure in report.figures
-        ]
-        rows.append([(name, one.run_id), *cells])
-    return table(headers, rows)
+    names = [
+        f'<td data-value="{one.run_id}"><a href="#run-{one.run_id}">'
+        f'<span class="run" style="color:{PAGE.color(color)}">{one.run_id}</span></a></td>'
+        for one, color in zip(report.runs, report.colors, strict=True)
+    ]
+    return _table(report.figures, report.summaries, names)
 
 
-def _is_number(figure: Figure[QuantSummary], report: Report) -> bool:
-    return not any(isinstance(figure.get(summary), str) for summary in report.summaries)
+def _table(figures: Sequence[Figure[Row]], rows: Sequence[Row], names: Sequence[str] = ()) -> str:
+    """Return a table that is sorted by clicking a header, with a hint shown while it can be scrolled.
+
+    `names` are the HTML cells of a first column.
+    """
+    columns = ['<th scope="col"><button type="button">run</button></th>'] if names else []
+    body = list(names) or [""] * len(rows)
+    for figure in figures:
+        values = [_sorted_by(figure.get(row)) for row in rows]
+        right = "" if any(isinstance(value, str) for value in values) else ' class="right"'
+        columns.append(f'<th scope="col"{right}><button type="button">{text(figure.title)}</button></th>')
+        for index, (row, value) in enumerate(zip(rows, values, strict=True)):
+            sorted_by = "" if value is None else f' data-value="{text(str(value))}"'
+            body[index] += f"<td{right}{sorted_by}>{text(figure.text(row))}</td>"
+    return (
+        f'<div class="table"><div class="scroll" tabindex="0"><table class="sortable">'
+        f"<thead><tr>{''.join(columns)}</tr></thead><tbody>{''.join(f'<tr>{each}</tr>' for each in body)}</tbody>"
+        '</table></div><p class="hint" hidden></p></div>'
+    )
 
 
 def _sorted_by(value: Value) -> object:
@@ -207,18 +213,13 @@ def _origin(one: SavedRun) -> str:
 
 
 def _details(one: SavedRun, name: str) -> str:
-    from rich.console import Console
-
     run = one.summary.run
     presenter = presenter_of(run.head.kind)
-    console = Console(file=io.StringIO(), width=_DETAILS_WIDTH, color_system=None, highlight=False)
-    console.print(presenter.details(run, one.readings).rich(why=True), crop=False)
-    assert isinstance(console.file, io.StringIO)
-    printed = "\n".join(text(line.rstrip()) for line in console.file.getvalue().strip("\n").split("\n"))
+    answer = presenter.details(run, one.readings)
     return (
         f'<details class="details" id="run-{one.run_id}"><summary>run {one.run_id}, {text(run.head.kind)}, '
         f"{text(name)}: {text(presenter.ending(run))}</summary>"
-        f"<p>{_origin(one)}</p><pre>{printed}</pre></details>"
+        f"<p>{_origin(one)}</p>{''.join(map(_part, (*answer.parts, *answer.notes, *answer.why)))}</details>"
     )
 
 
@@ -235,29 +236,3 @@ def json_script(name: str, value: object) -> str:
     content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     escaped = _JSON_ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", content)
     return f'<script type="application/json" id="{name}">{escaped}</script>'
-
-
-def table(
-    headers: Sequence[tuple[str, bool]],
-    rows: Iterable[Sequence[tuple[str, object]]],
-) -> str:
-    """Return a table that is sorted by clicking a header, with a hint shown while it can be scrolled.
-
-    `headers` are pairs of text and whether to right-align; cells are pairs of HTML and sort value, None for last.
-    """
-    aligned = [' class="right"' if right else "" for _, right in headers]
-    head = "".join(
-        f'<th scope="col"{align}><button type="button">{text(header)}</button></th>'
-        for (header, _), align in zip(headers, aligned, strict=True)
-    )
-    body = ""
-    for row in rows:
-        body += "<tr>"
-        for (cell, value), align in zip(row, aligned, strict=True):
-            sorted_by = "" if value is None else f' data-value="{text(str(value))}"'
-            body += f"<td{align}{sorted_by}>{cell}</td>"
-        body += "</tr>"
-    return (
-        f'<div class="table"><div class="scroll" tabindex="0"><table class="sortable">'
-        f'<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div><p class="hint" hidden></p></div>'
-    )
