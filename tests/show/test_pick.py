@@ -18,13 +18,13 @@ from ggbench.decisions.pick.sentences import (
     is_runnable,
     note_keys,
     reason,
-    speed_mark,
     why_keys,
 )
 from ggbench.decisions.pick.show import commands_of, pick_answer
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
 from ggbench.show.answer import Table
+from ggbench.show.plan import speed_mark
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice, PlannedForecast
 from ggbench.stats.decode_timing import Bandwidth
@@ -123,13 +123,13 @@ def test_an_uncertain_number_has_its_mark_and_the_decisive_one_its_interval() ->
     assert typical is not None
     for speed, loss, mark, words in (
         (full, typical, "~", "Run q4_k_m: ~24 tok/s (15–40) at 8k, loses little (0.021 nats, typical "),
-        (replace(full, is_steady=False), typical, "!", "Run q4_k_m: !24 tok/s (15–40) at 8k"),
+        (replace(full, is_steady=False, speed_basis="measured"), typical, "!", "Run q4_k_m: !24 tok/s (15–40) at 8k"),
         (replace(full, speed_basis="measured", tok_s=Estimate(24.0, 23.0, 25.0)), measured_loss(0.1), "",
          "Run q4_k_m: 24.0 ±1.0 tok/s at 8k, loses what people notice (0.1000 nats, measured ±0.0020)."),
     ):  # fmt: skip
         own = candidate(loss=loss)
         own = replace(own, row=replace(own.row, expected=speed))
-        assert speed_mark(own) == mark
+        assert speed_mark(own.row.expected) == mark
         assert headline(recommend([own], Needs())).startswith(words)
     assert "loses nothing" in headline(recommend([candidate("f16", loss=typical_loss("f16", 10**9))], Needs()))
     assert "loss unknown" in headline(recommend([candidate(loss=None)], Needs()))

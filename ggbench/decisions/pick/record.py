@@ -114,6 +114,12 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.joint_loss or self.weights_loss
 
     @property
+    def is_loss_typical(self) -> bool:
+        """Whether a part of its loss is what is typical of the type, and not measured."""
+        parts = [self.joint_loss] if self.joint_loss else [self.weights_loss, self.cache_loss]
+        return any(each is not None and each.basis == "published typical" for each in parts)
+
+    @property
     def download_bytes(self) -> int | None:
         """Bytes to download before it can be run; None if no published file is known."""
         if self.to_run is None or self.to_run.is_here:

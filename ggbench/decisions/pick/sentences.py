@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ggbench.decisions.loss import Loss
 from ggbench.decisions.pick.needs import LITTLE_BYTES
 from ggbench.decisions.pick.order import is_unsure
 from ggbench.decisions.pick.record import Candidate, Checked, NeedCheck, Pick
 from ggbench.engines.endings import Outcome
 from ggbench.show.names import kv_name, model_name
+from ggbench.show.plan import speed_mark
 from ggbench.show.text import expected_text
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
@@ -44,11 +44,10 @@ def _speed(pick: Pick, own: Candidate) -> str:
         return say("pick.speed_unknown")
     value, interval = parted(own.tok_s)
     key = "speed" if pick.needs.n_slots == 1 else "speed_each"
-    values = {"users": pick.needs.n_slots, "n_ctx": format_length(own.n_ctx // pick.needs.n_slots)}
     form = "{} tok/s {}" if interval.startswith("(") else "{} {} tok/s"
-    return say(
-        f"pick.{key}", tok_s=form.format(f"{speed_mark(own)}{value}", interval).replace("  ", " "), **values
-    )
+    tok_s = form.format(f"{speed_mark(own.row.expected)}{value}", interval).replace("  ", " ")
+    at = format_length(own.n_ctx // pick.needs.n_slots)
+    return say(f"pick.{key}", tok_s=tok_s, users=pick.needs.n_slots, n_ctx=at)
 
 
 def _lost(pick: Pick, own: Candidate) -> str:
@@ -70,25 +69,12 @@ def parted(estimate: Estimate) -> tuple[str, str]:
     return value, interval
 
 
-def speed_mark(candidate: Candidate) -> str:
-    full = candidate.row.expected
-    if full is None or full.speed_basis == "measured":
-        return ""
-    return "~" if full.is_steady else "!"
-
-
 def loss_basis(candidate: Candidate) -> str:
     """Return `measured`, `published` if that is of this model, or `typical` of the type."""
-    parts = _losses(candidate)
-    if any(each.basis == "published typical" for each in parts):
-        return "published" if candidate.row.model in parts[0].of else "typical"
-    return "measured" if any(each.basis == "measured" for each in parts) else ""
-
-
-def _losses(candidate: Candidate) -> list[Loss]:
-    if candidate.joint_loss is not None:
-        return [candidate.joint_loss]
-    return [each for each in (candidate.weights_loss, candidate.cache_loss) if each is not None]
+    if not candidate.is_loss_typical:
+        return "measured"
+    known = candidate.main_loss
+    return "published" if known is not None and candidate.row.model in known.of else "typical"
 
 
 def cache_text(candidate: Candidate) -> str:

@@ -15,9 +15,7 @@ from ggbench.decisions.pick.sentences import (
     headline,
     loss_basis,
     notes,
-    parted,
     reason,
-    speed_mark,
 )
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
@@ -28,12 +26,11 @@ from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import model_name
-from ggbench.show.plan import MACHINE, MACHINE_FIGURES, machine_values
+from ggbench.show.plan import MACHINE, MACHINE_FIGURES, machine_values, speed_mark, value_only
 from ggbench.show.text import SPEED_FROM, expected_text, rows_behind_text
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change
-from ggbench.stats.intervals import Estimate
-from ggbench.units import MIB, format_bytes, format_length, format_number
+from ggbench.units import MIB, format_bytes, format_length
 
 _LEAST_CACHE_MIB = 256
 """A smaller prompt cache is turned off."""
@@ -82,18 +79,6 @@ def _left_text(left_bytes: int) -> str:
     return format_bytes(left_bytes) if left_bytes >= 0 else f"{FITS_NOT} {format_bytes(left_bytes)}"
 
 
-def _value_text(estimate: Estimate) -> str:
-    return parted(estimate)[0]
-
-
-def _nats_text(estimate: Estimate) -> str:
-    return format_number(estimate.value, 2)
-
-
-def _loss_mark(row: Listed) -> str:
-    return "~" if loss_basis(row.candidate) in ("typical", "published") else ""
-
-
 def _missed(row: Listed) -> str:
     return ", ".join(check.need for check in row.checked.missed) or row.candidate.row.reason
 
@@ -104,9 +89,10 @@ FIGURES: tuple[Figure[Listed], ...] = (
     member("quant", "quant", path="candidate.quant", meaning="The QUANT argument."),
     Figure("options", "options", lambda row: " ".join(row.candidate.options), meaning="Of its placement and -fa."),
     Figure("cache", "KV", lambda row: cache_text(row.candidate), meaning="Types of the KV cache."),
-    member("tok_s", "tok/s", _value_text, "candidate.tok_s", meaning="Speed of each user with a full context.",
-           mark=lambda row: speed_mark(row.candidate), is_estimate=True),
-    member("kld", "loss", _nats_text, "candidate.loss", mark=_loss_mark, is_estimate=True,
+    member("tok_s", "tok/s", value_only, "candidate.tok_s", meaning="Speed of each user with a full context.",
+           mark=lambda row: speed_mark(row.candidate.row.expected), is_estimate=True),
+    member("kld", "loss", value_only, "candidate.loss", is_estimate=True,
+           mark=lambda row: "~" if row.candidate.is_loss_typical else "",
            meaning="Mean KL divergence of weights and KV cache from the original, in nats."),
     member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=3),
     member("left_bytes", "left", _left_text, "candidate.row.left_bytes", priority=2),
