@@ -26,6 +26,7 @@ from ggbench.show.plan import (
     PLAN_FIGURES,
     ROW,
     at_n_ctx,
+    estimated_from,
     machine_values,
     row_values,
 )
@@ -171,10 +172,9 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
         ("speeds", rows_behind_text(name for each in known for name in each.rows)),
     ]
     behind = (FIRST_SPEED, PLAN_FIGURES["limit_tok_s"], INTERVALS[0], _BASIS)
-    bases = "; ".join(dict.fromkeys(each.basis for each in known if each.speed_basis != "measured"))
     notes = [
         *(_note(each) for each in placed),
-        say("plan.estimated", basis=bases) if bases else "",
+        estimated_from(rows),
     ]
     return Answer(
         " ".join(choice.verdict for choice in choices),

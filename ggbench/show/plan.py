@@ -254,10 +254,15 @@ _STACK_FIGURES = (
 
 
 def at_n_ctx(figure: Figure[PlanRow], rows: Iterable[PlanRow]) -> Figure[PlanRow]:
-    """Return a speed whose header has the context that all rows have in a slot: `tok/s at 16k`."""
+    """Return a speed with the context that all rows have in a slot in its header, `tok/s at 16k`; unknown is `?`."""
     lengths = {row.n_ctx_slot or row.n_ctx for row in rows} - {None}
     where = format_length(*lengths) if len(lengths) == 1 else "n_ctx"
-    return replace(figure, header=f"{figure.header} at {where}")
+    return replace(
+        figure,
+        header=f"{figure.header} at {where}",
+        get=lambda row: figure.get(row) or "?",
+        form=lambda value: value if isinstance(value, str) else figure.form(value),
+    )
 
 
 _MOST_ROWS = 12
@@ -287,7 +292,8 @@ def plan_answer(
         say("plan.more", rows=counted(n_more, "more quant")) if n_more else "",
         *map(_trouble, rows),
         "" if nearest is None else _remedy(nearest),
-        _speeds_from(plan, rows),
+        _unknown_speed(plan.budget, rows),
+        estimated_from(rows),
         say("plan.drafting") if any(row.draft_bytes for row in rows) else "",
     ]
     whole = [_front_table(plan.budget, rows)] if n_more else []
@@ -361,7 +367,8 @@ def _quants(rows: Sequence[PlanRow]) -> str:
 
 
 def _front_table(budget: Budget, rows: Sequence[PlanRow]) -> Table[PlanRow]:
-    figures = [PLAN_FIGURES[key] for key in _FRONT]
+    has_users = any(row.together for row in rows)
+    figures = [PLAN_FIGURES[key] for key in _FRONT if has_users or key != "tok_s_together"]
     named = dict(zip(map(id, rows), model_names([row.subject for row in rows]), strict=True))
     if len(set(named.values())) > 1:
         figures.insert(0, Figure("model", "model", lambda row: named[id(row)]))
@@ -409,20 +416,22 @@ def _way(change: Change) -> str:
     return say("plan.with_host", options=options, size=format_bytes(change.host_bytes))
 
 
-def _speeds_from(plan: EnginePlan, rows: Sequence[PlanRow]) -> str:
-    """Return what estimated speeds are from, or how to find out where none is known."""
-    estimated = [
-        row.expected for row in rows if row.expected is not None and row.expected.speed_basis != "measured"
-    ]
-    if estimated:
-        return say("plan.estimated", basis="; ".join(dict.fromkeys(each.basis for each in estimated)))
+def estimated_from(rows: Sequence[PlanRow]) -> str:
+    """Return what estimated speeds are from; empty without any."""
+    known = [row.expected for row in rows if row.expected is not None]
+    bases = dict.fromkeys(each.basis for each in known if each.speed_basis != "measured")
+    return say("plan.estimated", basis="; ".join(bases)) if bases else ""
+
+
+def _unknown_speed(budget: Budget, rows: Sequence[PlanRow]) -> str:
+    """Return how to find out an unknown speed; empty if there is none, or another engine's."""
     unknown = next((row for row in rows if row.fits and row.expected is None), None)
     if unknown is None or unknown.setup is None:
         return ""
-    if not place_bandwidths(plan.budget):
+    if not place_bandwidths(budget):
         return say("plan.no_bandwidth")
-    key = "plan.no_speed_here" if plan.budget.is_here else "plan.no_speed"
-    return say(key, words=shlex.join((unknown.model, unknown.quant)))
+    key = "plan.no_speed_here" if budget.is_here else "plan.no_speed"
+    return say(key, quant=unknown.quant, words=shlex.join((unknown.model, unknown.quant)))
 
 
 def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Part]:
