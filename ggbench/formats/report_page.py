@@ -15,6 +15,7 @@ from importlib.resources import files
 from ggbench import __version__
 from ggbench.decisions.compare.show import comparison_answer
 from ggbench.formats.report_contents import Report, all_charts
+from ggbench.show import UNKNOWN
 from ggbench.show.answer import Answer, Command, Facts, Part
 from ggbench.show.charts import OUTSIDE, BarChart, Chart, LineChart, StackChart
 from ggbench.show.figure import Figure, Row, Value
@@ -134,12 +135,15 @@ def _table(figures: Sequence[Figure[Row]], rows: Sequence[Row], names: Sequence[
     columns = ['<th scope="col"><button type="button">run</button></th>'] if names else []
     body = list(names) or [""] * len(rows)
     for figure in figures:
+        texts = [figure.text(row) for row in rows]
+        if {*texts} <= {"", UNKNOWN}:
+            continue
         values = [_sorted_by(figure.get(row)) for row in rows]
         right = "" if any(isinstance(value, str) for value in values) else ' class="right"'
         columns.append(f'<th scope="col"{right}><button type="button">{text(figure.title)}</button></th>')
-        for index, (row, value) in enumerate(zip(rows, values, strict=True)):
+        for index, (cell, value) in enumerate(zip(texts, values, strict=True)):
             sorted_by = "" if value is None else f' data-value="{text(str(value))}"'
-            body[index] += f"<td{right}{sorted_by}>{text(figure.text(row))}</td>"
+            body[index] += f"<td{right}{sorted_by}>{text(cell)}</td>"
     return (
         f'<div class="table"><div class="scroll" tabindex="0"><table class="sortable">'
         f"<thead><tr>{''.join(columns)}</tr></thead><tbody>{''.join(f'<tr>{each}</tr>' for each in body)}</tbody>"
