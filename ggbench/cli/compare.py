@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ggbench.decisions.compare.comparison import Comparison
     from ggbench.decisions.compare.differences import Column
     from ggbench.decisions.compare.thresholds import LimitCheck
+    from ggbench.runs.run import Run
     from ggbench.runs.store.database import Store
-    from ggbench.runs.summary import QuantSummary
 
 
 @click.command(
@@ -83,17 +83,18 @@ def command(
     if plot and output.as_json:
         hint = "omit --json, or save the plot: ggbench report RUN -o FILE.svg"
         raise UsageError("--plot cannot be used with --json", hint)
-    is_published = against == PUBLISHED
+    published = PUBLISHED if against == PUBLISHED else None
     with Store.open() as store:
         columns, notices = compared_runs(store, named, model, against)
         output.notice(*store.notices, *notices)
-        comparison = _compared(store, columns, is_alone_enough=is_published and not asked and repeat is None)
+        comparison = _compared(store, columns, is_alone_enough=bool(published) and not asked and repeat is None)
     if repeat is not None:
         from ggbench.commands.comparing import compare_again
 
         compare_again([column[0].run for column in columns], repeat, output, asked, fail_if_undecided)
     checks = check_limits(comparison, asked)
-    _show([column[0] for column in columns], comparison, checks, is_published, plot, output)
+    runs = [run for column in columns for run in column[0].runs]
+    _show(runs, comparison, checks, published, plot, output)
     conclude(checks, fail_if_undecided)
 
 
@@ -111,30 +112,24 @@ def _compared(store: Store, columns: Sequence[Column], *, is_alone_enough: bool)
 
 
 def _show(
-    summaries: Sequence[QuantSummary],
+    runs: Sequence[Run],
     comparison: Comparison,
     checks: Sequence[LimitCheck],
-    is_published: bool,
+    against: str | None,
     plot: bool,
     output: Output,
 ) -> None:
-    from ggbench.commands.run_output import nearest_parts, show_plot
+    from ggbench.commands.run_output import show_answer
     from ggbench.decisions.compare.show import COMPARE, comparison_answer, comparison_document
     from ggbench.show.answer import Answer
     from ggbench.show.presenter import presenter_of
 
-    runs = [run for summary in summaries for run in summary.runs]
     if output.as_json:
         published: list[dict[str, object]] = [
             {"run_id": run.run_id, "against": presenter_of(run.head.kind).nearest(run)}
-            for run in (runs if is_published else ())
+            for run in (runs if against else ())
         ]
         output.record(COMPARE, comparison_document(comparison, checks, published))
         return
-    if plot:
-        show_plot(summaries, output)
-        click.echo()
-    if len(comparison.rows) > 1:
-        output.answer(comparison_answer(comparison))
-    if is_published:
-        output.answer(Answer("", parts=nearest_parts(runs)))
+    answer = comparison_answer(comparison) if len(comparison.rows) > 1 else Answer("")
+    show_answer(answer, runs, output, plot=plot, against=against)
