@@ -43,6 +43,7 @@ _HEADLINE = Figure(
     "Speed of the longest prompt.",
     "more",
     mark=unsteady_mark,
+    is_estimate=True,
 )
 
 
