@@ -17,6 +17,7 @@ from ggbench.show.answer import Table
 from ggbench.show.figure import Figure
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.run_figures import imported_text
+from ggbench.show.words import say
 from ggbench.stats.decode_timing import RARE, ServingFigures
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
@@ -120,26 +121,20 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
     if serving.n_drafted:
         share = format_percent((serving.n_accepted or 0) / serving.n_drafted)
         draft = f"{share} of {format_count(serving.n_drafted)} drafted tokens accepted"
+    chunks = ""
+    if serving.n_tokens_together:
+        is_rare = serving.n_tokens_together <= RARE * max(1, serving.n_tokens)
+        n_together, n_tokens = format_count(serving.n_tokens_together), format_count(serving.n_tokens)
+        chunks = say("run.rare_chunks" if is_rare else "run.chunks", n_together=n_together, n_tokens=n_tokens)
     return [
         ("server", serving.server),
         ("at", run.head.setup.base_url or ""),
         ("clock", _CLOCKS[serving.clock]),
         ("TTFT", "" if serving.ttft_ms is None else f"{format_ms(serving.ttft_ms)} ms"),
-        ("chunks", _chunks(serving)),
+        ("chunks", chunks),
         ("speculation", draft),
         *(("not as asked", each) for each in serving.remarks),
     ]
-
-
-def _chunks(serving: ServingFigures) -> str:
-    if not serving.n_tokens_together:
-        return ""
-    share = serving.n_tokens_together / max(1, serving.n_tokens)
-    n_together, n_tokens = format_count(serving.n_tokens_together), format_count(serving.n_tokens)
-    what = (
-        "left out of W, B and percentiles" if share <= RARE else "timed in blocks, so there are no percentiles"
-    )
-    return f"{n_together} of {n_tokens} tokens arrived together with others, {what}"
 
 
 def source_line(summaries: Sequence[QuantSummary]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from ggbench.machine.records import MachineReading
-from ggbench.runs.run import Run
+from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.show.answer import Answer, Command, Facts
 from ggbench.show.machine import environment_facts, machine_table, unsteady_line
 from ggbench.show.names import short_device
@@ -28,8 +28,13 @@ def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()
         ]
     )
     behind = [machine_table(readings, run.gpu_use), facts, Command(run.head.command, "Again")]
-    reason = "" if run.reason in answer.text else sanitize(run.reason)
-    notes = [reason, unsteady_line(run), *answer.notes, *_measured_with(run)]
+    ended = run.reason if run.is_complete or run.reason == STILL_RUNNING else run.outcome.because(run.reason)
+    notes = [
+        "" if ended in answer.text else sanitize(ended),
+        unsteady_line(run),
+        *answer.notes,
+        *_measured_with(run),
+    ]
     return noted(replace(answer, why=[*answer.why, *behind]), notes)
 
 
