@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.order import FASTER
 from ggbench.decisions.pick.record import placement_options
 from ggbench.engines.endings import Outcome
 from ggbench.machine.description import GIVEN_GPU
@@ -98,13 +97,20 @@ def _verdict(choice: MachineChoice, row_of: Mapping[str, PlanRow]) -> str:
         case MachineChoice(fitting=(only,)):
             return say("machines.only", best=only, lacking=lacking, **values)
         case MachineChoice(fastest=str(), lead=float(lead)):
-            ratio = format_ratio(lead, *(choice.lead_ci95 or (lead, lead)))
-            key = "machines.fastest" if lead > FASTER else "machines.alike"
-            return say(key, best=choice.fastest, second=choice.second, lead=ratio, **values)
+            ends = choice.lead_ci95 or (lead, lead)
+            values |= {"best": choice.fastest, "second": choice.second, "lead": format_ratio(lead, *ends)}
+            if ends[0] > 1:
+                return say("machines.fastest", **values)
+            if choice.longest is None:
+                return say("machines.undecided", **values)
+            return say("machines.undecided_longest", **values, **_longest_of(choice.longest, row_of))
         case MachineChoice(longest=str(longest)):
-            n_ctx = PLAN_FIGURES["max_n_ctx"].text(row_of[longest])
-            return say("machines.longest", best=longest, longest=n_ctx, **values)
+            return say("machines.longest", **values, **_longest_of(longest, row_of))
     return say("machines.any", places=in_words(choice.fitting), **values)
+
+
+def _longest_of(place: str, row_of: Mapping[str, PlanRow]) -> dict[str, str]:
+    return {"place": place, "longest": PLAN_FIGURES["max_n_ctx"].text(row_of[place])}
 
 
 def _lack(name: str, row: PlanRow) -> str:

@@ -71,7 +71,11 @@ def test_the_fastest_is_named_with_its_lead() -> None:
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
-        ([row(25.0, 9216), row(25.1, 9216)], f"{LARGE} and {SMALL} run q4_k_m about equally fast with 16,384 tokens."),
+        ([row(25.0, 9216), row(25.1, 9216)],
+         f"{LARGE} runs q4_k_m 1.00 (0.78–1.30) times as fast as {SMALL}: undecided."),
+        ([row(25.0, 9216), row(23.0, 9472)],
+         f"{SMALL} runs q4_k_m 1.09 (0.84–1.41) times as fast as {LARGE}: undecided. {LARGE} holds the "
+         "longest context, 9,472 tokens."),
         ([row(25.0, 17_920), row(None, 60_160)],
          f"{LARGE} holds q4_k_m with the longest context, 60,160 tokens; not every speed is known."),
         ([row(25.0, 0, fits=False), row(None, 60_160)],
@@ -81,7 +85,7 @@ def test_the_fastest_is_named_with_its_lead() -> None:
         ([row(None, 9216), row(None, 9216)],
          f"{SMALL} and {LARGE} hold q4_k_m with 16,384 tokens; not every speed is known."),
     ],
-    ids=["equally fast", "an unknown speed", "one fits", "none fits", "nothing decides"],
+    ids=["equally fast", "undecided", "an unknown speed", "one fits", "none fits", "nothing decides"],
 )  # fmt: skip
 def test_the_choice_is_a_sentence(rows: list[PlanRow], text: str) -> None:
     assert chosen(CARDS, rows)[0].verdict == text
