@@ -136,6 +136,13 @@ def test_a_turn_is_the_prompt_after_the_context_and_every_step() -> None:
     assert found.tok_s.high == pytest.approx(found.tok_s.value / 0.9, rel=1e-6)
 
 
+def test_noise_larger_than_a_latency_leaves_a_speed_without_an_upper_end() -> None:
+    found = turn_speed(_line(20.0, 500.0, error=1.5), ChatTurn("w", 512, 300, 4096), 8192)
+    assert found.turn_s is not None
+    assert (found.tok_s.high, found.turn_s.low) == (math.inf, 0.0)
+    assert 0 < found.tok_s.low < found.tok_s.value
+
+
 def test_a_turn_beyond_what_a_run_measured_is_by_its_line() -> None:
     run, workload = replace(_line(20.0, 500.0), basis="measured", source="run 5"), ChatTurn("w", 512, 300, 4096)
     short, enough = (turn_speed(replace(run, reach=reach), workload, 8192) for reach in (4907, 4908))

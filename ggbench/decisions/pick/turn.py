@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ggbench.decisions.pick.needs import ChatTurn
 from ggbench.decisions.pick.record import TurnSpeed
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_estimate import SpeedEstimate, estimate_at, step_ms_at
+from ggbench.stats.speed_estimate import SpeedEstimate, estimate_at, inverse, step_ms_at
 from ggbench.units import KV_CELLS, format_count
 
 _SAMPLED_STEPS = 9
@@ -24,11 +24,10 @@ def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpee
     """
     depth = workload.depth_in(n_ctx)
     answer_ms = _summed_steps(known, depth + workload.n_prompt, workload.n_gen)
-    per_s = 1e3 * workload.n_gen
     reach = known.reach if known.basis == "measured" else None
     is_extrapolated = reach is not None and depth + workload.n_turn > reach
     return TurnSpeed(
-        tok_s=Estimate(per_s / answer_ms.value, per_s / answer_ms.high, per_s / answer_ms.low),
+        tok_s=inverse(answer_ms, 1e3 * workload.n_gen),
         turn_s=_turn_s(known, depth, workload.n_prompt, answer_ms),
         basis=known.basis,
         source=f"{known.source}, by its line beyond {format_count(reach)} tokens"
@@ -100,5 +99,5 @@ def _prompt_ms(timings: Sequence[tuple[int, float]], depth: int, n_prompt: int) 
 
 
 def _each_way(value: Callable[[str], float]) -> Estimate:
-    """Return a value and its interval, each computed from the corresponding values or ends of its parts."""
-    return Estimate(value("value"), value("low"), value("high"))
+    """Return a time and its interval, each computed from the corresponding values or ends of its parts."""
+    return Estimate(value("value"), max(0.0, value("low")), value("high"))
