@@ -128,12 +128,13 @@ def compare_again(
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.reference import parse_model
     from ggbench.models.targets import resolve_one
+    from ggbench.runs.comparable import is_repeatable
     from ggbench.runs.experiment import Job, experiment_of
 
     jobs, refs = [], []
     for run in runs:
         experiment, subject = experiment_of(run.head.kind), run.subject
-        if run.is_imported or experiment.request_type is not type(run.head.settings):
+        if not is_repeatable(run):
             raise UsageError(
                 f"run {run.run_id} cannot be measured again by compare", "measure it by its command"
             )

@@ -72,6 +72,13 @@ def machine_key(environment: Environment) -> str:
     return repr((environment.cpu, environment.n_cores, tuple(gpu.name for gpu in environment.gpus)))
 
 
+def is_repeatable(run: Run) -> bool:
+    """Return whether a run of the same settings can be measured again, and would differ by its times."""
+    experiment = experiment_of(run.head.kind)
+    is_own = experiment.request_type is type(run.head.settings) and not run.is_imported
+    return experiment.measures_speed and is_own
+
+
 def setting_of(run: Run) -> str:
     """Return a key that is equal for repeated runs."""
     head, subject, environment = run.head, run.subject, run.head.environment

@@ -31,8 +31,7 @@ from ggbench.decisions.compare.estimates import (
     versus,
 )
 from ggbench.decisions.known_losses import typical_loss
-from ggbench.runs.comparable import setting_of
-from ggbench.runs.experiment import experiment_of
+from ggbench.runs.comparable import is_repeatable, setting_of
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
@@ -249,9 +248,7 @@ def _again(columns: Sequence[Column]) -> str:
     longer = [presenter_of(run.head.kind).longer(run) for run in runs]
     if all(longer):
         return " && ".join(longer)
-    if not all(
-        run.run_id and not run.is_imported and experiment_of(run.head.kind).measures_speed for run in runs
-    ):
+    if not all(run.run_id and is_repeatable(run) for run in runs):
         return ""
     n_turns = max(FEWEST_TURNS, 2 * max(map(len, columns)))
     return f"ggbench compare {' '.join(str(run.run_id) for run in runs)} -r {n_turns}"

@@ -14,8 +14,7 @@ from ggbench.decisions.compare.comparison import compare
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads
 from ggbench.decisions.compare.show import comparison_answer
 from ggbench.errors import GgbenchError
-from ggbench.runs.comparable import setting_of
-from ggbench.runs.experiment import experiment_of
+from ggbench.runs.comparable import is_repeatable, setting_of
 from ggbench.runs.run import Run
 from ggbench.show.answer import Answer
 from ggbench.show.listed_runs import SavedRun, saved_figures
@@ -135,7 +134,7 @@ class MeasuredScreen(RunsScreen):
     @property
     def _may_repeat(self) -> bool:
         """Whether other runs of the same settings would be measured by the same jobs."""
-        return all(map(_is_repeatable, (one.summary.run for one in self.runs)))
+        return all(map(is_repeatable, (one.summary.run for one in self.runs)))
 
     def action_measure_again(self) -> None:
         """Measure one run again, or one of each column in as many turns as give an interval."""
@@ -168,9 +167,3 @@ class MeasuredScreen(RunsScreen):
     def action_save(self) -> None:
         what = f"run{'' if self._is_one else 's'} {self._numbers}"
         self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
-
-
-def _is_repeatable(run: Run) -> bool:
-    experiment = experiment_of(run.head.kind)
-    is_own = experiment.request_type is type(run.head.settings) and not run.is_imported
-    return experiment.measures_speed and is_own
