@@ -61,11 +61,9 @@ _FIGURES = (
         meaning="Expected tokens of context that add 1 ms to a token's latency.",
     ),
 )  # fmt: skip
-_DOCUMENTED = (
-    *_FIGURES,
-    *CACHE_TYPES,
-    member("basis", "from", path="run.result.basis", meaning="Their source."),
-)
+_BASIS = member("basis", "from", path="run.result.basis", meaning="Their source.")
+_DOCUMENTED = (*_FIGURES, *CACHE_TYPES, _BASIS)
+_HEADLINE = _speed_at(_ANSWERED)
 
 
 class _Length(msgspec.Struct, frozen=True):
@@ -91,7 +89,7 @@ class ForecastPresenter(Presenter):
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "no speed is known"
-    headline: ClassVar[Figure[QuantSummary] | None] = _speed_at(_ANSWERED)
+    headline: ClassVar[Figure[QuantSummary] | None] = _HEADLINE
 
     def answer(self, run: Run) -> str:
         """Return `Expected 2.4 ±0.16 tok/s at a context of 4,096, from twins of 2 and 6 of 32 layers.`"""
@@ -120,16 +118,20 @@ class ForecastPresenter(Presenter):
     def table(self, runs: Sequence[Run]) -> Answer:
         rows, names = [QuantSummary.of([run]) for run in runs], row_labels([run.subject for run in runs])
         speeds = [dict(result_of(run).tok_s).get(_ANSWERED) for run in runs]
-        known = [(speed.value, name, speed) for name, speed in zip(names, speeds, strict=True) if speed]
+        known = [
+            (speed, name, row)
+            for speed, name, row in zip(speeds, names, rows, strict=True)
+            if speed is not None
+        ]
+        known.sort(key=lambda each: -each[0].value)
         text = ""
         if known:
-            _, quant, speed = max(known, key=lambda each: each[0])
-            text = say(
-                "forecast.fastest", quant=quant, tok_s=bounded_text(speed), n_ctx=format_count(_ANSWERED)
-            )
-        why = [Facts([(name, result_of(run).basis) for name, run in zip(names, runs, strict=True)], "From")]
-        table = Table((*rows_of(rows), *_FIGURES), rows)
-        return several_answer(runs, names, Answer(text, _plan_command(runs), [table], why=why))
+            best, quant, row = known[0]
+            key = "alike" if any(speed.high >= best.low for speed, *_ in known[1:]) else "fastest"
+            n_ctx = format_count(_ANSWERED)
+            text = say(f"forecast.{key}", quant=quant, tok_s=_HEADLINE.text(row), n_ctx=n_ctx)
+        table, sources = (Table((*rows_of(rows), *each), rows) for each in (_FIGURES, [_BASIS]))
+        return several_answer(runs, names, Answer(text, _plan_command(runs), [table], why=[sources]))
 
 
 def _plan_command(runs: Sequence[Run]) -> str:

@@ -35,7 +35,7 @@ from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.show.names import quant_name
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count
+from ggbench.units import counted, format_bytes, format_count
 
 _ROWS_BYTES = 96 << 20
 """Bytes of float32 rows in memory at once: 512 rows (a whole ubatch) of a 49,152-token vocabulary, or 96 of the
@@ -376,7 +376,7 @@ def _checked_file(path: Path, scoring: Scoring) -> LogitsFile:
         reason = "it is for another text or tokenizer"
     elif len(file.tokens) < len(tokens):
         n_chunks = len(file.tokens) // file.n_ctx
-        reason = f"it has {format_count(n_chunks)} chunks; --chunks {n_chunks} scores those"
+        reason = f"it has {counted(n_chunks, 'chunk')}; --chunks {n_chunks} scores those"
     if reason:
         raise BadFile(f"{path.name} cannot be the base: {reason}", "create one with --save-base-logits")
     return file
