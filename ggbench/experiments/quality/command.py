@@ -53,7 +53,7 @@ def command(
     file first.
 
     --type-k f16,q8_0 --type-v f16,q8_0 shows the loss of a quantized KV cache against the f16 cache of the same quant
-    (or --base). Below the table, adjacent quants are compared chunk by chunk with 95 % intervals.
+    (or --base). ggbench compare tells runs over the same chunks apart.
 
     Among files of several models, each is compared with the largest of its own. Results for different texts, n_ctx or
     tokenizers are not comparable; a run stores its text's SHA-256. A twin has no quality. A failed quant (e.g. NaN

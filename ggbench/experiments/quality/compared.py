@@ -8,14 +8,12 @@ other models are shown.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
-from ggbench.experiments.quality.record import QualityResult, result_of
-from ggbench.experiments.quality.scores import PairedDifference, paired_difference
+from ggbench.experiments.quality.record import QualityResult
+from ggbench.experiments.quality.scores import paired_difference
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
 from ggbench.models.published import load_published
 from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
@@ -28,11 +26,10 @@ from ggbench.show.figure import Figure, interval_text, value_text
 from ggbench.show.metric import Metric, vary
 from ggbench.show.names import kv_name, model_name, row_labels
 from ggbench.show.run_figures import CACHE_TYPES, measured_text, reader
-from ggbench.show.words import say
 from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.intervals import Interval
 from ggbench.text import in_words
-from ggbench.units import counted, format_count, format_number, format_percent, with_unit
+from ggbench.units import counted, format_count, format_percent, with_unit
 
 _Figure = Figure[QuantSummary]
 _OTHER_TEXTS = "different texts or chunks"
@@ -294,34 +291,3 @@ def _parts(run: Run, near: Sequence[NearRow]) -> list[Part]:
     note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {counted(found.n_chunks, 'chunk')}"
     title = f"{model_name(run.subject)} {quant} against published rows"
     return against_part(title, quant, own, near, note, lambda row: row.model)
-
-
-def verdicts(runs: Sequence[Run]) -> list[str]:
-    """Return the difference of each pair adjacent in perplexity, or that they cannot be told apart.
-
-    Only scores over the same tokens are compared.
-    """
-    scored = []
-    for run, row in zip(runs, row_names(runs), strict=True):
-        result = result_of(run)
-        if result is not None and result.scored is not None and result.chunk_nll:
-            scored.append(((result.scored.tokens_sha256, result.n_ctx), row, result.chunk_nll))
-    lines = []
-    by_ppl = sorted(scored, key=lambda each: (each[0], statistics.fmean(each[2])))
-    for (chunks, better, better_nll), (other_chunks, worse, worse_nll) in pairwise(by_ppl):
-        difference = paired_difference(worse_nll, better_nll)
-        if difference is not None and chunks == other_chunks:
-            lines.append(_verdict(better, worse, difference))
-    return lines
-
-
-def _verdict(better: str, worse: str, found: PairedDifference) -> str:
-    """Return `q4_1 is better than q3_k_m, whose PPL is 18 % higher (11 to 23), over 16 chunks.`"""
-    key = "better" if found.is_distinguishable else "undecided"
-    if found.low == found.high == 0:
-        key = "same"
-    percents = {
-        name: format_number(math.expm1(getattr(found, name)) * 100, 2) for name in ("mean", "low", "high")
-    }
-    chunks = counted(found.n_chunks, "chunk")
-    return say(f"quality.{key}", better=better, worse=worse, chunks=chunks, **percents)

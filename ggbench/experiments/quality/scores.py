@@ -34,10 +34,6 @@ class PairedDifference(msgspec.Struct, frozen=True):
     """95 % interval."""
     n_chunks: int
 
-    @property
-    def is_distinguishable(self) -> bool:
-        return self.low > 0 or self.high < 0
-
 
 def perplexity(nll: Floats) -> MeanError:
     """Return exp of the mean nll, and its standard error; 0 for a single position, whose error is unknown."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -26,7 +27,7 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.answer import Answer, Facts, Part, Table, facts_of
+from ggbench.show.answer import Answer, Part, Table, facts_of
 from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun, memory_stacks
 from ggbench.show.figure import Figure, interval_text, member
 from ggbench.show.metric import Metric, RunFigure, memory_metric
@@ -193,12 +194,12 @@ class QualityPresenter(Presenter):
     def table(self, runs: Sequence[Run]) -> Answer:
         names = list(map(sanitize, compared.row_names(runs)))
         front, further = _scores(runs)
-        verdicts = Facts([("", verdict) for verdict in compared.verdicts(runs)], "By perplexity")
-        why: list[Part] = [further, verdicts]
+        why: list[Part] = [further]
         why += [facts_of(_ABOUT, _summary(run), name) for run, name in zip(runs, names, strict=True)]
         notes = [*compared.caveats(list(map(_summary, runs)))[1:], *_about_bases(runs)]
-        answer = Answer(_best(runs, names), "", [front], notes, why)
-        return several_answer(runs, names, answer)
+        scored = [str(run.run_id) for run in runs if run.run_id is not None and self.answer(run)]
+        command = shlex.join(["ggbench", "compare", *scored]) if len(scored) > 1 else ""
+        return several_answer(runs, names, Answer(_best(runs, names), command, [front], notes, why))
 
 
 def _summary(run: Run) -> QuantSummary:
