@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ggbench.engines.endings import Outcome
-from ggbench.machine.records import Environment, Gpu
+from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN, letter
@@ -19,6 +19,7 @@ from ggbench.show.metric import RunFigure, vary
 from ggbench.show.names import model_name
 from ggbench.show.presenter import own_caveats, own_differences
 from ggbench.show.run_figures import CACHE_TYPES
+from ggbench.show.text import on_off
 from ggbench.show.words import say
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes
@@ -89,22 +90,18 @@ def _settings(summaries: Sequence[QuantSummary]) -> list[RunFigure]:
     own = own_differences(summary.run.head.kind for summary in summaries)
     named = {figure.key for figures in ((*_CONFIGURATION,), *own.values()) for figure in figures}
     keys = [name for name in settings[0].__struct_fields__ if name not in named]
-    return [_fact(key, partial(_setting_of, key)) for key in keys]
+    return [_path(key, f"run.head.settings.{key}", _setting) for key in keys]
 
 
 def _described(name: str, summary: QuantSummary) -> str:
     return summary.setup.described[name]
 
 
-def _setting_of(key: str, summary: QuantSummary) -> str:
-    return _setting(getattr(summary.run.head.settings, key))
-
-
 def _setting(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(_setting, value)) or "none"
-    if isinstance(value, bool) or value is None:
-        return {None: "none", True: "on", False: "off"}[value]
+    if isinstance(value, bool):
+        return on_off(value)
     return sanitize(str(getattr(value, "name", value))) or "none"
 
 
@@ -121,13 +118,8 @@ def _paths(paths: Mapping[str, str]) -> Iterator[RunFigure]:
 
 
 def _flash_attn(summary: QuantSummary) -> str:
-    used = {None: "", True: "on", False: "off"}[summary.memory.flash_attn]
-    requested: str = summary.setup.flash_attn
-    return requested if used in ("", requested) else f"{used} ({requested})"
-
-
-def _gpus_text(gpus: Sequence[Gpu]) -> str:
-    return " + ".join(f"{gpu.name} {format_bytes(gpu.total_bytes)}" for gpu in gpus) or "none"
+    used, requested = on_off(summary.memory.flash_attn), summary.setup.flash_attn
+    return requested if used in (UNKNOWN, requested) else f"{used} ({requested})"
 
 
 _FILE = (
@@ -155,7 +147,10 @@ _ENVIRONMENT = (
     }),
     _path("backends", "environment.backends", ", ".join),
     _path("RAM", "environment.ram_bytes", format_bytes),
-    _path("GPUs", "environment.gpus", _gpus_text),
+    _path(
+        "GPUs", "environment.gpus",
+        lambda gpus: " + ".join(f"{gpu.name} {format_bytes(gpu.total_bytes)}" for gpu in gpus) or "none",
+    ),
     _path("GPU driver", "environment.gpus", lambda gpus: " + ".join(sorted({gpu.driver or "" for gpu in gpus}))),
     _path("bandwidth of the limits", "limit.bandwidth_bytes_per_s", format_bandwidth),
 )  # fmt: skip
