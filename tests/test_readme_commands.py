@@ -132,8 +132,11 @@ def test_what_is_measured_has_the_shape_that_is_shown(home: Path) -> None:
         elif command == "report":
             assert "</html>" in (home / "report.html").read_text(encoding="utf-8")
         else:
-            # How many layers a forecast times is a column or a line below, as the width allows.
-            _assert_has_shape(printed, [text for text in shown[line] if "twins of" not in text])
+            # How many layers a forecast times is a column or a line below, as the width allows; which quant is
+            # fastest is undecided here, where all are tiny.
+            said = [text for text in shown[line] if "twins of" not in text and "fastest" not in text]
+            _assert_has_shape(printed, said)
+            assert command != "bench" or re.search(r"fastest|Undecided", " ".join(printed))
 
 
 @pytest.mark.timeout(300)
