@@ -22,3 +22,11 @@ def test_what_was_forecast_is_known_to_plan(ggbench: Run, machine: FakeMachine, 
     assert (row["expected"]["basis"], row["expected"]["speed_basis"]) == (measured.json["basis"], "forecast")
     shown = ggbench("results", "show", measured.json["run_id"], "--json")
     assert shown.json["run"]["result"] == measured.json["run"]["result"]
+
+
+def test_several_quants_are_rows(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
+    for quant in ("q8_0", "q4_0"):
+        (tmp_path / f"model-{quant}.gguf").symlink_to(tiny_twin)
+    rows = ggbench("forecast", tmp_path, "--json").json["rows"]
+    assert [row["basis"] for row in rows] == ["a twin of all 2 layers"] * 2
+    assert all(low <= row["b_ms"] <= high for row in rows for low, high in [row["b_ci95"]])

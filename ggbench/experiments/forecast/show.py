@@ -71,13 +71,13 @@ class _Length(msgspec.Struct, frozen=True):
 
     n_tokens: int
     tok_s: Estimate | None
-    prefill_ms: Estimate | None
+    prefill_s: Estimate | None
 
 
 _LENGTHS = (
     member("n_tokens", "tokens"),
     member("tok_s", "speed after them", bounded_text, unit="tok/s"),
-    member("prefill_ms", "read as a prompt in", bounded_text, unit="ms"),
+    member("prefill_s", "read as a prompt in", bounded_text, unit="s"),
 )
 
 
@@ -108,7 +108,8 @@ class ForecastPresenter(Presenter):
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found = result_of(run)
-        speeds, prompts = dict(found.tok_s), dict(found.prefill_ms)
+        speeds = dict(found.tok_s)
+        prompts = {n: Estimate(ms.value / 1e3, ms.low / 1e3, ms.high / 1e3) for n, ms in found.prefill_ms}
         lengths = [_Length(n, speeds.get(n), prompts.get(n)) for n in sorted({*speeds, *prompts})]
         parts = [Table(_LENGTHS, lengths)] if lengths else []
         line = [("B", bounded_text(found.b_ms)), ("W", bounded_text(found.w_tokens_per_ms))]
