@@ -83,7 +83,7 @@ def test_the_curves_grow_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServi
         opened.set()
         await queue.idle()
         shown = await press(app, pilot, "3")
-        assert "14.5 tok/s at 512x4" in shown
+        assert "Qwen2.5 14.5 tok/s" in shown
         shown = await press(app, pilot, "enter")
         assert "speed as Qwen2.5 counts, batch 1" in shown
         shown = await press(app, pilot, "escape", "space", "j", "space", "c")
