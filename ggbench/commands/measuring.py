@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NoReturn
 
 import click
@@ -35,6 +35,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import measuring_elsewhere
 from ggbench.show.names import distinct_by_engine, distinct_by_kv, quant_names
+from ggbench.show.words import say
 from ggbench.text import sanitize
 from ggbench.units import KV_CELLS, format_percent
 
@@ -215,10 +216,8 @@ def _advise(measured: MeasureResult) -> None:
     jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
     runs = [record.run for record in finished]
     names = quant_names([run.subject for run in runs])
-    hints = [_tuning_hint(jobs[: len(finished)], runs)]
-    if len(jobs) == len(finished) == 1 and finished[0].error is None:
-        hints.insert(0, _hint_for(jobs[0], runs[0], is_searched=len(measured.groups[0]) > 1))
-    output.notice(*(f"Hint: {hint}" for hint in hints if hint))
+    hints = [*_failure_hints(measured), *_tuning_hints(jobs[: len(finished)], runs)]
+    output.notice(*(f"Hint: {hint}" for hint in hints))
     if output.quiet and measured.error is None:  # --quiet does not hide failures
         _print_failures(runs, names)
     if measured.is_cancelled and _was_downloading(measured):
@@ -243,17 +242,22 @@ _LOW_W = 0.1
 """Share of its limit below which W justifies a search for better settings."""
 
 
-def _hint_for(job: Job, run: Run, *, is_searched: bool) -> str:
-    """Return advice for a failed run, or "". `is_searched`: the largest context was also searched."""
+def _failure_hints(measured: MeasureResult) -> Iterator[str]:
+    """Yield advice for the only run of a command, if it failed."""
+    jobs, finished = measured.jobs, measured.finished
+    if len(jobs) != 1 or len(finished) != 1 or finished[0].error is not None:
+        return
+    (job,), run = jobs, finished[0].run
     if run.outcome is Outcome.OUT_OF_MEMORY:
-        return _less_memory(job, run, is_searched)
-    if run.outcome not in (Outcome.FAILED, Outcome.CRASHED, Outcome.TIMED_OUT):
-        return ""
-    return next((hint for words, hint in job.setup.failure_hints.items() if words in run.reason), "")
+        yield from _less_memory(job, run, is_searched=len(measured.groups[0]) > 1)
+    elif run.outcome in (Outcome.FAILED, Outcome.CRASHED, Outcome.TIMED_OUT):
+        yield from itertools.islice(
+            (hint for words, hint in job.setup.failure_hints.items() if words in run.reason), 1
+        )
 
 
-def _tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
-    """Return a hint to search for better settings if some W is far below its limit, else "".
+def _tuning_hints(jobs: Sequence[Job], runs: Sequence[Run]) -> Iterator[str]:
+    """Yield a hint to search for better settings if some W is far below its limit.
 
     With flash attention on a CPU, W was 4 % of its limit, and other settings three times as fast (scripts/EVIDENCE.md).
     """
@@ -261,20 +265,19 @@ def _tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
         w_ratio = run.result.w_ratio if isinstance(run.result, DecodeTiming) else None
         if w_ratio is not None and w_ratio < _LOW_W and not job.setup.unsupported(DecodeAtDepth):
             tune = experiment_of("tune")
-            search = sanitize(tune.command(Job(tune, job.target, LlamaConfig(), tune.settings_type())))
-            share = format_percent(w_ratio)
-            return f"W of {job.target.quant} is {share} of the memory bandwidth limit: {search} tries other settings"
-    return ""
+            search = tune.command(Job(tune, job.target, LlamaConfig(), tune.settings_type()))
+            yield say("hint.tune", quant=job.target.quant, share=format_percent(w_ratio), command=search)
+            return
 
 
-def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
+def _less_memory(job: Job, run: Run, *, is_searched: bool) -> Iterator[str]:
     setup, environment = run.head.setup, run.head.environment
     has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
     needs_less = setup.less_memory(has_gpu=has_gpu, has_context=bool(run.memory.buffers))
     # without a buffer not even the weights fit, and a search tries no context below KV_CELLS
     n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed
-    if is_searched or not run.memory.buffers or (n_ctx or 0) <= KV_CELLS:
-        return needs_less
-    maxctx = experiment_of("maxctx")
-    search = maxctx.command(Job(maxctx, job.target, setup.as_asked(), maxctx.settings_type()))
-    return f"{sanitize(search)} finds the n_ctx that fits; {needs_less}"
+    if run.memory.buffers and not is_searched and (n_ctx or 0) > KV_CELLS:
+        maxctx = experiment_of("maxctx")
+        search = maxctx.command(Job(maxctx, job.target, setup.as_asked(), maxctx.settings_type()))
+        needs_less = say("hint.maxctx", command=search, otherwise=needs_less)
+    yield needs_less
