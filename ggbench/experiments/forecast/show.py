@@ -118,21 +118,20 @@ class ForecastPresenter(Presenter):
 
     def table(self, runs: Sequence[Run]) -> Answer:
         rows, names = [QuantSummary.of([run]) for run in runs], row_labels([run.subject for run in runs])
-        speeds = [dict(result_of(run).tok_s).get(_ANSWERED) for run in runs]
-        known = [
-            (speed, name, row)
-            for speed, name, row in zip(speeds, names, rows, strict=True)
-            if speed is not None
-        ]
-        known.sort(key=lambda each: -each[0].value)
+        speeds = zip(map(_answered, runs), names, rows, strict=True)
+        known = [(speed, name, row) for speed, name, row in speeds if speed is not None]
         text = ""
         if known:
-            best, quant, row = known[0]
-            key = "alike" if any(speed.high >= best.low for speed, *_ in known[1:]) else "fastest"
-            n_ctx = format_count(_ANSWERED)
+            best, quant, row = max(known, key=lambda each: each[0].value)
+            is_alike = sum(speed.high >= best.low for speed, *_ in known) > 1
+            key, n_ctx = "alike" if is_alike else "fastest", format_count(_ANSWERED)
             text = say(f"forecast.{key}", quant=quant, tok_s=_HEADLINE.text(row), n_ctx=n_ctx)
         table, sources = (Table((*rows_of(rows), *each), rows) for each in (_FIGURES, [_BASIS]))
         return several_answer(runs, names, Answer(text, _plan_command(runs), [table], why=[sources]))
+
+
+def _answered(run: Run) -> Estimate | None:
+    return dict(result_of(run).tok_s).get(_ANSWERED)
 
 
 def _plan_command(runs: Sequence[Run]) -> str:

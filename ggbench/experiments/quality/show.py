@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +17,6 @@ from ggbench.experiments.quality import compared
 from ggbench.experiments.quality.record import (
     ChunkScores,
     Divergence,
-    QualityResult,
     QualitySettings,
     result_of,
 )
@@ -170,7 +170,7 @@ class QualityPresenter(Presenter):
         nats = found.divergence.kld.mean
         key = "little" if nats < NOTICED_LOSS else "noticed"
         key = "unnoticed" if nats <= UNNOTICED_LOSS else key
-        base, loss = _base_quant(run, found), compared.KLD.figure.text(summary)
+        base, loss = _base_quant(run), compared.KLD.figure.text(summary)
         return say(f"quality.{key}", quant=quant, base=base, nats=loss, chunks=chunks)
 
     def nearest(self, run: Run) -> Sequence[NearRow] | None:
@@ -192,14 +192,14 @@ class QualityPresenter(Presenter):
         return run_answer(run, answer, readings)
 
     def table(self, runs: Sequence[Run]) -> Answer:
-        names = list(map(sanitize, compared.row_names(runs)))
+        names, rows = list(map(sanitize, compared.row_names(runs))), list(map(_summary, runs))
         front, further = _scores(runs)
         why: list[Part] = [further]
-        why += [facts_of(_ABOUT, _summary(run), name) for run, name in zip(runs, names, strict=True)]
-        notes = [*compared.caveats(list(map(_summary, runs)))[1:], *_about_bases(runs)]
+        why += [facts_of(_ABOUT, row, name) for row, name in zip(rows, names, strict=True)]
+        notes = [*compared.caveats(rows)[1:], *_about_bases(runs)]
         scored = [str(run.run_id) for run in runs if run.run_id is not None and self.answer(run)]
         command = shlex.join(["ggbench", "compare", *scored]) if len(scored) > 1 else ""
-        return several_answer(runs, names, Answer(_best(runs, names), command, [front], notes, why))
+        return several_answer(runs, names, Answer(_best(rows, names), command, [front], notes, why))
 
 
 def _summary(run: Run) -> QuantSummary:
@@ -214,29 +214,23 @@ def _scores(runs: Sequence[Run]) -> list[Table[QuantSummary]]:
     return [Table((quant, *each), rows) for each in ((*figures("bpw"), *compared.FIGURES), compared.FURTHER)]
 
 
-def _best(runs: Sequence[Run], names: Sequence[str]) -> str:
+def _best(rows: Sequence[QuantSummary], names: Sequence[str]) -> str:
     """Return which row loses least, and the first whose loss people notice, or why they cannot be compared."""
-    if caveats := compared.caveats(list(map(_summary, runs))):
+    if caveats := compared.caveats(rows):
         return say("quality.unranked", why=caveats[0])
-    rows = [(name, run, result) for name, run in zip(names, runs, strict=True) if (result := result_of(run))]
-    lost = sorted(
-        ((found.divergence.kld.mean, name, run, found) for name, run, found in rows if found.divergence),
-        key=lambda row: row[0],
-    )
-    if lost:
-        _, quant, run, found = lost[0]
-        loss = compared.KLD.figure.text(_summary(run))
-        least = say("quality.least", quant=quant, base=_base_quant(run, found), nats=loss)
-        noticed = [(name, run) for nats, name, run, _ in lost if nats >= NOTICED_LOSS]
-        if not noticed:
-            return f"{least} {say('quality.none', limit=NOTICED_LOSS)}"
-        quant, run = noticed[0]
-        return f"{least} {say('quality.from', quant=quant, nats=compared.KLD.figure.text(_summary(run)))}"
-    scored = [(found.ppl.mean, name, run) for name, run, found in rows if found.ppl]
-    if not scored:
+    metric = compared.KLD if any(compared.KLD.value(row) is not None for row in rows) else compared.PPL
+    values = [(metric.value(row), name, row) for row, name in zip(rows, names, strict=True)]
+    ranked = sorted(((value, name, row) for value, name, row in values if value is not None), key=itemgetter(0))
+    if not ranked:
         return ""
-    _, quant, run = min(scored, key=lambda row: row[0])
-    return say("quality.lowest", quant=quant, ppl=compared.PPL.figure.text(_summary(run)))
+    _, quant, row = ranked[0]
+    if metric is compared.PPL:
+        return say("quality.lowest", quant=quant, ppl=metric.figure.text(row))
+    least = say("quality.least", quant=quant, base=_base_quant(row.run), nats=metric.figure.text(row))
+    for value, name, row in ranked:
+        if value >= NOTICED_LOSS:
+            return f"{least} {say('quality.from', quant=name, nats=metric.figure.text(row))}"
+    return f"{least} {say('quality.none', limit=NOTICED_LOSS)}"
 
 
 def _is_undecided(found: Divergence) -> bool:
@@ -271,11 +265,12 @@ def _is_lossy(subject: Subject, base: Subject) -> bool:
     return not is_same and not is_original(base.quant, base.architecture or "")
 
 
-def _base_quant(run: Run, found: QualityResult) -> str:
-    settings = run.head.settings
-    if found.base is not None or not isinstance(settings, QualitySettings):
-        return sanitize(found.base.subject.quant if found.base else "")
-    return sanitize(Path(settings.base_logits).name)
+def _base_quant(run: Run) -> str:
+    """Return the quant of the base, or the name of its file of logits."""
+    found, settings = result_of(run), run.head.settings
+    if found is not None and found.base is not None:
+        return sanitize(found.base.subject.quant)
+    return sanitize(Path(settings.base_logits).name) if isinstance(settings, QualitySettings) else ""
 
 
 PRESENTER = QualityPresenter()

@@ -119,16 +119,11 @@ class SpeculatePresenter(Presenter):
         found = result_of(run)
         if found is None:
             return run_answer(run, Answer(self.ending(run)), readings)
-        tables, notes = list[Part](), list[str]()
-        if found.texts:
-            tables.append(_texts_table(found.texts))
-            different = [f"{each.name} {each.difference}" for each in found.texts if each.difference]
-            notes += [say("speculate.differ", texts="; ".join(different))] if different else []
-        least = found.at(found.depths[0]) if len(found.cases) > _MOST_ROWS else found.cases
-        tables += [_cases_table(least)] if least else []
-        why: list[Part] = [*tables[1:]]
-        if len(least) < len(found.cases):
-            why.append(_cases_table(found.cases))
+        cases = found.at(found.depths[0]) if len(found.cases) > _MOST_ROWS else found.cases
+        front: Part = _texts_table(found.texts) if found.texts else _cases_table(cases)
+        different = [f"{each.name} {each.difference}" for each in found.texts if each.difference]
+        notes = [say("speculate.differ", texts="; ".join(different))] if different else []
+        why: list[Part] = [_cases_table(found.cases)]
         if found.memory is not None:
             why.append(facts_of(_MEMORY, found.memory, "Memory"))
         pair = found.pair
@@ -136,7 +131,7 @@ class SpeculatePresenter(Presenter):
         why.append(
             Facts([("break-even", _RULE), ("draft", draft), ("type", pair.spec_type), ("from", pair.basis)])
         )
-        answer = Answer(self.ending(run), drafting_line(run, found), tables[:1], notes, why)
+        answer = Answer(self.ending(run), drafting_line(run, found), [front], notes, why)
         return run_answer(run, answer, readings)
 
 
