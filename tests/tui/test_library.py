@@ -210,7 +210,7 @@ def test_how_a_number_is_known_is_seen(app: App, planner: FakePlanner, drive: Dr
         tails = [line.partition("│ ")[2].split() for line in words_of(app).splitlines()]
         lines = {words[0].strip("★"): words for words in tails if words}
         assert lines["measured"][2:5] == ["12", "0.020", "32,768"]
-        assert lines["estimated"][2:5] == ["!", "31", "~0.0011"]
+        assert lines["estimated"][2:5] == ["~31", "~0.0011", "32,768"]
         assert lines["bounded"][2:5] == ["—", "—", "32,768"]
 
     drive(app, steps)
