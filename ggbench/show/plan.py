@@ -441,7 +441,7 @@ def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Par
         *facts_of(MACHINE_FIGURES, plan.budget),
         *facts_of(_SETUP, rows[0]),
         *((name.replace("_", " "), text) for name, text in plan.sources.items()),
-        ("headers", headers),
+        ("repo", headers),
         ("loss", say("plan.losses") if any(row.loss for row in rows) else ""),
         ("speeds", rows_behind_text(name for each in expected for name in each.rows)),
         *((row.quant, note) for row in rows for note in row.notes),
