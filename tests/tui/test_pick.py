@@ -83,6 +83,21 @@ def test_the_whole_decision_is_a_key_away(app: App, drive: Drive) -> None:
     drive(app, steps, (100, 34))
 
 
+def test_enter_shows_the_plan_of_a_quant_with_its_command(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        words = await press(app, pilot, "tab", "j", "enter")
+        assert "tokens in q8_0.\n" in words
+        assert "small-gguf:q8_0" in words
+        await press(app, pilot, "y")
+        assert "small-gguf:q8_0" in app.clipboard
+        words = await press(app, pilot, "e", "down", *"4k", "enter")
+        assert "small-gguf:q8_0" in words
+        await press(app, pilot, "escape", "P", "y")
+        assert ":q4_k_m" in app.clipboard
+
+    drive(app, steps)
+
+
 def test_a_decision_is_shown_and_copied_once_it_is_made(app: App, drive: Drive, planner: FakePlanner) -> None:
     async def steps(app: App, pilot: Page) -> None:
         planner.held = {"small-0.6b"}

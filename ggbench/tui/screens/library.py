@@ -25,6 +25,7 @@ from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quants_table import QuantsTable
 
 if TYPE_CHECKING:
+    from ggbench.decisions.pick.record import Candidate
     from ggbench.models.catalog import Catalog
     from ggbench.models.disk import LocalModel
 
@@ -219,13 +220,17 @@ the list; with an API key, start as: ggbench tui --api-key-env VARIABLE."""
         self.query_one(MemoryBar).shown = shown
 
     @on(QuantsTable.OptionSelected, "#quants")
-    def _open_pick(self) -> None:
-        self.action_pick()
+    def _open_plan(self) -> None:
+        """Show the plan of the quant, or the pick if that is it."""
+        chosen, picked = self.chosen, self.library.picked
+        if chosen is not None:
+            is_pick = picked is not None and picked.name == chosen.name
+            self.action_pick(own=None if is_pick else chosen.candidate)
 
-    def action_pick(self, why: bool = False) -> None:
+    def action_pick(self, why: bool = False, own: Candidate | None = None) -> None:
         if not self.library.rows and not self.is_planning:  # a repo that is not entered yet
             self.replan()
-        super().action_pick(why)
+        super().action_pick(why, own)
 
     def action_mark(self) -> None:
         if (chosen := self.chosen) is not None:

@@ -1,4 +1,4 @@
-"""The Pick screen: which quant of a model to run and why, as `pick` prints it.
+"""The Pick screen: which quant of a model to run and why, as `pick` prints it, or the plan of one quant.
 
 The Library makes the pick and renews it.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import msgspec
+from msgspec.structs import replace
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -20,7 +21,8 @@ from ggbench.decisions.pick.show import commands_of, pick_answer
 from ggbench.errors import GgbenchError
 from ggbench.show.answer import Answer
 from ggbench.show.names import short_device
-from ggbench.sizing.plan_record import Budget
+from ggbench.show.plan import plan_answer
+from ggbench.sizing.plan_record import Budget, EnginePlan
 from ggbench.text import sanitize
 from ggbench.tui.widgets.answer_pane import AnswerPane
 from ggbench.tui.widgets.bars import KeysFooter, StatusMessage
@@ -43,18 +45,19 @@ class PickScreen(Screen[None]):
 
     CSS_PATH = "pick.tcss"
     AUTO_FOCUS = "AnswerPane"
-    HELP = "What to run, as `ggbench pick` prints it; w shows why. y copies the command."
+    HELP = "What to run, as `ggbench pick` prints it, or the plan of the quant that was chosen in the Library."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "copy", "Copy", tooltip="Copy the command"),
-        Binding("p", "pull", "Pull", tooltip="Download the pick"),
-        Binding("b", "measure", "Measure", tooltip="Measure the pick, as planned"),
+        Binding("p", "pull", "Pull", tooltip="Download the file"),
+        Binding("b", "measure", "Measure", tooltip="Measure it as planned"),
         Binding("e", "edit", "Needs", tooltip="Change the needs, and pick again"),
         Binding("escape", "app.pop_screen", "Back", tooltip="Back to the Library"),
     ]
 
-    def __init__(self, task: PickTask, pick: Pick, *, why: bool = False) -> None:
+    def __init__(self, task: PickTask, pick: Pick, own: Candidate | None = None, *, why: bool = False) -> None:
+        """With `own` the screen shows the plan of that candidate."""
         super().__init__()
-        self._asked, self._pick, self._why = task, pick, why
+        self._asked, self._pick, self._own, self._why = task, pick, own, why
 
     def compose(self) -> ComposeResult:
         yield Static(self._title, id="title", markup=False)
@@ -70,12 +73,17 @@ class PickScreen(Screen[None]):
     @property
     def _answer(self) -> Answer:
         budget, candidate = self._asked.budget, self._candidate
-        return pick_answer(self._pick, budget, None if candidate is None else commands_of(candidate, budget))
+        commands = None if candidate is None else commands_of(candidate, budget)
+        if self._own is None:
+            return pick_answer(self._pick, budget, commands)
+        planned = plan_answer(EnginePlan(budget, (self._own.row,), {}, None))
+        return planned if commands is None else replace(planned, command=commands.llama_server)
 
     @property
     def _candidate(self) -> Candidate | None:
         """What to run; None if nothing meets the needs."""
-        return None if self._pick.recommended is None else self._pick.recommended.candidate
+        best = self._pick.recommended
+        return self._own or (None if best is None else best.candidate)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         file = None if self._candidate is None else self._candidate.to_run
@@ -110,8 +118,11 @@ class PickScreen(Screen[None]):
             self._status.show_error(error)
 
     def show(self, pick: Pick) -> None:
-        """Show another pick."""
+        """Show another pick, and what has become of the candidate."""
         self._pick = pick
+        if self._own is not None:
+            same = (each.candidate for each in pick.checked if each.candidate.name == self._own.name)
+            self._own = next(same, None)
         if self.is_mounted:
             self._status.show()
             self.query_one("#title", Static).update(self._title)

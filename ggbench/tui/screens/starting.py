@@ -101,8 +101,8 @@ class StartScreen(PlanScreen):
         if selection := self.selection:
             self.find_targets(None, selection)
 
-    def action_pick(self, why: bool = False) -> None:
-        """Show the whole decision, with what is behind it if `why`."""
+    def action_pick(self, why: bool = False, own: Candidate | None = None) -> None:
+        """Show the decision, or the plan of one candidate, with what is behind it if `why`."""
         from ggbench.tui.screens.pick import PickScreen, PickTask
 
         library, budget = self.library, self.budget
@@ -126,7 +126,7 @@ class StartScreen(PlanScreen):
 
         self.show_notice("")
         task = PickTask(entry.title, budget, self.action_edit_needs, measure, pull)
-        self.pick_screen = PickScreen(task, made, why=why)
+        self.pick_screen = PickScreen(task, made, own, why=why)
         self.app.push_screen(self.pick_screen)
 
     def find_targets(self, request: RunRequest | None, selection: Selection) -> None:
