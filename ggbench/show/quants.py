@@ -15,9 +15,8 @@ from ggbench.machine.records import MachineReading
 from ggbench.models.published.selection import NearRow
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
 from ggbench.show.against import nearest_to, speed_against
-from ggbench.show.answer import Answer, Facts, Part, Table
+from ggbench.show.answer import Answer, Facts, Part, Table, facts_of
 from ggbench.show.charts import (
     Chart,
     LineChart,
@@ -128,8 +127,7 @@ def quant_answer(run: Run, text: str, parts: Sequence[Part], readings: Sequence[
 
 def _facts(keys: str, summary: QuantSummary) -> list[tuple[str, str]]:
     """Return figures by their headers; those without a value are left out."""
-    found = [(figure.header, figure.text(summary), figure.unit) for figure in figures(keys)]
-    return [(header, f"{text} {unit}".strip()) for header, text, unit in found if text != UNKNOWN]
+    return [*facts_of(figures(keys), summary).items]
 
 
 def latency_facts(summary: QuantSummary) -> Facts:

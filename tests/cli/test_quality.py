@@ -117,6 +117,15 @@ def test_a_table_says_what_loses_least_and_how_to_compare_it(
     assert "quality" in ggbench("results").out
 
 
+def test_a_quant_that_is_its_own_base_is_said_to_be(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    machine.answers |= {0: scores(2.0)}
+    ran = ggbench("quality", folder, "q8_0", "--base", "q8_0", *asked)
+    assert "q8_0 is the base itself" in ran.err
+    assert ran.out.startswith("q8_0: PPL 7.389 over 10 chunks.")
+
+
 def test_saved_logits_serve_another_run(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...], tmp_path: Path
 ) -> None:
