@@ -167,18 +167,25 @@ def measure_in_turns(
         if summary.run.is_complete:
             columns[index].append(summary)
     failed = [each for each in measured.finished if not each.run.is_complete]
-    for setup in dict.fromkeys(each.run.head.setup for each in failed):
-        of_setup = [each.run.reason for each in failed if each.run.head.setup == setup]
-        engine = sanitize(setup.engine_option or setup.engine)
-        asked.output.notice(f"{engine}: {counted(len(of_setup), 'run')} failed: {of_setup[0]}")
+    _notice_failures([each.run for each in failed], asked.output)
     found = [column for column in columns if column]
-    compared = _show_columns(measured, found, {} if failed else limits) if len(found) > 1 else None
+    compared: Sequence[LimitCheck] | None = None
+    if len(found) > 1:
+        compared = _show_columns(measured, found, {} if failed else limits)
     if measured.store_error is None and not measured.is_cancelled:
         for each in failed:
             raise click.exceptions.Exit(exit_code_of(each))
         if compared is not None:
             conclude(compared, fail_if_undecided)
     measured.leave()
+
+
+def _notice_failures(failed: Sequence[Run], output: Output) -> None:
+    """Print how many runs of each engine failed, and why the first did."""
+    for setup in dict.fromkeys(run.head.setup for run in failed):
+        reasons = [run.reason for run in failed if run.head.setup == setup]
+        engine = sanitize(setup.engine_option or setup.engine)
+        output.notice(f"{engine}: {counted(len(reasons), 'run')} failed: {reasons[0]}")
 
 
 def _show_columns(
