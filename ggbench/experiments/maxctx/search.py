@@ -44,7 +44,6 @@ from ggbench.gguf_file.twin import write_sparse
 from ggbench.machine import address_space
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.host import peak_rss_bytes
-from ggbench.models.targets import Target
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file
@@ -111,7 +110,8 @@ class _Search:
 
     def run(self) -> Generator[Progress, None, Conclusion]:
         session, seen = self._session, self._seen
-        session.recorder.observe(replace(seen.plan, draft=_name_of(session.draft)))
+        draft = session.draft.named if session.draft else ()
+        session.recorder.observe(replace(seen.plan, draft=" ".join(draft)))
         for probe in seen.probes:
             yield self._answered(probe)
         self._check_weights()
@@ -309,13 +309,6 @@ class _Search:
     @property
     def _name(self) -> str:
         return quant_name(self._session.target.subject)
-
-
-def _name_of(draft: Target | None) -> str:
-    """Return the file's name of a draft, or its words; empty for none."""
-    if draft is None:
-        return ""
-    return " ".join(draft.named) if draft.path is None else draft.path.name
 
 
 _PROVING = {"fill": "filling the context before a decode at its end", "batch": "decoding a batch at the end"}

@@ -90,13 +90,19 @@ class MaxctxPresenter(Presenter):
 
     def answer(self, run: Run) -> str:
         """Return `n_ctx 8,192 works: decoded at its end. 8,448 does not load: 2.9 MiB short.`; empty if none works."""
-        found = context_of(run)
+        found, fail = context_of(run), context_of(run).first_fail_n_ctx
         if found.max_n_ctx is None:
             return ""
         key = "maxctx.works" if found.verified_by_decode else "maxctx.loads"
         slots = slots_text(run.head.setup, found.max_n_ctx)
-        works = say(key, n_ctx=format_count(found.max_n_ctx), slots=slots)
-        return f"{works} {_failure(found, run.head.setup.program)}".strip()
+        said = [say(key, n_ctx=format_count(found.max_n_ctx), slots=slots)]
+        tried = [probe for probe in found.probes if probe.n_ctx == fail and not probe.is_dry]
+        if tried:
+            outcome = outcome_text(tried[-1], run.head.setup.program)
+            said.append(say("maxctx.fails", n_ctx=format_count(fail), outcome=outcome))
+        elif fail is None and found.max_n_ctx == found.plan.ceiling_n_ctx:
+            said.append(say("maxctx.ended"))
+        return " ".join(said)
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found = context_of(run)
@@ -124,15 +130,6 @@ class MaxctxPresenter(Presenter):
         warnings = [shared(names, ["; ".join(context_of(run).warnings) for run in runs])]
         table = Table((*rows_of(rows), *_FIGURES), rows)
         return several_answer(runs, names, Answer(text, command, [table], *warnings))
-
-
-def _failure(found: MaxctxResult, program: str) -> str:
-    """Return the last probe of the smallest failing n_ctx, or that the search ended at its ceiling."""
-    fail = found.first_fail_n_ctx
-    tried = [probe for probe in found.probes if probe.n_ctx == fail and not probe.is_dry]
-    if tried:
-        return say("maxctx.fails", n_ctx=format_count(fail), outcome=outcome_text(tried[-1], program))
-    return say("maxctx.ended") if fail is None and found.max_n_ctx == found.plan.ceiling_n_ctx else ""
 
 
 def _command(run: Run) -> str:

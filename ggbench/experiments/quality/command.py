@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
@@ -13,6 +15,10 @@ from ggbench.commands.measure_options import measuring_options, tuned_option, wi
 from ggbench.commands.options import PATH, MeasureRequest, against_option, field_option, option
 from ggbench.errors import ExitCode, UsageError
 from ggbench.experiments.quality.record import N_CTX, NO_BASE, QualityRequest, QualitySettings
+
+if TYPE_CHECKING:
+    from ggbench.runs.experiment import Job
+    from ggbench.runs.session import Base
 
 
 @click.command(
@@ -66,7 +72,6 @@ def command(
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.quality.measure import EXPERIMENT, find_bases, quality_jobs
     from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
-    from ggbench.show.words import say
 
     _check_logits(base_logits, save_base_logits, base)
     given_setup(EXPERIMENT, asked)
@@ -85,13 +90,19 @@ def command(
     wanted = NO_BASE if base_logits or save_base_logits else base
     bases = find_bases(asked.model, wanted, targets, asked.hub.access())
     jobs = quality_jobs(targets, asked.setup, settings, bases, kv_types, is_base_named=base is not None)
-    own_bases = [base.target for base in bases if base is not None]
-    for job in jobs:
-        if job.base is None and job.target in own_bases:
-            asked.output.notice(say("quality.own_base", quant=job.target.quant))
+    _tell_own_bases(jobs, bases, asked)
     measured = measure(with_tuned(jobs, asked, keeps_cache=True), asked)
     show_measured(measured, against=against)
     measured.leave()
+
+
+def _tell_own_bases(jobs: Sequence[Job], bases: Sequence[Base | None], asked: MeasureRequest) -> None:
+    """Print which quants are compared with nothing, as they are the base."""
+    from ggbench.show.words import say
+
+    own = [base.target for base in bases if base is not None]
+    alone = [job.target.quant for job in jobs if job.base is None and job.target in own]
+    asked.output.notice(*(say("quality.own_base", quant=quant) for quant in alone))
 
 
 def _check_logits(base_logits: Path | None, save_base_logits: Path | None, base: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.speculate.record import DraftedText, SpeculateResult, SpeculationCase
@@ -62,7 +63,7 @@ def _of_case(case: SpeculationCase, has_random_router: bool) -> str:
     return say(f"speculate.{key}", length=length, k=k, share=format_percent(share), gain=gain)
 
 
-def _how(gain: Estimate) -> str:
+def _how(gain: Estimate) -> Literal["faster", "undecided", "slower"]:
     if gain.high < 1:
         return "slower"
     return "faster" if gain.low > 1 else "undecided"
