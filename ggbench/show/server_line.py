@@ -22,8 +22,9 @@ def server_line(run: Run, setup: LlamaConfig, *more: str, **drafts: Any) -> str:
     """Return the llama-server command that loads the run's model as `setup` does, with more words. Printable."""
     if setup.threads == default_threads():
         setup = replace(setup, threads=None)
+    program = shlex.split(setup.engine_option.partition("=")[2]) or ["llama-server"]
     flags = server_flags(setup, on_gpu=bool(run.memory.weights_on_gpu), **drafts)
-    return sanitize(shlex.join(["llama-server", *file_words(run.subject), *flags, *more]))
+    return sanitize(shlex.join([*program, *file_words(run.subject), *flags, *more]))
 
 
 def file_words(subject: Subject, file: str = "-m", repo: str = "-hf") -> Sequence[str]:

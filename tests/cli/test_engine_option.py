@@ -85,6 +85,7 @@ def test_the_largest_context_that_the_users_server_starts_with_is_found_and_prov
     assert ran.code == 0, ran.err
     found = ran.json
     assert (found["max_n_ctx"], found["first_fail_n_ctx"], found["verified_by_decode"]) == (256, 512, True)
+    assert found["llama_server"].startswith(engine.removeprefix("llama-server=")), "with the user's own flags"
     tried = [(probe["n_ctx"], probe["kind"], probe["outcome"]) for probe in found["run"]["result"]["probes"]]
     assert (512, "alloc", "out_of_memory") in tried and tried[-1] == (256, "decode", "completed")
 
