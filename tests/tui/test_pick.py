@@ -71,6 +71,11 @@ def test_the_whole_decision_is_a_key_away(app: App, drive: Drive) -> None:
         assert "\n Run q4_k_m" in words
         run = "llama-server -hf maker/small-gguf:q4_k_m --no-mmproj -c 8192 -ngl 999 -np 1"
         assert f"\n {run}\n" in words
+        await pilot.resize_terminal(50, 24)  # where the command takes two lines
+        await settle(app, pilot)
+        assert "".join(run.split()) in "".join(words_of(app).split())
+        await pilot.resize_terminal(100, 34)
+        await settle(app, pilot)
         await press(app, pilot, "y")
         assert app.clipboard == run
         why = await press(app, pilot, "w")

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 from rich.console import RenderableType
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -33,9 +34,12 @@ class AnswerPane(VerticalScroll, can_focus=True):
 
     @property
     def _shown(self) -> RenderableType:
-        """Return the answer; the footer names the key for the rest."""
-        shown = self.answer if self._why else replace(self.answer, why=())
-        return shown.rich(why=True)
+        """Return the answer, with its command on as many lines as it needs; the footer names the key for the rest."""
+        shown = (self.answer if self._why else replace(self.answer, why=())).rich(why=True)
+        for line in shown.renderables:
+            if isinstance(line, Text):
+                line.no_wrap, line.overflow = False, "fold"
+        return shown
 
     def show(self, answer: Answer) -> None:
         self.answer = answer

@@ -31,20 +31,21 @@ class EndedList(OptionList):
         chosen, before, top = self.chosen_key, self.highlighted or 0, self.scroll_offset.y
         self.set_options(options)
         self.scroll_to(y=top, animate=False, force=True)
-        nearest = min(self._enabled, key=lambda line: abs(line - before), default=None)
+        nearest = min(self.enabled, key=lambda line: abs(line - before), default=None)
         self.highlighted = nearest if (line := self.line_of(chosen)) is None else line
 
     def line_of(self, key: str | None) -> int | None:
-        return next((line for line in self._enabled if key and self.options[line].id == key), None)
+        return next((line for line in self.enabled if key and self.options[line].id == key), None)
 
     def watch_highlighted(self, highlighted: int | None) -> None:
         """Show also the heading above the first option."""
         super().watch_highlighted(highlighted)
-        if highlighted is not None and highlighted == self._enabled[0]:
+        if highlighted is not None and highlighted == self.enabled[0]:
             self.scroll_to(y=0, animate=False)
 
     @property
-    def _enabled(self) -> list[int]:
+    def enabled(self) -> list[int]:
+        """The lines that can be chosen."""
         return [line for line, option in enumerate(self.options) if not option.disabled]
 
     def action_cursor_up(self) -> None:
@@ -54,7 +55,7 @@ class EndedList(OptionList):
         self._move(super().action_cursor_down, 1)
 
     def _move(self, move: Callable[[], None], way: int) -> None:
-        if self.highlighted is None or any((line - self.highlighted) * way > 0 for line in self._enabled):
+        if self.highlighted is None or any((line - self.highlighted) * way > 0 for line in self.enabled):
             move()
 
 
@@ -89,7 +90,7 @@ class FigureList(EndedList, Generic[Row]):
         line = event.style.meta.get("option")
         if line is not None and line == self.highlighted:
             self.action_select()
-        elif line in self._enabled:
+        elif line in self.enabled:
             self.highlighted = line
 
     @abstractmethod

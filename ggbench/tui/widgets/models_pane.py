@@ -76,44 +76,32 @@ class ModelList(EndedList):
         repo = named_repo(text)
         if repo is not None and all(entry.model != repo.model for entry in shown):
             shown.append(repo)
-        chosen, top = self.chosen_key, self.scroll_offset.y
         self.entries = {entry.key: entry for entry in shown}
-        self.clear_options()
-        self._add_models(shown)
-        self._add_offers(text, hub_state)
-        if not self.option_count:
-            self.add_option(Option(Text("no model matches"), disabled=True))
-        self.scroll_to(y=top, animate=False, force=True)
-        self.highlighted = self._line_of(chosen)
-        if self.highlighted is None:
-            self.action_first()
+        options = [*self._models(shown), *_offers(text, hub_state)]
+        if self.chosen_key not in {option.id for option in options}:
+            self.highlighted = None  # so that the first line is highlighted
+        self.change(options or [Option(Text("no model matches"), disabled=True)])
 
-    def _add_models(self, shown: Sequence[ModelEntry]) -> None:
+    def _models(self, shown: Sequence[ModelEntry]) -> Iterator[Option]:
         room = max(8, (self.size.width or 28) - 3)
         titles = dict(zip(self.entries, short_titles([entry.title for entry in shown], room), strict=True))
         for heading, families in grouped(shown):
-            self._add_heading(heading)
+            yield Option(Text(heading, style="bold", no_wrap=True, overflow="ellipsis"), disabled=True)
             for family in families:
-                is_listed = len(families) == 1 or len(family) == 1 or self._add_family(family)
-                for entry in family if is_listed else ():
+                key, is_folded = f"{_FAMILY}{family[0].family_key}", False
+                if len(families) > 1 and len(family) > 1:
+                    is_folded = key not in self._unfolded
+                    name = f"{_FOLDED if is_folded else _UNFOLDED} {sanitize(family[0].family)}"
+                    yield Option(_line(name, format_count(len(family))), id=key)
+                for entry in () if is_folded else family:
                     mark = "✗ " if entry.reason else " "
-                    self.add_option(Option(_line(f"{mark}{titles[entry.key]}", entry.about), id=entry.key))
-
-    def _add_offers(self, text: str, hub_state: str) -> None:
-        """Offer to add a path or a server, or else to search the Hub; a word that is also a local path, both."""
-        is_place = typed_path(text) is not None or typed_server(text) is not None
-        if is_place or (text and is_local(text)):
-            self.add_option(Option(_line(f"+ add {sanitize(text)}"), id=_ADD))
-        if text and not is_place and hub_state != "searching":
-            self.add_option(Option(_line(f"⌕ search for “{sanitize(text)}”"), id=_SEARCH))
-        if hub_state:
-            self.add_option(Option(Text(f"  {sanitize(hub_state)}", style="italic"), disabled=True))
+                    yield Option(_line(f"{mark}{titles[entry.key]}", entry.about), id=entry.key)
 
     def action_fold(self, is_folded: bool) -> None:
         """Fold or unfold the family at the highlight."""
         key, entry = self.chosen_key or "", self.chosen_entry
         family = f"{_FAMILY}{entry.family_key}" if entry is not None else key
-        if (line := self._line_of(family)) is not None and (family in self._unfolded) is is_folded:
+        if (line := self.line_of(family)) is not None and (family in self._unfolded) is is_folded:
             self.highlighted = line
             self.toggle(family)
 
@@ -123,33 +111,14 @@ class ModelList(EndedList):
 
     def reveal(self, key: str) -> None:
         """Highlight a model, whose family is unfolded."""
-        if self._line_of(key) is None:
+        if self.line_of(key) is None:
             self.toggle(f"{_FAMILY}{self.entries[key].family_key}")
-        self.highlighted = self._line_of(key)
-
-    def _line_of(self, key: str | None) -> int | None:
-        return next((line for line, option in enumerate(self.options) if key and option.id == key), None)
-
-    def _add_family(self, family: Sequence[ModelEntry]) -> bool:
-        """Add a family's line; return whether its models follow."""
-        key = f"{_FAMILY}{family[0].family_key}"
-        is_unfolded = key in self._unfolded
-        mark = _UNFOLDED if is_unfolded else _FOLDED
-        self.add_option(
-            Option(_line(f"{mark} {sanitize(family[0].family)}", format_count(len(family))), id=key)
-        )
-        return is_unfolded
+        self.highlighted = self.line_of(key)
 
     @property
     def is_at_first(self) -> bool:
         """Whether the first line that can be chosen is highlighted."""
-        first = next((line for line, option in enumerate(self.options) if not option.disabled), None)
-        return self.highlighted == first
-
-    @property
-    def chosen_key(self) -> str | None:
-        option = self.highlighted_option
-        return None if option is None else option.id
+        return self.highlighted == next(iter(self.enabled), None)
 
     @property
     def chosen_entry(self) -> ModelEntry | None:
@@ -160,9 +129,6 @@ class ModelList(EndedList):
         """Return the key of the first model with this place, file or name; None if there is none."""
         found = (key for key, each in self.entries.items() if wanted in (each.place, *each.files, each.model))
         return next(found, None)
-
-    def _add_heading(self, text: str) -> None:
-        self.add_option(Option(Text(text, style="bold", no_wrap=True, overflow="ellipsis"), disabled=True))
 
 
 def _each_once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
@@ -176,6 +142,17 @@ def _each_once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
         for entry in entries
         if entry.section is not Section.HUB or entry.model not in here
     ]
+
+
+def _offers(text: str, hub_state: str) -> Iterator[Option]:
+    """Offer to add a path or a server, or else to search the Hub; a word that is also a local path, both."""
+    is_place = typed_path(text) is not None or typed_server(text) is not None
+    if is_place or (text and is_local(text)):
+        yield Option(_line(f"+ add {sanitize(text)}"), id=_ADD)
+    if text and not is_place and hub_state != "searching":
+        yield Option(_line(f"⌕ search for “{sanitize(text)}”"), id=_SEARCH)
+    if hub_state:
+        yield Option(Text(f"  {sanitize(hub_state)}", style="italic"), disabled=True)
 
 
 def _line(text: str, note: str = "") -> Text:
