@@ -171,30 +171,25 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     rows = [row for quant in zip(*(plan.rows for plan in plans), strict=True) for row in quant]
     placed = [PlacedRow(place, row) for place, row in zip(places * len(choices), rows, strict=True)]
     speed = at_n_ctx(PLAN_FIGURES["tok_s"], rows)
-    front = [PLAN_FIGURES[key] for key in ("needed_bytes", "left_bytes", "max_n_ctx")]
-    known = [row.expected for row in rows if row.expected is not None]
-    facts = [
-        *dict.fromkeys(fact for plan in plans for fact in facts_of(HOST_FIGURES, plan.budget)),
-        ("speeds", rows_behind_text(name for each in known for name in each.rows)),
-    ]
+    front = [*(PLAN_FIGURES[key] for key in ("needed_bytes", "left_bytes", "max_n_ctx")), speed]
     behind = (FIRST_SPEED, PLAN_FIGURES["limit_tok_s"], INTERVALS[0], _BASIS)
-    notes = [
-        *(_note(each) for each in placed),
-        estimated_from(rows),
-    ]
+    notes = [*map(_note, placed), estimated_from(rows)]
     return Answer(
         " ".join(choice.verdict for choice in choices),
         "",
-        [
-            Table(
-                (*_NAMES, *map(_of_row, (*front, speed))),
-                placed,
-                style=lambda each: "" if each.row.fits else "dim",
-            )
-        ],
+        [Table((*_NAMES, *map(_of_row, front)), placed, style=lambda each: "" if each.row.fits else "dim")],
         [*filter(None, notes)][-3:],
-        [Table((*_NAMES, *map(_of_row, behind)), placed), Facts(facts)],
+        [Table((*_NAMES, *map(_of_row, behind)), placed), Facts(_facts(plans, rows))],
     )
+
+
+def _facts(plans: Sequence[EnginePlan], rows: Sequence[PlanRow]) -> list[tuple[str, str]]:
+    """Return the memory of the host, and the rows behind speeds."""
+    known = [row.expected for row in rows if row.expected is not None]
+    return [
+        *dict.fromkeys(fact for plan in plans for fact in facts_of(HOST_FIGURES, plan.budget)),
+        ("speeds", rows_behind_text(name for each in known for name in each.rows)),
+    ]
 
 
 def _note(placed: PlacedRow) -> str:

@@ -278,32 +278,43 @@ def plan_answer(
     quants that nobody named, those around the largest that fits are in front.
     """
     rows = [*plan.rows, *filter(None, [alternative])]
-    nearest = max(
-        (row for row in plan.rows if row.fits is False), key=lambda row: row.left_bytes or 0, default=None
-    )
-    largest = max((row for row in rows if row.fits), key=lambda row: row.weight_bytes or 0, default=nearest)
+    nearest = max(_misfits(plan.rows), key=lambda row: row.left_bytes or 0, default=None)
+    largest = max(_fitting(rows), key=lambda row: row.weight_bytes or 0, default=nearest)
     devices = () if largest is None else _apart(largest)
     front = rows if is_named or largest is None else _around(rows, rows.index(largest), len(devices))
     parts: list[Part] = [_front_table(plan.budget, front)]
     if largest is not None and devices:
         parts.append(Table(DEVICE_FIGURES, devices, say("plan.by_device", quant=largest.quant)))
     n_more = len(rows) - len(front)
+    whole = [_front_table(plan.budget, rows)] if n_more else []
+    return Answer(
+        _sentence(plan, alternative, nearest),
+        "" if nearest is None or _fitting(plan.rows) else _next(nearest),
+        parts,
+        _notes(plan.budget, rows, nearest, n_more),
+        [*whole, *_behind(plan, rows, headers)],
+    )
+
+
+def _fitting(rows: Sequence[PlanRow]) -> list[PlanRow]:
+    return [row for row in rows if row.fits]
+
+
+def _misfits(rows: Sequence[PlanRow]) -> list[PlanRow]:
+    return [row for row in rows if row.fits is False]
+
+
+def _notes(budget: Budget, rows: Sequence[PlanRow], nearest: PlanRow | None, n_more: int) -> list[str]:
+    """Return the first three notes: quants left out, troubles, a remedy, and what speeds are from."""
     notes = [
         say("plan.more", rows=counted(n_more, "more quant")) if n_more else "",
         *map(_trouble, rows),
         "" if nearest is None else _remedy(nearest),
-        _unknown_speed(plan.budget, rows),
+        _unknown_speed(budget, rows),
         estimated_from(rows),
         say("plan.drafting") if any(row.draft_bytes for row in rows) else "",
     ]
-    whole = [_front_table(plan.budget, rows)] if n_more else []
-    return Answer(
-        _sentence(plan, alternative, nearest),
-        "" if nearest is None or any(row.fits for row in plan.rows) else _next(nearest),
-        parts,
-        [*filter(None, notes)][:3],
-        [*whole, *_behind(plan, rows, headers)],
-    )
+    return [*filter(None, notes)][:3]
 
 
 def _apart(row: PlanRow) -> Sequence[PlannedDevice]:
@@ -328,7 +339,7 @@ def _trouble(row: PlanRow) -> str:
 
 def _sentence(plan: EnginePlan, alternative: PlanRow | None, nearest: PlanRow | None) -> str:
     """Return which quants fit, and how much the nearest other one lacks."""
-    fitting = sorted((row for row in plan.rows if row.fits), key=lambda row: -(row.weight_bytes or 0))
+    fitting = sorted(_fitting(plan.rows), key=lambda row: -(row.weight_bytes or 0))
     of = [*fitting, *plan.rows][0]
     values = {
         "model": models_title([row.subject for row in plan.rows]),
@@ -436,8 +447,18 @@ def _unknown_speed(budget: Budget, rows: Sequence[PlanRow]) -> str:
 
 def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Part]:
     """Return sources, bounds, every buffer, and all that would help."""
+    figures = (*(PLAN_FIGURES[key] for key in _BEHIND), *INTERVALS)
+    of_rows = [part for row in rows for part in _memories_and_changes(row)]
+    takes_of_host = any(change.host_bytes for row in rows for change in row.changes)
+    unknown = [say("plan.unknown_host")] if takes_of_host and plan.budget.host is None else []
+    facts = Facts(_facts(plan, rows, headers))
+    return [facts, Table(figures, rows, say("plan.behind")), *of_rows, *unknown]
+
+
+def _facts(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[tuple[str, str]]:
+    """Return the machine, the setup, and what sizes, losses and speeds are from."""
     expected = [row.expected for row in rows if row.expected is not None]
-    facts = [
+    return [
         *facts_of(MACHINE_FIGURES, plan.budget),
         *facts_of(_SETUP, rows[0]),
         *((name.replace("_", " "), text) for name, text in plan.sources.items()),
@@ -446,19 +467,13 @@ def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Par
         ("speeds", rows_behind_text(name for each in expected for name in each.rows)),
         *((row.quant, note) for row in rows for note in row.notes),
     ]
-    figures = (*(PLAN_FIGURES[key] for key in _BEHIND), *INTERVALS)
-    of_rows = [
-        part
-        for row in rows
-        for part in (
-            Table(_STACK_FIGURES, row.stacks, say("plan.memories", quant=row.quant)),
-            changes_table(say("plan.changes", quant=row.quant, n_ctx=format_count(row.n_ctx)), row.changes),
-        )
-        if part.rows
-    ]
-    takes_of_host = any(change.host_bytes for row in rows for change in row.changes)
-    unknown = [say("plan.unknown_host")] if takes_of_host and plan.budget.host is None else []
-    return [Facts(facts), Table(figures, rows, say("plan.behind")), *of_rows, *unknown]
+
+
+def _memories_and_changes(row: PlanRow) -> list[Part]:
+    """Return a quant's table of each memory, and of what would make it fit."""
+    memories = Table(_STACK_FIGURES, row.stacks, say("plan.memories", quant=row.quant))
+    changes = changes_table(say("plan.changes", quant=row.quant, n_ctx=format_count(row.n_ctx)), row.changes)
+    return [table for table in (memories, changes) if table.rows]
 
 
 MACHINE = figures_type("Machine", MACHINE_FIGURES, "The memory budget.", base=Budget)

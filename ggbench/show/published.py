@@ -93,14 +93,11 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
     """Return the first rows, of documents with a column or the metrics that most have; `--why` has all."""
     if not (rows or benches):
         return Answer(say("published.none"))
-    sources = {row.source for row in rows} | {row.source for row in benches}
-    stated = Counter(name for row in rows for name in METRICS if getattr(row, name) is not None)
-    usual = dict(stated.most_common(_FIGURES_IN_A_LIST))
-    metrics = [column] if column in METRICS else [name for name in METRICS if name in usual]
     most = _ROWS_IN_A_LIST // (2 if rows and benches else 1)
-    figures = (*_CONDITIONS, *(_metric(name, priority) for priority, name in enumerate(metrics)))
+    figures = (*_CONDITIONS, *(_metric(name, priority) for priority, name in enumerate(_stated(rows, column))))
     parts: list[Part] = [_first(figures, rows[:most])] if rows else []
     parts += [_first(_BENCHED, benches[:most])] if benches else []
+    sources = {row.source for row in rows} | {row.source for row in benches}
     n_rows = len(rows) + len(benches)
     hidden = n_rows - len(rows[:most]) - len(benches[:most])
     return Answer(
@@ -110,6 +107,13 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
         [say("published.more", rows=counted(hidden, "row"))] if hidden else [],
         [*_tables(rows), *_whole(benches, most), Facts(_addresses(benches))],
     )
+
+
+def _stated(rows: Sequence[PublishedRow], column: str) -> list[str]:
+    """Return the metric asked for, or those that most rows have, in the order of a document."""
+    stated = Counter(name for row in rows for name in METRICS if getattr(row, name) is not None)
+    usual = [column] if column in METRICS else dict(stated.most_common(_FIGURES_IN_A_LIST))
+    return [name for name in METRICS if name in usual]
 
 
 def _first(figures: Sequence[Figure[Row]], rows: Sequence[Row]) -> Table[Row]:

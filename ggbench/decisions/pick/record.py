@@ -203,6 +203,10 @@ class Checked(msgspec.Struct, frozen=True):
     def unknown(self) -> tuple[NeedCheck, ...]:
         return tuple(check for check in self.checks if check.is_met is None)
 
+    @property
+    def close(self) -> tuple[NeedCheck, ...]:
+        return tuple(check for check in self.checks if check.is_close)
+
 
 BestIn = Literal[
     "balance", "least loss at this speed", "fastest though slow", "loss", "speed among the least loss", "bits", "speed",

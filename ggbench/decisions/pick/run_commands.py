@@ -95,20 +95,26 @@ def _llama_swap(name: str, words: Sequence[str]) -> str:
 
 
 def _model_words(file: FileToRun, projector: Projector | None) -> list[str]:
-    words = [] if projector is None else ["--mmproj", f"mmproj-{_PLACEHOLDER}"]
-    if projector is not None and projector.path is not None:
-        words = ["--mmproj", str(projector.path.absolute())]
-    elif projector is not None and projector.url:
-        words = ["--mmproj-url", projector.url]
-    if _is_remote(file):
-        if projector is not None and projector.path is None and not projector.url:
-            words = []  # -hf downloads and loads the repo's own projector
-        named = ["-hf", f"{file.repo}:{file.quant}"]
-        if file.quant.lower().endswith(".gguf"):
-            named = ["-hf", file.repo, "-hff", file.quant]
-        # without --no-mmproj, it would load one that the plan did not count
-        return [*named, *(words if projector is not None else ["--no-mmproj"])]
-    return ["-m", str(file.paths[0].absolute() if file.paths else _PLACEHOLDER), *words]
+    if not _is_remote(file):
+        path = file.paths[0].absolute() if file.paths else _PLACEHOLDER
+        return ["-m", str(path), *_projector_words(projector, f"mmproj-{_PLACEHOLDER}")]
+    named = ["-hf", f"{file.repo}:{file.quant}"]
+    if file.quant.lower().endswith(".gguf"):
+        named = ["-hf", file.repo, "-hff", file.quant]
+    if projector is None:
+        return [*named, "--no-mmproj"]  # it would load one that the plan did not count
+    return [*named, *_projector_words(projector, "")]  # -hf downloads and loads the repo's own
+
+
+def _projector_words(projector: Projector | None, unknown: str) -> list[str]:
+    """Return the option of a projector; of one without a path or an address, with the file name `unknown`, if any."""
+    if projector is None:
+        return []
+    if projector.path is not None:
+        return ["--mmproj", str(projector.path.absolute())]
+    if projector.url:
+        return ["--mmproj-url", projector.url]
+    return ["--mmproj", unknown] if unknown else []
 
 
 def _is_remote(file: FileToRun) -> bool:

@@ -93,22 +93,33 @@ def notes(pick: Pick, *, is_here: bool) -> tuple[str, ...]:
 
 def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
     own = best.candidate
-    if best.unknown:
-        yield "may_miss_here" if is_here and own.tok_s is None else "may_miss"
-    elif own.tok_s is None:
-        yield "not_timed_here" if is_here else "not_timed"
+    yield from _speed_notes(pick, best, "_here" if is_here else "")
     if pick.alternatives and pick.recommended is None:
         yield "may_meet"
-    if pick.comfortable is False and own.speed is not None:
-        yield "slow" if own.speed.tok_s.value < pick.needs.workload.comfort_tok_s else "slow_turn"
     if pick.needs.n_ctx_slot > (own.row.n_ctx_train or pick.needs.n_ctx_slot):
         yield "beyond_training"
-    if own.row.fits and (own.row.left_bytes or 0) < LITTLE_BYTES:
-        yield "little_left_experts" if own.setup.n_cpu_moe else "little_left"
-    if any(each.is_close for each in best.checks):
+    yield from _room_notes(own)
+    if best.close:
         yield "close"
     if pick.n_models > 1:
         yield "compared"
+
+
+def _room_notes(own: Candidate) -> Iterator[str]:
+    """Yield that little memory stays free."""
+    if own.row.fits and (own.row.left_bytes or 0) < LITTLE_BYTES:
+        yield "little_left_experts" if own.setup.n_cpu_moe else "little_left"
+
+
+def _speed_notes(pick: Pick, best: Checked, here: str) -> Iterator[str]:
+    """Yield what is not known of the speed, or that it is slow."""
+    own = best.candidate
+    if best.unknown:
+        yield "may_miss" if own.tok_s else f"may_miss{here}"
+    elif own.tok_s is None:
+        yield f"not_timed{here}"
+    if pick.comfortable is False and own.speed is not None:
+        yield "slow" if own.speed.tok_s.value < pick.needs.workload.comfort_tok_s else "slow_turn"
 
 
 def reason(pick: Pick) -> tuple[str, ...]:
@@ -169,7 +180,7 @@ def _values(pick: Pick, checked: Checked) -> dict[str, object]:
         "one_more": own.setup.n_cpu_moe + 1,
         "gpu_layers": counted(own.row.n_gpu_layers or 0, "layer"),
         "unknown": _joined(map(need_text, checked.unknown)),
-        "close": _joined(each.need for each in checked.checks if each.is_close),
+        "close": _joined(each.need for each in checked.close),
         "missed": _joined(map(_miss_text, checked.missed)),
         "n_fit": len({each.candidate.model_key for each in pick.checked if each.meets is not False}),
     }
