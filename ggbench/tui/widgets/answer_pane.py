@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from msgspec.structs import replace
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from ggbench.show.answer import Answer
+from ggbench.show.answer import Answer, Command
 
 
 class AnswerPane(VerticalScroll, can_focus=True):
@@ -35,11 +35,8 @@ class AnswerPane(VerticalScroll, can_focus=True):
     @property
     def _shown(self) -> RenderableType:
         """Return the answer, with its command on as many lines as it needs; the footer names the key for the rest."""
-        shown = (self.answer if self._why else replace(self.answer, why=())).rich(why=True)
-        for line in shown.renderables:
-            if isinstance(line, Text):
-                line.no_wrap, line.overflow = False, "fold"
-        return shown
+        shown = (self.answer if self._why else replace(self.answer, why=())).rich(why=True).renderables
+        return Group(*(Text(str(each.__rich__())) if isinstance(each, Command) else each for each in shown))
 
     def show(self, answer: Answer) -> None:
         self.answer = answer
