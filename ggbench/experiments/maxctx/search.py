@@ -103,6 +103,7 @@ class _Search:
 
     def __init__(self, session: Session, seen: LookAhead) -> None:
         self._session, self._seen = session, seen
+        self._name = quant_name(session.target.subject)
         self._settings = session.settings(MaxctxSettings)
         self._prober: ContextProber | None = None
         self._step = KV_CELLS * session.setup.n_streams
@@ -305,10 +306,6 @@ class _Search:
         if budget.on_gpu and not seen.is_by_theory:
             advice += "; -ngl N puts only N layers on the GPU"
         return DoesNotFit(what, advice)
-
-    @property
-    def _name(self) -> str:
-        return quant_name(self._session.target.subject)
 
 
 _PROVING = {"fill": "filling the context before a decode at its end", "batch": "decoding a batch at the end"}

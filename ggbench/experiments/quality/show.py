@@ -26,17 +26,16 @@ from ggbench.models.published.selection import NearRow
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
 from ggbench.show.answer import Answer, Part, Table, facts_of
 from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun, memory_stacks
-from ggbench.show.figure import Figure, interval_text, member
+from ggbench.show.figure import Figure, member, value_text
 from ggbench.show.metric import Metric, RunFigure, memory_metric
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import figures
 from ggbench.show.words import say
-from ggbench.stats.intervals import Z_95, MeanError
+from ggbench.stats.intervals import Z_95, Estimate, MeanError
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_percent
 
@@ -120,7 +119,7 @@ class QualityPresenter(Presenter):
             curves = []
             for run, scores in zip(runs, scored, strict=True):
                 y, error = running(scores)
-                text = f"{_last(y, error)} {unit}".rstrip()
+                text = f"{value_text(_last(y, error))} {unit}".rstrip()
                 note = f"{text}, {counted(scores.n_chunks, 'chunk')}" if len(y) else ""
                 curves.append(
                     Curve(run.name, np.arange(1, len(y) + 1), y, Z_95 * error, note=note, dimmed=run.dimmed)
@@ -139,10 +138,10 @@ class QualityPresenter(Presenter):
         n_chunks = counted(scores.n_chunks, "chunk")
         if run.end is not None and run.end > scores.n_chunks:
             n_chunks = f"{format_count(scores.n_chunks)} of {format_count(run.end)} chunks"
-        lines = [n_chunks, f"PPL   {_last(*scores.running_ppl)}"]
+        lines = [n_chunks, f"PPL   {value_text(_last(*scores.running_ppl))}"]
         if len(scores.kld):
             same_top = format_percent(scores.n_same_top / len(scores.kld))
-            lines += [f"KLD   {_last(*scores.running_kld)}", f"same  {same_top} top tokens"]
+            lines += [f"KLD   {value_text(_last(*scores.running_kld))}", f"same  {same_top} top tokens"]
         return tuple(lines)
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
@@ -239,10 +238,8 @@ def _is_undecided(found: Divergence) -> bool:
     return any(low < limit < high for limit in (UNNOTICED_LOSS, NOTICED_LOSS))
 
 
-def _last(means: Floats, errors: Floats) -> str:
-    if not len(means):
-        return UNKNOWN
-    return interval_text(MeanError(float(means[-1]), float(errors[-1])).estimate, 4)
+def _last(means: Floats, errors: Floats) -> Estimate | None:
+    return MeanError(float(means[-1]), float(errors[-1])).estimate if len(means) else None
 
 
 def _about_bases(runs: Sequence[Run]) -> list[str]:
