@@ -234,23 +234,18 @@ _BEHIND = figures(
 
 
 def _standing_out(speed: Figure[QuantSummary], summaries: Sequence[QuantSummary], labels: Sequence[str]) -> str:
-    """Return the fastest quant and by how much; empty without two speeds."""
+    """Return the fastest quant and by how much, which of one run each is no verdict; empty without two speeds."""
     timed = []
     for label, summary in zip(labels, summaries, strict=True):
         found = speed.get(summary)
         if summary.run.is_complete and isinstance(found, Estimate | float):
-            timed.append((found, label, summary))
+            timed.append((_value(found), label, summary))
     if len(timed) < 2:
         return ""
-    (best, label, row), (second, other, _), *_ = sorted(timed, key=lambda each: -_value(each[0]))
-    key = "bench.fastest"
-    if not isinstance(best, Estimate) or not isinstance(second, Estimate):
-        key = "bench.no_interval"
-    elif second.high >= best.low:
-        key = "bench.even"
+    (best, label, row), (second, other, _), *_ = sorted(timed, key=lambda each: -each[0])
     where = "" if speed.key == "tok_s" else say("bench.at_depth", depth=speed.header.removeprefix("tok/s at "))
-    ratio = format_number(_value(best) / _value(second))
-    return say(key, quant=label, other=other, speed=speed.text(row), ratio=ratio, where=where)
+    ratio = format_number(best / second)
+    return say("bench.fastest", quant=label, other=other, speed=speed.text(row), ratio=ratio, where=where)
 
 
 def _value(speed: Estimate | float) -> float:

@@ -92,7 +92,7 @@ def test_one_run_each_is_no_verdict_until_repeats_tell_how_loads_differ() -> Non
     pair = [row(run_id=1, latency=speed(80.0, 1.0)), row(run_id=2, quant="q8_0", latency=speed(40.0, 1.0))]
     single = compare_quants(pair, RunSpreads())
     assert (line(single, "tok_s").outcome, line(single, "tok_s").better) == ("single", ())
-    assert single.sentence.startswith("q4_k_m 2.00 times, one run each: not a verdict.")
+    assert single.sentence.startswith("q4_k_m 2.00 times q8_0, one run each: not a verdict.")
     assert single.command == "ggbench compare 1 2 -r 4"
     told = compare_quants(pair)
     assert (line(told, "tok_s").outcome, told.command) == ("better", "")
