@@ -69,16 +69,15 @@ class _Column(msgspec.Struct, frozen=True):
     texts: tuple[str, ...]
     priority: int
     is_text: bool
+    width: int
 
     @classmethod
     def of(cls, figure: Figure[Any], rows: Sequence[Any]) -> _Column:
         is_number = bool(figure.unit or figure.better)
         is_text = not is_number and any(isinstance(figure.get(row), str | bool) for row in rows)
-        return cls(figure.title, tuple(map(figure.text, rows)), figure.priority, is_text)
-
-    @property
-    def width(self) -> int:
-        return max(map(cell_len, (self.header, *self.texts)))
+        texts = tuple(map(figure.text, rows))
+        width = max(map(cell_len, (figure.title, *texts)))
+        return cls(figure.title, texts, figure.priority, is_text, width)
 
 
 def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:

@@ -52,19 +52,15 @@ class StatusMessage(Static):
     def show_error(self, error: GgbenchError) -> None:
         self.show(f"✗ {error.message}", *([error.hint] if error.hint else []), error=True)
 
-    def copy_commands(self, *commands: str, what: str = "", shown: str = "") -> None:
-        """Copy commands to the clipboard, and show them for manual selection, as not every terminal allows copying.
-
-        `what` names them; by default, they are counted. `shown` says how to select them elsewhere.
-        """
+    def copy_commands(self, *commands: str) -> None:
+        """Copy commands to the clipboard, and show them for manual selection, as not every terminal allows copying."""
         # one per line: a line break within a command would run half of it when pasted
         lines = [line for line in map(sanitize, commands) if line]
         if lines:
             self.app.copy_to_clipboard("\n".join(lines))
-            what = what or counted(len(lines), "command")
+            copied = counted(len(lines), "command")
             self.show(
-                f"Copied {what}. If your terminal blocked that, {shown or 'select the text here'} with shift held.",
-                *([] if shown else lines),
+                f"Copied {copied}. If your terminal blocked that, select the text here with shift held.", *lines
             )
         else:
             self.show("No command is known.")

@@ -47,7 +47,6 @@ class CurvesPlot(Widget, can_focus=True):
         Binding("right", f"pan({_PAN}, 0)", "Pan right", show=False),
         Binding("up", f"pan(0, {_PAN})", "Pan up", show=False),
         Binding("down", f"pan(0, -{_PAN})", "Pan down", show=False),
-        Binding("r", "reset_scales", "Reset scales"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
