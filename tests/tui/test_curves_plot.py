@@ -119,7 +119,7 @@ def test_a_zoom_stays_while_more_samples_come() -> None:
         app.plot.show([latencies([series("q8_0", 20, n=2010)])])
         await pilot.pause()
         assert app.plot.view == view
-        await pilot.press("r")
+        app.plot.action_reset_scales()
         app.plot.show([latencies([series("q8_0", 20, n=2000)])])
         await pilot.pause()
         assert app.text == everything
