@@ -77,12 +77,8 @@ def command(
     catalog of --update, which overrides the shipped one, model by model and key by key; to undo an update, delete the
     file named in this list.
     """
-    from ggbench.models.reference import looks_like_path
-
-    if len(filters) == 1 and folder is None and looks_like_path(filters[0]):
-        folder, filters = expand_path(filters[0]), ()
-    if len(filters) == 1 and repo is None and "/" in filters[0]:
-        repo, filters = filters[0], ()
+    if len(filters) == 1 and folder is None and repo is None:
+        filters, folder, repo = _as_place(filters[0])
     asked = {"WORD": filters or None, "--dir": folder, "--verify": blob, "--repo": repo, "--search": words,
              "--update": update}  # fmt: skip
     questions = [name for name, value in asked.items() if value is not None]
@@ -100,6 +96,15 @@ def command(
         _list_folder(folder, output)
     else:
         _list_all(filters, output)
+
+
+def _as_place(word: str) -> tuple[tuple[str, ...], Path | None, str | None]:
+    """Return a word, or the folder or the repo that it is."""
+    from ggbench.models.reference import looks_like_path
+
+    if looks_like_path(word):
+        return (), expand_path(word), None
+    return ((), None, word) if "/" in word else ((word,), None, None)
 
 
 def _list_all(words: Sequence[str], output: Output) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ggbench.commands.output import Output
     from ggbench.decisions.compare.thresholds import LimitCheck
     from ggbench.runs.experiment import Experiment, Job
+    from ggbench.runs.progress import Finished
     from ggbench.runs.run import Run, Settings
     from ggbench.runs.store.database import Store
     from ggbench.runs.summary import QuantSummary
@@ -162,28 +163,32 @@ def measure_in_turns(
 
     order = [index for turn in range(n_turns) for index in rotated(range(len(sides)), turn)]
     measured = measure([sides[index] for index in order], asked, is_sweep=True)
-    columns: list[list[QuantSummary]] = [[] for _ in sides]
-    for index, summary in zip(order, measured.summaries, strict=False):
-        if summary.run.is_complete:
-            columns[index].append(summary)
+    columns = _complete(order, measured.summaries)
     failed = [each for each in measured.finished if not each.run.is_complete]
-    _notice_failures([each.run for each in failed], asked.output)
-    found = [column for column in columns if column]
-    compared: Sequence[LimitCheck] | None = None
-    if len(found) > 1:
-        compared = _show_columns(measured, found, {} if failed else limits)
+    _notice_failures(failed, asked.output)
+    compared: Sequence[LimitCheck] = ()
+    if len(columns) > 1:
+        compared = _show_columns(measured, columns, {} if failed else limits)
     if measured.store_error is None and not measured.is_cancelled:
-        for each in failed:
-            raise click.exceptions.Exit(exit_code_of(each))
-        if compared is not None:
-            conclude(compared, fail_if_undecided)
+        if failed:
+            raise click.exceptions.Exit(exit_code_of(failed[0]))
+        conclude(compared, fail_if_undecided)
     measured.leave()
 
 
-def _notice_failures(failed: Sequence[Run], output: Output) -> None:
+def _complete(order: Sequence[int], summaries: Sequence[QuantSummary]) -> list[list[QuantSummary]]:
+    """Return the complete runs of each side that has any; `order` has the side of each run."""
+    sides: dict[int, list[QuantSummary]] = {side: [] for side in sorted(order)}
+    for side, summary in zip(order, summaries, strict=False):
+        if summary.run.is_complete:
+            sides[side].append(summary)
+    return list(filter(None, sides.values()))
+
+
+def _notice_failures(failed: Sequence[Finished], output: Output) -> None:
     """Print how many runs of each engine failed, and why the first did."""
-    for setup in dict.fromkeys(run.head.setup for run in failed):
-        reasons = [run.reason for run in failed if run.head.setup == setup]
+    for setup in dict.fromkeys(each.run.head.setup for each in failed):
+        reasons = [each.run.reason for each in failed if each.run.head.setup == setup]
         engine = sanitize(setup.engine_option or setup.engine)
         output.notice(f"{engine}: {counted(len(reasons), 'run')} failed: {reasons[0]}")
 

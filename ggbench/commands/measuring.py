@@ -195,11 +195,11 @@ def _follow(
                     groups.append([])
                 case ModelReady(memory):
                     ignored.look(job.setup, memory)
-                case Finished(run, error):
+                case Finished(run):
                     ignored.look(job.setup, run.memory)
                     groups[-1].append(record)
-                    if not is_sweep and len(groups[-1]) == 1 and (error is not None or run.is_complete):
-                        continue  # the command ends with this error or answer
+                    if not is_sweep and len(groups[-1]) == 1 and record.ends_command:
+                        continue
             view.draw(record)
     return MeasureResult(
         asked, jobs, tuple(map(tuple, filter(None, groups))), is_sweep, context.cancel.is_set()

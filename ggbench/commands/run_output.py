@@ -26,17 +26,21 @@ def show_measured(measured: MeasureResult, *, plot: bool = False, against: str |
     """Show one run in full, or several side by side; with --json, print one document."""
     runs, output = [each.run for each in measured.finished], measured.asked.output
     presenter = presenter_of(measured.jobs[0].experiment.kind)
-    several = presenter.documents.several if measured.is_sweep else None
-    if output.as_json and several is not None:
-        rows = [run_document(run, against=against) for run in runs]
-        output.record(several, {"model": measured.asked.model.text, "rows": rows})
-    elif output.as_json:
-        for run in runs:
-            output.record(presenter.documents.one, run_document(run, against=against))
+    if output.as_json:
+        _record(measured, [run_document(run, against=against) for run in runs])
     elif measured.is_sweep and runs:
         show_answer(presenter.table(runs), runs, output, against=against)
     elif measured.error is None and runs and presenter.has_details(runs[0]):
         show_answer(presenter.details(runs[0]), runs, output, plot=plot, against=against)
+
+
+def _record(measured: MeasureResult, rows: Sequence[dict[str, object]]) -> None:
+    output, documents = measured.asked.output, presenter_of(measured.jobs[0].experiment.kind).documents
+    if measured.is_sweep and documents.several is not None:
+        output.record(documents.several, {"model": measured.asked.model.text, "rows": rows})
+        return
+    for row in rows:
+        output.record(documents.one, row)
 
 
 def run_document(run: Run, *, against: str | None = None) -> dict[str, object]:

@@ -18,7 +18,7 @@ from ggbench.formats.report_contents import Report, all_charts
 from ggbench.show import UNKNOWN
 from ggbench.show.answer import Answer, Command, Facts, Part
 from ggbench.show.charts import OUTSIDE, BarChart, Chart, LineChart, StackChart
-from ggbench.show.figure import Figure, Row, Value
+from ggbench.show.figure import Figure, Row
 from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import presenter_of
@@ -132,27 +132,30 @@ def _table(figures: Sequence[Figure[Row]], rows: Sequence[Row], names: Sequence[
 
     `names` are the HTML cells of a first column.
     """
-    columns = ['<th scope="col"><button type="button">run</button></th>'] if names else []
-    body = list(names) or [""] * len(rows)
-    for figure in figures:
-        texts = [figure.text(row) for row in rows]
-        if {*texts} <= {"", UNKNOWN}:
-            continue
-        values = [_sorted_by(figure.get(row)) for row in rows]
-        right = "" if any(isinstance(value, str) for value in values) else ' class="right"'
-        columns.append(f'<th scope="col"{right}><button type="button">{text(figure.title)}</button></th>')
-        for index, (cell, value) in enumerate(zip(texts, values, strict=True)):
-            sorted_by = "" if value is None else f' data-value="{text(str(value))}"'
-            body[index] += f"<td{right}{sorted_by}>{text(cell)}</td>"
+    columns = [['<th scope="col"><button type="button">run</button></th>', *names]] if names else []
+    columns += [
+        _column(figure, rows)
+        for figure in figures
+        if any(figure.text(row) not in ("", UNKNOWN) for row in rows)
+    ]
+    head, *body = (f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True))
     return (
         f'<div class="table"><div class="scroll" tabindex="0"><table class="sortable">'
-        f"<thead><tr>{''.join(columns)}</tr></thead><tbody>{''.join(f'<tr>{each}</tr>' for each in body)}</tbody>"
+        f"<thead>{head}</thead><tbody>{''.join(body)}</tbody>"
         '</table></div><p class="hint" hidden></p></div>'
     )
 
 
-def _sorted_by(value: Value) -> object:
-    return value.value if isinstance(value, Estimate) else value
+def _column(figure: Figure[Row], rows: Sequence[Row]) -> list[str]:
+    """Return the cells of a figure, the header first; an estimate is sorted by its value."""
+    found = [figure.get(row) for row in rows]
+    right = "" if any(isinstance(value, str) for value in found) else ' class="right"'
+    cells = [f'<th scope="col"{right}><button type="button">{text(figure.title)}</button></th>']
+    for row, value in zip(rows, found, strict=True):
+        by = value.value if isinstance(value, Estimate) else value
+        data = "" if by is None else f' data-value="{text(str(by))}"'
+        cells.append(f"<td{right}{data}>{text(figure.text(row))}</td>")
+    return cells
 
 
 def _chart(report: Report, chart: Chart, specs: list[object]) -> str:

@@ -92,6 +92,11 @@ class Finished(msgspec.Struct, frozen=True):
     store_error: StoreError | None = None
     """Why the store lacks part of the run; the record is complete."""
 
+    @property
+    def ends_command(self) -> bool:
+        """Whether a command with only this job ends with the run's error or answer."""
+        return self.error is not None or self.run.is_complete
+
 
 Progress = Started | Working | ModelReady | SamplesTimed | PointMeasured | Finished
 

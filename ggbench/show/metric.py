@@ -58,6 +58,12 @@ class Metric(msgspec.Struct, frozen=True):
     def key(self) -> str:
         return self.figure.key
 
+    @property
+    def about(self) -> str:
+        """What a sentence compares, after its verb; empty for speed itself: ` at n_depth 0`, ` in W`."""
+        topic = self.topic or self.figure.header
+        return topic.removeprefix("speed") if topic.startswith("speed") else f" in {topic}"
+
     def value(self, summary: QuantSummary) -> float | None:
         found = self.figure.get(summary)
         if isinstance(found, Estimate):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -217,16 +217,22 @@ def _sentence(
     names: Sequence[str],
 ) -> str:
     """Return the verdicts, who takes less memory, and what two quants lose."""
-    if not any(line.outcome for line in (*metrics, *leads)):
-        return say("compare.nothing", names=in_words(names))
-    sentences = [line.verdict for line in leads]
     memory = [line for line in metrics if line.concern == "memory" and line.outcome]
-    sentences += [line.verdict for line in memory if line.outcome == "better" or not leads]
+    won = [line for line in memory if line.outcome == "better"]
+    sentences = [line.verdict for line in (*leads, *(won if leads else memory))]
+    if not sentences:
+        return say("compare.nothing", names=in_words(names))
     if not any(line.concern == "quality" for line in leads):
-        sentences += _losses(summaries, names, sentences[0] if sentences else "")
-    first = next((name for name in names if sentences[0].startswith(f"{name} ")), "")
-    rest = [re.sub(f"^{re.escape(first)} ", "It ", each) if first else each for each in sentences[1:]]
-    return " ".join([sentences[0], *rest])
+        sentences += _losses(summaries, names, sentences[0])
+    return " ".join(_about_it(names, sentences))
+
+
+def _about_it(names: Sequence[str], sentences: Sequence[str]) -> list[str]:
+    """Return the sentences; the later ones call the name that the first starts with `It`."""
+    for name in names:
+        if sentences[0].startswith(f"{name} "):
+            return [sentences[0], *(re.sub(f"^{re.escape(name)} ", "It ", each) for each in sentences[1:])]
+    return list(sentences)
 
 
 def _losses(summaries: Sequence[QuantSummary], names: Sequence[str], said: str) -> list[str]:
@@ -254,71 +260,106 @@ def _again(columns: Sequence[Column]) -> str:
     return f"ggbench compare {' '.join(str(run.run_id) for run in runs)} -r {n_turns}"
 
 
-Pairs: TypeAlias = Mapping[tuple[int, int], Versus]
-"""One run compared with another, by their indices."""
+class _Ranking(msgspec.Struct, frozen=True):
+    """Runs compared by a figure."""
+
+    pairs: Mapping[tuple[int, int], Versus]
+    """One run compared with another, by their indices."""
+    order: Sequence[int]
+    """The compared runs, the best value first."""
+    beaten: frozenset[tuple[int, int]]
+    """Pairs of which the first is better."""
+
+    @property
+    def best(self) -> list[int]:
+        """Runs that no other beats."""
+        losers = {other for _, other in self.beaten}
+        return [run for run in self.order if run not in losers]
+
+    @property
+    def better(self) -> tuple[str, ...]:
+        """Letters of the runs that are better than another and beaten by none."""
+        winners = {one for one, _ in self.beaten}
+        return tuple(map(letter, sorted(winners.intersection(self.best))))
+
+    def outcome(self, alike: float) -> Outcome:
+        apart = [self.pairs[other, one] for one, other in itertools.combinations(self.best, 2)]
+        if not apart:
+            return "better"
+        if any(each.is_single for each in apart):
+            return "single"
+        return "same" if all(each.is_alike(alike) for each in apart) else "undecided"
+
+    def lead_pair(self, outcome: Outcome) -> tuple[int, int]:
+        """Return the best and the next best, or the second and the first of those of which none is better."""
+        if outcome in ("better", "single"):
+            return self.best[0], next(run for run in self.order if run != self.best[0])
+        one, other = sorted(self.best[:2])
+        return other, one
 
 
 def _compared(
     metric: Metric, columns: Sequence[Column], names: Sequence[str], spreads: RunSpreads
 ) -> ComparedFigure:
     found = _comparable(metric, columns, estimates(metric, columns, spreads))
-    pairs, more = _pairs(metric, columns, found), metric.figure.better == "more"
-    beaten = {pair for pair, apart in pairs.items() if apart.is_better(more_is_better=more)}
-    losers = {other for _, other in beaten}
-    order = sorted({run for run, _ in pairs}, key=lambda run: found[run].value or 0.0, reverse=more)
-    best = [run for run in order if run not in losers]
-    left_out = _left_out(found)
+    ranking, left_out = _ranking(metric, columns, found), _left_out(found)
     line = ComparedFigure(
         metric=metric.key,
         header=metric.figure.title,
         topic=metric.topic,
         concern=metric.concern,
-        more_is_better=more,
+        more_is_better=metric.figure.better == "more",
         texts=tuple(each.text for each in found),
         values=tuple(each.value for each in found),
         values_ci95=tuple(each.ci95 for each in found),
-        versus=tuple(pairs.get((index, 0)) for index in range(len(columns))),
-        outcome=_outcome(best, pairs, left_out, metric.alike),
-        better=tuple(letter(one) for one in sorted({one for one, _ in beaten} - losers)),
+        versus=tuple(ranking.pairs.get((index, 0)) for index in range(len(columns))),
+        outcome="",
+        better=ranking.better,
         left_out=left_out,
     )
-    topic = metric.topic or metric.figure.header
-    about = topic.removeprefix("speed") if topic.startswith("speed") else f" in {topic}"
-    if not best:
-        why = "; ".join(f"{why} ({who})" for why, who in left_out.items())
-        return replace(line, verdict=say("compare.left_out", about=about, why=why) if why else "")
-    one, other = _lead_pair(line.outcome, best, order)
-    lead, gain = pairs[one, other], pairs[one, other].text
-    key: str = line.outcome
-    if key == "better":
-        key = metric.win
+    if ranking.best:
+        return _decided(line, ranking, metric, names)
+    if not left_out:
+        return line
+    why = "; ".join(f"{why} ({who})" for why, who in left_out.items())
+    return replace(line, outcome="left_out", verdict=say("compare.left_out", about=metric.about, why=why))
+
+
+def _ranking(metric: Metric, columns: Sequence[Column], found: Sequence[Estimated]) -> _Ranking:
+    pairs: dict[tuple[int, int], Versus] = {}
+    for one, other in itertools.permutations(range(len(columns)), 2):
+        apart = versus(metric, columns, found, one, other)
+        if apart is not None:
+            pairs[one, other] = apart
+    more = metric.figure.better == "more"
+    order = sorted({run for run, _ in pairs}, key=lambda run: found[run].value or 0.0, reverse=more)
+    beaten = frozenset(pair for pair, apart in pairs.items() if apart.is_better(more_is_better=more))
+    return _Ranking(pairs, order, beaten)
+
+
+def _decided(line: ComparedFigure, ranking: _Ranking, metric: Metric, names: Sequence[str]) -> ComparedFigure:
+    """Return the line with its outcome, in a sentence too."""
+    outcome = ranking.outcome(metric.alike)
+    one, other = ranking.lead_pair(outcome)
+    lead, key, over = ranking.pairs[one, other], str(outcome), None
+    gain = lead.text
+    if outcome == "better":
+        key, over = metric.win, letter(other)
         gain = gain if metric.difference is None else metric.difference(abs(lead.difference))
-    if len(names) > 2 and key != "single":
+    if len(names) > 2 and outcome != "single":
         key += "_of_many"
     verdict = say(
         f"compare.{key}",
         name=names[one],
         over=names[other],
         gain=gain,
-        about=about,
+        about=metric.about,
         alike=format_number(metric.alike * 100, 1),
-        best=in_words([names[run] for run in sorted(best)]),
+        best=in_words([names[run] for run in sorted(ranking.best)]),
     )
     return replace(
-        line,
-        over=letter(other) if line.outcome == "better" else None,
-        ratio=lead.ratio,
-        ratio_ci95=lead.ratio_ci95,
-        verdict=verdict,
+        line, outcome=outcome, over=over, ratio=lead.ratio, ratio_ci95=lead.ratio_ci95, verdict=verdict
     )
-
-
-def _lead_pair(outcome: Outcome, best: Sequence[int], order: Sequence[int]) -> tuple[int, int]:
-    """Return the best and the next best, or the second and the first of those of which none is better."""
-    if outcome in ("better", "single"):
-        return best[0], next(run for run in order if run != best[0])
-    one, other = sorted(best[:2])
-    return other, one
 
 
 def _comparable(metric: Metric, columns: Sequence[Column], found: Sequence[Estimated]) -> Sequence[Estimated]:
@@ -326,28 +367,6 @@ def _comparable(metric: Metric, columns: Sequence[Column], found: Sequence[Estim
     if not vary(metric.basis, [column[0] for column in columns]):
         return found
     return [replace(each, ci95=None, left_out=metric.other_basis if each.is_known else "") for each in found]
-
-
-def _pairs(metric: Metric, columns: Sequence[Column], found: Sequence[Estimated]) -> Pairs:
-    pairs: dict[tuple[int, int], Versus] = {}
-    for one, other in itertools.permutations(range(len(columns)), 2):
-        apart = versus(metric, columns, found, one, other)
-        if apart is not None:
-            pairs[one, other] = apart
-    return pairs
-
-
-def _outcome(best: Sequence[int], pairs: Pairs, left_out: Mapping[str, str], alike: float) -> Outcome:
-    apart = [pairs[other, one] for one, other in itertools.combinations(best, 2)]
-    if not best:
-        return "left_out" if left_out else ""
-    if not apart:
-        return "better"
-    if any(each.is_single for each in apart):
-        return "single"
-    ends = [each.ratio_ci95 or (1.0, 1.0) for each in apart]
-    is_same = all(low >= 1 / (1 + alike) and high <= 1 + alike for low, high in ends)
-    return "same" if is_same and not any(each.disturbed for each in apart) else "undecided"
 
 
 def _left_out(found: Sequence[Estimated]) -> dict[str, str]:

@@ -186,22 +186,24 @@ def unsteady_of(column: Column) -> str:
 
 def caveats(columns: Sequence[Column]) -> list[str]:
     """Return reasons not to trust numbers, then those that measure different things."""
-    summaries = [column[0] for column in columns]
-    lines = [
-        say("compare.failed", run=letter(index), why=sanitize(summary.run.reason) or summary.outcome.text)
-        for index, summary in enumerate(summaries)
-        if summary.outcome is not Outcome.COMPLETED
-    ]
-    unsteady = [index for index, column in enumerate(columns) if unsteady_of(column)]
-    if unsteady:
-        why = max((unsteady_of(columns[index]).split("; ")[-1] for index in unsteady), key=len)
-        lines.append(say("compare.unsteady", runs=letters(unsteady), why=why))
+    summaries, lines = [column[0] for column in columns], list(_doubts(columns))
     if any(_are_other_models(*pair) for pair in combinations([summary.subject for summary in summaries], 2)):
         lines.append(say("compare.other_models"))
     lines += own_caveats((run.head.kind for summary in summaries for run in summary.runs), summaries)
     if vary(lambda summary: summary.memory.n_ctx, summaries):
         lines.append(say("compare.other_n_ctx"))
     return lines
+
+
+def _doubts(columns: Sequence[Column]) -> Iterator[str]:
+    """Yield which runs did not complete, and which were unsteady."""
+    for index, (first, *_) in enumerate(columns):
+        if first.outcome is not Outcome.COMPLETED:
+            yield say("compare.failed", run=letter(index), why=sanitize(first.run.reason) or first.outcome.text)
+    reasons = {index: why for index, why in enumerate(map(unsteady_of, columns)) if why}
+    if reasons:
+        longest = max((why.split("; ")[-1] for why in reasons.values()), key=len)
+        yield say("compare.unsteady", runs=letters(list(reasons)), why=longest)
 
 
 def _are_other_models(one: Subject, other: Subject) -> bool:

@@ -19,7 +19,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.figure import bounded_text
-from ggbench.show.metric import Metric
+from ggbench.show.metric import Metric, RunFigure
 from ggbench.stats.intervals import (
     Estimate,
     Interval,
@@ -90,11 +90,15 @@ def _timed(runs: Sequence[Estimated], metric: Metric, spread: LoadSpread) -> Est
     ends = _mean_ends(values, runs, spread)
     if len(runs) == 1:
         return replace(first, ci95=ends, is_single=spread.n_repeats < ASSUMED_FREEDOM)
-    mean, mark = statistics.geometric_mean(values), "~" if first.text.startswith("~") else ""
+    return _mean(runs, metric.figure, statistics.geometric_mean(values), ends)
+
+
+def _mean(runs: Sequence[Estimated], figure: RunFigure, mean: float, ends: Interval | None) -> Estimated:
+    mark = "~" if runs[0].text.startswith("~") else ""
     if ends is None:
         left_out = next((each.left_out for each in runs if each.left_out), "")
-        return Estimated(f"{mark}{metric.figure.form(mean)}", mean, None, left_out)
-    form = metric.figure.form if metric.figure.is_estimate else bounded_text
+        return Estimated(f"{mark}{figure.form(mean)}", mean, None, left_out)
+    form = figure.form if figure.is_estimate else bounded_text
     return Estimated(f"{mark}{form(Estimate(mean, *ends))}", mean, ends, "")
 
 
@@ -140,6 +144,11 @@ class Versus(msgspec.Struct, frozen=True):
     def is_better(self, *, more_is_better: bool) -> bool:
         low, high = self.difference_ci95
         return not self.disturbed and not self.is_single and (low > 0 if more_is_better else high < 0)
+
+    def is_alike(self, share: float) -> bool:
+        """Return whether the two differ by at most this share, either way."""
+        low, high = self.ratio_ci95 or (1.0, 1.0)
+        return not self.disturbed and low >= 1 / (1 + share) and high <= 1 + share
 
     @property
     def text(self) -> str:
