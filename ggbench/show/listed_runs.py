@@ -145,7 +145,8 @@ def _measured(key: str, priority: int = 5) -> Figure[Any]:
 
 
 def _outcome_mark(run: ListedRun) -> str:
-    return UNSTEADY if run.is_unsteady and run.text("tok_s") == UNKNOWN else ""
+    is_marked = UNSTEADY in f"{run.text('tok_s')}{run.answer}"
+    return UNSTEADY if run.is_unsteady and not is_marked else ""
 
 
 LISTED = (

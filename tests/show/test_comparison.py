@@ -232,6 +232,15 @@ def test_the_answer_is_who_is_faster_what_it_takes_and_what_it_loses() -> None:
     assert answer.command == ""
 
 
+def test_it_is_the_run_of_the_sentence_before() -> None:
+    slow = row(buffers=host(400), latency=speed(80.0, 2.0))
+    fast = row(quant="q8_0", buffers=host(900), latency=speed(120.0, 3.0))
+    assert "q4_k_m takes 500 B less. q8_0 loses ~" in compare_quants([slow, fast]).sentence
+    limited = row(setup=LlamaConfig(threads=2, mlock=True), buffers=host(400), latency=speed(120.0, 3.0))
+    named = compare_quants([row(setup=LlamaConfig(mlock=True), buffers=host(900), latency=speed(80.0, 2.0)), limited])
+    assert named.sentence.startswith(f"{named.names[1]} is faster: ") and " It takes 500 B less." in named.sentence
+
+
 def test_undecided_is_said_in_one_form_with_the_command_that_decides_it() -> None:
     speeds = {1: 80.0, 2: 84.0}
     pair = [row(run_id=n, setup=LlamaConfig(threads=n), latency=speed(tok_s, 1.0)) for n, tok_s in speeds.items()]

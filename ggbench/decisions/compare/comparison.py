@@ -7,8 +7,7 @@ interval of the ratio, including the spread between loads, excludes 1. Values wi
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -227,12 +226,13 @@ def _sentence(
     return " ".join(_about_it(names, sentences))
 
 
-def _about_it(names: Sequence[str], sentences: Sequence[str]) -> list[str]:
-    """Return the sentences; the later ones call the name that the first starts with `It`."""
-    for name in names:
-        if sentences[0].startswith(f"{name} "):
-            return [sentences[0], *(re.sub(f"^{re.escape(name)} ", "It ", each) for each in sentences[1:])]
-    return list(sentences)
+def _about_it(names: Sequence[str], sentences: Sequence[str]) -> Iterator[str]:
+    """Yield the sentences; one that starts with the same name as the sentence before starts with `It`."""
+    before = ""
+    for sentence in sentences:
+        subject = max((name for name in names if sentence.startswith(f"{name} ")), key=len, default="")
+        yield f"It{sentence.removeprefix(subject)}" if subject and subject == before else sentence
+        before = subject
 
 
 def _losses(summaries: Sequence[QuantSummary], names: Sequence[str], said: str) -> list[str]:

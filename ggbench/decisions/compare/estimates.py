@@ -300,7 +300,7 @@ class RunSpreads:
         group = next((group for _, of, group in self._groups if of == setting), ())
         for run in sorted(group, key=lambda run: run.head.started_at):
             repeat = _repeat(metric, run)
-            if repeat is not None and run != summary.run:
+            if repeat is not None and run.run_id != summary.run.run_id:
                 (later if run.head.started_at > started else earlier).append(repeat.value)
         return is_disturbed(value, earlier, later)
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ggbench.experiments.quality.record import Divergence
-from ggbench.stats.intervals import MeanError
+from ggbench.stats.intervals import Estimate, MeanError, t_95
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 
@@ -22,17 +21,6 @@ PERCENTILES = (100.0, 99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1, 0.0)
 """The percentiles printed by llama-perplexity."""
 
 _MIN_PAIRS = 4
-
-
-class PairedDifference(msgspec.Struct, frozen=True):
-    """The difference of the mean nll of two runs, over the chunks that both scored."""
-
-    mean: float
-    """ln of the ratio of their perplexities."""
-    low: float
-    high: float
-    """95 % interval."""
-    n_chunks: int
 
 
 def perplexity(nll: Floats) -> MeanError:
@@ -66,17 +54,16 @@ def divergence(nll: Floats, base_nll: Floats, kld: Floats, p_diff: Floats, n_sam
     )
 
 
-def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDifference | None:
-    """Compare two runs by the mean nll of each chunk; None if they share too few chunks.
-
-    The interval is normal, for the mean of the chunks' differences.
+def paired_difference(one: Sequence[float], other: Sequence[float]) -> Estimate | None:
+    """Return the difference of the mean nll of two runs, ln of the ratio of their perplexities, from the means of the
+    chunks that both scored, with Student's interval; None if they share too few chunks.
     """
     count = min(len(one), len(other))
     if count < _MIN_PAIRS:
         return None
-    differences = np.asarray(one[:count], np.float64) - np.asarray(other[:count], np.float64)
-    found = mean_and_error(differences)
-    return PairedDifference(found.mean, *found.ci95, count)
+    found = mean_and_error(np.asarray(one[:count], np.float64) - np.asarray(other[:count], np.float64))
+    half = t_95(count - 1) * found.error
+    return Estimate(found.mean, found.mean - half, found.mean + half)
 
 
 def running_means(values: Floats, n_per_chunk: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
