@@ -69,7 +69,6 @@ def joined(values: Sequence[object]) -> str:
     return ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
 
 
-TEXT = FieldKind()
 COUNT = FieldKind(int, metavar="N", least=1)
 MOST_SLOTS = 256
 """LLAMA_MAX_SEQ of llama.cpp's llama-cparams.h."""

@@ -29,7 +29,7 @@ from ggbench import fields
 from ggbench.commands.documented import GroupedOption
 from ggbench.commands.output import Output
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import FieldKind, Option
 
@@ -109,8 +109,6 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
 
 
 TOKENS = Text(fields.TOKENS, "tokens")
-
-THREADS = click.IntRange(1, MAX_THREADS)
 
 PATH = click.Path(path_type=Path)
 

@@ -13,7 +13,7 @@ from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.answer import Facts, Part, Table
-from ggbench.show.figure import Figure
+from ggbench.show.figure import Figure, member
 from ggbench.show.names import quant_name
 from ggbench.show.run_figures import FIGURES
 from ggbench.show.words import say
@@ -37,8 +37,8 @@ def _figure(key: str, header: str, unit: str, priority: int = 0) -> Figure[Again
 
 
 _FIGURES = (
-    Figure[AgainstRow]("name", "", lambda row: row.name),
-    Figure[AgainstRow]("quant", "quant", lambda row: row.quant),
+    member("name", ""),
+    member("quant", "quant"),
     _figure("w_tokens_per_ms", "W", "tokens/ms"),
     _figure("b_ms", "B", "ms"),
     _figure("tok_s", "speed", "tok/s"),

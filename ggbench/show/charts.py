@@ -255,14 +255,6 @@ class PointChart(msgspec.Struct, frozen=True):
 Chart = BarChart | StackChart | PointChart | LineChart
 
 
-def runs_of(chart: Chart) -> tuple[int, ...]:
-    """Return the indices of the runs that a chart shows, ascending."""
-    if isinstance(chart, LineChart):
-        of_curves = [(index, chart.curves[index].run) for index in series_of(chart)]
-        return tuple(sorted({index if run is None else run for index, run in of_curves}))
-    return series_of(chart)
-
-
 def series_of(chart: Chart) -> tuple[int, ...]:
     """Return the indices with colours of their own, ascending: a figure's curves, or the runs without curves."""
     match chart:

@@ -104,14 +104,20 @@ def member(
     **more: Any,  # noqa: ANN401 - as for `Figure`
 ) -> Figure[Any]:
     """Return the figure of a row's member; `path` is its name if not the key, `a.b` within another that may be None."""
-    names = (path or key).split(".")
+    return Figure(key, header, reader(path or key), form, **more)
 
-    def get(row: object) -> Any:  # noqa: ANN401 - what the row has
+
+def reader(path: str, of: Callable[[Any], Any] = lambda row: row) -> Callable[[Any], Any]:
+    """Return a function that reads a path of members such as `decode.n_gen`: None if any of them is None."""
+    names = path.split(".")
+
+    def read(row: Any) -> Any:  # noqa: ANN401 - any record, and what it has
+        found = of(row)
         for name in names:
-            row = None if row is None else getattr(row, name)
-        return row
+            found = None if found is None else getattr(found, name)
+        return found
 
-    return Figure(key, header, get, form, **more)
+    return read
 
 
 def facts_of(figures: Iterable[Figure[Row]], row: Row) -> list[tuple[str, str]]:

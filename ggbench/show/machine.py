@@ -14,7 +14,7 @@ from ggbench.runs.reading_series import Readings
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Table
-from ggbench.show.figure import Figure
+from ggbench.show.figure import Figure, member
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.run_figures import imported_text
 from ggbench.show.words import say
@@ -78,7 +78,7 @@ class _Reading(msgspec.Struct, frozen=True):
 
 
 _READINGS = (
-    Figure[_Reading]("name", "", lambda reading: reading.name),
+    member("name", ""),
     Figure[_Reading]("min", "min", lambda reading: reading.form(min(reading.values))),
     Figure[_Reading]("median", "median", lambda reading: reading.form(statistics.median(reading.values))),
     Figure[_Reading]("max", "max", lambda reading: reading.form(max(reading.values))),

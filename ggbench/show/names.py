@@ -53,11 +53,6 @@ def model_name(subject: Subject) -> str:
     return sanitize(_name_in_folder(PurePath(subject.file or subject.model)) or subject.model)
 
 
-def file_name(subject: Subject) -> str:
-    """Return the name of the file, or of its first shard; empty without a file. Printable."""
-    return sanitize(PurePath(subject.file).name)
-
-
 def quant_name(subject: Subject) -> str:
     return f"{model_name(subject)} {sanitize(subject.quant)}"
 

@@ -144,18 +144,17 @@ class _Canvas:
                 self.rows[row][at] = (character, ink)
 
 
-def plot_text(figure: LineChart, width: int, height: int, color: bool, *, has_legend: bool = True) -> str:
+def plot_text(figure: LineChart, width: int, height: int, color: bool) -> str:
     """Return the drawing as lines of text, with ANSI colours if `color`, and the legend below."""
     if figure.is_empty:
         return "no samples to plot"
     rows, frame = draw(figure, max(_MIN_WIDTH, width), max(_MIN_HEIGHT, height))
     lines = ["".join(_colored(text, ink, color=color) for text, ink in row).rstrip() for row in rows]
-    if has_legend:
-        for index, one in enumerate(figure.curves):
-            if len(one.x):
-                sign = _colored(letter(index), Ink(index), color=color)
-                parts = legend_lines(_curve_parts(one, frame), max(_MIN_WIDTH, width) - len("a "), "  ")
-                lines += [f"{' ' if number else sign} {line}" for number, line in enumerate(parts)]
+    for index, one in enumerate(figure.curves):
+        if len(one.x):
+            sign = _colored(letter(index), Ink(index), color=color)
+            parts = legend_lines(_curve_parts(one, frame), max(_MIN_WIDTH, width) - len("a "), "  ")
+            lines += [f"{' ' if number else sign} {line}" for number, line in enumerate(parts)]
     return "\n".join(lines)
 
 

@@ -27,7 +27,7 @@ from ggbench.show.charts import (
     memory_stacks,
     prompt_speed,
 )
-from ggbench.show.figure import Figure, bounded_text
+from ggbench.show.figure import Figure, bounded_text, member
 from ggbench.show.machine import serving_facts
 from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, vary
 from ggbench.show.names import quant_name, row_labels, twin_notes
@@ -53,32 +53,18 @@ _FRONT = (
     *figures("tok_s_together b_ms w_tokens_per_ms b_ratio w_ratio b_w16_ms bpw file_bytes"),
 )
 
+_SPEED = Figure[PrefillSpeed | DepthSpeed](
+    "tok_s", "speed", lambda each: estimate(each.tok_s, each.tok_s_ci95), bounded_text, "tok/s", better="more"
+)
+_TIMINGS = member("repeat", "timings", priority=1)
 PREFILLS = (
-    Figure[PrefillSpeed]("n_prompt", "prompt", lambda each: each.n_prompt, unit="tokens"),
+    member("n_prompt", "prompt", unit="tokens"),
     Figure[PrefillSpeed]("n_depth", "depth", lambda each: each.n_depth or None, unit="tokens"),
-    Figure[PrefillSpeed](
-        "tok_s",
-        "speed",
-        lambda each: estimate(each.tok_s, each.tok_s_ci95),
-        bounded_text,
-        "tok/s",
-        better="more",
-    ),
-    Figure[PrefillSpeed]("prefill_ms", "time", lambda each: each.prefill_ms, format_ms, "ms", better="less"),
-    Figure[PrefillSpeed]("repeat", "timings", lambda each: each.repeat, priority=1),
+    _SPEED,
+    member("prefill_ms", "time", format_ms, unit="ms", better="less"),
+    _TIMINGS,
 )
-DEPTHS = (
-    Figure[DepthSpeed]("n_depth", "depth", lambda each: each.n_depth, unit="tokens"),
-    Figure[DepthSpeed](
-        "tok_s",
-        "speed",
-        lambda each: estimate(each.tok_s, each.tok_s_ci95),
-        bounded_text,
-        "tok/s",
-        better="more",
-    ),
-    Figure[DepthSpeed]("repeat", "timings", lambda each: each.repeat, priority=1),
-)
+DEPTHS = (member("n_depth", "depth", unit="tokens"), _SPEED, _TIMINGS)
 
 
 def _buffer(key: str, header: str) -> Figure[DeviceBuffers]:
@@ -86,7 +72,7 @@ def _buffer(key: str, header: str) -> Figure[DeviceBuffers]:
 
 
 BUFFERS = (
-    Figure[DeviceBuffers]("device", "device", lambda buffers: buffers.device),
+    member("device", "device"),
     _buffer("weight_bytes", "weights"),
     _buffer("kv_bytes", "KV"),
     _buffer("compute_bytes", "compute"),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial, reduce
+from functools import partial
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ggbench.engines.endings import Outcome
 from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
-from ggbench.show.figure import Figure, bounded_text, interval_key
+from ggbench.show.figure import Figure, bounded_text, interval_key, reader
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import model_names
 from ggbench.show.text import on_off
@@ -29,17 +29,13 @@ from ggbench.units import (
     format_percent,
 )
 
-_Row = TypeVar("_Row")
+
+class _OfSubject(Protocol):
+    @property
+    def subject(self) -> Subject: ...
 
 
-def reader(path: str, of: Callable[[Any], Any] = lambda row: row) -> Callable[[Any], Any]:
-    """Return a function that reads a path of attributes such as `decode.n_gen`; it returns None if any of them is
-    None.
-    """
-    names = path.split(".")
-    return lambda row: reduce(
-        lambda found, name: None if found is None else getattr(found, name), names, of(row)
-    )
+_Row = TypeVar("_Row", bound=_OfSubject)
 
 
 def estimate(value: float | None, ends: tuple[float, float | None] | None) -> Estimate | float | None:
@@ -69,13 +65,12 @@ def measured_text(found: object, name: str, digits: int = 3) -> str:
 
 def rows_of(
     rows: Sequence[_Row],
-    subject: Callable[[_Row], Subject] = lambda row: row.subject,  # type: ignore[attr-defined]
 ) -> tuple[Figure[_Row], ...]:
     """Return the figures that tell rows apart: the quant, preceded by the model unless all have the same."""
-    names = model_names([subject(row) for row in rows])
+    names = model_names([row.subject for row in rows])
     by_row = dict(zip(map(id, rows), names, strict=True))
     model = Figure[_Row]("model", "model", lambda row: by_row[id(row)])
-    quant = Figure[_Row]("quant", "quant", lambda row: subject(row).quant)
+    quant = Figure[_Row]("quant", "quant", lambda row: row.subject.quant)
     return (quant,) if len(set(names)) == 1 else (model, quant)
 
 

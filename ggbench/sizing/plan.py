@@ -229,10 +229,8 @@ def _with_memory(
     )
 
 
-def with_cache(setup: LlamaConfig, cache: KvCacheTypes, n_ctx: int | None = None) -> LlamaConfig:
-    """Return the setup with another KV cache, and another n_ctx if one is given."""
-    types = replace(setup, type_k=cache.type_k, type_v=cache.type_v, flash_attn=cache.flash_attn)
-    return types if n_ctx is None else replace(types, n_ctx=n_ctx)
+def with_cache(setup: LlamaConfig, cache: KvCacheTypes) -> LlamaConfig:
+    return replace(setup, type_k=cache.type_k, type_v=cache.type_v, flash_attn=cache.flash_attn)
 
 
 def _checkpoint_bytes(file: ModelFile, setup: LlamaConfig) -> int | None:

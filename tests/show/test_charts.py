@@ -20,7 +20,7 @@ from ggbench.show.charts import (
     decode_bars,
     latency_figure,
     memory_stacks,
-    runs_of,
+    series_of,
 )
 from ggbench.show.names import quant_colors
 from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
@@ -86,14 +86,14 @@ def test_each_memory_has_a_stack_of_its_own(completed: QuantSummary) -> None:
         ("outside buffers", "512.0 MiB"),
     ]  # fmt: skip
     assert on_gpu.totals[0].value == sum(part.value for part in on_gpu.parts) == 18.5
-    assert (on_gpu.key, on_gpu.title, runs_of(on_gpu)) == ("memory", "Memory by use: CUDA0", (1,))
+    assert (on_gpu.key, on_gpu.title, series_of(on_gpu)) == ("memory", "Memory by use: CUDA0", (1,))
     assert [(part.name, part.text) for part in in_main.parts if part.run] == [
         ("weights", "1.00 GiB"), ("output", "1.00 MiB"),
     ]  # fmt: skip
-    assert (in_main.key, in_main.title, runs_of(in_main)) == ("memory-2", "Memory by use: main memory", (0, 1))
+    assert (in_main.key, in_main.title, series_of(in_main)) == ("memory-2", "Memory by use: main memory", (0, 1))
     assert [chart.title for chart in memory_stacks([on_cpu])] == ["Memory by use"]
     without_buffers = with_run(completed, memory=Memory(n_ctx=4096, other_bytes=1 << 20))
-    assert runs_of(memory_stacks([on_cpu, without_buffers])[0]) == (0,)
+    assert series_of(memory_stacks([on_cpu, without_buffers])[0]) == (0,)
 
 
 def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:
@@ -106,7 +106,7 @@ def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:
     assert (b.value, b.low, b.high, b.limit) == (fit.b_ms, *(fit.b_ci95 or ()), limit.b_ms)
     bound = with_decode(completed, fit=replace(fit, w_tokens_per_ms=None, b_ms=None))
     assert not decode_bars([bound])[1].bars
-    assert runs_of(decode_bars([bound, completed])[2]) == (1,)
+    assert series_of(decode_bars([bound, completed])[2]) == (1,)
 
 
 def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str = "a") -> QuantSummary:

@@ -21,7 +21,7 @@ from ggbench.show.axes import (
     y_range,
 )
 from ggbench.show.charts import Curve, Floats, Integers, LatencyLine, LineChart, PlottedRun, latency_figure
-from ggbench.show.plot import Frame, plot_text
+from ggbench.show.plot import Frame, draw, plot_text
 from ggbench.stats.decode_timing import DecodeLimit, LineFit
 
 POSITIONS = np.arange(26, 10_026)
@@ -74,7 +74,8 @@ def test_few_values_have_marks_and_an_earlier_run_scales_by_its_usual_steps() ->
     few = series(np.arange(0, 8000, 1000), np.arange(8.0))
     earlier = replace(series(POSITIONS, np.where(POSITIONS % 8, CLIMBING, 900.0)), dimmed=True)
     figure = LineChart("", "latency", "ms", "position", "tokens", (few,))
-    assert plot_text(figure, 80, 20, color=False, has_legend=False).count("•") == 7  # the last has the letter
+    rows, _ = draw(figure, 80, 20)
+    assert sum(text.count("•") for row in rows for text, _ in row) == 7  # the last has the letter
     assert y_range([few, earlier], WHOLE)[1] == pytest.approx(CLIMBING.max(), rel=0.01)
 
 

@@ -17,17 +17,15 @@ import msgspec
 from ggbench.text import shorten, signal_name
 
 
-def build_command(cmake_args: str, backend: str = "") -> str:
-    """Return the words that tell a user how to compile llama.cpp with these arguments, those of a backend of set-up."""
-    set_up = f"./scripts/setup --backend {backend}" if backend else f'CMAKE_ARGS="{cmake_args}" ./scripts/setup'
-    return f"{set_up} in a checkout; if pip installed it: {pip_command(cmake_args)}"
-
-
 def pip_command(cmake_args: str) -> str:
     return f'CMAKE_ARGS="{cmake_args}" pip install --force-reinstall --no-cache-dir --no-deps llama-cpp-python'
 
 
-RPC_HINT = f"build llama.cpp with RPC: {build_command('-DGGML_RPC=on')}"
+_WITH_RPC = "-DGGML_RPC=on"
+RPC_HINT = (
+    f'build llama.cpp with RPC: CMAKE_ARGS="{_WITH_RPC}" ./scripts/setup in a checkout; '
+    f"if pip installed it: {pip_command(_WITH_RPC)}"
+)
 
 
 class LlamaDevice(msgspec.Struct, frozen=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -34,8 +33,6 @@ from ggbench.engines.server.contract import (
 from ggbench.engines.server.kind import ServerKind, TokenIds, Version, common_words, repeated
 from ggbench.errors import ServerFailed
 from ggbench.text import shorten
-
-_T = TypeVar("_T")
 
 # llama-server: token ids as the prompt, and its own clock for every token. Source: tools/server/README.md,
 # server-task.cpp (`to_json_non_oaicompat`) and server-common.cpp (`server_slot_stats`) of llama.cpp at commit 0c1e570.

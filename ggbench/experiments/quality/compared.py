@@ -22,10 +22,10 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import against_part, published_model
 from ggbench.show.answer import Part
 from ggbench.show.charts import ChartPoint, PointChart
-from ggbench.show.figure import Figure, interval_text, value_text
+from ggbench.show.figure import Figure, interval_text, reader, value_text
 from ggbench.show.metric import Metric, vary
 from ggbench.show.names import kv_name, model_name, row_labels
-from ggbench.show.run_figures import CACHE_TYPES, measured_text, reader
+from ggbench.show.run_figures import CACHE_TYPES, measured_text
 from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.intervals import Interval
 from ggbench.text import in_words

@@ -20,12 +20,12 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Part, Table, facts_of
 from ggbench.show.charts import Curve, LineChart, PlottedRun
-from ggbench.show.figure import Figure, bounded_text, member
+from ggbench.show.figure import Figure, bounded_text, member, reader
 from ggbench.show.metric import Metric, RunFigure
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import run_answer
 from ggbench.show.run_documents import RunDocuments
-from ggbench.show.run_figures import CACHE_TYPES, reader
+from ggbench.show.run_figures import CACHE_TYPES
 from ggbench.show.server_line import file_words
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate

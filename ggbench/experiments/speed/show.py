@@ -19,14 +19,14 @@ from ggbench.show import UNKNOWN
 from ggbench.show.against import against_part, device_of, own_speed
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Curve, LineChart, PlottedRun
-from ggbench.show.figure import Figure
+from ggbench.show.figure import Figure, member, reader
 from ggbench.show.machine import serving_facts
 from ggbench.show.metric import Metric, memory_metric, speed_metric
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import noted, run_answer
 from ggbench.show.run_documents import RunDocuments
-from ggbench.show.run_figures import estimate, reader
+from ggbench.show.run_figures import estimate
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
 from ggbench.units import format_bytes, format_count, format_number
@@ -46,33 +46,29 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 _CASES = (
-    Figure[_Row]("quant", "quant", lambda row: row.quant),
-    Figure[_Row]("n_input", "input", reader("found.case.n_input"), unit="tokens"),
-    Figure[_Row]("n_batch", "batch", reader("found.case.n_seqs")),
-    Figure[_Row](
+    member("quant", "quant"),
+    member("n_input", "input", path="found.case.n_input", unit="tokens"),
+    member("n_batch", "batch", path="found.case.n_seqs"),
+    member(
         "tok_s_qwen2_5",
         "Qwen2.5",
-        reader("found.tok_s_qwen2_5"),
+        path="found.tok_s_qwen2_5",
         unit="tok/s",
         better="more",
         meaning="Generated tokens of all sequences / time of prefill plus decode, as in Qwen2.5's tables.",
     ),
-    Figure[_Row](
+    member(
         "tok_s_qwen3",
         "Qwen3",
-        reader("found.tok_s_qwen3"),
+        path="found.tok_s_qwen3",
         unit="tok/s",
         better="more",
         meaning="Input plus generated tokens / the same time, as in Qwen3's tables: up to 8 times higher.",
     ),
-    Figure[_Row](
-        "decode_tok_s", "decode", reader("found.decode_tok_s"), unit="tok/s", better="more", priority=1
-    ),
-    Figure[_Row](
-        "prefill_tok_s", "prefill", reader("found.prefill_tok_s"), unit="tok/s", better="more", priority=2
-    ),
-    Figure[_Row](
-        "memory_bytes", "memory", reader("found.ended.memory_bytes"), format_bytes, better="less", priority=3
+    member("decode_tok_s", "decode", path="found.decode_tok_s", unit="tok/s", better="more", priority=1),
+    member("prefill_tok_s", "prefill", path="found.prefill_tok_s", unit="tok/s", better="more", priority=2),
+    member(
+        "memory_bytes", "memory", path="found.ended.memory_bytes", form=format_bytes, better="less", priority=3
     ),
 )
 

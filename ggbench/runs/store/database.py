@@ -167,24 +167,14 @@ class Store:
             self._append_observations(run_id, observations)
         return run_id
 
-    def list_runs(
-        self,
-        *,
-        model: str | None = None,
-        quant: str | None = None,
-        kind: str | None = None,
-        state: str | None = None,
-        limit: int | None = None,
-    ) -> tuple[StoredRun, ...]:
-        """Return the runs that match all given filters, newest first, without their samples."""
+    def list_runs(self, *, model: str | None = None, limit: int = -1) -> tuple[StoredRun, ...]:
+        """Return the runs, those of a model if one is given, newest first, without their samples."""
         self._mark_interrupted()
-        given = {"model": model, "quant": quant, "kind": kind, "state": state}
-        filters = {name: storable_text(value) for name, value in given.items() if value is not None}
-        where = " AND ".join(f"{name} = :{name}" for name in filters) or "1"
+        where = "1" if model is None else "model = :model"
         chosen = f"SELECT id FROM runs WHERE {where} ORDER BY id DESC LIMIT :limit"  # by an index, reading no other run
         records = self._select(
             f"SELECT * FROM runs WHERE id IN ({chosen}) ORDER BY id DESC",
-            {**filters, "limit": -1 if limit is None else limit},
+            {"model": storable_text(model or ""), "limit": limit},
         )
         return tuple(stored_run_of(record) for record in records)
 

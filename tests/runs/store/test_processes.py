@@ -11,6 +11,7 @@ import pytest
 from ggbench.errors import StoreError
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store, is_alive, this_process
+from ggbench.runs.store.runs import StoredRun
 
 WRITER = """
 import sys
@@ -112,7 +113,7 @@ def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
         processes = [stack.enter_context(writer(path, 200)) for _ in range(3)]
         run_ids = [run_id_said_by(process) for process in processes]
         with Store.open(path) as store:
-            assert sorted(run.run_id for run in store.list_runs(state="running")) == sorted(run_ids) == [1, 2, 3]
+            assert sorted(run.run_id for run in _running(store)) == sorted(run_ids) == [1, 2, 3]
             for run_id in run_ids:
                 expected = [run_id * 1000 + chunk for chunk in range(200) for _ in range(10)]
                 assert store.load_samples(run_id).step_ns.tolist() == expected
@@ -128,7 +129,11 @@ def test_a_damaged_file_found_by_many_at_once_is_moved_aside_once(path: Path) ->
         (kept,) = path.parent.glob("results.broken-*.sqlite")
         assert kept.read_bytes() == b"garbage" * 1000
         with Store.open(path) as store:
-            assert [run.n_samples for run in store.list_runs(state="running")] == [50] * 4
+            assert [run.n_samples for run in _running(store)] == [50] * 4
+
+
+def _running(store: Store) -> list[StoredRun]:
+    return [run for run in store.list_runs() if run.state == "running"]
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace to see what SQLite syncs")
