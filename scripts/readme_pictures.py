@@ -65,8 +65,8 @@ async def _library(app: GgbenchApp, pilot: Pilot[None]) -> None:
 
 
 async def _pick(app: GgbenchApp, pilot: Pilot[None]) -> None:
-    await pilot.press("P")
-    await _until(app, lambda words: "Run q" in words)
+    await pilot.press("P", "w")
+    await _until(app, lambda words: "Run q" in words and "reserve" in words)
     _take(app, "pick")
 
 
