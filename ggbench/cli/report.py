@@ -41,6 +41,7 @@ def command(
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free
     from ggbench.formats.report import check_ending, report_files, write_all
+    from ggbench.runs.comparable import setting_of
     from ggbench.runs.store.database import Store
     from ggbench.show.listed_runs import SavedRun
 
@@ -61,9 +62,10 @@ def command(
                 output.notice(f"run {stored.run_id} is left out: {error.message}")
         if failed is not None and not runs:
             raise failed
+        apart = [setting_of(each.summary.run) for each in runs]
         if without_paths:
             from ggbench.show.anonymous import anonymous_run
 
             runs = [anonymous_run(each) for each in runs]
-        contents = report_files(store, runs, path.suffix)
+        contents = report_files(store, runs, path.suffix, apart)
     output.notice(*(f"saved {saved}" for saved in write_all(contents, path, force=force)))

@@ -44,14 +44,16 @@ def check_ending(path: Path) -> None:
         raise UsageError(what, f"end the file's name in {in_words(ENDINGS[:-1])} or {ENDINGS[-1]}")
 
 
-def report_files(store: Store, runs: Sequence[SavedRun], ending: str) -> Contents:
-    """Return the report in the format of an ending. Raises StoreError, and GgbenchError if there is nothing to draw."""
+def report_files(store: Store, runs: Sequence[SavedRun], ending: str, apart: Sequence[str] = ()) -> Contents:
+    """Return the report in the format of an ending; `apart` as for `report_of`. Raises StoreError, and GgbenchError if
+    there is nothing to draw.
+    """
     summaries = [one.summary for one in runs]
     match ending.lower():
         case ".html":
-            return {"": report_html(report_of(store, runs)).encode()}
+            return {"": report_html(report_of(store, runs, apart)).encode()}
         case ".md":
-            return {"": report_markdown(report_of(store, runs)).encode()}
+            return {"": report_markdown(report_of(store, runs, apart)).encode()}
         case ".csv":
             return {"": figures_csv(all_figures().values(), summaries).encode()}
     from ggbench.show import vega

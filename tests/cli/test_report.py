@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.experiments.maxctx.record import MaxctxResult, Probe
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
@@ -214,3 +215,13 @@ def test_two_files_are_side_by_side_whatever_their_names_are(ggbench: Run, targe
     assert "| b / a |" in text
     assert ggbench("report", "--model", "twin:one", "-o", str(target / "y.md")).code == 0
     assert "1 run, written" in (target / "y.md").read_text()
+
+
+def test_servers_whose_paths_are_left_out_stay_apart(ggbench: Run, target: Path) -> None:
+    with Store.open() as store:
+        for turn in range(4):
+            setup = LlamaServerConfig(command=f"/{'ab'[turn % 2]}/llama-server")
+            put_run(store, replace(start(), setup=setup), n_gen=300)
+    report = target / "x.md"
+    assert ggbench("report", "1", "2", "3", "4", "-o", str(report), "--without-paths").code == 0
+    assert "| b / a |" in report.read_text()

@@ -143,6 +143,9 @@ def test_where_it_hurts_is_said_first(target: Target, tiny_twin: Path) -> None:
     assert verdict(found).startswith("Drafts do not pay: 0.7")
     assert PRESENTER.short_answer(run).startswith("break-even ")
     assert drafting_line(run, found) == ""
+    even = Estimate(5.0, 3.0, 8.0)
+    wide = [replace(each, step=replace(each.step, break_even=even)) for each in found.cases]
+    assert verdict(replace(found, cases=tuple(wide))).startswith("Undecided: ")
     gains, _, _ = _run(target, target, _Costly())
     assert verdict(_result(gains)).startswith("Drafts pay above 1.")
 

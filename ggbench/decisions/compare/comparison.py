@@ -136,7 +136,7 @@ def compare_stored(store: Store, columns: Sequence[Column]) -> Comparison:
 def columns_of(summaries: Sequence[QuantSummary], places: Sequence[str] = ()) -> list[Column]:
     """Return a column for each setting with its repeats, or for each run if all are of one setting.
 
-    `places` are the files of the runs, empty for the store; runs in several are not averaged.
+    Runs that differ in `places` are not averaged: their files, empty for the store.
     """
     columns: dict[tuple[str, str], Column] = {}
     for index, summary in enumerate(summaries):

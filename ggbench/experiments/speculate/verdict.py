@@ -51,16 +51,16 @@ def verdict(found: SpeculateResult) -> str:
 
 def _of_case(case: SpeculationCase, has_random_router: bool) -> str:
     """Return from which mean length steps pay; a trained router may need more or fewer experts than a twin's."""
-    share, even = needed_acceptance(case), case.step.break_even
+    share, even, gain = needed_acceptance(case), case.step.break_even, case.step.best_speedup
     key, length = "pays", interval_text(even)
     if is_undecided(even, case.k):
         key, length = "unknown", format_number(even.value, 2)
     elif has_random_router:
         key = "random"
     elif share is None:
-        key = "never"
-    k, gain = case.k, interval_text(case.step.best_speedup)
-    return say(f"speculate.{key}", length=length, k=k, share=format_percent(share), gain=gain)
+        key = "never" if gain.high < 1 else "not_shown"
+    said = {"length": length, "k": case.k, "share": format_percent(share), "gain": interval_text(gain)}
+    return say(f"speculate.{key}", **said)
 
 
 def _how(gain: Estimate) -> Literal["faster", "undecided", "slower"]:
