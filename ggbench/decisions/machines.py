@@ -173,12 +173,11 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     speed = at_n_ctx(PLAN_FIGURES["tok_s"], rows)
     front = [*(PLAN_FIGURES[key] for key in ("needed_bytes", "left_bytes", "max_n_ctx")), speed]
     behind = (FIRST_SPEED, PLAN_FIGURES["limit_tok_s"], INTERVALS[0], _BASIS)
-    notes = [*map(_note, placed), estimated_from(rows)]
     return Answer(
         " ".join(choice.verdict for choice in choices),
         "",
         [Table((*_NAMES, *map(_of_row, front)), placed, style=lambda each: "" if each.row.fits else "dim")],
-        [*filter(None, notes)][-3:],
+        [estimated_from(rows), *map(_note, placed)],
         [Table((*_NAMES, *map(_of_row, behind)), placed), Facts(_facts(plans, rows))],
     )
 

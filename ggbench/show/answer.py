@@ -5,10 +5,11 @@ The same answer is text for a terminal, plain text for a pipe, and GitHub's Mark
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table as Grid
@@ -20,6 +21,7 @@ from ggbench.show.text import markdown_escaped
 from ggbench.text import sanitize
 
 _GAP = 2
+_MOST_NOTES = 3
 _WHY = "sources, rules and the rest: --why"
 
 
@@ -33,7 +35,7 @@ class Table(msgspec.Struct, Generic[Row], frozen=True):
     """A rich style of a row, such as `dim` or `bold`."""
 
     def __bool__(self) -> bool:
-        return bool(self.rows)
+        return bool(self._columns())
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.title:
@@ -127,13 +129,6 @@ class Facts(msgspec.Struct, frozen=True):
         return [(sanitize(name), sanitize(text)) for name, text in self.items if text]
 
 
-def facts_of(figures: Iterable[Figure[Row]], row: Row, title: str = "") -> Facts:
-    """Return figures of a row below each other; those without a value are left out."""
-    texts = [(figure, figure.text(row)) for figure in figures]
-    known = [(figure.header, f"{text} {figure.unit}".rstrip()) for figure, text in texts if text != UNKNOWN]
-    return Facts(known, title)
-
-
 class Command(msgspec.Struct, frozen=True):
     """A line for a shell, which is pasted, so it never wraps."""
 
@@ -161,7 +156,7 @@ class Answer(msgspec.Struct, frozen=True):
     """What to type next; one line for a shell."""
     parts: Sequence[Part] = ()
     notes: Sequence[str] = ()
-    """At most three, each of which changes what a person would do."""
+    """Each changes what a person would do, the most important first; those after the third are behind the answer."""
     why: Sequence[Part] = ()
     """Sources, rules, rejected candidates, and all details."""
 
@@ -173,10 +168,10 @@ class Answer(msgspec.Struct, frozen=True):
         head: list[RenderableType] = [Text(sanitize(self.text), "bold")] if self.text else []
         if self.command:
             head.append(Command(self.command))
-        notes = [Text(sanitize(note)) for note in self.notes]
-        if any(self.why) and not why:
+        notes = [Text(sanitize(note)) for note in self._front_notes]
+        if any(self._behind) and not why:
             notes.append(Text(_WHY, "dim"))
-        behind = self.why if why else ()
+        behind = self._behind if why else ()
         blocks: list[Sequence[RenderableType]] = [head, *([_rich(part)] for part in self.parts if part), notes]
         blocks += [[_rich(part)] for part in behind if part]
         return Group(*_spaced(blocks))
@@ -185,10 +180,23 @@ class Answer(msgspec.Struct, frozen=True):
         """Return the answer in GitHub's Markdown."""
         blocks = [f"**{markdown_escaped(self.text)}**" if self.text else ""]
         blocks.append(Command(self.command).markdown() if self.command else "")
-        shown = [part for part in self.parts if part]
-        blocks += [_markdown(part) for part in (*shown, *(self.why if why else ())) if part]
-        blocks.insert(2 + len(shown), "\n".join(f"- {markdown_escaped(note)}" for note in self.notes))
+        blocks += [_markdown(part) for part in self.parts if part]
+        blocks.append("\n".join(f"- {markdown_escaped(note)}" for note in self._front_notes))
+        blocks += [_markdown(part) for part in (self._behind if why else ()) if part]
         return "\n\n".join(filter(None, blocks))
+
+    @property
+    def front(self) -> Answer:
+        """The answer without what is behind it."""
+        return replace(self, notes=self._front_notes, why=())
+
+    @property
+    def _front_notes(self) -> Sequence[str]:
+        return [*filter(None, self.notes)][:_MOST_NOTES]
+
+    @property
+    def _behind(self) -> Sequence[Part]:
+        return (*[*filter(None, self.notes)][_MOST_NOTES:], *self.why)
 
 
 def _rich(part: Part) -> RenderableType:

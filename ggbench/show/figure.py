@@ -93,7 +93,7 @@ class Figure(msgspec.Struct, Generic[Row], frozen=True):
         if value is None:
             return UNKNOWN
         mark = self.mark(row)
-        return f"{mark}{' ' if mark == '!' else ''}{self.form(value)}"
+        return sanitize(f"{mark}{' ' if mark == '!' else ''}{self.form(value)}")
 
 
 def member(
@@ -122,7 +122,12 @@ def reader(path: str, of: Callable[[Any], Any] = lambda row: row) -> Callable[[A
 
 def facts_of(figures: Iterable[Figure[Row]], row: Row) -> list[tuple[str, str]]:
     """Return the figures that a row has, neither 0 nor empty, as names with texts."""
-    return [(figure.title, figure.text(row)) for figure in figures if figure.get(row)]
+    found = ((figure, figure.get(row)) for figure in figures)
+    return [
+        (figure.header, f"{figure.text(row)} {figure.unit}".rstrip())
+        for figure, value in found
+        if value or value is False
+    ]
 
 
 def figure_values(figures: Iterable[Figure[Row]], row: Row) -> dict[str, object]:

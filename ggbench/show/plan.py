@@ -305,7 +305,7 @@ def _misfits(rows: Sequence[PlanRow]) -> list[PlanRow]:
 
 
 def _notes(budget: Budget, rows: Sequence[PlanRow], nearest: PlanRow | None, n_more: int) -> list[str]:
-    """Return the first three notes: quants left out, troubles, a remedy, and what speeds are from."""
+    """Return what to mind: quants left out, troubles, a remedy, and what speeds are from."""
     notes = [
         say("plan.more", rows=counted(n_more, "more quant")) if n_more else "",
         *map(_trouble, rows),
@@ -314,7 +314,7 @@ def _notes(budget: Budget, rows: Sequence[PlanRow], nearest: PlanRow | None, n_m
         estimated_from(rows),
         say("plan.drafting") if any(row.draft_bytes for row in rows) else "",
     ]
-    return [*filter(None, notes)][:3]
+    return [*filter(None, notes)]
 
 
 def _apart(row: PlanRow) -> Sequence[PlannedDevice]:

@@ -134,7 +134,7 @@ def _tables(rows: Sequence[PublishedRow]) -> list[Part]:
     grouped: dict[tuple[str, str], list[PublishedRow]] = {}
     for row in rows:
         grouped.setdefault((row.source, row.table), []).append(row)
-    figures = (*_CONDITIONS, *(_metric(name, 6) for name in METRICS))
+    figures = (*_CONDITIONS, *(_metric(name, 1) for name in METRICS))
     parts: list[Part] = []
     for (source, name), members in grouped.items():
         table = table_of(members[0])

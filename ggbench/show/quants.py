@@ -16,7 +16,7 @@ from ggbench.models.published.selection import NearRow
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import nearest_to, speed_against
-from ggbench.show.answer import Answer, Facts, Part, Table, facts_of
+from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import (
     Chart,
     LineChart,
@@ -27,12 +27,12 @@ from ggbench.show.charts import (
     memory_stacks,
     prompt_speed,
 )
-from ggbench.show.figure import Figure, bounded_text, member
+from ggbench.show.figure import Figure, bounded_text, facts_of, member
 from ggbench.show.machine import serving_facts
 from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, vary
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_answer import noted, run_answer, shared
+from ggbench.show.run_answer import run_answer, shared
 from ggbench.show.run_figures import FIGURES, caveats, estimate, figures, rows_of
 from ggbench.show.text import swa_text
 from ggbench.show.words import say
@@ -96,7 +96,9 @@ def memory_parts(memory: Memory) -> list[Part]:
 def quant_answer(run: Run, text: str, parts: Sequence[Part], readings: Sequence[MachineReading]) -> Answer:
     """Return the answer of a decode or a prefill, with all other figures behind it."""
     summary = QuantSummary.of([run])
-    command = "" if run.run_id is None or not summary.decode else f"ggbench results show {run.run_id} --plot"
+    command = (
+        "" if run.run_id is None or summary.latency is None else f"ggbench results show {run.run_id} --plot"
+    )
     notes = twin_notes([run.subject])
     why: list[Part] = [
         Facts(_model(summary), "Model"),
@@ -112,8 +114,8 @@ def quant_answer(run: Run, text: str, parts: Sequence[Part], readings: Sequence[
 
 
 def _facts(keys: str, summary: QuantSummary) -> list[tuple[str, str]]:
-    """Return figures by their headers; those without a value are left out."""
-    return [*facts_of(figures(keys), summary).items]
+    """Return shared figures that a run has, by their keys."""
+    return facts_of(figures(keys), summary)
 
 
 def latency_facts(summary: QuantSummary) -> Facts:
@@ -126,7 +128,7 @@ def latency_facts(summary: QuantSummary) -> Facts:
     if decode is not None and decode.prefill_ms:
         tok_s = format_number(decode.n_seqs * decode.n_prompt * 1e3 / decode.prefill_ms)
         facts.append(("prompt", f"{tok_s} tok/s over {format_count(decode.n_prompt)} tokens"))
-    sizes = [(memory.total_bytes, "in buffers"), (memory.peak_bytes, "at most")]
+    sizes = [(memory.total_bytes, "in buffers"), (memory.peak_bytes, "at the peak")]
     facts.append(("memory", ", ".join(f"{format_bytes(size)} {where}" for size, where in sizes if size)))
     if decode is not None and (requests := decode.requests) is not None:
         low, high = format_number(requests.tok_s_low), format_number(requests.tok_s_high)
@@ -189,7 +191,7 @@ def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
     table = Table(front, summaries, style=lambda row: "" if row.run.is_complete else "dim")
     sizes = Table((*rows_of(summaries), *_BEHIND), summaries)
     text = _standing_out(speeds[-1], summaries, labels)
-    return noted(Answer(text, command, [table], why=[sizes, Facts(list(disturbed.items()), "Unsteady")]), notes)
+    return Answer(text, command, [table], notes, [sizes, Facts(list(disturbed.items()), "Unsteady")])
 
 
 def _speeds(summaries: Sequence[QuantSummary]) -> list[Figure[QuantSummary]]:

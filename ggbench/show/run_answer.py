@@ -14,8 +14,6 @@ from ggbench.show.names import short_device
 from ggbench.show.words import say
 from ggbench.text import sanitize
 
-_MOST_NOTES = 3
-
 
 def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()) -> Answer:
     """Return the answer of one run, with what disturbed it as a note, and behind it the machine and the command."""
@@ -35,7 +33,7 @@ def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()
         *answer.notes,
         *_measured_with(run),
     ]
-    return noted(replace(answer, why=[*answer.why, *behind]), notes)
+    return replace(answer, notes=notes, why=[*answer.why, *behind])
 
 
 def _measured_with(run: Run) -> list[str]:
@@ -52,13 +50,7 @@ def several_answer(runs: Sequence[Run], names: Sequence[str], answer: Answer) ->
     """Return the answer of several runs, with why some have no result among the notes."""
     reasons = shared(names, (sanitize(run.reason) for run in runs))
     again = Facts([("again", run.head.command) for run in runs])
-    return noted(replace(answer, why=[*answer.why, again]), [*reasons, *answer.notes])
-
-
-def noted(answer: Answer, notes: Iterable[str]) -> Answer:
-    """Return the answer with the first notes that are not empty, and the others behind it."""
-    first = list(filter(None, notes))
-    return replace(answer, notes=first[:_MOST_NOTES], why=[*answer.why, *first[_MOST_NOTES:]])
+    return replace(answer, notes=[*reasons, *answer.notes], why=[*answer.why, again])
 
 
 def shared(names: Sequence[str], texts: Iterable[str]) -> list[str]:

@@ -17,7 +17,7 @@ from ggbench.text import sanitize
 from ggbench.units import format_count, format_interval, format_number
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
-_MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]")
+_MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]|\b_+|_+\b")
 
 
 def csv_text(header: Sequence[object], rows: Iterable[Iterable[object]]) -> str:
@@ -36,7 +36,7 @@ def without_formula(text: str) -> str:
 
 def markdown_escaped(text: str) -> str:
     """Return plain text that Markdown shows unchanged."""
-    return _MARKDOWN.sub(lambda match: f"\\{match[0]}", sanitize(text))
+    return _MARKDOWN.sub(lambda match: re.sub("(.)", r"\\\1", match[0]), sanitize(text))
 
 
 def markdown_code(text: str) -> str:

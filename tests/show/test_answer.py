@@ -58,6 +58,23 @@ def test_why_is_below_everything_else() -> None:
     assert printed(ANSWER, why=True)[-2:] == ["", "source  24 rows of GeForce RTX 30 cards"]
 
 
+def test_the_fourth_note_is_behind_the_answer() -> None:
+    answer = Answer("", notes=["one", "", "two", "three", "four"])
+    assert printed(answer) == ["one", "two", "three", "sources, rules and the rest: --why"]
+    assert printed(answer, why=True) == ["one", "two", "three", "", "four"]
+    assert printed(answer.front) == ["one", "two", "three"]
+    assert answer.markdown(why=True) == "- one\n- two\n- three\n\nfour"
+
+
+def test_a_table_without_a_known_figure_is_left_out() -> None:
+    assert Answer("x", parts=[Table(FIGURES[-1:], ROWS)]).markdown() == "**x**"
+
+
+def test_markdown_shows_underscores_at_the_ends_of_words() -> None:
+    text = "__init__ of n_ctx"
+    assert f"<strong>{text}</strong>" in MarkdownIt("commonmark").render(Answer(text).markdown())
+
+
 def test_a_narrow_table_leaves_out_the_least_important_column() -> None:
     assert printed(ANSWER, width=20)[4] == "quant   speed tok/s"
 

@@ -35,7 +35,6 @@ from ggbench.units import MIB, format_bytes, format_length
 _LEAST_CACHE_MIB = 256
 """A smaller prompt cache is turned off."""
 _MOST_ROWS = 4
-_MOST_NOTES = 3
 _BESIDE = ("larger", "smaller", "no needs")
 """Labels of candidates that are shown only with all others."""
 
@@ -141,9 +140,9 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
         headline(pick),
         "" if commands is None else commands.llama_server,
         [Table(_figures(pick, rows), rows)],
-        mind[:_MOST_NOTES],
+        mind,
         [
-            Facts([("", text) for text in (*reason(pick), *mind[_MOST_NOTES:])]),
+            Facts([("", text) for text in reason(pick)]),
             Facts(_facts(pick, budget, commands)),
             Table([*_figures(pick, every), *_MORE], every, "all candidates", _style),
             Facts([(f"{number}.", rule) for number, rule in enumerate(RULES, 1)], "rules"),

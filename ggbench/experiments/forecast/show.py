@@ -112,7 +112,10 @@ class ForecastPresenter(Presenter):
         prompts = {n: Estimate(ms.value / 1e3, ms.low / 1e3, ms.high / 1e3) for n, ms in found.prefill_ms}
         lengths = [_Length(n, speeds.get(n), prompts.get(n)) for n in sorted({*speeds, *prompts})]
         parts = [Table(_LENGTHS, lengths)] if lengths else []
-        line = [("B", bounded_text(found.b_ms)), ("W", bounded_text(found.w_tokens_per_ms))]
+        line = [
+            ("B", f"{bounded_text(found.b_ms)} ms"),
+            ("W", f"{bounded_text(found.w_tokens_per_ms)} tokens/ms"),
+        ]
         why = [Facts(line, "Latency of a token: (n - 1) / W + B")] if found.b_ms is not None else []
         return run_answer(run, Answer(self.ending(run), _plan_command([run]), parts, why=why), readings)
 

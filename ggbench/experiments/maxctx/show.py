@@ -21,8 +21,8 @@ from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer, Part, Table, facts_of
-from ggbench.show.figure import Figure, member
+from ggbench.show.answer import Answer, Facts, Part, Table
+from ggbench.show.figure import Figure, facts_of, member
 from ggbench.show.metric import Metric, memory_metric
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import LiveView, Presenter
@@ -108,7 +108,7 @@ class MaxctxPresenter(Presenter):
         found = context_of(run)
         why: list[Part] = [
             _probes(found, run.head.setup.program),
-            facts_of(_SEARCH, QuantSummary.of([run]), "Search"),
+            Facts(facts_of(_SEARCH, QuantSummary.of([run])), "Search"),
         ]
         why += memory_parts(run.memory)
         parts = filter(None, ["; ".join(_effort(run, found))])

@@ -26,9 +26,9 @@ from ggbench.models.published.selection import NearRow
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer, Part, Table, facts_of
+from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun, memory_stacks
-from ggbench.show.figure import Figure, member, value_text
+from ggbench.show.figure import Figure, facts_of, member, value_text
 from ggbench.show.metric import Metric, RunFigure, memory_metric
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import run_answer, several_answer
@@ -183,7 +183,7 @@ class QualityPresenter(Presenter):
         if found is None:
             return run_answer(run, Answer(self.ending(run)), readings)
         front, further = _scores([run])
-        why: list[Part] = [further, facts_of(_ABOUT, _summary(run), "Text and base")]
+        why: list[Part] = [further, Facts(facts_of(_ABOUT, _summary(run)), "Text and base")]
         if found.divergence is not None:
             why.append(Table(_PERCENTILES, found.divergence.kld_percentiles, "KL divergence by percentile"))
         command = self.longer(run) if found.divergence and _is_undecided(found.divergence) else ""
@@ -194,7 +194,7 @@ class QualityPresenter(Presenter):
         names, rows = list(map(sanitize, compared.row_names(runs))), list(map(_summary, runs))
         front, further = _scores(runs)
         why: list[Part] = [further]
-        why += [facts_of(_ABOUT, row, name) for row, name in zip(rows, names, strict=True)]
+        why += [Facts(facts_of(_ABOUT, row), name) for row, name in zip(rows, names, strict=True)]
         notes = [*compared.caveats(rows)[1:], *_about_bases(runs)]
         scored = [str(run.run_id) for run in runs if run.run_id is not None and self.answer(run)]
         command = shlex.join(["ggbench", "compare", *scored]) if len(scored) > 1 else ""

@@ -18,9 +18,9 @@ from ggbench.experiments.speculate.verdict import best_case, drafting_line, need
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer, Facts, Part, Table, facts_of
+from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Curve, LineChart, PlottedRun
-from ggbench.show.figure import Figure, bounded_text, member, reader
+from ggbench.show.figure import Figure, bounded_text, facts_of, member, reader
 from ggbench.show.metric import Metric, RunFigure
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import run_answer
@@ -125,7 +125,7 @@ class SpeculatePresenter(Presenter):
         notes = [say("speculate.differ", texts="; ".join(different))] if different else []
         why: list[Part] = [_cases_table(found.cases)]
         if found.memory is not None:
-            why.append(facts_of(_MEMORY, found.memory, "Memory"))
+            why.append(Facts(facts_of(_MEMORY, found.memory), "Memory"))
         pair = found.pair
         draft = " ".join(file_words(pair.draft, "-md", "-hfd")) if pair.draft else ""
         why.append(

@@ -24,7 +24,7 @@ from ggbench.show.machine import serving_facts
 from ggbench.show.metric import Metric, memory_metric, speed_metric
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_answer import noted, run_answer
+from ggbench.show.run_answer import run_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import estimate
 from ggbench.show.words import say
@@ -143,7 +143,7 @@ class SpeedPresenter(Presenter):
         notes += twin_notes(subjects)
         served = [Facts(serving_facts(run), "Server") for run in runs]
         figures = _CASES[1:] if len(runs) == 1 else _CASES
-        return noted(Answer("", "", [Table(figures, rows)], why=[_DEFINITIONS, *served]), notes)
+        return Answer("", "", [Table(figures, rows)], notes, [_DEFINITIONS, *served])
 
 
 def _completed(result: object) -> list[SpeedCase]:

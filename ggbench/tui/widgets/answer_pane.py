@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 from textual.app import ComposeResult
@@ -35,7 +34,7 @@ class AnswerPane(VerticalScroll, can_focus=True):
     @property
     def _shown(self) -> RenderableType:
         """Return the answer, with its command on as many lines as it needs; the footer names the key for the rest."""
-        shown = (self.answer if self._why else replace(self.answer, why=())).rich(why=True).renderables
+        shown = (self.answer if self._why else self.answer.front).rich(why=True).renderables
         return Group(*(Text(str(each.__rich__())) if isinstance(each, Command) else each for each in shown))
 
     def show(self, answer: Answer) -> None:
