@@ -17,6 +17,7 @@ from textual.widgets import Static
 
 from ggbench.decisions.pick.needs import needs_in_brief
 from ggbench.decisions.pick.record import Candidate, Pick
+from ggbench.decisions.pick.sentences import is_runnable
 from ggbench.decisions.pick.show import commands_of, pick_answer
 from ggbench.errors import GgbenchError
 from ggbench.show.answer import Answer
@@ -81,8 +82,8 @@ class PickScreen(Screen[None]):
 
     @property
     def _candidate(self) -> Candidate | None:
-        """What to run; None if nothing meets the needs."""
-        best = self._pick.recommended
+        """What to run; None if nothing fits."""
+        best = self._pick.best if is_runnable(self._pick) else None
         return self._own or (None if best is None else best.candidate)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
