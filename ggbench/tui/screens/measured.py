@@ -10,11 +10,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
-from ggbench.decisions.compare.comparison import compare
+from ggbench.decisions.compare.comparison import columns_of, compare
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads
 from ggbench.decisions.compare.show import comparison_answer
 from ggbench.errors import GgbenchError
-from ggbench.runs.comparable import is_repeatable, setting_of
+from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.run import Run
 from ggbench.show.answer import Answer
 from ggbench.show.listed_runs import SavedRun, saved_figures
@@ -87,11 +87,8 @@ class MeasuredScreen(RunsScreen):
         super().__init__()
         self.runs, self._repeats, self._measure_again = runs, repeats, measure_again
         self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
-        columns: dict[str, list[SavedRun]] = {}
-        for run in runs:
-            columns.setdefault(setting_of(run.summary.run), []).append(run)
-        self._columns = list(columns.values()) if len(columns) > 1 else [[run] for run in runs]
-        self._figures = saved_figures([column[0] for column in self._columns])
+        self._columns, saved = columns_of([run.summary for run in runs]), {run.run_id: run for run in runs}
+        self._figures = saved_figures([saved[column[0].run.run_id] for column in self._columns])
         self.HELP = "" if self._is_one else _COMPARE_HELP  # type: ignore[misc]
 
     def compose(self) -> ComposeResult:
@@ -105,7 +102,7 @@ class MeasuredScreen(RunsScreen):
     @property
     def _title(self) -> str:
         if not self._is_one:
-            numbers = [", ".join(str(one.run_id) for one in column) for column in self._columns]
+            numbers = [", ".join(str(one.run.run_id) for one in column) for column in self._columns]
             return f"Comparing runs {' with '.join(numbers)}"
         head = self.runs[0].summary.run.head
         return f"Run {self._numbers} · {head.kind} · {head.started_at[:16].replace('T', ' ')} UTC"
@@ -115,10 +112,7 @@ class MeasuredScreen(RunsScreen):
         if self._is_one:
             run = self.runs[0].summary.run
             return presenter_of(run.head.kind).details(run, self.runs[0].readings)
-        spreads = RunSpreads(self._repeats)
-        return comparison_answer(
-            compare([[one.summary for one in column] for column in self._columns], spreads)
-        )
+        return comparison_answer(compare(self._columns, RunSpreads(self._repeats)))
 
     def on_mount(self) -> None:
         for plot in self.query(CurvesPlot):
@@ -138,7 +132,7 @@ class MeasuredScreen(RunsScreen):
 
     def action_measure_again(self) -> None:
         """Measure one run again, or one of each column in as many turns as give an interval."""
-        runs = [column[0].summary.run for column in self._columns]
+        runs = [column[0].run for column in self._columns]
         n_times, times, which = 1, "", "both"
         if not self._is_one:
             n_times, times, which = FEWEST_TURNS, f", {FEWEST_TURNS} times each, in turns", "the new runs"
