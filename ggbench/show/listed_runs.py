@@ -138,10 +138,12 @@ def _measured(key: str, priority: int = 5) -> Figure[Any]:
     def get(run: ListedRun) -> Value:
         return None if run.summary is None else figure.get(run.summary)
 
-    def mark(run: ListedRun) -> str:
-        return "" if run.summary is None else figure.mark(run.summary)
-
-    return replace(figure, get=get, mark=mark, priority=priority)
+    return replace(
+        figure,
+        get=get,
+        mark=lambda run: "" if run.summary is None else figure.mark(run.summary),
+        priority=priority,
+    )
 
 
 def _outcome_mark(run: ListedRun) -> str:

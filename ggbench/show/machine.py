@@ -15,7 +15,6 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Table
 from ggbench.show.figure import Figure, member
-from ggbench.show.glossary import UNSTEADY
 from ggbench.show.run_figures import imported_text
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import RARE, ServingFigures
@@ -35,11 +34,6 @@ _OF_GPU: tuple[tuple[str, str, _Format], ...] = (
     ("temperature", "temperature_c", lambda celsius: f"{format_number(celsius)} °C"),
     ("memory", "used_bytes", format_bytes),
 )
-
-
-def unsteady_line(run: Run) -> str:
-    """Return the mark of lists and the first disturbance of the run; empty if undisturbed. Printable."""
-    return f"{UNSTEADY} unsteady: {sanitize(run.unsteady.partition('; ')[0])}" if run.unsteady else ""
 
 
 def environment_facts(environment: Environment) -> list[tuple[str, str]]:

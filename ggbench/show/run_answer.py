@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.show.answer import Answer, Command, Facts
-from ggbench.show.machine import environment_facts, machine_table, unsteady_line
+from ggbench.show.glossary import UNSTEADY
+from ggbench.show.machine import environment_facts, machine_table
 from ggbench.show.names import short_device
 from ggbench.show.words import say
 from ggbench.text import sanitize
@@ -29,7 +30,7 @@ def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()
     ended = run.reason if run.is_complete or run.reason == STILL_RUNNING else run.outcome.because(run.reason)
     notes = [
         "" if ended in answer.text else sanitize(ended),
-        unsteady_line(run),
+        run.unsteady and f"{UNSTEADY} unsteady: {sanitize(run.unsteady.partition('; ')[0])}",
         *answer.notes,
         *_measured_with(run),
     ]

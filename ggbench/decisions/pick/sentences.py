@@ -179,7 +179,7 @@ def _values(pick: Pick, checked: Checked) -> dict[str, object]:
         "expert_layers": counted(own.setup.n_cpu_moe, "layer"),
         "one_more": own.setup.n_cpu_moe + 1,
         "gpu_layers": counted(own.row.n_gpu_layers or 0, "layer"),
-        "unknown": _joined(map(need_text, checked.unknown)),
+        "unknown": _joined(say(f"pick_need.{each.need}", wanted=each.wanted) for each in checked.unknown),
         "close": _joined(each.need for each in checked.close),
         "missed": _joined(map(_miss_text, checked.missed)),
         "n_fit": len({each.candidate.model_key for each in pick.checked if each.meets is not False}),
@@ -195,11 +195,6 @@ def _values(pick: Pick, checked: Checked) -> dict[str, object]:
 def _joined(texts: Iterable[str]) -> str:
     """Return texts in words; nothing for none."""
     return in_words([*texts] or [""])
-
-
-def need_text(check: NeedCheck) -> str:
-    """Return a need: `a context of 16,384 tokens`, `15 tok/s`, `a loss of 0.05 nats`."""
-    return say(f"pick_need.{check.need}", wanted=check.wanted)
 
 
 def _miss_text(check: NeedCheck) -> str:

@@ -78,10 +78,6 @@ def _left_text(left_bytes: int) -> str:
     return format_bytes(left_bytes) if left_bytes >= 0 else f"{FITS_NOT} {format_bytes(left_bytes)}"
 
 
-def _missed(row: Listed) -> str:
-    return ", ".join(check.need for check in row.checked.missed) or row.candidate.row.reason
-
-
 FIGURES: tuple[Figure[Listed], ...] = (
     member("label", ""),
     Figure("model", "model", lambda row: model_name(row.candidate.row.subject)),
@@ -106,7 +102,9 @@ _MORE: tuple[Figure[Listed], ...] = (
     member("file_bytes", "file", format_bytes, "candidate.row.file_bytes", priority=6),
     member("download_bytes", "download", format_bytes, "candidate.download_bytes", priority=7),
     member("bpw", "BPW", path="candidate.row.bpw", priority=8),
-    Figure("missed", "misses", _missed, meaning="The needs that it misses, or why it is not sized."),
+    Figure("missed", "misses",
+           lambda row: ", ".join(each.need for each in row.checked.missed) or row.candidate.row.reason,
+           meaning="The needs that it misses, or why it is not sized."),
 )  # fmt: skip
 _ONLY_JSON: tuple[Figure[Listed], ...] = (
     *(member(path.rpartition(".")[2], path, path=f"candidate.{path}") for path in (
@@ -144,14 +142,15 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
         [
             Facts([("", text) for text in reason(pick)]),
             Facts(_facts(pick, budget, commands)),
-            Table([*_figures(pick, every), *_MORE], every, "all candidates", _style),
+            Table(
+                [*_figures(pick, every), *_MORE],
+                every,
+                "all candidates",
+                lambda row: "dim" if row.checked.meets is False else "",
+            ),
             Facts([(f"{number}.", rule) for number, rule in enumerate(RULES, 1)], "rules"),
         ],
     )
-
-
-def _style(row: Listed) -> str:
-    return "dim" if row.checked.meets is False else ""
 
 
 def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tuple[str, str]]:

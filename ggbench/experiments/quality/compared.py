@@ -225,13 +225,8 @@ def _quant_key(summary: QuantSummary) -> tuple[str, ...]:
     return subject.header_sha256 or subject.model, subject.quant, *types
 
 
-def row_name(run: Run) -> str:
-    """Return `q4_k_m`, or `q4_k_m, KV q8_0/q4_0` if the cache is quantized."""
-    return kv_name(run.subject.quant, *(run.head.setup.cache_types or ()))
-
-
 def row_names(runs: Sequence[Run]) -> list[str]:
-    """Return the names of rows, like `row_name`, each with its model if there are several."""
+    """Return `q4_k_m`, or `q4_k_m, KV q8_0/q4_0` if the cache is quantized, after the model if there are several."""
     labels = row_labels([run.subject for run in runs])
     return [
         kv_name(label, *(run.head.setup.cache_types or ())) for label, run in zip(labels, runs, strict=True)
@@ -255,7 +250,11 @@ def _own_score(run: Run) -> OwnScore | None:
     found, setup, subject = run.result, run.head.setup, run.subject
     if not isinstance(found, QualityResult) or found.ppl is None:
         return None
-    types = setup.cache_types or (_KV, _KV)
+    types, text = setup.cache_types or (_KV, _KV), found.text.name
+    if found.text.sha256 == SHA256:
+        text = WIKITEXT_2
+    elif text == WIKITEXT_2:
+        text = f"another {WIKITEXT_2}"
     base = found.base and kv_name(found.base.subject.quant, found.base.type_k, found.base.type_v)
     return OwnScore(
         model=published_model(subject),
@@ -263,19 +262,12 @@ def _own_score(run: Run) -> OwnScore | None:
         n_params=subject.n_params,
         quant=subject.quant,
         kv_types=types[0] if len(set(types)) == 1 else "/".join(types),
-        text=_text_name(found),
+        text=text,
         n_ctx=found.n_ctx,
         n_chunks=found.n_chunks,
         is_whole=found.scored is not None and found.n_chunks == found.scored.n_chunks,
         base=base or ("a file of logits" if found.divergence else None),
     )
-
-
-def _text_name(found: QualityResult) -> str:
-    """Return the name of the text; WikiText-2 is recognized by its hash."""
-    if found.text.sha256 == SHA256:
-        return WIKITEXT_2
-    return f"another {WIKITEXT_2}" if found.text.name == WIKITEXT_2 else found.text.name
 
 
 def quality_against(run: Run) -> list[Part]:
@@ -286,7 +278,7 @@ def quality_against(run: Run) -> list[Part]:
 def _parts(run: Run, near: Sequence[NearRow]) -> list[Part]:
     found = run.result
     assert isinstance(found, QualityResult)
-    quant, summary = row_name(run), QuantSummary.of([run])
+    (quant,), summary = row_names([run]), QuantSummary.of([run])
     own = {"perplexity": PPL.figure.text(summary), "kld": KLD.figure.text(summary)}
     note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {counted(found.n_chunks, 'chunk')}"
     title = f"{model_name(run.subject)} {quant} against published rows"

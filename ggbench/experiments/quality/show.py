@@ -160,7 +160,7 @@ class QualityPresenter(Presenter):
         return compared.caveats(summaries)
 
     def answer(self, run: Run) -> str:
-        found, quant = result_of(run), sanitize(compared.row_name(run))
+        found, quant = result_of(run), sanitize(compared.row_names([run])[0])
         if found is None or found.ppl is None:
             return ""
         summary, chunks = _summary(run), counted(found.n_chunks, "chunk")

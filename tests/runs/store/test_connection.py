@@ -227,7 +227,7 @@ def test_two_files_damaged_in_one_second_are_both_kept(path: Path) -> None:
 
 
 def test_a_disk_quota_is_an_error_with_a_way_out(path: Path) -> None:
-    """The kernel reports it as an I/O error, not as a full disk."""
+    """The kernel reports it as an I/O error, not as a full disk. Bytecode would be cut there too, and kept."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))\n"
         "from pathlib import Path; from ggbench.runs.store.database import Store\n"
@@ -235,5 +235,5 @@ def test_a_disk_quota_is_an_error_with_a_way_out(path: Path) -> None:
         "try: Store.open(Path(sys.argv[1]))\n"
         "except StoreError as error: print(error.message, '|', error.hint)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    ended = subprocess.run([sys.executable, "-B", "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert "results.sqlite" in ended.stdout and "quota" in ended.stdout
