@@ -63,6 +63,14 @@ def test_the_nearest_is_the_own_models_row(run: Run) -> None:
     assert presenter_of("quality").nearest(replace(run, result=None)) is None
 
 
+@pytest.mark.parametrize(("kld", "said"), [(0.031, "may lose least"), (0.2, "loses least")])
+def test_the_least_loss_is_certain_where_intervals_are_apart(run: Run, kld: float, said: str) -> None:
+    assert isinstance(run.result, QualityResult) and run.result.divergence is not None
+    divergence = replace(run.result.divergence, kld=MeanError(kld, 0.001))
+    other = replace(run, result=replace(run.result, divergence=divergence))
+    assert f" {said} against " in presenter_of("quality").table([other, run]).text
+
+
 def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -> None:
     assert isinstance(run.result, QualityResult)
     result = replace(run.result, text=replace(run.result.text, name="a\x1b[31m.txt", sha256="0" * 64))

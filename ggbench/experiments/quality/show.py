@@ -225,7 +225,10 @@ def _best(rows: Sequence[QuantSummary], names: Sequence[str]) -> str:
     _, quant, row = ranked[0]
     if metric is compared.PPL:
         return say("quality.lowest", quant=quant, ppl=metric.figure.text(row))
-    least = say("quality.least", quant=quant, base=_base_quant(row.run), nats=metric.figure.text(row))
+    _, highest = metric.ci95(row) or (0.0, 0.0)
+    others = filter(None, (metric.ci95(each) for _, _, each in ranked[1:]))
+    key = "quality.may_be_least" if any(low <= highest for low, _ in others) else "quality.least"
+    least = say(key, quant=quant, base=_base_quant(row.run), nats=metric.figure.text(row))
     for value, name, row in ranked:
         if value >= NOTICED_LOSS:
             return f"{least} {say('quality.from', quant=name, nats=metric.figure.text(row))}"
