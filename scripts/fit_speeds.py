@@ -318,7 +318,7 @@ def print_on_host(rows: Sequence[Row], whole: SpeedFit, before: SpeedModel) -> N
         for row in (each for each in split if each.published.source == source):
             told, costs = row.published, [_without_place(cost) for cost in row.costs]
             old, new = (
-                before.predict([cost for cost in costs if before.knows(cost.terms[0])]),
+                before.predict([cost for cost in costs if cost.terms[0] in before.terms]),
                 model.predict(costs),
             )
             part = f"-ncmoe {min(told.n_cpu_moe or 0, row.shape.n_layer)}"

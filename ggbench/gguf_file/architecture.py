@@ -58,9 +58,6 @@ class TypedMetadata:
         value = self._values.get(self._full(key))
         return tuple(map(bool, self._one_each(key, value, n_layer))) if isinstance(value, list) else None
 
-    def has(self, key: str) -> bool:
-        return self._full(key) in self._values
-
     def has_any(self, *beginnings: str) -> bool:
         full = tuple(map(self._full, beginnings))
         return any(key.startswith(full) for key in self._values)

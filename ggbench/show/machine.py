@@ -136,7 +136,8 @@ def source_line(summaries: Sequence[QuantSummary]) -> str:
     numbers = [str(summary.run.run_id) for summary in summaries if summary.run.run_id is not None]
     dates = sorted({summary.run.head.started_at[: len("2026-11-20")] for summary in summaries} - {""})
     days = f" of {' to '.join(dict.fromkeys((dates[0], dates[-1])))}" if dates else ""
-    runs = f"{'run' if len(numbers) == 1 else 'runs'} {', '.join(numbers)}{days}" if numbers else ""
+    word = "run" if len(numbers) == 1 else "runs"
+    runs = f"{word} {', '.join(numbers)}{days}" if numbers else ""
     machines = dict.fromkeys(machine_text(summary.environment) for summary in summaries)
     return sanitize("; ".join(filter(None, (runs, *machines))))
 

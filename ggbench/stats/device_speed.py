@@ -74,9 +74,6 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
         spread = sum((share * self.spreads.get(group_of(term), 0.0)) ** 2 for term, share in unknown.items())
         return max(0.0, COVARIANCE_UNIT * fitted) + spread
 
-    def knows(self, term: str) -> bool:
-        return term in self._index
-
 
 def group_of(term: str) -> str:
     """Return `read:device` of `read:device=rtx-3090/CUDA`."""

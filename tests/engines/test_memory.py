@@ -13,7 +13,6 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB
 
-CPU = DeviceBuffers("CPU", kv_bytes=48 * MIB, compute_bytes=20 * MIB, output_bytes=MIB)
 REPACKED = DeviceBuffers("CPU_REPACK", weight_bytes=140 * MIB)
 
 
