@@ -73,7 +73,7 @@ async def _pick(app: GgbenchApp, pilot: Pilot[None]) -> None:
 def _share_of_last(app: GgbenchApp) -> float:
     """Return the share of its tokens that the last run in the queue has decoded."""
     live, last = app.run_queue.live, app.run_queue.items[-1]
-    return 0.0 if live is None or live.item_id != last.id else live.share or 0.0
+    return 0.0 if live is None or live.item_id != last.id else live.n_done / max(1, live.n_total)
 
 
 async def _run(app: GgbenchApp, pilot: Pilot[None]) -> None:
