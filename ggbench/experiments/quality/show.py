@@ -217,9 +217,7 @@ def _best(rows: Sequence[QuantSummary], names: Sequence[str]) -> str:
     """Return which row loses least, and the first whose loss people notice, or why they cannot be compared."""
     if caveats := compared.caveats(rows):
         return say("quality.unranked", why=caveats[0])
-    metric = compared.KLD if any(compared.KLD.value(row) is not None for row in rows) else compared.PPL
-    values = [(metric.value(row), name, row) for row, name in zip(rows, names, strict=True)]
-    ranked = sorted(((value, name, row) for value, name, row in values if value is not None), key=itemgetter(0))
+    metric, ranked = _ranked(rows, names)
     if not ranked:
         return ""
     _, quant, row = ranked[0]
@@ -233,6 +231,16 @@ def _best(rows: Sequence[QuantSummary], names: Sequence[str]) -> str:
         if value >= NOTICED_LOSS:
             return f"{least} {say('quality.from', quant=name, nats=metric.figure.text(row))}"
     return f"{least} {say('quality.none', limit=NOTICED_LOSS)}"
+
+
+def _ranked(
+    rows: Sequence[QuantSummary], names: Sequence[str]
+) -> tuple[Metric, list[tuple[float, str, QuantSummary]]]:
+    """Return the values of the loss, or of perplexity if no row has a loss: the least first, with names and rows."""
+    metric = compared.KLD if any(compared.KLD.value(row) is not None for row in rows) else compared.PPL
+    values = zip(map(metric.value, rows), names, rows, strict=True)
+    found = ((value, name, row) for value, name, row in values if value is not None)
+    return metric, sorted(found, key=itemgetter(0))
 
 
 def _is_undecided(found: Divergence) -> bool:
