@@ -75,8 +75,7 @@ class _Column(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, figure: Figure[Any], rows: Sequence[Any]) -> _Column:
-        is_number = bool(figure.unit or figure.better)
-        is_text = not is_number and any(isinstance(figure.get(row), str | bool) for row in rows)
+        is_text = not figure.is_number and any(isinstance(figure.get(row), str | bool) for row in rows)
         texts = tuple(map(figure.text, rows))
         width = max(map(cell_len, (figure.title, *texts)))
         return cls(figure.title, texts, figure.priority, is_text, width)

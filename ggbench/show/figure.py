@@ -20,6 +20,8 @@ from ggbench.units import format_count, format_interval, format_number
 Row = TypeVar("Row")
 Value: TypeAlias = "str | int | float | bool | Estimate | None"
 Json: TypeAlias = "str | float | bool | None"
+_OF_NUMBERS = ("_bytes", "_ms", "n_ctx", "n_layer", "n_params", "n_gen", "n_prompt", "bpw")
+"""Ends of keys."""
 _Ends: TypeAlias = "tuple[float | None, float | None] | None"
 """An end of null is unbounded."""
 
@@ -81,6 +83,11 @@ class Figure(msgspec.Struct, Generic[Row], frozen=True):
     """`~` estimated, `!` disturbed, `*` with a footnote, or empty."""
     is_estimate: bool = False
     """Whether values have intervals, which CSV and JSON show beside them."""
+
+    @property
+    def is_number(self) -> bool:
+        """Return whether values are numbers, as a unit or the key tells."""
+        return bool(self.unit or self.better or self.is_estimate or self.key.endswith(_OF_NUMBERS))
 
     @property
     def title(self) -> str:
@@ -182,7 +189,13 @@ def figures_type(
     """Return the type of `figure_values`, with further members by name and those of a record, for a schema."""
     types = {} if base is None else {each.name: each.type for each in msgspec.structs.fields(base)}
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
-        (each.key, Annotated[types.get(each.key, Json), msgspec.Meta(description=described(each))])
+        (
+            each.key,
+            Annotated[
+                types.get(each.key, float | None if each.is_number else Json),
+                msgspec.Meta(description=described(each)),
+            ],
+        )
         for each in figures
     ]
     fields += [

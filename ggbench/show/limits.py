@@ -73,9 +73,9 @@ SCHEME_FIGURES: Sequence[Figure[SchemeLimits]] = (
     Figure(
         "max_n_ctx",
         "fits",
-        lambda row: "oom" if row.fits is False else row.max_n_ctx,
+        lambda row: 0 if row.fits is False else row.max_n_ctx,
         unit="tokens",
-        meaning="Tokens per sequence, without reserve and compute buffers; `oom` if the weights alone do not fit.",
+        meaning="Tokens per sequence, without reserve and compute buffers; 0 if the weights alone do not fit.",
     ),
     member("w_tokens_per_ms", "W", lambda value: format_number(value, 4), unit="tokens/ms"),
     member("b_ms", "B", format_ms, unit="ms"),

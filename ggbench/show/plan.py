@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.changes import CHANGE, CHANGE_FIGURES, change_options, changes_table, left_text
@@ -461,12 +462,20 @@ def _facts(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[tupl
     return [
         *facts_of(MACHINE_FIGURES, plan.budget),
         *facts_of(_SETUP, rows[0]),
+        ("prompt cache", _prompt_cache(plan.budget, rows[0])),
         *((name.replace("_", " "), text) for name, text in plan.sources.items()),
         ("repo", headers),
         ("loss", say("plan.losses") if any(row.loss for row in rows) else ""),
         ("speeds", rows_behind_text(name for each in expected for name in each.rows)),
         *((row.quant, note) for row in rows for note in row.notes),
     ]
+
+
+def _prompt_cache(budget: Budget, row: PlanRow) -> str:
+    """Return what llama-server's prompt cache may take, which a plan counts only if asked to."""
+    if row.setup is None or budget.cache_ram_bytes is not None:
+        return ""
+    return say("run.prompt_cache", cache=format_bytes(CACHE_RAM_BYTES))
 
 
 def _memories_and_changes(row: PlanRow) -> list[Part]:

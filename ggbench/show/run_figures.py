@@ -174,7 +174,7 @@ _ALL: tuple[Figure[QuantSummary], ...] = (
     _figure("repeat", "repeat", "Repetitions of the decode.", "repeat", 6),
     _ms("prefill_ms", "prefill", "Time to read the prompt before the decode.", "decode.prefill_ms", 4, better="less"),
     Figure(
-        "depth_tok_s", "speed at depth", _depths, unit="tok/s",
+        "depth_tok_s", "tok/s at depth", _depths,
         meaning="Speed at the -d depths.", priority=1,
     ),
     Figure(

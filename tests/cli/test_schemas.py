@@ -43,6 +43,12 @@ def test_a_document_that_differs_from_its_schema_fails(change: dict[str, object]
         check_document(SEARCH.text(content | change))
 
 
+def test_a_figure_with_a_unit_is_a_number_or_null() -> None:
+    fields = documents()["decode"].json_schema()["properties"]
+    for key in ("tok_s", "b_ms", "memory_bytes", "n_ctx"):
+        assert fields[key]["anyOf"] == [{"type": "number"}, {"type": "null"}], key
+
+
 def _commands_with_json(command: click.Command, path: tuple[str, ...]) -> list[tuple[str, ...]]:
     own = [path] if any("--json" in each.opts for each in command.params) else []
     if not isinstance(command, click.Group):

@@ -110,6 +110,13 @@ def test_a_bound_is_no_speed() -> None:
     assert headline(pick).startswith("Run q8_0: speed unknown, ")
 
 
+def test_the_note_of_an_unknown_speed_asks_for_the_bandwidth_only_without_one() -> None:
+    speeds = turn_of(119.0, basis="bound"), None
+    bound, nothing = (recommend([candidate("q8_0", loss=0.001, tok_s=speed)], Needs()) for speed in speeds)
+    assert "not_timed" in keys(bound, is_here=False) and "no_bandwidth" in keys(nothing, is_here=False)
+    assert "not_timed_here" in keys(nothing)
+
+
 def test_a_bound_from_a_busy_machine_rules_nothing_out() -> None:
     speed = replace(turn_of(20.0, basis="bound"), is_steady=False)
     pick = recommend([candidate("q8_0", loss=0.001, tok_s=speed)], Needs(given_tok_s=40))

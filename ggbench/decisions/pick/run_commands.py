@@ -202,7 +202,7 @@ def _notes(file: FileToRun, *, on_gpu: bool) -> Iterator[str]:
     if file.repo and not file.is_known:
         yield say("pick.not_checked", **values)
     if not on_gpu:
-        yield say("pick.prompt_cache", cache=format_bytes(CACHE_RAM_BYTES))
+        yield say("run.prompt_cache", cache=format_bytes(CACHE_RAM_BYTES))
 
 
 def _line(words: list[str]) -> str:

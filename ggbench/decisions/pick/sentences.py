@@ -117,7 +117,7 @@ def _speed_notes(pick: Pick, best: Checked, here: str) -> Iterator[str]:
     if best.unknown:
         yield "may_miss" if own.tok_s else f"may_miss{here}"
     elif own.tok_s is None:
-        yield f"not_timed{here}"
+        yield f"not_timed{here}" if here or own.speed else "no_bandwidth"
     if pick.comfortable is False and own.speed is not None:
         yield "slow" if own.speed.tok_s.value < pick.needs.workload.comfort_tok_s else "slow_turn"
 
