@@ -193,7 +193,7 @@ def format_ratio(ratio: float, low: float, high: float, unit: str = "") -> str:
     """
     if not math.isfinite(high):
         return f"> {format_number(low)}{unit}"
-    decimals = max(0, 2 - (high - low > 1) - (high - low > 10))
+    decimals = 1 if high - low > 1 else 2
     if low < high and not low <= 1 <= high:
         decimals = max(decimals, -math.floor(math.log10(min(abs(low - 1), abs(high - 1)))))
     ends = f" ({low:.{decimals}f}–{high:.{decimals}f})" if low < high else ""

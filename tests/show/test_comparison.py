@@ -232,6 +232,12 @@ def test_the_answer_is_who_is_faster_what_it_takes_and_what_it_loses() -> None:
     assert answer.command == ""
 
 
+def test_the_mean_of_disturbed_runs_keeps_their_mark() -> None:
+    steady, disturbed = row(latency=speed(80.0, 1.0)), row(latency=speed(80.0, 1.0), unsteady="it slowed")
+    found = line(compare([[steady, disturbed], [steady, steady]], KnownSpreads()), "tok_s")
+    assert (found.texts[0][:4], found.texts[1][:2]) == ("! 80", "80")
+
+
 def test_it_is_the_run_of_the_sentence_before() -> None:
     slow = row(buffers=host(400), latency=speed(80.0, 2.0))
     fast = row(quant="q8_0", buffers=host(900), latency=speed(120.0, 3.0))

@@ -94,7 +94,7 @@ def _timed(runs: Sequence[Estimated], metric: Metric, spread: LoadSpread) -> Est
 
 
 def _mean(runs: Sequence[Estimated], figure: RunFigure, mean: float, ends: Interval | None) -> Estimated:
-    mark = "~" if runs[0].text.startswith("~") else ""
+    mark = next((each for each in ("! ", "~") if any(run.text.startswith(each) for run in runs)), "")
     if ends is None:
         left_out = next((each.left_out for each in runs if each.left_out), "")
         return Estimated(f"{mark}{figure.form(mean)}", mean, None, left_out)
