@@ -13,7 +13,7 @@ from ggbench.decisions.pick.record import placement_options
 from ggbench.engines.endings import Outcome
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Table
-from ggbench.show.changes import remedy_text
+from ggbench.show.changes import cheapest_options
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, figures_type
 from ggbench.show.names import short_device
@@ -196,8 +196,8 @@ def _note(placed: PlacedRow) -> str:
     row = placed.row
     if row.outcome is not Outcome.COMPLETED:
         return say("plan.failed", quant=row.quant, why=row.reason)
-    remedy = remedy_text(row)
-    return say("machines.remedy", place=placed.place, quant=row.quant, remedy=remedy) if remedy else ""
+    options = cheapest_options(row)
+    return say("machines.remedy", place=placed.place, quant=row.quant, options=options) if options else ""
 
 
 _PLANNED: Any = figures_type(

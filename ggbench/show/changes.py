@@ -36,10 +36,9 @@ def change_text(change: Change) -> str:
     return change_options(change) or f"{sanitize(change.quant)} as planned"
 
 
-def remedy_text(row: PlanRow) -> str:
-    """Return `fits with -ctk q8_0 -ctv q8_0`, the cheapest change of the setup with which it does; else nothing."""
-    options = next((change_options(each) for each in row.changes if each.fits and each.setup is not None), "")
-    return f"fits with {options}" if options else ""
+def cheapest_options(row: PlanRow) -> str:
+    """Return the options of the cheapest change of the setup with which a quant fits; empty without one."""
+    return next((change_options(each) for each in row.changes if each.fits and each.setup is not None), "")
 
 
 def left_text(left_bytes: int | None) -> str:

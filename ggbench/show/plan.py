@@ -12,7 +12,14 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Part, Table
-from ggbench.show.changes import CHANGE, CHANGE_FIGURES, change_options, changes_table, left_text
+from ggbench.show.changes import (
+    CHANGE,
+    CHANGE_FIGURES,
+    change_options,
+    changes_table,
+    cheapest_options,
+    left_text,
+)
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import model_names, models_title, row_labels, short_device
@@ -417,7 +424,7 @@ def _remedy(row: PlanRow) -> str:
 
 def _next(row: PlanRow) -> str:
     """Return the plan with the cheapest change that is enough; empty without one."""
-    options = next((change_options(each) for each in row.changes if each.fits and each.setup is not None), "")
+    options = cheapest_options(row)
     return f"{row.command} {options}" if options and row.command else ""
 
 

@@ -19,7 +19,7 @@ from textual.widgets import Input, Static
 
 from ggbench.errors import GgbenchError
 from ggbench.machine.description import GIVEN_GPU
-from ggbench.show.changes import remedy_text
+from ggbench.show.changes import cheapest_options
 from ggbench.show.names import short_device
 from ggbench.show.plan import PART_LABELS, PLAN_FIGURES
 from ggbench.sizing.budget import host_text
@@ -227,7 +227,8 @@ class MemoryBar(Widget):
             return Text(sanitize(row.reason) or "its size is unknown", overflow="fold")
         parts = memory_parts(row)
         plan = f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {PLAN_FIGURES['left_bytes'].text(row)}"
-        plan = "; ".join(filter(None, (plan, remedy_text(row))))
+        if options := cheapest_options(row):
+            plan += f"; fits with {options}"
         title = Text(plan, no_wrap=True, overflow="ellipsis")
         bar = Text(no_wrap=True)
         for part, cells in zip(parts, stack_widths(parts, width), strict=True):
