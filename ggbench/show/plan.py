@@ -126,7 +126,7 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             "loss",
             is_estimate=True,
             meaning="Mean KL divergence from the original in nats, of a quality run, else (~) typical of the quant."
-            " A quantized KV cache adds its own.",
+            " A quantized KV cache adds its own. A typical one's interval is the range over models.",
             better="less",
             mark=lambda row: "" if row.is_loss_measured else "~",
         ),

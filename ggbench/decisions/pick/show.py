@@ -88,7 +88,8 @@ FIGURES: tuple[Figure[Listed], ...] = (
            mark=lambda row: speed_mark(row.candidate.row.expected), is_estimate=True),
     member("kld", "loss", value_only, "candidate.loss", is_estimate=True,
            mark=lambda row: "~" if row.candidate.is_loss_typical else "",
-           meaning="Mean KL divergence of weights and KV cache from the original, in nats."),
+           meaning="Mean KL divergence of weights and KV cache from the original, in nats. A typical one's interval "
+                   "is the range over models."),
     member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=3),
     member("left_bytes", "left", _left_text, "candidate.row.left_bytes", priority=2),
     member("max_n_ctx", "max n_ctx", path="candidate.longest_n_ctx", priority=1, meaning="The longest that fits."),

@@ -19,6 +19,7 @@ from ggbench.show.run_answer import run_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.server_line import server_line
 from ggbench.stats.intervals import Estimate
+from ggbench.units import format_ratio
 
 _RULE = "The first round, where the best of several is partly lucky, chooses what the second measures again."
 
@@ -36,8 +37,18 @@ def _best(run: Run) -> str | None:
     return found.options(found.finalist) if found.has_gain and found.finalist is not None else None
 
 
+def _ratio_text(ratio: Estimate) -> str:
+    return format_ratio(ratio.value, ratio.low, ratio.high)
+
+
 _RATIO = member(
-    "ratio", "gain", path="run.result.ratio", unit="times", is_estimate=True, meaning="Finalist / defaults."
+    "ratio",
+    "gain",
+    _ratio_text,
+    "run.result.ratio",
+    unit="times",
+    is_estimate=True,
+    meaning="Finalist / defaults.",
 )
 _DOCUMENTED = (
     _RATIO,
@@ -85,7 +96,7 @@ def _candidates_table(found: TuneResult, timed: Sequence[str]) -> Table[_Row]:
         member("options", "options"),
         *(_time(name, index) for index, name in enumerate(timed)),
         member("speed", "first round", path="candidate.speed", unit="times"),
-        member("ratio", "second round", unit="times"),
+        member("ratio", "second round", _ratio_text, unit="times"),
         member("reason", "note", path="candidate.reason"),
     )
     rows = [
