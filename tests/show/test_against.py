@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from ggbench.decisions.compare.comparison import compare
 from ggbench.engines.events import DeviceBuffers
 from ggbench.experiments.quality.compared import nearest_to_score
 from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredText, TextSource
@@ -69,6 +70,15 @@ def test_the_least_loss_is_certain_where_intervals_are_apart(run: Run, kld: floa
     divergence = replace(run.result.divergence, kld=MeanError(kld, 0.001))
     other = replace(run, result=replace(run.result, divergence=divergence))
     assert f" {said} against " in presenter_of("quality").table([other, run]).text
+
+
+@pytest.mark.parametrize(("share", "outcome"), [(0.7, "better"), (0.89, "undecided")])
+def test_shares_of_same_top_tokens_are_compared_by_their_intervals(run: Run, share: float, outcome: str) -> None:
+    assert isinstance(run.result, QualityResult) and run.result.divergence is not None
+    divergence = replace(run.result.divergence, same_top=MeanError(share, 0.01))
+    runs = run, replace(run, result=replace(run.result, divergence=divergence))
+    metrics = {line.metric: line for line in compare([(QuantSummary.of([each]),) for each in runs]).metrics}
+    assert metrics["same_top"].outcome == outcome
 
 
 def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from ggbench.experiments.quality.record import QualityResult
 from ggbench.experiments.quality.scores import paired_difference
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
@@ -186,7 +188,12 @@ PPL = Metric(
     paired=_ppl_ratio,
 )
 KLD = Metric(_FIGURE["kld_mean"], "KLD", "quality", **_OF_BASES)
-METRICS = (KLD, PPL, Metric(_FIGURE["same_top"], "same top tokens", **_OF_BASES))
+_SAME_TOP = replace(
+    _FIGURE["same_top"],
+    get=reader("divergence.same_top.estimate", quality_of),
+    form=lambda share: format_percent(share.value),
+)
+METRICS = (KLD, PPL, Metric(_SAME_TOP, "same top tokens", **_OF_BASES))
 
 
 def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
