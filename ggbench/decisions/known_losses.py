@@ -21,6 +21,7 @@ from ggbench.models.published.selection import fold_quant, size_octaves
 from ggbench.runs.comparable import runs_with_loss
 from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.store.database import Store
+from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words
 from ggbench.units import counted, format_number
@@ -45,6 +46,14 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
     """KL divergences of a model's files, newest first."""
 
     scores: tuple[_Scored, ...] = ()
+
+    def parts(
+        self, header: str, row: PlanRow, architecture: str
+    ) -> tuple[Loss | None, Loss | None, Loss | None]:
+        """Return the losses of a plan's weights and of its cache, measured or else typical, and of both if measured."""
+        cache = row.type_k, row.type_v
+        weights = self.of_weights(header) or typical_loss(row.quant, row.n_params, architecture)
+        return weights, self.of_cache(header, cache) or typical_cache_loss(cache), self.of_both(header, cache)
 
     def of_weights(self, header: str) -> Loss | None:
         """Return the loss of the weights with an f16 cache against 16 bits, by the most common base.

@@ -56,17 +56,10 @@ def _estimated(targets: Sequence[Target], rows: Sequence[PlanRow], request: Plan
 
 def _with_loss(row: PlanRow, target: Target, losses: MeasuredLosses) -> PlanRow:
     """Return a row with the loss of its weights and its cache, if both are known."""
-    from ggbench.decisions.known_losses import typical_cache_loss, typical_loss
-
     if target.file is None:
         return row
-    header, cache = target.file.header_sha256, (row.type_k, row.type_v)
-    parts = [
-        losses.of_weights(header) or typical_loss(target.quant, row.n_params, target.file.architecture),
-        losses.of_cache(header, cache) or typical_cache_loss(cache),
-    ]
-    if both := losses.of_both(header, cache):
-        parts = [both]
+    *apart, both = losses.parts(target.file.header_sha256, row, target.file.architecture)
+    parts = [both] if both else apart
     is_measured = all(each and each.basis != "published typical" for each in parts)
     return replace(row, loss=added(*parts), is_loss_measured=is_measured)
 

@@ -16,8 +16,6 @@ from ggbench.decisions.known_losses import (
     UNQUANTIZED,
     MeasuredLosses,
     measured_losses,
-    typical_cache_loss,
-    typical_loss,
 )
 from ggbench.decisions.known_speeds import KnownSpeeds, with_estimates
 from ggbench.decisions.pick.checks import check
@@ -186,12 +184,13 @@ class _Finder:
             return [replace(failed, outcome=Outcome.FAILED, reason=error.message)]
 
     def _candidate(self, key: str, variant: Target, row: PlanRow, losses: MeasuredLosses) -> Candidate:
-        needs, file, types = self._request.needs, variant.file, (row.type_k, row.type_v)
+        needs, file = self._request.needs, variant.file
         setup = row.setup or self._request.setup
         header, architecture, is_mixture = "", "", False
         if file is not None:
             header, architecture, is_mixture = file.header_sha256, file.architecture, file.n_expert > 0
         probe, known = self._probe(variant, setup), self._known_speed(file, row, setup)
+        weights_loss, cache_loss, joint_loss = losses.parts(header, row, architecture)
         sized = _Sized(row, self._needed_n_ctx(variant), row.planned_n_ctx)
         if probe is not None:
             sized = sized._replace(longest=probe[1])
@@ -208,9 +207,9 @@ class _Finder:
             offered_n_ctx=sized.offered,
             probed_by=None if probe is None else probe[0],
             speed=None if known is None else known_turn(known, needs.workload, sized.n_ctx // needs.n_slots),
-            weights_loss=losses.of_weights(header) or typical_loss(variant.quant, row.n_params, architecture),
-            cache_loss=losses.of_cache(header, types) or typical_cache_loss(types),
-            joint_loss=losses.of_both(header, types),
+            weights_loss=weights_loss,
+            cache_loss=cache_loss,
+            joint_loss=joint_loss,
             to_run=variant.to_run,
             setup=replace(setup, n_ctx=sized.n_ctx),
             is_mixture=is_mixture,

@@ -127,9 +127,9 @@ class MaxctxPresenter(Presenter):
             best = max(working, key=lambda run: context_of(run).max_n_ctx or 0)
             n_ctx = format_count(context_of(best).max_n_ctx)
             text, command = say("maxctx.longest", quant=names[runs.index(best)], n_ctx=n_ctx), _command(best)
-        warnings = [shared(names, ["; ".join(context_of(run).warnings) for run in runs])]
+        notes = shared(names, ["; ".join(context_of(run).warnings) for run in runs])
         table = Table((*rows_of(rows), *_FIGURES), rows)
-        return several_answer(runs, names, Answer(text, command, [table], *warnings))
+        return several_answer(runs, names, Answer(text, command, [table], notes))
 
 
 def _command(run: Run) -> str:
