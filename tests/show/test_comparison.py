@@ -241,7 +241,7 @@ def test_the_mean_of_disturbed_runs_keeps_their_mark() -> None:
 def test_it_is_the_run_of_the_sentence_before() -> None:
     slow = row(buffers=host(400), latency=speed(80.0, 2.0))
     fast = row(quant="q8_0", buffers=host(900), latency=speed(120.0, 3.0))
-    assert "q4_k_m takes 500 B less. q8_0 loses ~" in compare_quants([slow, fast]).sentence
+    assert "q4_k_m takes 500 B less. It loses ~" in compare_quants([slow, fast]).sentence
     limited = row(setup=LlamaConfig(threads=2, mlock=True), buffers=host(400), latency=speed(120.0, 3.0))
     named = compare_quants([row(setup=LlamaConfig(mlock=True), buffers=host(900), latency=speed(80.0, 2.0)), limited])
     assert named.sentence.startswith(f"{named.names[1]} is faster: ") and " It takes 500 B less." in named.sentence

@@ -222,7 +222,7 @@ def _sentence(
     if not sentences:
         return say("compare.nothing", names=in_words(names))
     if not any(line.concern == "quality" for line in leads):
-        sentences += _losses(summaries, names, sentences[0])
+        sentences += _losses(summaries, names)
     return " ".join(_about_it(names, sentences))
 
 
@@ -235,17 +235,16 @@ def _about_it(names: Sequence[str], sentences: Sequence[str]) -> Iterator[str]:
         before = subject
 
 
-def _losses(summaries: Sequence[QuantSummary], names: Sequence[str], said: str) -> list[str]:
-    """Return what is typical of two quants of a model to lose, first the one of which something was said."""
-    subjects = [summary.subject for summary in summaries]
-    if len(subjects) != 2 or subjects[0].quant == subjects[1].quant or subjects[0].has_other_shape(subjects[1]):
+def _losses(summaries: Sequence[QuantSummary], names: Sequence[str]) -> list[str]:
+    """Return what is typical of two quants of a model to lose."""
+    one, *others = (summary.subject for summary in summaries)
+    if len(others) != 1 or one.quant == others[0].quant or one.has_other_shape(others[0]):
         return []
-    found = [typical_loss(each.quant, each.n_params, each.architecture or "") for each in subjects]
-    known = [(name, format_number(loss.nats.value, 1)) for name, loss in zip(names, found, strict=True) if loss]
-    if len(known) < 2:
+    found = [typical_loss(each.quant, each.n_params, each.architecture or "") for each in (one, *others)]
+    nats = [format_number(loss.nats.value, 1) for loss in found if loss]
+    if len(nats) < 2:
         return []
-    (name, nats), (other, other_nats) = sorted(known, key=lambda each: not said.startswith(f"{each[0]} "))
-    return [say("compare.losses", name=name, nats=nats, other=other, other_nats=other_nats)]
+    return [say("compare.losses", name=names[0], nats=nats[0], other=names[1], other_nats=nats[1])]
 
 
 def _again(columns: Sequence[Column]) -> str:
