@@ -94,7 +94,7 @@ def _commands() -> Iterator[click.Command]:
 def test_a_comparison_reads_as_the_program_words_it() -> None:
     """The README's answer is that of a golden comparison of the same two quants, but for the numbers."""
     golden = (_ROOT / "tests/data/golden/compare.txt").read_text(encoding="utf-8")
-    shown = README.read_text(encoding="utf-8").partition("$ ggbench compare 1 2\n")[2].partition("$ ")[0]
+    shown = README.read_text(encoding="utf-8").partition("$ ggbench compare 2 1\n")[2].partition("$ ")[0]
     known, said = (re.sub(r"[\d.]+", "", " ".join(text.split("\n\n")[0].split())) for text in (golden, shown))
     assert said == known
 
