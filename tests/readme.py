@@ -43,7 +43,7 @@ MEASURED = {
     "forecast": (Shown("ggbench forecast qwen1.5-7b q4_k_m q8_0"),),
     "bench": (
         Shown("ggbench bench twin:qwen1.5-0.5b q8_0 q4_k_m q2_k -n 500"),
-        Shown("ggbench compare 1 2"),
+        Shown("ggbench compare 2 1"),
         Shown("ggbench report 1 2 3 -o report.html      # one file that opens without a network"),
     ),
     "maxctx": (Shown("ggbench maxctx twin:qwen1.5-0.5b q4_k_m --memory-limit 1GiB"),),
