@@ -106,7 +106,9 @@ def _compared(store: Store, columns: Sequence[Column], *, is_alone_enough: bool)
         raise UsageError("comparing needs at least two runs", "ggbench results lists their numbers")
     comparison = compare_stored(store, columns)
     if comparison.is_empty and len(columns) > 1:
-        kinds = ", ".join(f"{row.letter} is {row.name}, a run of {row.head.kind}" for row in comparison.rows)
+        kinds = ", ".join(
+            f"{row.letter} is {row.name}, a run of {row.run.head.kind}" for row in comparison.rows
+        )
         raise UsageError(comparison.sentence.rstrip("."), f"compare runs of one kind: {kinds}")
     return comparison
 

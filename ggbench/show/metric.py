@@ -58,12 +58,6 @@ class Metric(msgspec.Struct, frozen=True):
     def key(self) -> str:
         return self.figure.key
 
-    @property
-    def about(self) -> str:
-        """What a sentence compares, after its verb; empty for speed itself: ` at n_depth 0`, ` in W`."""
-        topic = self.topic or self.figure.header
-        return topic.removeprefix("speed") if topic.startswith("speed") else f" in {topic}"
-
     def value(self, summary: QuantSummary) -> float | None:
         found = self.figure.get(summary)
         if isinstance(found, Estimate):
@@ -146,7 +140,7 @@ def speed_metric(
 ) -> Metric:
     """Return a metric in tokens/s."""
     figure = RunFigure(key, topic, get, bounded_text, "tok/s", better="more", is_estimate=True)
-    return Metric(replace(figure, **more), topic, "speed", "faster", is_timed=True)
+    return Metric(replace(figure, **more), topic, "speed", "faster_in", is_timed=True)
 
 
 def _prefill(n_prompt: int) -> Metric:
@@ -253,5 +247,5 @@ def _at_depth(depth: int) -> Metric:
         curve = _speed_of(summary)
         return "~" if curve is not None and not is_measured(curve, depth + 1) else ""
 
-    topic = f"speed at n_depth {format_count(depth)}"
+    topic = f"decode at n_depth {format_count(depth)}"
     return speed_metric(depth_key(depth), topic, speed, header=f"at {format_count(depth)}", mark=mark)

@@ -29,7 +29,7 @@ from ggbench.show.charts import (
 )
 from ggbench.show.figure import Figure, bounded_text, facts_of, member
 from ggbench.show.machine import serving_facts
-from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, vary
+from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, depth_key, vary
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import run_answer, shared
@@ -186,28 +186,24 @@ def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
     notes = [*shared(labels, map("; ".join, map(caveats, summaries))), *unsteady, *twin_notes(subjects)]
     run_ids = [str(summary.run.run_id) for summary in summaries if summary.run.is_complete]
     command = f"ggbench compare {' '.join(run_ids)}" if len(run_ids) > 1 and "None" not in run_ids else ""
-    speeds = _speeds(summaries)
+    depths = sorted({each.n_depth for summary in summaries for each in summary.depths})
+    speeds = list(map(_speed_at, depths)) or [FIGURES["tok_s"]]
     front = (*rows_of(summaries), *speeds, *_FRONT)
     table = Table(front, summaries, style=lambda row: "" if row.run.is_complete else "dim")
     sizes = Table((*rows_of(summaries), *_BEHIND), summaries)
-    text = _standing_out(speeds[-1], summaries, labels)
+    where = say("bench.at_depth", depth=format_count(depths[-1])) if depths else ""
+    text = _standing_out(speeds[-1], where, summaries, labels)
     return Answer(text, command, [table], notes, [sizes, Facts(list(disturbed.items()), "Unsteady")])
 
 
-def _speeds(summaries: Sequence[QuantSummary]) -> list[Figure[QuantSummary]]:
-    """Return the speed at each depth that any of these runs measured, or without depths over the whole decode."""
-    depths = sorted({each.n_depth for summary in summaries for each in summary.depths})
-    found = [
-        replace(
-            FIGURES["tok_s"],
-            key=f"tok_s_d{depth}",
-            header=f"tok/s at {format_count(depth)}",
-            unit="",
-            get=partial(_at_depth, depth),
-        )
-        for depth in depths
-    ]
-    return found or [FIGURES["tok_s"]]
+def _speed_at(depth: int) -> Figure[QuantSummary]:
+    return replace(
+        FIGURES["tok_s"],
+        key=depth_key(depth),
+        header=f"tok/s at {format_count(depth)}",
+        unit="",
+        get=partial(_at_depth, depth),
+    )
 
 
 def _at_depth(depth: int, summary: QuantSummary) -> Estimate | float | None:
@@ -221,7 +217,9 @@ _BEHIND = figures(
 )
 
 
-def _standing_out(speed: Figure[QuantSummary], summaries: Sequence[QuantSummary], labels: Sequence[str]) -> str:
+def _standing_out(
+    speed: Figure[QuantSummary], where: str, summaries: Sequence[QuantSummary], labels: Sequence[str]
+) -> str:
     """Return the fastest quant and by how much, which of one run each is no verdict; empty without two speeds."""
     timed = []
     for label, summary in zip(labels, summaries, strict=True):
@@ -231,7 +229,6 @@ def _standing_out(speed: Figure[QuantSummary], summaries: Sequence[QuantSummary]
     if len(timed) < 2:
         return ""
     (best, label, row), (second, other, _), *_ = sorted(timed, key=lambda each: -each[0])
-    where = "" if speed.key == "tok_s" else say("bench.at_depth", depth=speed.header.removeprefix("tok/s at "))
     ratio = format_number(best / second)
     return say("bench.fastest", quant=label, other=other, speed=speed.text(row), ratio=ratio, where=where)
 

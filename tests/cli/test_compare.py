@@ -109,7 +109,7 @@ STEADY = (10.0, 10.1, 9.95, 10.05, 10.0, 9.9)
 def test_repeats_are_no_difference_and_another_quant_is(ggbench: Run) -> None:
     put_decodes({"q4_k_m": STEADY, "q8_0": tuple(value * 1.15 for value in STEADY)})
     same, other = ggbench("compare", "1", "5"), ggbench("compare", "1", "2", "--json").json
-    assert same.out.startswith("No difference over 10 %: ")
+    assert same.out.startswith("No difference in speed over 10 %: ")
     assert "The same file, setup and machine; runs 1 and 5." in same.out
     speed = next(metric for metric in other["metrics"] if metric["metric"] == "tok_s")
     assert speed["better"] == ["a"]
@@ -158,7 +158,7 @@ def test_a_model_is_averaged_over_its_newest_runs(ggbench: Run) -> None:
 def test_an_average_of_repeats_is_known_better(ggbench: Run) -> None:
     put_decodes({"q4_k_m": STEADY, "q8_0": tuple(value * 1.05 for value in STEADY)})
     one, six = ggbench("compare", "1", "2"), ggbench("compare", *range(1, 13))
-    assert one.out.startswith("No difference over 10 %: ")
+    assert one.out.startswith("No difference in speed over 10 %: ")
     assert six.out.startswith("q4_k_m is faster: 1.0")
     assert six.out.splitlines()[-2].endswith("runs 1 to 12.")
 
@@ -178,7 +178,7 @@ def test_runs_are_measured_again_in_turns(ggbench: Run, tiny_twin: Path, tmp_pat
         engine = f"llama-server={program}{flags}"
         assert ggbench("decode", tiny_twin, "-n", "300", "-t", "1", "--engine", engine).code == 0
     text, command, *_ = ggbench("compare", "1", "2").out.splitlines()
-    assert text.endswith("one run each: not a verdict.")
+    assert text.endswith("one run each, not a verdict.")
     assert command == "ggbench compare 1 2 -r 4"
     again = ggbench(*shlex.split(command)[1:])
     assert again.out.splitlines()[0].startswith("llama-server --step-ns 5000000 is faster: 2.0")
@@ -196,14 +196,14 @@ def test_a_file_is_read_without_storing_it(ggbench: Run, tmp_path: Path) -> None
         assert "a q4_k_m" in ran.out and "b q8_0" in ran.out
     assert len(ggbench("results", "--json").json["rows"]) == 2
     rows = ggbench("compare", PEERS / "llama-bench.json", PEERS / "llama-bench.jsonl", "--json").json["rows"]
-    assert {row["head"]["subject"]["source"] for row in rows} == {"imported"}
+    assert {row["run"]["head"]["subject"]["source"] for row in rows} == {"imported"}
 
 
 def test_published_figures_are_shown_below(ggbench: Run) -> None:
     put_decodes({"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
     one, two = ggbench("compare", "1", "--against", "published"), ggbench("compare", "1", "2", "--against", "published")
     assert "against published rows" in one.out
-    assert two.out.index("q4_k_m 1.") < two.out.index("against published rows")
+    assert two.out.index("q4_k_m has 1.") < two.out.index("against published rows")
     document = ggbench("compare", "1", "--against", "published", "--json").json
     assert document["published"][0]["against"]
 

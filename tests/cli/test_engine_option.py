@@ -193,7 +193,7 @@ def test_each_depth_has_its_ratio_and_its_limit(tiny_twin: Path, tmp_path: Path,
     ran = ggbench(*asked, "--fail-if-slower", "5%")
     assert ran.code == 1, ran.err
     assert "0.50 times (" in ran.err and "(and 1 more)" in ran.err
-    assert "is faster at n_depth 0: 2.00 times (" in ran.out and "at 256 tok/s" in ran.out
+    assert "is faster in decode at n_depth 0: 2.00 times (" in ran.out and "at 256 tok/s" in ran.out
 
 
 def test_prefill_measures_several_engines_in_turns(tiny_twin: Path, tmp_path: Path, ggbench: Run) -> None:

@@ -211,7 +211,7 @@ def test_two_files_are_side_by_side_whatever_their_names_are(ggbench: Run, targe
         put_run(store, start("/m/other.gguf", "q4_k_m"), 17.0, n_gen=300)
     assert ggbench("report", "1", "2", "-o", str(target / "x.md")).code == 0
     text = (target / "x.md").read_text()
-    assert re.search(r"^\*\*.* 1\.\d+ times .+, one run each: not a verdict", text, re.MULTILINE)
+    assert re.search(r"^\*\*.* 1\.\d+ times .+; one run each, not a verdict", text, re.MULTILINE)
     assert "| b / a |" in text
     assert ggbench("report", "--model", "twin:one", "-o", str(target / "y.md")).code == 0
     assert "1 run, written" in (target / "y.md").read_text()

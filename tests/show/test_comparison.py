@@ -11,6 +11,8 @@ from ggbench.decisions.compare.comparison import ComparedFigure, Comparison, com
 from ggbench.decisions.compare.estimates import RunSpreads
 from ggbench.decisions.compare.show import comparison_answer
 from ggbench.decisions.compare.thresholds import check_limits
+from ggbench.decisions.known_losses import MeasuredLosses
+from ggbench.decisions.loss import Loss
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
@@ -22,6 +24,7 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.metric import Metric, decode_metrics
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.samples import LoadSpread
 from tests.fakes.machines import ENVIRONMENT
 from tests.fakes.measured import search_of, with_head, with_run
@@ -92,7 +95,7 @@ def test_one_run_each_is_no_verdict_until_repeats_tell_how_loads_differ() -> Non
     pair = [row(run_id=1, latency=speed(80.0, 1.0)), row(run_id=2, quant="q8_0", latency=speed(40.0, 1.0))]
     single = compare_quants(pair, RunSpreads())
     assert (line(single, "tok_s").outcome, line(single, "tok_s").better) == ("single", ())
-    assert single.sentence.startswith("q4_k_m 2.00 times q8_0, one run each: not a verdict.")
+    assert single.sentence.startswith("q4_k_m has 2.00 times the speed of q8_0; one run each, not a verdict.")
     assert single.command == "ggbench compare 1 2 -r 4"
     told = compare_quants(pair)
     assert (line(told, "tok_s").outcome, told.command) == ("better", "")
@@ -247,11 +250,21 @@ def test_it_is_the_run_of_the_sentence_before() -> None:
     assert named.sentence.startswith(f"{named.names[1]} is faster: ") and " It takes 500 B less." in named.sentence
 
 
+def test_a_measured_loss_is_said_and_not_the_typical_one() -> None:
+    class Measured(MeasuredLosses, frozen=True):
+        def of_weights(self, header: str) -> Loss | None:
+            return Loss(Estimate(0.0638, 0.06, 0.07), "measured", "run 1") if header == "cd" * 32 else None
+
+    pair = [row(latency=speed(80.0, 2.0), header_sha256="cd" * 32), row(quant="q8_0", latency=speed(40.0, 2.0))]
+    sentence = compare([[each] for each in pair], KnownSpreads(), Measured()).sentence
+    assert sentence.endswith(" It loses 0.064 nats, q8_0 ~0.0009.")
+
+
 def test_undecided_is_said_in_one_form_with_the_command_that_decides_it() -> None:
     speeds = {1: 80.0, 2: 84.0}
     pair = [row(run_id=n, setup=LlamaConfig(threads=n), latency=speed(tok_s, 1.0)) for n, tok_s in speeds.items()]
     answer = comparison_answer(compare_quants(pair))
-    assert answer.text == "Undecided: 1.05 times (0.96–1.15)."
+    assert answer.text == "Undecided in speed: 1.05 times (0.96–1.15)."
     assert answer.command == "ggbench compare 1 2 -r 4"
 
 
@@ -283,7 +296,7 @@ def test_times_beside_other_programs_have_no_winner() -> None:
     compared = compare([busy(0.15, 80.0), busy(0.5, 10.0, 900)])
     speeds = line(compared, "tok_s")
     assert (speeds.better, speeds.outcome) == ((), "undecided")
-    assert speeds.verdict == "Undecided: 0.13 times (0.10–0.16)."
+    assert speeds.verdict == "Undecided in speed: 0.13 times (0.10–0.16)."
     assert "other programs used 45 % of the CPU" in compared.warnings[0]
     assert line(compared, "memory_bytes").better == ("a",)
     (check,) = check_limits(compared, {"--fail-if-slower": 0.05})

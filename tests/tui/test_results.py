@@ -275,7 +275,7 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
         assert isinstance(app.screen, MeasuredScreen)
         text = words_of(app)
         assert "Comparing runs 1 with 3" in text
-        assert "one run each: not a verdict" in text
+        assert "one run each, not a verdict" in text
         assert len((await press(app, pilot, "w")).split()) > 30
         await press(app, pilot, "escape")
         assert "2 marked" in words_of(app)

@@ -7,8 +7,8 @@ interval of the ratio, including the spread between loads, excludes 1. Values wi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -29,9 +29,10 @@ from ggbench.decisions.compare.estimates import (
     stored_repeats,
     versus,
 )
-from ggbench.decisions.known_losses import typical_loss
+from ggbench.decisions.known_losses import MeasuredLosses, measured_losses, typical_loss
+from ggbench.models.subject import Subject
 from ggbench.runs.comparable import is_repeatable, setting_of
-from ggbench.runs.run import RunHead
+from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
@@ -57,8 +58,8 @@ class ComparedRun(msgspec.Struct, frozen=True):
     """The shortest that distinguishes it from the others."""
     run_ids: tuple[int | None, ...]
     """Numbers of the averaged runs; null for a run that is not stored."""
-    head: RunHead
-    """The first run's."""
+    run: Run
+    """The first one."""
     unsteady: str
     """Reasons not to trust its times; empty if the machine was steady."""
 
@@ -85,6 +86,8 @@ class ComparedFigure(msgspec.Struct, frozen=True):
     """Letters of the runs that are better than another and beaten by none."""
     left_out: Mapping[str, str]
     """Runs that are not compared, by the reason."""
+    lead: str | None = None
+    """Letter of the run that the verdict is about, if it is about one."""
     over: str | None = None
     """Letter of the next best, if one run is better than all others."""
     ratio: float | None = None
@@ -127,10 +130,11 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def compare_stored(store: Store, columns: Sequence[Column]) -> Comparison:
-    """Compare columns with the spread between loads that the repeated runs of a store show. Every command and the
-    report compares by this function. Raises StoreError.
+    """Compare columns with the spread between loads that the repeated runs of a store show, and the losses measured in
+    it. Every command and the report compares by this function. Raises StoreError.
     """
-    return compare(columns, RunSpreads(stored_repeats(store, columns)))
+    losses = measured_losses(store, {column[0].subject.header_sha256 for column in columns})
+    return compare(columns, RunSpreads(stored_repeats(store, columns)), losses)
 
 
 def columns_of(summaries: Sequence[QuantSummary], places: Sequence[str] = ()) -> list[Column]:
@@ -145,7 +149,9 @@ def columns_of(summaries: Sequence[QuantSummary], places: Sequence[str] = ()) ->
     return list(columns.values()) if len(columns) > 1 else [(summary,) for summary in summaries]
 
 
-def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Comparison:
+def compare(
+    columns: Sequence[Column], spreads: RunSpreads | None = None, losses: MeasuredLosses | None = None
+) -> Comparison:
     """Compare columns, each a run or the mean of repeated runs; a single one has no verdicts.
 
     Raises StoreError for an experiment unknown to this ggbench.
@@ -156,7 +162,7 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
     names = column_names(summaries)
     rows = tuple(
         ComparedRun(
-            letter(n), name, tuple(each.run.run_id for each in column), column[0].run.head, unsteady_of(column)
+            letter(n), name, tuple(each.run.run_id for each in column), column[0].run, unsteady_of(column)
         )
         for n, (name, column) in enumerate(zip(names, columns, strict=True))
     )
@@ -168,7 +174,7 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
     open_leads = [line for line in leads if line.outcome in ("undecided", "single")]
     return Comparison(
         rows=rows,
-        sentence=_sentence(leads, metrics, summaries, names),
+        sentence=_sentence(leads, metrics, rows, losses or MeasuredLosses()),
         command=_again(columns) if open_leads else "",
         metrics=metrics,
         depths=depths,
@@ -179,7 +185,7 @@ def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Com
 
 def _asked_depths(rows: Sequence[ComparedRun]) -> frozenset[str]:
     """Return the keys of the depths at which every run was asked to decode."""
-    asked = [getattr(row.head.settings, "depths", ()) for row in rows]
+    asked = [getattr(row.run.head.settings, "depths", ()) for row in rows]
     return frozenset(set.intersection(*({depth_key(depth) for depth in depths} for depths in asked)))
 
 
@@ -212,39 +218,50 @@ def _leads(stated: Sequence[ComparedFigure]) -> list[ComparedFigure]:
 def _sentence(
     leads: Sequence[ComparedFigure],
     metrics: Sequence[ComparedFigure],
-    summaries: Sequence[QuantSummary],
-    names: Sequence[str],
+    rows: Sequence[ComparedRun],
+    losses: MeasuredLosses,
 ) -> str:
     """Return the verdicts, who takes less memory, and what two quants lose."""
     memory = [line for line in metrics if line.concern == "memory" and line.outcome]
     won = [line for line in memory if line.outcome == "better"]
-    sentences = [line.verdict for line in (*leads, *(won if leads else memory))]
-    if not sentences:
-        return say("compare.nothing", names=in_words(names))
-    if not any(line.concern == "quality" for line in leads):
-        sentences += _losses(summaries, names)
-    return " ".join(_about_it(names, sentences))
+    told = [*leads, *(won if leads else memory)]
+    if not told:
+        return say("compare.nothing", names=in_words([row.name for row in rows]))
+    said = [(line.lead, line.verdict) for line in told]
+    if len(rows) == 2 and not any(line.concern == "quality" for line in leads):
+        said += _losses(rows, losses)
+    return " ".join(_about_it({row.letter: row.name for row in rows}, said))
 
 
-def _about_it(names: Sequence[str], sentences: Sequence[str]) -> Iterator[str]:
-    """Yield the sentences; one that starts with the same name as the sentence before starts with `It`."""
-    before = ""
-    for sentence in sentences:
-        subject = max((name for name in names if sentence.startswith(f"{name} ")), key=len, default="")
-        yield f"It{sentence.removeprefix(subject)}" if subject and subject == before else sentence
+_Said: TypeAlias = tuple[str | None, str]
+"""The letter of the run that a sentence starts with, if it does, and the sentence."""
+
+
+def _about_it(names: Mapping[str, str], said: Iterable[_Said]) -> Iterator[str]:
+    """Yield the sentences; one about the same run as the sentence before starts with `It`."""
+    before = None
+    for subject, sentence in said:
+        yield sentence.replace(names[subject], "It", 1) if subject and subject == before else sentence
         before = subject
 
 
-def _losses(summaries: Sequence[QuantSummary], names: Sequence[str]) -> list[str]:
-    """Return what is typical of two quants of a model to lose."""
-    one, *others = (summary.subject for summary in summaries)
-    if len(others) != 1 or one.quant == others[0].quant or one.has_other_shape(others[0]):
-        return []
-    found = [typical_loss(each.quant, each.n_params, each.architecture or "") for each in (one, *others)]
-    nats = [format_number(loss.nats.value, 1) for loss in found if loss]
-    if len(nats) < 2:
-        return []
-    return [say("compare.losses", name=names[0], nats=nats[0], other=names[1], other_nats=nats[1])]
+def _losses(rows: Sequence[ComparedRun], losses: MeasuredLosses) -> Iterator[_Said]:
+    """Yield what two quants of a model lose: measured, or what is typical of them."""
+    own, other = (row.run.subject for row in rows)
+    if own.quant == other.quant or own.has_other_shape(other):
+        return
+    nats, other_nats = (_loss_text(each, losses) for each in (own, other))
+    if nats and other_nats:
+        text = say("compare.losses", name=rows[0].name, nats=nats, other=rows[1].name, other_nats=other_nats)
+        yield rows[0].letter, text
+
+
+def _loss_text(subject: Subject, losses: MeasuredLosses) -> str:
+    """Return `0.064` if measured, `~0.02` if typical; empty if unknown."""
+    if subject.header_sha256 and (measured := losses.of_weights(subject.header_sha256)):
+        return format_number(measured.nats.value, 2)
+    typical = typical_loss(subject.quant, subject.n_params, subject.architecture or "")
+    return f"~{format_number(typical.nats.value, 1)}" if typical else ""
 
 
 def _again(columns: Sequence[Column]) -> str:
@@ -321,7 +338,7 @@ def _compared(
     if not left_out:
         return line
     why = "; ".join(f"{why} ({who})" for why, who in left_out.items())
-    return replace(line, outcome="left_out", verdict=say("compare.left_out", about=metric.about, why=why))
+    return replace(line, outcome="left_out", verdict=say("compare.left_out", topic=metric.topic, why=why))
 
 
 def _ranking(metric: Metric, columns: Sequence[Column], found: Sequence[Estimated]) -> _Ranking:
@@ -352,12 +369,18 @@ def _decided(line: ComparedFigure, ranking: _Ranking, metric: Metric, names: Seq
         name=names[one],
         over=names[other],
         gain=gain,
-        about=metric.about,
+        topic=metric.topic,
         alike=format_number(metric.alike * 100, 1),
         best=in_words([names[run] for run in sorted(ranking.best)]),
     )
     return replace(
-        line, outcome=outcome, over=over, ratio=lead.ratio, ratio_ci95=lead.ratio_ci95, verdict=verdict
+        line,
+        outcome=outcome,
+        lead=letter(one) if outcome in ("better", "single") else None,
+        over=over,
+        ratio=lead.ratio,
+        ratio_ci95=lead.ratio_ci95,
+        verdict=verdict,
     )
 
 

@@ -10,8 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
-from ggbench.decisions.compare.comparison import columns_of, compare
-from ggbench.decisions.compare.estimates import Repeats, RunSpreads
+from ggbench.decisions.compare.comparison import Comparison, columns_of
 from ggbench.decisions.compare.show import comparison_answer
 from ggbench.errors import GgbenchError
 from ggbench.runs.comparable import is_repeatable
@@ -78,14 +77,12 @@ class MeasuredScreen(RunsScreen):
     def __init__(
         self,
         runs: Sequence[SavedRun],
-        repeats: Repeats,
+        comparison: Comparison,
         measure_again: Callable[[Sequence[Run], int, Sequence[int]], None],
     ) -> None:
-        """`repeats` of all stored runs show the variation between loads; `measure_again` takes the runs, how often, and
-        the numbers of the present ones to compare them with.
-        """
+        """`measure_again` takes the runs, how often, and the numbers of the present ones to compare them with."""
         super().__init__()
-        self.runs, self._repeats, self._measure_again = runs, repeats, measure_again
+        self.runs, self._comparison, self._measure_again = runs, comparison, measure_again
         self._is_one, self._numbers = len(runs) == 1, ", ".join(str(run.run_id) for run in runs)
         self._columns, saved = columns_of([run.summary for run in runs]), {run.run_id: run for run in runs}
         self._figures = saved_figures([saved[column[0].run.run_id] for column in self._columns])
@@ -112,7 +109,7 @@ class MeasuredScreen(RunsScreen):
         if self._is_one:
             run = self.runs[0].summary.run
             return presenter_of(run.head.kind).details(run, self.runs[0].readings)
-        return comparison_answer(compare(self._columns, RunSpreads(self._repeats)))
+        return comparison_answer(self._comparison)
 
     def on_mount(self) -> None:
         for plot in self.query(CurvesPlot):

@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.events import ScreenResume
 from textual.widgets import Input, Static
 
-from ggbench.decisions.compare.estimates import Repeats, stored_repeats
+from ggbench.decisions.compare.comparison import Comparison, columns_of, compare_stored
 from ggbench.errors import GgbenchError, UnknownName, UsageError
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.runs.run import Run
@@ -206,12 +206,12 @@ class ResultsScreen(RunsScreen):
     def open_runs(self, run_ids: Sequence[int]) -> None:
         """Open one run in full, or several side by side."""
 
-        def read() -> Iterator[tuple[list[SavedRun], Repeats]]:
+        def read() -> Iterator[tuple[list[SavedRun], Comparison]]:
             measured = self._load(run_ids)
             with host_of(self).services.open_store() as store:
-                yield measured, stored_repeats(store, [[run.summary] for run in measured])
+                yield measured, compare_stored(store, columns_of([run.summary for run in measured]))
 
-        def show(read: tuple[list[SavedRun], Repeats]) -> None:
+        def show(read: tuple[list[SavedRun], Comparison]) -> None:
             if self.is_current:
                 self.app.push_screen(MeasuredScreen(*read, self.measure_again))
 
