@@ -184,7 +184,7 @@ def _peak(summary: QuantSummary) -> Estimate | None:
 _PEAK_ERROR = 1.01
 """Factor by which peaks of one setting differ."""
 _PEAK = replace(
-    FIGURES["peak_bytes"], header="memory (peak)", get=_peak, form=lambda peak: format_bytes(peak.value)
+    FIGURES["memory_bytes"], header="memory (peak)", get=_peak, form=lambda peak: format_bytes(peak.value)
 )
 
 

@@ -22,6 +22,7 @@ from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.figure import Figure, bounded_text, facts_of, member, reader
 from ggbench.show.metric import Metric, RunFigure
+from ggbench.show.names import twin_notes
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_answer import run_answer
 from ggbench.show.run_documents import RunDocuments
@@ -122,7 +123,9 @@ class SpeculatePresenter(Presenter):
         cases = found.at(found.depths[0]) if len(found.cases) > _MOST_ROWS else found.cases
         front: Part = _texts_table(found.texts) if found.texts else _cases_table(cases)
         different = [f"{each.name} {each.difference}" for each in found.texts if each.difference]
-        notes = [say("speculate.differ", texts="; ".join(different))] if different else []
+        notes = twin_notes([run.subject])
+        if different:
+            notes.insert(0, say("speculate.differ", texts="; ".join(different)))
         why: list[Part] = [_cases_table(found.cases)]
         if found.memory is not None:
             why.append(Facts(facts_of(_MEMORY, found.memory), "Memory"))
