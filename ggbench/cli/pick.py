@@ -27,7 +27,7 @@ from ggbench.commands.output import Output, plan_exit_code
 from ggbench.decisions.pick.needs import Needs, Preference, parse_workload
 from ggbench.errors import DoesNotFit, ExitCode, UsageError
 from ggbench.text import in_words
-from ggbench.units import counted, parse_duration
+from ggbench.units import KV_CELLS, counted, parse_duration
 
 if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickedModel, PickRequest
@@ -385,5 +385,9 @@ def _remedy(pick: Pick, request: PickRequest) -> str:
         "-c",
         str(pick.needs.n_ctx_slot),
     ]
-    enough = " or ".join(change_text(change) for change in pick.changes[:2] if change.fits)
+    ways = [change_text(change) for change in pick.changes if change.fits and change.kind != "n_ctx"][:1]
+    longest = 0 if pick.best is None else (pick.best.candidate.longest_n_ctx or 0) // pick.needs.n_slots
+    if longest >= KV_CELLS and pick.needs.holds_turn(longest):
+        ways.append(f"-c {longest // KV_CELLS * KV_CELLS}")
+    enough = " or ".join(ways)
     return say("pick.fits_with" if enough else "pick.smaller", changes=enough, smaller=shlex.join(words))

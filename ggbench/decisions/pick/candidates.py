@@ -92,7 +92,7 @@ def _what_would_help(
     candidate: Candidate, variant: Target, request: PickRequest, allocator: DryAllocator
 ) -> tuple[Change, ...]:
     """Return the single changes that would make a candidate fit, the best first; none if it fits."""
-    if candidate.row.fits is not False:
+    if candidate.fits is not False or candidate.row.fits:
         return ()
     asked = replace(candidate.setup, n_ctx=candidate.row.used_of(request.needs.n_ctx))
     row = next(plan_variant(variant, PlanRequest(request.budget, asked, request.options), allocator))

@@ -27,7 +27,9 @@ def _memory(candidate: Candidate, needs: Needs) -> NeedCheck:
         return NeedCheck("memory", wanted, None, None)
     if n_ctx >= wanted:
         return NeedCheck("memory", wanted, n_ctx, True)
-    missing, budget = -(row.left_bytes or 0), row.budget_bytes
+    missing, budget = -(candidate.left_bytes or 0), row.budget_bytes
+    if not missing:
+        return NeedCheck("memory", wanted, n_ctx, False, short_by=1 - n_ctx / wanted)
     short_by = missing / budget if budget else math.inf
     return NeedCheck(
         "memory",

@@ -142,13 +142,30 @@ class Needs(msgspec.Struct, frozen=True):
         return whole_steps((self.workload.n_depth or 0) + self.workload.n_turn)
 
     def fitting(self) -> Needs:
-        """Return the needs with a named workload's turn after fewer tokens, if the context given is too short for it
-        but holds its prompt and answer.
+        """Return the needs with a named workload's turn that the context given holds: after fewer tokens, and if its
+        prompt and answer alone are too long, with both shortened alike.
         """
-        workload, n_ctx = self.workload, whole_steps(self.given_n_ctx or 0)
-        if not workload.n_turn <= n_ctx < self.least_n_ctx or WORKLOADS.get(workload.name) != workload:
+        own, n_ctx = self.workload, whole_steps(self.given_n_ctx or 0)
+        if not 0 < n_ctx < self.least_n_ctx or WORKLOADS.get(own.name) != own:
             return self
-        return replace(self, workload=replace(workload, n_depth=n_ctx - workload.n_turn))
+        n_prompt = min(own.n_prompt, n_ctx * own.n_prompt // own.n_turn)
+        n_gen = min(own.n_gen, n_ctx - n_prompt)
+        n_depth = own.n_depth and n_ctx - n_prompt - n_gen
+        return replace(self, workload=replace(own, n_prompt=n_prompt, n_gen=n_gen, n_depth=n_depth))
+
+    @property
+    def has_shorter_turn(self) -> bool:
+        """Whether the prompt and the answer of a named workload were shortened."""
+        return self.workload.n_turn < WORKLOADS.get(self.workload.name, self.workload).n_turn
+
+    def holds_turn(self, n_ctx: int) -> bool:
+        """Return whether a slot of `n_ctx` tokens holds the turn, which is shortened for that only if it is named."""
+        return self.workload.name in WORKLOADS or n_ctx >= self.least_n_ctx
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether the turn that was asked for needs a longer context than the one that was."""
+        return self.given_n_ctx is not None and self.n_ctx_slot > whole_steps(self.given_n_ctx)
 
     def exceeds(self, n_ctx_train: int | None) -> bool:
         """Return whether a turn, or the context asked for, is longer than the model was trained for."""

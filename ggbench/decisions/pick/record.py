@@ -84,6 +84,18 @@ class Candidate(msgspec.Struct, frozen=True):
     """Main memory that its tensors and cache take beside a GPU, if some of them could be on it; else None."""
 
     @property
+    def fits(self) -> bool | None:
+        """Whether its context fits, by real allocations if a run searched them, else as planned."""
+        if self.probed_by is None or self.row.n_ctx is None:
+            return self.row.fits
+        return (self.max_n_ctx or 0) >= self.row.n_ctx
+
+    @property
+    def left_bytes(self) -> int | None:
+        """Bytes left of the budget as planned; None if real allocations contradict the plan."""
+        return self.row.left_bytes if self.fits is self.row.fits else None
+
+    @property
     def quant(self) -> str:
         """The QUANT argument."""
         return self.selector or self.row.quant

@@ -30,7 +30,7 @@ def headline(pick: Pick) -> str:
     elif pick.nearest_miss is None:
         return say("pick.no_candidates")
     else:
-        key, best = "nearest" if pick.nearest_miss.candidate.row.fits else "does_not_fit", pick.nearest_miss
+        key, best = "nearest" if pick.nearest_miss.candidate.fits else "does_not_fit", pick.nearest_miss
     return say(
         f"pick.{key}",
         **_values(pick, best),
@@ -93,6 +93,10 @@ def notes(pick: Pick, *, is_here: bool) -> tuple[str, ...]:
 
 def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
     own = best.candidate
+    if pick.needs.is_raised:
+        yield "raised"
+    if pick.needs.has_shorter_turn:
+        yield "shorter_turn"
     yield from _speed_notes(pick, best, "_here" if is_here else "")
     if pick.alternatives and pick.recommended is None:
         yield "may_meet"
@@ -107,7 +111,7 @@ def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
 
 def _room_notes(own: Candidate) -> Iterator[str]:
     """Yield that little memory stays free."""
-    if own.row.fits and (own.row.left_bytes or 0) < LITTLE_BYTES:
+    if own.left_bytes is not None and 0 <= own.left_bytes < LITTLE_BYTES:
         yield "little_left_experts" if own.setup.n_cpu_moe else "little_left"
 
 
@@ -175,7 +179,7 @@ def _values(pick: Pick, checked: Checked) -> dict[str, object]:
         "turn": "?",
         "offered": format_count(own.offered_n_ctx),
         "host": format_bytes(own.host_bytes),
-        "left": format_bytes(own.row.left_bytes),
+        "left": format_bytes(own.left_bytes),
         "expert_layers": counted(own.setup.n_cpu_moe, "layer"),
         "one_more": own.setup.n_cpu_moe + 1,
         "gpu_layers": counted(own.row.n_gpu_layers or 0, "layer"),
@@ -206,6 +210,8 @@ def _miss_text(check: NeedCheck) -> str:
         key = "main_memory"
     elif check.is_bound:
         key = "bound"
+    elif check.need == "memory" and not check.missing_bytes:
+        key = "probed"
     values = {"wanted": check.wanted, "value": check.value or 0.0, "refusal": check.refusal}
     return say(f"pick_misses.{key}", missing=format_bytes(check.missing_bytes), **values)
 
@@ -216,5 +222,5 @@ def is_runnable(pick: Pick) -> bool:
     return (
         best is not None
         and best.candidate.row.outcome is Outcome.COMPLETED
-        and best.candidate.row.fits is not False
+        and best.candidate.fits is not False
     )

@@ -91,7 +91,7 @@ FIGURES: tuple[Figure[Listed], ...] = (
            meaning="Mean KL divergence of weights and KV cache from the original, in nats. A typical one's interval "
                    "is the range over models."),
     member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=3),
-    member("left_bytes", "left", _left_text, "candidate.row.left_bytes", priority=2),
+    member("left_bytes", "left", _left_text, "candidate.left_bytes", priority=2),
     member("max_n_ctx", "max n_ctx", path="candidate.longest_n_ctx", priority=1, meaning="The longest that fits."),
 )  # fmt: skip
 _MORE: tuple[Figure[Listed], ...] = (
@@ -110,7 +110,7 @@ _MORE: tuple[Figure[Listed], ...] = (
 _ONLY_JSON: tuple[Figure[Listed], ...] = (
     *(member(path.rpartition(".")[2], path, path=f"candidate.{path}") for path in (
         "row.type_k", "row.type_v", "row.file", "row.provenance", "n_ctx", "row.n_ctx_train", "row.n_params",
-        "row.weight_bytes", "row.n_gpu_layers", "setup.n_cpu_moe", "host_bytes", "row.fits", "probed_by",
+        "row.weight_bytes", "row.n_gpu_layers", "setup.n_cpu_moe", "host_bytes", "fits", "probed_by",
     )),
     member("speed_source", "speed", path="candidate.speed.source"),
     Figure("kld_basis", "loss from", lambda row: loss_basis(row.candidate), meaning="The basis of the loss."),

@@ -1,0 +1,57 @@
+"""Contexts that a run allocated: its finding holds against the plan's, and a pick that fits can be run."""
+
+import pytest
+
+from ggbench.decisions.pick.checks import check
+from ggbench.decisions.pick.needs import WORKLOADS, Needs, parse_workload
+from ggbench.decisions.pick.record import Candidate, Pick
+from ggbench.decisions.pick.sentences import headline, is_runnable, notes
+from ggbench.engines.endings import Outcome
+from ggbench.sizing.plan_record import PlanRow
+from ggbench.units import MIB
+
+NEEDS = Needs(given_n_ctx=3072).fitting()
+
+
+def candidate(left_bytes: int, longest: int) -> Candidate:
+    row = PlanRow("m", "q4_1", "file", n_ctx=3072, budget_bytes=176 * MIB, left_bytes=left_bytes, fits=left_bytes >= 0,
+                  outcome=Outcome.COMPLETED, planned_n_ctx=2816)  # fmt: skip
+    return Candidate(row, "m", "", 3072, longest, longest, probed_by=1)
+
+
+def test_what_was_allocated_can_be_run_against_the_plan() -> None:
+    own = check(candidate(-2 * MIB, 3328), NEEDS)
+    assert (own.meets, own.candidate.fits, own.candidate.left_bytes) == (True, True, None)
+    assert is_runnable(Pick(NEEDS, (own,), (), own))
+
+
+def test_what_could_not_be_allocated_does_not_fit_whatever_is_planned() -> None:
+    own = check(candidate(2 * MIB, 2816), NEEDS)
+    assert (own.meets, own.candidate.fits, own.missed[0].missing_bytes) == (False, False, 0)
+    found = Pick(NEEDS, (own,), (), None, nearest_miss=own)
+    assert not is_runnable(found)
+    assert headline(found).endswith("q4_1, holds 2,816 tokens when allocated, not 3,072")
+
+
+@pytest.mark.parametrize(
+    ("workload", "n_ctx", "turn"),
+    [("chat", 512, (322, 190, 0)), ("documents", 2048, (2015, 33, 0)), ("longest", 512, (322, 190, None)),
+     ("chat", 4096, (512, 300, 3284)), ("chat", 8192, (512, 300, 4096))],
+)  # fmt: skip
+def test_a_named_workloads_turn_is_shortened_to_the_context(
+    workload: str, n_ctx: int, turn: tuple[int, int, int | None]
+) -> None:
+    needs = Needs(WORKLOADS[workload], n_ctx).fitting()
+    assert (needs.workload.n_prompt, needs.workload.n_gen, needs.workload.n_depth) == turn
+    assert needs.n_ctx_slot == n_ctx
+
+
+def test_a_context_other_than_asked_for_and_a_shorter_turn_are_noted() -> None:
+    def first(workload: str, n_ctx: int) -> str:
+        needs = Needs(parse_workload(workload), n_ctx).fitting()
+        own = check(candidate(2 * MIB, 3328), needs)
+        return next(iter(notes(Pick(needs, (own,), (), own), is_here=True)))
+
+    assert first("2k+100", 1024) == "The context is 2,304 tokens, not 1,024: a turn of 2k+100 needs them."
+    assert "322 tokens in and 190 out" in first("chat", 512)
+    assert "speed" in first("chat", 2048)
