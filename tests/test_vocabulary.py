@@ -24,6 +24,16 @@ def _second_descriptions(tree: ast.Module) -> Iterator[str]:
             yield kind.name
 
 
+def _formatted(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of numbers in tuples of two strings and a function that formats."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Tuple(elts=[ast.Constant(value=str(name)), ast.Constant(value=str()), *rest]) if any(
+                isinstance(each, ast.Lambda) or ast.unparse(each).startswith("format_") for each in rest
+            ):
+                yield name
+
+
 def _drawings(tree: ast.Module) -> Iterator[str]:
     """Yield what a module has that draws a table."""
     for node in ast.walk(tree):
@@ -38,6 +48,8 @@ def _found(path: Path) -> Iterator[str]:
     name, tree = path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
     if name != "show/figure.py":
         yield from (f"{name} {each}" for each in _second_descriptions(tree))
+    if not name.startswith("runs/"):  # below show, so no figure is there
+        yield from (f"{name} {each}" for each in _formatted(tree))
     if name != "show/answer.py":
         yield from (f"{name} {each}" for each in _drawings(tree))
 
@@ -52,5 +64,7 @@ def test_a_second_description_and_a_table_by_hand_are_found() -> None:
     renamed = "class Property:\n    name: str\n    of: Callable[[Row], str]\n"
     plain = "class Option:\n    name: str\n    check: Callable[[str], str]\n"
     assert [*_second_descriptions(ast.parse(second + renamed + plain))] == ["Column", "Property"]
+    tuples = "A = (('power', 'power_w', lambda w: f'{w} W'), ('a', 'b'), ('RAM', 'used', format_bytes))"
+    assert [*_formatted(ast.parse(tuples))] == ["power", "RAM"]
     by_hand = "from rich.table import Table\nRULE = '| --- |'\n"
     assert [*_drawings(ast.parse(by_hand))] == ["draws a table", "writes Markdown"]

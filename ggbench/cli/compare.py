@@ -122,13 +122,13 @@ def _show(
     output: Output,
 ) -> None:
     from ggbench.commands.run_output import show_answer
-    from ggbench.decisions.compare.show import COMPARE, comparison_answer, comparison_document
+    from ggbench.decisions.compare.show import COMPARE, NearestRows, comparison_answer, comparison_document
     from ggbench.show.answer import Answer
     from ggbench.show.presenter import presenter_of
 
     if output.as_json:
-        published: list[dict[str, object]] = [
-            {"run_id": run.run_id, "against": presenter_of(run.head.kind).nearest(run)}
+        published = [
+            NearestRows(run.run_id, presenter_of(run.head.kind).nearest(run))
             for run in (runs if against else ())
         ]
         output.record(COMPARE, comparison_document(comparison, checks, published))

@@ -15,6 +15,7 @@ from ggbench.show import UNKNOWN
 from ggbench.show.answer import Facts, Part, Table
 from ggbench.show.figure import Figure, member
 from ggbench.show.names import quant_name
+from ggbench.show.published import METRIC_FIGURES
 from ggbench.show.run_figures import FIGURES
 from ggbench.show.words import say
 from ggbench.units import format_count
@@ -32,22 +33,23 @@ class AgainstRow(msgspec.Struct, frozen=True):
     texts: Mapping[str, str]
 
 
-def _figure(key: str, header: str, unit: str, priority: int = 0) -> Figure[AgainstRow]:
-    return Figure(key, header, lambda row: row.texts.get(key), unit=unit, priority=priority)
+_PRIORITIES = {
+    "w_tokens_per_ms": 0, "b_ms": 0, "tok_s": 0, "prefill_ms": 1, "throughput_tok_s": 2, "memory_gb": 3,
+    "perplexity": 0, "kld": 0, "bpw": 4,
+}  # fmt: skip
+
+
+def _figure(key: str) -> Figure[AgainstRow]:
+    printed = METRIC_FIGURES[key]
+    return Figure(
+        key, printed.header, lambda row: row.texts.get(key), unit=printed.unit, priority=_PRIORITIES[key]
+    )
 
 
 _FIGURES = (
     member("name", ""),
     member("quant", "quant"),
-    _figure("w_tokens_per_ms", "W", "tokens/ms"),
-    _figure("b_ms", "B", "ms"),
-    _figure("tok_s", "speed", "tok/s"),
-    _figure("prefill_ms", "prefill", "ms", 1),
-    _figure("throughput_tok_s", "throughput", "tok/s", 2),
-    _figure("memory_gb", "memory", "GB", 3),
-    _figure("perplexity", "PPL", ""),
-    _figure("kld", "KLD", "nats"),
-    _figure("bpw", "BPW", "bits", 4),
+    *map(_figure, _PRIORITIES),
 )
 
 

@@ -56,8 +56,7 @@ class Table(msgspec.Struct, Generic[Row], frozen=True):
         lines += [list(texts) for texts in zip(*(column.texts for column in columns), strict=True)]
         head, *body = [" ".join(f"| {' | '.join(map(markdown_escaped, line))} |".split()) for line in lines]
         rule = f"|{'|'.join('---' if column.is_text else '--:' for column in columns)}|"
-        title = [f"**{markdown_escaped(self.title)}**", ""] if self.title else []
-        return "\n".join([*title, head, rule, *body])
+        return _titled(self.title, head, rule, *body)
 
     def _columns(self) -> list[_Column]:
         made = [_Column.of(figure, self.rows) for figure in self.figures]
@@ -113,15 +112,13 @@ class Facts(msgspec.Struct, frozen=True):
         grid.add_column(overflow="fold")
         for name, text in self._shown:
             grid.add_row(Text(name), Text(text))
-        if self.title and grid.rows:
+        if self.title:
             yield Text(sanitize(self.title), "bold")
         yield grid
 
     def markdown(self) -> str:
-        title = [f"**{markdown_escaped(self.title)}**", ""] if self.title else []
-        return "\n".join(
-            title + [f"* {markdown_escaped(f'{name}: {text}' if name else text)}" for name, text in self._shown]
-        )
+        said = (f"{name}: {text}" if name else text for name, text in self._shown)
+        return _titled(self.title, *(f"* {markdown_escaped(each)}" for each in said))
 
     @property
     def _shown(self) -> list[tuple[str, str]]:
@@ -129,20 +126,20 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A line for a shell, which is pasted, so it never wraps."""
+    """A line for a shell, which is pasted, so it never wraps, and nothing else is on it."""
 
     text: str
-    name: str = ""
+    title: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.text)
 
     def __rich__(self) -> Text:
-        named = f"{self.name}: {self.text}" if self.name else self.text
-        return Text(sanitize(named), no_wrap=True, overflow="ignore")
+        title = f"{sanitize(self.title)}\n" if self.title else ""
+        return Text.assemble((title, "bold"), sanitize(self.text), no_wrap=True, overflow="ignore")
 
     def markdown(self) -> str:
-        return f"```sh\n{sanitize(self.text)}\n```"
+        return _titled(self.title, "```sh", sanitize(self.text), "```")
 
 
 Part: TypeAlias = "Table[Any] | Facts | Command | str"
@@ -178,8 +175,7 @@ class Answer(msgspec.Struct, frozen=True):
     def markdown(self, *, why: bool = False) -> str:
         """Return the answer in GitHub's Markdown."""
         blocks = [f"**{markdown_escaped(self.text)}**" if self.text else ""]
-        blocks.append(Command(self.command).markdown() if self.command else "")
-        blocks += [_markdown(part) for part in self.parts if part]
+        blocks += [_markdown(part) for part in (Command(self.command), *self.parts) if part]
         blocks.append("\n".join(f"- {markdown_escaped(note)}" for note in self._front_notes))
         blocks += [_markdown(part) for part in (self._behind if why else ()) if part]
         return "\n\n".join(filter(None, blocks))
@@ -196,6 +192,11 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def _behind(self) -> Sequence[Part]:
         return (*[*filter(None, self.notes)][_MOST_NOTES:], *self.why)
+
+
+def _titled(title: str, *lines: str) -> str:
+    head = [f"**{markdown_escaped(title)}**", ""] if title else []
+    return "\n".join([*head, *lines])
 
 
 def _rich(part: Part) -> RenderableType:

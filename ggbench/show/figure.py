@@ -114,11 +114,11 @@ def member(
     return Figure(key, header, reader(path or key), form, **more)
 
 
-def reader(path: str, of: Callable[[Any], Any] = lambda row: row) -> Callable[[Any], Any]:
+def reader(path: str, of: Callable[[Row], object] = lambda row: row) -> Callable[[Row], Any]:
     """Return a function that reads a path of members such as `decode.n_gen`: None if any of them is None."""
     names = path.split(".")
 
-    def read(row: Any) -> Any:  # noqa: ANN401 - any record, and what it has
+    def read(row: Row) -> Any:  # noqa: ANN401 - what a record has
         found = of(row)
         for name in names:
             found = None if found is None else getattr(found, name)
@@ -128,13 +128,19 @@ def reader(path: str, of: Callable[[Any], Any] = lambda row: row) -> Callable[[A
 
 
 def facts_of(figures: Iterable[Figure[Row]], row: Row) -> list[tuple[str, str]]:
-    """Return the figures that a row has, neither 0 nor empty, as names with texts."""
-    found = ((figure, figure.get(row)) for figure in figures)
-    return [
-        (figure.header, f"{figure.text(row)} {figure.unit}".rstrip())
-        for figure, value in found
-        if value or value is False
-    ]
+    """Return the figures that a row has, neither 0 nor empty, as names with texts; one without a header is the source
+    of that before it: `12.0 GiB (given)`.
+    """
+    found: list[tuple[str, str]] = []
+    for figure in figures:
+        value, text = figure.get(row), f"{figure.text(row)} {figure.unit}".rstrip()
+        if value or value is False:
+            name = figure.header
+            if not name:
+                name, said = found.pop()
+                text = f"{said} ({text})"
+            found.append((name, text))
+    return found
 
 
 def figure_values(figures: Iterable[Figure[Row]], row: Row) -> dict[str, object]:
@@ -183,7 +189,7 @@ def figures_type(
     name: str,
     figures: Sequence[Figure[Any]],
     about: str = "",
-    records: Mapping[str, Any] | None = None,
+    records: Mapping[str, object] | None = None,
     base: type[msgspec.Struct] | None = None,
 ) -> type[msgspec.Struct]:
     """Return the type of `figure_values`, with further members by name and those of a record, for a schema."""

@@ -102,7 +102,7 @@ def limits_answer(
         say("limits.answer", speeds=in_words(list(ends)), **where) if ends else say("limits.unknown", **where),
         "",
         [Table(_shown(rows), rows)],
-        [say("limits.bounds"), *([say("limits.lacks")] if lacks else [])],
+        [say("limits.bounds"), say("limits.lacks") if lacks else ""],
         [Facts(facts), *_prefill(rows)],
     )
 

@@ -19,20 +19,18 @@ from ggbench.show.run_figures import imported_text
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import RARE, ServingFigures
 from ggbench.text import sanitize
-from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
+from ggbench.units import counted, format_bytes, format_count, format_ms, format_percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_Format = Callable[[float], str]
-
-
-_OF_GPU: tuple[tuple[str, str, _Format], ...] = (
-    ("SM clock", "sm_clock_mhz", lambda mhz: f"{format_count(round(mhz))} MHz"),
-    ("memory clock", "memory_clock_mhz", lambda mhz: f"{format_count(round(mhz))} MHz"),
-    ("power", "power_w", lambda watts: f"{format_number(watts)} W"),
-    ("temperature", "temperature_c", lambda celsius: f"{format_number(celsius)} °C"),
-    ("memory", "used_bytes", format_bytes),
+_OF_MACHINE = (member("cpu_share", "CPU", format_percent), member("used_bytes", "RAM", format_bytes))
+_OF_GPU = (
+    member("sm_clock_mhz", "SM clock", "{:,.0f}".format, unit="MHz"),
+    member("memory_clock_mhz", "memory clock", "{:,.0f}".format, unit="MHz"),
+    member("power_w", "power", unit="W"),
+    member("temperature_c", "temperature", unit="°C"),
+    member("used_bytes", "memory", format_bytes),
 )
 
 
@@ -68,42 +66,42 @@ class _Reading(msgspec.Struct, frozen=True):
 
     name: str
     values: Sequence[float]
-    form: _Format
+    figure: Figure[Any]
+
+
+def _over_time(name: str, of: Callable[[Sequence[float]], float]) -> Figure[_Reading]:
+    def text(reading: _Reading) -> str:
+        return f"{reading.figure.form(of(reading.values))} {reading.figure.unit}".rstrip()
+
+    return Figure(name, name, text)
 
 
 _READINGS = (
     member("name", ""),
-    Figure[_Reading]("min", "min", lambda reading: reading.form(min(reading.values))),
-    Figure[_Reading]("median", "median", lambda reading: reading.form(statistics.median(reading.values))),
-    Figure[_Reading]("max", "max", lambda reading: reading.form(max(reading.values))),
+    _over_time("min", min),
+    _over_time("median", statistics.median),
+    _over_time("max", max),
 )
 
 
 def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None) -> Table[_Reading]:
     """Return minimum, median and maximum of CPU, RAM and each GPU of `use`, or of every GPU."""
     found = [
-        _Reading(name, known, form)
-        for name, values, form in _lines(Readings.of(readings), use)
+        _Reading(name, known, figure)
+        for name, values, figure in _lines(Readings.of(readings), use)
         if (known := [value for value in values.tolist() if not math.isnan(value)])
     ]
     return Table(_READINGS, found, f"Machine, {counted(len(readings), 'reading')}")
 
 
-def _lines(series: Readings, use: GpuUse | None) -> Iterator[tuple[str, NDArray[Any], _Format]]:
-    yield "CPU", series.column("cpu_share"), format_percent
-    yield "RAM", series.column("used_bytes"), format_bytes
+def _lines(series: Readings, use: GpuUse | None) -> Iterator[tuple[str, NDArray[Any], Figure[Any]]]:
+    for each in _OF_MACHINE:
+        yield each.header, series.column(each.key), each
     shown = [index for index in series.gpu_indices if use is None or index in use.indices]
     for index in shown:
         gpu_name = f"GPU {index}" if len(shown) > 1 else "GPU"
-        for name, field, text in _OF_GPU:
-            yield f"{gpu_name} {name}", series.gpu_column(index, field), text
-
-
-_CLOCKS = {
-    "server": "the server's own, for each token: includes its sampling, not the network",
-    "client": "this program's, as tokens arrive: includes sampling, the server's queue and the network",
-    "engine": "",
-}
+        for each in _OF_GPU:
+            yield f"{gpu_name} {each.header}", series.gpu_column(index, each.key), each
 
 
 def serving_facts(run: Run) -> list[tuple[str, str]]:
@@ -123,7 +121,7 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
     return [
         ("server", serving.server),
         ("at", run.head.setup.base_url or ""),
-        ("clock", _CLOCKS[serving.clock]),
+        ("clock", say(f"clock.{serving.clock}")),
         ("TTFT", "" if serving.ttft_ms is None else f"{format_ms(serving.ttft_ms)} ms"),
         ("chunks", chunks),
         ("speculation", draft),

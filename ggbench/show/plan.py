@@ -155,7 +155,7 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
 }
 """The figures of a quant's plan, by key."""
 _FRONT = ("quant", "file_bytes", "needed_bytes", "left_bytes", "max_n_ctx", "tok_s", "tok_s_together", "kld")
-_BEHIND = ("quant", "bpw", "limit_tok_s", "w_tokens_per_ms", "b_ms")
+_BEHIND = ("quant", "bpw", "tok_s", "limit_tok_s", "w_tokens_per_ms", "b_ms")
 INTERVALS: Sequence[Figure[PlanRow]] = (
     member("tok_s_ci95", "tok/s, 95 %", ends_only, "expected.tok_s"),
     member("kld_ci95", "loss, range", ends_only, "loss"),
@@ -262,13 +262,16 @@ _STACK_FIGURES = (
 
 
 def at_n_ctx(figure: Figure[PlanRow], rows: Iterable[PlanRow]) -> Figure[PlanRow]:
-    """Return a speed with the context that all rows have in a slot in its header, `tok/s at 16k`; unknown is `?`."""
+    """Return a speed with the context that all rows have in a slot in its header, `tok/s at 16k`; unknown is `?`.
+
+    What does not fit has none.
+    """
     lengths = {row.n_ctx_slot or row.n_ctx for row in rows} - {None}
     where = format_length(*lengths) if len(lengths) == 1 else "n_ctx"
     return replace(
         figure,
         header=f"{figure.header} at {where}",
-        get=lambda row: figure.get(row) or "?",
+        get=lambda row: None if row.fits is False else figure.get(row) or "?",
         form=lambda value: value if isinstance(value, str) else figure.form(value),
     )
 
@@ -437,20 +440,21 @@ def _way(change: Change) -> str:
 
 def estimated_from(rows: Sequence[PlanRow]) -> str:
     """Return what estimated speeds are from; empty without any."""
-    known = [row.expected for row in rows if row.expected is not None]
+    known = [row.expected for row in rows if row.fits is not False and row.expected is not None]
     bases = dict.fromkeys(each.basis for each in known if each.speed_basis != "measured")
     return say("plan.estimated", basis="; ".join(bases)) if bases else ""
 
 
 def _unknown_speed(budget: Budget, rows: Sequence[PlanRow]) -> str:
     """Return how to find out an unknown speed; empty if there is none, or another engine's."""
-    unknown = next((row for row in rows if row.fits and row.expected is None), None)
-    if unknown is None or unknown.setup is None:
-        return ""
-    if not place_bandwidths(budget):
+    unknown = [row for row in rows if row.expected is None and row.setup is not None]
+    if unknown and not place_bandwidths(budget):
         return say("plan.no_bandwidth")
+    fitting = _fitting(unknown)
+    if not fitting:
+        return ""
     key = "plan.no_speed_here" if budget.is_here else "plan.no_speed"
-    return say(key, quant=unknown.quant, words=shlex.join((unknown.model, unknown.quant)))
+    return say(key, quant=fitting[0].quant, words=shlex.join((fitting[0].model, fitting[0].quant)))
 
 
 def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Part]:
@@ -489,7 +493,7 @@ def _memories_and_changes(row: PlanRow) -> list[Part]:
     """Return a quant's table of each memory, and of what would make it fit."""
     memories = Table(_STACK_FIGURES, row.stacks, say("plan.memories", quant=row.quant))
     changes = changes_table(say("plan.changes", quant=row.quant, n_ctx=format_count(row.n_ctx)), row.changes)
-    return [table for table in (memories, changes) if table.rows]
+    return [memories, changes]
 
 
 MACHINE = figures_type("Machine", MACHINE_FIGURES, "The memory budget.", base=Budget)

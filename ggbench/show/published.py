@@ -33,28 +33,26 @@ from ggbench.show.words import say
 from ggbench.text import sanitize, shorten
 from ggbench.units import counted, format_count
 
-_HEADERS = {
-    "tok_s": ("speed", "tok/s"), "latency_s": ("latency", "s"), "throughput_tok_s": ("throughput", "tok/s"),
-    "requests_s": ("requests", "1/s"), "latency_improvement": ("latency", "better by"),
-    "throughput_improvement": ("throughput", "better by"), "memory_gb": ("memory", "GB"), "bpw": ("BPW", "bits"),
-    "prefill_ms": ("prefill", "ms"), "w_tokens_per_ms": ("W", "tokens/ms"), "w_percent": ("W", "% of theory"),
-    "b_ms": ("B", "ms"), "b_w16_ms": ("B as w16", "ms"), "b_percent": ("B", "% of theory"),
-    "prefill_tok_s": ("prompt", "tok/s"), "perplexity": ("PPL", ""), "ppl_ratio": ("PPL", "of base"),
-    "ppl_difference": ("PPL", "- base"), "kld": ("KLD", "nats"), "mean_dp_percent": ("mean Δp", "%"),
-    "rms_dp_percent": ("RMS Δp", "%"), "same_top_percent": ("same top", "%"), "file_size_gb": ("file", "GB"),
-    "model_size_gib": ("tensors", "GiB"), "weight_buffer_gb": ("weights", "GiB"), "kv_buffer_mib": ("KV", "MiB"),
-    "max_n_ctx": ("longest", "tokens"), "n_params_b": ("parameters", "2^30"), "kv_params_m": ("KV of 1024", "2^20"),
+METRIC_FIGURES: Mapping[str, Figure[PublishedRow]] = {
+    key: member(key, header, sanitize, f"{key}.printed", unit=unit) for key, header, unit in (
+        ("tok_s", "speed", "tok/s"), ("latency_s", "latency", "s"), ("throughput_tok_s", "throughput", "tok/s"),
+        ("requests_s", "requests", "1/s"), ("latency_improvement", "latency", "better by"),
+        ("throughput_improvement", "throughput", "better by"), ("memory_gb", "memory", "GB"),
+        ("bpw", "BPW", "bits"), ("prefill_ms", "prefill", "ms"), ("w_tokens_per_ms", "W", "tokens/ms"),
+        ("w_percent", "W", "% of theory"), ("b_ms", "B", "ms"), ("b_w16_ms", "B as w16", "ms"),
+        ("b_percent", "B", "% of theory"), ("prefill_tok_s", "prompt", "tok/s"), ("perplexity", "PPL", ""),
+        ("ppl_ratio", "PPL", "of base"), ("ppl_difference", "PPL", "- base"), ("kld", "KLD", "nats"),
+        ("mean_dp_percent", "mean Δp", "%"), ("rms_dp_percent", "RMS Δp", "%"),
+        ("same_top_percent", "same top", "%"), ("file_size_gb", "file", "GB"),
+        ("model_size_gib", "tensors", "GiB"), ("weight_buffer_gb", "weights", "GiB"),
+        ("kv_buffer_mib", "KV", "MiB"), ("max_n_ctx", "longest", "tokens"), ("n_params_b", "parameters", "2^30"),
+        ("kv_params_m", "KV of 1024", "2^20"),
+    )
 }  # fmt: skip
+"""Metrics as printed."""
 _FIGURES_IN_A_LIST = 4
 _ROWS_IN_A_LIST = 25
 _WIDEST_TITLE = 60
-
-
-def _metric(name: str, priority: int) -> Figure[PublishedRow]:
-    """Return a metric as printed."""
-    return member(
-        name, _HEADERS[name][0], sanitize, f"{name}.printed", unit=_HEADERS[name][1], priority=priority
-    )
 
 
 _CONDITIONS: Sequence[Figure[PublishedRow]] = (
@@ -94,7 +92,13 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
     if not (rows or benches):
         return Answer(say("published.none"))
     most = _ROWS_IN_A_LIST // (2 if rows and benches else 1)
-    figures = (*_CONDITIONS, *(_metric(name, priority) for priority, name in enumerate(_stated(rows, column))))
+    figures = (
+        *_CONDITIONS,
+        *(
+            replace(METRIC_FIGURES[name], priority=priority)
+            for priority, name in enumerate(_stated(rows, column))
+        ),
+    )
     parts: list[Part] = [_first(figures, rows[:most])] if rows else []
     parts += [_first(_BENCHED, benches[:most])] if benches else []
     sources = {row.source for row in rows} | {row.source for row in benches}
@@ -104,8 +108,8 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
         say("published.rows", rows=counted(n_rows, "row"), sources=counted(len(sources), "source")),
         "",
         parts,
-        [say("published.more", rows=counted(hidden, "row"))] if hidden else [],
-        [*_tables(rows), *_whole(benches, most), Facts(_addresses(benches))],
+        [say("published.more", rows=counted(hidden, "row")) if hidden else ""],
+        [*_tables(rows), Table(_BENCHED, benches if len(benches) > most else ()), Facts(_addresses(benches))],
     )
 
 
@@ -134,17 +138,13 @@ def _tables(rows: Sequence[PublishedRow]) -> list[Part]:
     grouped: dict[tuple[str, str], list[PublishedRow]] = {}
     for row in rows:
         grouped.setdefault((row.source, row.table), []).append(row)
-    figures = (*_CONDITIONS, *(_metric(name, 1) for name in METRICS))
+    figures = (*_CONDITIONS, *(METRIC_FIGURES[name] for name in METRICS))
     parts: list[Part] = []
     for (source, name), members in grouped.items():
         table = table_of(members[0])
         remarks = [versions_text(table.versions), table.remark, *_remarks(members)]
         parts += [Table(figures, members, f"{source}: {name}"), "\n".join(filter(None, remarks))]
     return parts
-
-
-def _whole(benches: Sequence[BenchedRow], most: int) -> list[Part]:
-    return [Table(_BENCHED, benches)] if len(benches) > most else []
 
 
 def _addresses(benches: Sequence[BenchedRow]) -> list[tuple[str, str]]:

@@ -85,12 +85,11 @@ def memory_parts(memory: Memory) -> list[Part]:
     """Return the buffers by device, what else the process held, and its peak."""
     sizes = {
         "never read again": memory.unread_bytes,
-        "all buffers": memory.total_bytes,
         "other": memory.other_bytes,
         "peak resident": memory.peak_bytes,
     }
     facts = Facts([(name, format_bytes(n_bytes) if n_bytes else "") for name, n_bytes in sizes.items()])
-    return [Table(BUFFERS, memory.buffers, "Memory"), facts] if memory.buffers else [facts]
+    return [Table(BUFFERS, memory.buffers, "Memory"), facts]
 
 
 def quant_answer(run: Run, text: str, parts: Sequence[Part], readings: Sequence[MachineReading]) -> Answer:
@@ -148,7 +147,7 @@ def _model(summary: QuantSummary) -> list[tuple[str, str]]:
         *_facts("n_ctx n_prompt n_gen repeat max_n_ctx", summary),
         ("KV cache", ", ".join(setup.cache_types or ())),
         *_facts("kv_bytes_per_token flash_attn", summary),
-        ("", swa_text(memory.swa_cells, memory.n_ctx)),
+        ("windows", swa_text(memory.swa_cells, memory.n_ctx)),
         ("batches", f"n_batch {n_batch}, n_ubatch {n_ubatch}" if n_batch else ""),
         ("options", shlex.join(config_options(setup, without=("n_ctx",)))),
     ]

@@ -50,8 +50,8 @@ def _measured_with(run: Run) -> list[str]:
 def several_answer(runs: Sequence[Run], names: Sequence[str], answer: Answer) -> Answer:
     """Return the answer of several runs, with why some have no result among the notes."""
     reasons = shared(names, (sanitize(run.reason) for run in runs))
-    again = Facts([("again", run.head.command) for run in runs])
-    return replace(answer, notes=[*reasons, *answer.notes], why=[*answer.why, again])
+    again = [Command(run.head.command, f"Again: {name}") for name, run in zip(names, runs, strict=True)]
+    return replace(answer, notes=[*reasons, *answer.notes], why=[*answer.why, *again])
 
 
 def shared(names: Sequence[str], texts: Iterable[str]) -> list[str]:

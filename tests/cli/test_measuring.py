@@ -158,8 +158,10 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
 
 
 def test_the_command_that_measures_again_is_whole(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """It is one line of any length, so that it can be copied from a pipe."""
+    """It is one line of any length, with nothing else on it, so that it can be copied from a pipe."""
     ran = ggbench("decode", tiny_twin, "-n", "300", "--memory-limit", "2GiB", "--why")
-    (again,) = [line for line in ran.out.splitlines() if line.startswith("Again: ")]
+    lines = ran.out.splitlines()
+    again = lines[lines.index("Again") + 1]
+    assert again.startswith("ggbench decode ")
     assert again.rstrip().endswith(" -n 300 --threads 2 --memory-limit 2GiB")
     assert str(tiny_twin) in again

@@ -95,7 +95,7 @@ def test_its_model_is_measured_and_read_in_the_tui(installed: None, services: Se
         assert app.run_queue.items[0].state is WorkState.DONE
         await press(app, pilot, "3")
         assert "planted:tiny" in words_of(app)
-        assert "Again: ggbench decode planted:tiny p1" in await press(app, pilot, "enter", "w", "end")
+        assert "Again\n ggbench decode planted:tiny p1" in await press(app, pilot, "enter", "w", "end")
 
     drive(GgbenchApp(real), steps, (160, 80))
 

@@ -56,7 +56,7 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
     ]
     text = " ".join(render(answer.rich(why=True), 160).split())
     for said in (
-        "memory 1.00 GiB its source given as --memory-limit", "for model and context 960.0 MiB",
+        "memory 1.00 GiB (given as --memory-limit)", "for model and context 960.0 MiB",
         "does not load: 3.00 MiB short",
         "CUDA0 2.00 GiB 512.0 MiB", "peak resident 5.00 GiB",
     ):  # fmt: skip

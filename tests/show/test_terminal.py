@@ -50,7 +50,8 @@ def test_pages_that_repacked_copies_were_made_of_are_in_no_total(twin: QuantSumm
     memory = with_memory(twin, buffers=buffers, tensor_bytes=382 * MIB).memory
     facts = memory_parts(memory)[1]
     assert isinstance(facts, Facts)
-    assert [*facts.items][:2] == [("never read again", "140.0 MiB"), ("all buffers", "430.0 MiB")]
+    assert facts.items[0] == ("never read again", "140.0 MiB")
+    assert memory.total_bytes == 430 * MIB
 
 
 def test_a_prefill_is_an_answer_and_a_table(twin: QuantSummary, render: Render, golden: Golden) -> None:

@@ -56,9 +56,9 @@ _FIGURES = (
 _SEARCH = (
     _FIGURES[1],
     _found("memory_bytes", "memory", "plan.memory_bytes", form=format_bytes),
-    _found("memory_source", "its source", "plan.memory_source"),
+    _found("memory_source", "", "plan.memory_source"),
     _found("reserve_bytes", "left free", "plan.reserve_bytes", form=format_bytes),
-    _found("reserve_source", "reason", "plan.reserve_source"),
+    _found("reserve_source", "", "plan.reserve_source"),
     _found("budget_bytes", "for model and context", "plan.budget_bytes", form=format_bytes),
     member(
         "draft_bytes", "draft", format_bytes, "memory.draft_bytes", meaning="What drafts, over all devices."

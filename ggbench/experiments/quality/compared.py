@@ -8,7 +8,7 @@ other models are shown.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -100,19 +100,28 @@ DOCUMENTED = (
     _figure("text", "text", "Name of the text.", "text.name"),
 )
 
-DIFFERENCES = tuple(
-    Figure[QuantSummary](name, name, reader(path, quality_of), form)
-    for name, path, form in (
-        ("text", "text.name", value_text),
-        ("sha256", "text.sha256", lambda sha256: sha256[:12]),
-        ("tokens", "scored.n_tokens", value_text),
-        ("tokens' sha256", "scored.tokens_sha256", lambda sha256: sha256[:12]),
-        ("tokens of a chunk", "n_ctx", value_text),
-        ("chunks scored", "n_chunks", value_text),
-        ("base", "base", lambda base: f"{model_name(base.subject)} {base.subject.quant}, "
-                                      f"KV {base.type_k}/{base.type_v}"),
-    )
-)  # fmt: skip
+
+def _difference(name: str, path: str, form: Callable[[Any], str] = value_text) -> _Figure:
+    return _Figure(name, name, reader(path, quality_of), form)
+
+
+def _start(sha256: str) -> str:
+    return sha256[:12]
+
+
+DIFFERENCES = (
+    _difference("text", "text.name"),
+    _difference("sha256", "text.sha256", _start),
+    _difference("tokens", "scored.n_tokens"),
+    _difference("tokens' sha256", "scored.tokens_sha256", _start),
+    _difference("tokens of a chunk", "n_ctx"),
+    _difference("chunks scored", "n_chunks"),
+    _difference(
+        "base",
+        "base",
+        lambda base: f"{model_name(base.subject)} {base.subject.quant}, KV {base.type_k}/{base.type_v}",
+    ),
+)
 
 
 def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:

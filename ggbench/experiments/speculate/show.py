@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,10 +45,6 @@ def _best(summary: QuantSummary) -> SpeculationCase | None:
     return best_case(found.at(found.depths[0])) if found and found.cases else None
 
 
-def _of_best(key: str, meaning: str, path: str, **more: Any) -> Figure[QuantSummary]:  # noqa: ANN401 - a figure's members
-    return Figure(key, "", reader(path, _best), meaning=meaning, **more)
-
-
 def _of_result(key: str, meaning: str, get: Callable[[Run, SpeculateResult], str]) -> Figure[QuantSummary]:
     def value(summary: QuantSummary) -> str | None:
         found = result_of(summary.run)
@@ -70,7 +66,9 @@ _DOCUMENTED = (
     *CACHE_TYPES,
     _of_result("verdict", "Whether drafts pay.", lambda run, found: verdict(found)),
     _of_result("llama_server", "The command that drafts; null if no draft pays.", drafting_line),
-    _of_best("k", "Tokens drafted in the best step at the least depth.", "k"),
+    Figure[QuantSummary](
+        "k", "", reader("k", _best), meaning="Tokens drafted in the best step at the least depth."
+    ),
     _BREAK_EVEN,
     Figure[QuantSummary](
         "break_even_acceptance", "", _needed,
@@ -126,7 +124,8 @@ class SpeculatePresenter(Presenter):
         notes = twin_notes([run.subject])
         if different:
             notes.insert(0, say("speculate.differ", texts="; ".join(different)))
-        why: list[Part] = [_cases_table(found.cases)]
+        has_all = not found.texts and cases == found.cases
+        why: list[Part] = [] if has_all else [_cases_table(found.cases)]
         if found.memory is not None:
             why.append(Facts(facts_of(_MEMORY, found.memory), "Memory"))
         pair = found.pair
