@@ -74,6 +74,16 @@ class DoesNotFit(GgbenchError):
 class NetworkError(GgbenchError):
     exit_code = ExitCode.NETWORK
 
+    def __init__(self, message: str, hint: str = "", twin: str = "") -> None:
+        """Make an error; `twin` is a MODEL that does without the network, where weights do not matter."""
+        offer = f"its twin needs no network: {twin}" if twin else ""
+        super().__init__(message, "; ".join(filter(None, (hint, offer))))
+        self._own_hint = hint
+
+    def without_twin(self) -> NetworkError:
+        """Return the error for what needs the real weights."""
+        return NetworkError(self.message, self._own_hint)
+
 
 class ServerTimeout(NetworkError):
     """A server was silent for longer than the timeout."""

@@ -25,7 +25,7 @@ from ggbench.text import sanitize
 GROUPS = {
     "Choose": {
         "pick": "The quant and KV cache to run, why, and the commands for it.",
-        "plan": "Memory and speed limit of each quant, without downloading.",
+        "plan": "Memory, speed and loss of each quant, without downloading.",
         "forecast": "Predict a model's speed from a few layers, without its file.",
         "speculate": "Whether a draft model makes decoding faster here, before the download.",
         "limits": "Theoretical limits of a GPU: context, prefill knees, W and B.",

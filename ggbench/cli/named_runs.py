@@ -15,6 +15,7 @@ from ggbench.runs.comparable import runs_of_model
 from ggbench.runs.run import LargestContext, Run
 from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.listed_runs import runs_named
 from ggbench.text import sanitize
 from ggbench.units import counted
 
@@ -75,12 +76,13 @@ def _of_model(store: Store, named: Sequence[str], model: str) -> tuple[list[Colu
         raise UsageError(
             "RUN and --model exclude each other", "give run numbers from `ggbench results`, or --model MODEL"
         )
-    n_stored = store.count_of(model)
-    if not n_stored:
+    found, _ = runs_named(store, model)
+    if not found:
         raise _no_run_of(store, model)
     quants: dict[str, dict[str, list[Run]]] = {}
-    n_completed = 0
-    for count, newest in runs_of_model(store, model):
+    n_completed, typed = 0, dict.fromkeys(run.subject.model for run in found)
+    n_stored = sum(map(store.count_of, typed))
+    for count, newest in (each for name in typed for each in runs_of_model(store, name)):
         n_completed += count
         runs = list(_measured(store, newest))
         if runs:
@@ -144,10 +146,10 @@ def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> li
         )
     if run_ids:
         return [store.load_run(run_id) for run_id in dict.fromkeys(run_ids)]
-    runs = list(store.list_runs(model=model))[::-1]
+    runs, _ = runs_named(store, model or "")
     if not runs:
         raise _no_run_of(store, model or "")
-    return runs
+    return list(runs)[::-1]
 
 
 def _no_run_of(store: Store, model: str) -> UsageError:

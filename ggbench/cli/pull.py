@@ -11,7 +11,7 @@ import click
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, HubOptions, model_arguments, offline_option, option, output_options
 from ggbench.commands.output import Output
-from ggbench.errors import ExitCode, UsageError
+from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.text import sanitize
 
 if TYPE_CHECKING:
@@ -95,7 +95,10 @@ def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
     label = ref.label
     if ref.kind not in ("hub", "catalog"):
         raise UsageError(f"pull downloads GGUF files of the Hub, not {label}", "name a repo: hf:org/name")
-    found = find_published(ref, access, load_catalog(), refresh=True)
+    try:
+        found = find_published(ref, access, load_catalog(), refresh=True)
+    except NetworkError as error:
+        raise error.without_twin() from error
     if len(found) > 1 and not ref.quants:
         raise UsageError(
             f"{label} has {len(found)} quants; name those to download",

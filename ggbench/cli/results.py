@@ -21,7 +21,7 @@ from ggbench.errors import ExitCode, UsageError
     ggbench results rm 3 4
     """,
 )
-@option("--model", "Only runs of this MODEL, as it was typed.")
+@option("--model", "Only runs of this MODEL, as it was typed or as the list names it.")
 @option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=15)
 @output_options
 def command(model: str | None, limit: int, output: Output) -> None:
@@ -34,16 +34,19 @@ def command(model: str | None, limit: int, output: Output) -> None:
     if click.get_current_context().invoked_subcommand is not None:
         return
     from ggbench.runs.store.database import Store
-    from ggbench.show.listed_runs import RESULTS, ListedRun, listed_rows, results_answer
+    from ggbench.show.listed_runs import RESULTS, ListedRun, listed_rows, results_answer, runs_named
 
     with Store.open() as store:
-        runs = [ListedRun.of(stored, store) for stored in store.list_runs(model=model, limit=limit)]
-        n_runs = store.count_runs()[0] if model is None else store.count_of(model)
+        if model is None:
+            found, n_runs = store.list_runs(limit=limit), store.count_runs()[0]
+        else:
+            found, n_runs = runs_named(store, model, limit)
+        runs = [ListedRun.of(stored, store) for stored in found]
         output.notice(*store.notices)
     if output.as_json:
         output.record(RESULTS, listed_rows(runs))
     else:
-        output.answer(results_answer(runs, n_runs))
+        output.answer(results_answer(runs, n_runs, model))
 
 
 @command.command(

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ggbench.errors import UnknownName
+
 if TYPE_CHECKING:
     from click.types import OptionHelpExtra
 
@@ -181,3 +183,13 @@ _HELP_ALL = GroupedOption(
 
 class DocumentedGroup(DocumentedCommand, click.Group):
     command_class = DocumentedCommand
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Raise UnknownName for an unknown command; for a number, with how to show what has it."""
+        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
+            is_number = args[0].isdecimal() and "show" in self.commands
+            hint = f"{ctx.command_path} show {args[0]}" if is_number else ""
+            raise UnknownName("command", args[0], self.commands, hint)
+        return super().resolve_command(ctx, args)

@@ -67,7 +67,7 @@ class HubAccess(msgspec.Struct, frozen=True):
         if self.offline:
             raise NetworkError(
                 f"{what} needs the network, but offline mode is on",
-                "run it once without --offline and HF_HUB_OFFLINE, then it works offline; twin: needs no network",
+                "run it once without --offline and HF_HUB_OFFLINE, then it works offline",
             )
 
 

@@ -376,8 +376,7 @@ def find_published(
             error.hint = f"in the catalog it is {named.id}; {error.hint}".removesuffix("; ")
         if known is None or not isinstance(error, NetworkError):
             raise
-        hint = f"{error.hint}; its twin needs no network: twin:{known.id}"
-        raise NetworkError(error.message, hint.removeprefix("; ")) from error
+        raise NetworkError(error.message, error.hint, f"twin:{known.id}") from error
 
 
 def resolve_one(ref: ModelRef, *, hub: HubAccess | None = None, server: ServerOptions | None = None) -> Target:

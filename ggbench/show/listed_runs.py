@@ -25,7 +25,7 @@ from ggbench.show.charts import LineChart, PlottedRun
 from ggbench.show.document import rows_document
 from ggbench.show.figure import Figure, Value, figure_values, figures_type, member
 from ggbench.show.glossary import MARKED_RUN, UNSTEADY
-from ggbench.show.names import model_names, quant_name, unambiguous_names
+from ggbench.show.names import model_name, model_names, quant_name, unambiguous_names
 from ggbench.show.presenter import figure_of, line_charts_of, presenter_of
 from ggbench.show.run_figures import ANSWERS, note
 from ggbench.show.words import say
@@ -124,6 +124,16 @@ class ListedRun(msgspec.Struct, frozen=True, dict=True):
         return "; ".join(filter(None, (answer, note(summary))))
 
 
+def runs_named(store: Store, model: str, limit: int = -1) -> tuple[Sequence[StoredRun], int]:
+    """Return the newest runs of a MODEL as it was typed, or else as lists name it, and how many there are."""
+    if n_runs := store.count_of(model):
+        return store.list_runs(model=model, limit=limit), n_runs
+    runs = store.list_runs()
+    names = model_names([run.subject for run in runs])
+    found = [run for run, name in zip(runs, names, strict=True) if model in (name, model_name(run.subject))]
+    return found[: limit if limit >= 0 else None], len(found)
+
+
 def named_runs(runs: Sequence[ListedRun]) -> tuple[ListedRun, ...]:
     """Return the runs with their models named; an unchanged run is the same object."""
     names = model_names([run.subject for run in runs])
@@ -166,6 +176,12 @@ LISTED = (
 """The figures of a list of runs."""
 _MORE = (
     member("state", "state", path="stored.state"),
+    Figure[ListedRun](
+        "unsteady",
+        "unsteady",
+        lambda run: (run.run and run.run.unsteady) or None,
+        meaning="What disturbed the measurement; null if it was steady.",
+    ),
     member("finished_at", "finished", path="stored.finished_at"),
     member("file", "file", path="subject.file"),
     member("n_samples", "samples", path="stored.n_samples"),
@@ -197,8 +213,10 @@ def listed_rows(runs: Sequence[ListedRun]) -> dict[str, object]:
     return {"rows": rows}
 
 
-def results_answer(runs: Sequence[ListedRun], n_runs: int) -> Answer:
-    """Return the newest of `n_runs` runs, the newest first."""
+def results_answer(runs: Sequence[ListedRun], n_runs: int, model: str | None = None) -> Answer:
+    """Return the newest of `n_runs` runs, of a model if one is given, the newest first."""
+    if not runs and model is not None:
+        return Answer(say("results.none_of", model=model), "ggbench results")
     if not runs:
         return Answer(say("results.none"), "ggbench demo")
     key = "results.newest" if len(runs) < n_runs else "results.all"

@@ -8,6 +8,7 @@ import pytest
 from ggbench import paths
 from ggbench.gguf_file.header import read_model_file
 from ggbench.runs.store.database import Store
+from ggbench.show.names import model_name
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.measured import put_run, start
 from tests.fakes.projector import a_projector
@@ -28,11 +29,24 @@ def test_list_show_and_remove(ggbench: Run, machine: FakeMachine, tiny_twin: Pat
     assert shown.code == 0
     assert "tok/s over 400 tokens" in shown.out
     assert "llama.cpp test" in ggbench("results", "show", "2", "--why").out
+    by_number = ggbench("results", "1")
+    assert (by_number.code, by_number.err.splitlines()[-1]) == (2, "Hint: ggbench results show 1")
     refused = ggbench("results", "rm", "1")
     assert refused.code == 2
     assert "--yes" in refused.err
     assert ggbench("results", "rm", "1", "--yes").code == 0
     assert [row["run_id"] for row in ggbench("results", "--json").json["rows"]] == [2]
+
+
+def test_runs_are_found_by_the_name_that_their_list_shows(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    ggbench("decode", tiny_twin, "-n", "300")
+    with Store.open() as store:
+        name = model_name(store.load_run(1).subject)
+    assert name in ggbench("results").out and name != str(tiny_twin)
+    assert [row["unsteady"] for row in ggbench("results", "--model", name, "--json").json["rows"]] == [None]
+    ran = ggbench("results", "--model", "another")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "No run of another is stored.")
+    assert ggbench("results", "--model", "another", "--json").json["rows"] == []
 
 
 def test_a_no_removes_nothing(

@@ -13,7 +13,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import kv_list_options, load_options_but_kv_types
 from ggbench.commands.measure_options import measuring_options, tuned_option, with_tuned
 from ggbench.commands.options import PATH, MeasureRequest, against_option, field_option, option
-from ggbench.errors import ExitCode, UsageError
+from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.experiments.quality.record import N_CTX, NO_BASE, QualityRequest, QualitySettings
 
 if TYPE_CHECKING:
@@ -83,7 +83,10 @@ def command(
     n_seqs = max(1, asked.setup.n_batch // n_ctx)
     settings = QualitySettings(source, n_ctx, n_chunks, within_s, n_seqs, *logits)
     asked = replace(asked, setup=replace(asked.setup, n_ctx=None))
-    jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
+    try:
+        jobs = make_jobs(EXPERIMENT, settings, asked, every=True)
+    except NetworkError as error:
+        raise error.without_twin() from error
     if save_base_logits and len(jobs) > 1:
         raise UsageError("--save-base-logits takes exactly one quant", "give one QUANT")
     targets = [job.target for job in jobs]
