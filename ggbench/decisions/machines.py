@@ -166,20 +166,32 @@ _BASIS = Figure[PlanRow](
 
 
 def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice]) -> Answer:
-    """Return which machine to choose for each quant, with a row for each quant and machine."""
+    """Return which machine to choose for the largest quant that fits on one, with a row for each quant and machine."""
     places = machine_names([plan.budget for plan in plans])
+    by_size = [choices[index] for index in _by_size(plans[0].rows)]
+    shown = next((choice for choice in by_size if choice.fitting), by_size[-1])
     rows = [row for quant in zip(*(plan.rows for plan in plans), strict=True) for row in quant]
     placed = [PlacedRow(place, row) for place, row in zip(places * len(choices), rows, strict=True)]
     speed = at_n_ctx(PLAN_FIGURES["tok_s"], rows)
     front = [*(PLAN_FIGURES[key] for key in ("needed_bytes", "left_bytes", "max_n_ctx")), speed]
+    front.append(PLAN_FIGURES["kld"])
     behind = (FIRST_SPEED, PLAN_FIGURES["limit_tok_s"], INTERVALS[0], _BASIS)
     return Answer(
-        " ".join(choice.verdict for choice in choices),
+        shown.verdict,
         "",
         [Table((*_NAMES, *map(_of_row, front)), placed, style=lambda each: "" if each.row.fits else "dim")],
         [estimated_from(rows), *map(_note, placed)],
-        [Table((*_NAMES, *map(_of_row, behind)), placed), Facts(_facts(plans, rows))],
+        [
+            Facts([("", choice.verdict) for choice in by_size if choice is not shown]),
+            Table((*_NAMES, *map(_of_row, behind)), placed),
+            Facts(_facts(plans, rows)),
+        ],
     )
+
+
+def _by_size(rows: Sequence[PlanRow]) -> list[int]:
+    """Return the indices of quants, the largest first."""
+    return sorted(range(len(rows)), key=lambda index: -(rows[index].weight_bytes or 0))
 
 
 def _facts(plans: Sequence[EnginePlan], rows: Sequence[PlanRow]) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from ggbench.decisions.machines import (
 )
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.description import GIVEN_GPU
+from ggbench.show.answer import Facts
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, EnginePlan, PlannedForecast, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate
@@ -96,6 +97,17 @@ def test_a_machine_that_is_too_small_is_not_chosen_for_its_speed() -> None:
     choice, lines = chosen(CARDS, [row(25.0, 12_032, fits=False, changes=(cache,)), row(20.0, 60_160)])
     assert choice.fastest == LARGE
     assert f"q4_k_m fits with -ctk q8_0 -ctv q8_0 on {SMALL}." in lines
+
+
+def test_of_several_quants_the_largest_that_fits_is_in_front_and_the_others_behind() -> None:
+    quants = [("q2_k", 3, True), ("q8_0", 8, True), ("bf16", 15, False)]
+    rows = [replace(row(25.0, 9216, fits=fits), quant=quant, weight_bytes=gib * GIB) for quant, gib, fits in quants]
+    plans = [EnginePlan(budget, tuple(rows), {}, None) for budget in CARDS]
+    choices = [choose_machine(machine_names(CARDS), [each, each]) for each in rows]
+    answer = machines_answer(plans, choices)
+    assert answer.text == choices[1].verdict
+    behind = "\n".join(each.markdown() for each in answer.why if isinstance(each, Facts))
+    assert [choice.verdict in behind for choice in choices] == [True, False, True]
 
 
 def test_machines_of_one_description_are_kept_apart() -> None:
