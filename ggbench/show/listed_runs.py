@@ -124,13 +124,14 @@ class ListedRun(msgspec.Struct, frozen=True, dict=True):
         return "; ".join(filter(None, (answer, note(summary))))
 
 
-def runs_named(store: Store, model: str, limit: int = -1) -> tuple[Sequence[StoredRun], int]:
+def runs_named(store: Store, model: str, limit: int = -1) -> tuple[tuple[StoredRun, ...], int]:
     """Return the newest runs of a MODEL as it was typed, or else as lists name it, and how many there are."""
     if n_runs := store.count_of(model):
         return store.list_runs(model=model, limit=limit), n_runs
     runs = store.list_runs()
     names = model_names([run.subject for run in runs])
-    found = [run for run, name in zip(runs, names, strict=True) if model in (name, model_name(run.subject))]
+    named = zip(runs, names, strict=True)
+    found = tuple(run for run, name in named if model in (name, model_name(run.subject)))
     return found[: limit if limit >= 0 else None], len(found)
 
 
