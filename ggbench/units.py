@@ -187,17 +187,22 @@ def format_interval(value: float, low: float, high: float, digits: int = 3) -> s
 
 def format_ratio(ratio: float, low: float, high: float, unit: str = "") -> str:
     """Return a ratio with its interval, `1.32 (1.28–1.36)` or with a unit `1.32 times (1.28–1.36)`; `> 3.20` without an
-    upper end, and no interval without a width.
+    upper end, and no interval without a width. Each number has at least two significant digits.
 
     More decimals are shown if the interval excludes 1 and the rounded one would include it.
     """
     if not math.isfinite(high):
         return f"> {format_number(low)}{unit}"
-    decimals = 1 if high - low > 1 else 2
+    decimals = max(0, 2 - math.ceil(math.log10(max(1.0, high - low))))
     if low < high and not low <= 1 <= high:
         decimals = max(decimals, -math.floor(math.log10(min(abs(low - 1), abs(high - 1)))))
-    ends = f" ({low:.{decimals}f}–{high:.{decimals}f})" if low < high else ""
-    return f"{ratio:.{decimals}f}{unit}{ends}"
+    digits = [max(decimals, 1 - math.floor(math.log10(max(each, _LEAST_RATIO)))) for each in (ratio, low, high)]
+    shown, *ends = (f"{each:.{n}f}" for each, n in zip((ratio, low, high), digits, strict=True))
+    return f"{shown}{unit} ({'–'.join(ends)})" if low < high else f"{shown}{unit}"
+
+
+_LEAST_RATIO = 0.01
+"""Two decimals show smaller ones as far as it matters."""
 
 
 def parse_percent(text: str) -> float:

@@ -59,10 +59,15 @@ def bounded_text(value: Value, digits: int = 3) -> str:
     """Return as `value_text`; an interval of many times the value is a lower bound: `> 126`."""
     if not isinstance(value, Estimate):
         return value_text(value)
-    if value.low < 0 or value.high > _MOST_SPREAD * value.value:
-        is_above = value.low > 0
+    if is_bound(value):
+        is_above = value.low > 0 and not math.isnan(value.value)
         value = Estimate(value.value if is_above else math.nan, value.low, math.inf if is_above else value.high)
     return interval_text(value, digits)
+
+
+def is_bound(estimate: Estimate) -> bool:
+    """Return whether an estimate is shown as a bound, which is no value to compute a ratio from."""
+    return math.isnan(estimate.value) or estimate.low < 0 or estimate.high > _MOST_SPREAD * estimate.value
 
 
 class Figure(msgspec.Struct, Generic[Row], frozen=True):

@@ -5,7 +5,6 @@ A bound is not an interval: two values below 20 may be any distance apart, so bo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -15,8 +14,8 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.runs.experiment import experiment_of
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.figure import Figure, bounded_text
-from ggbench.show.run_figures import FIGURES, estimate
+from ggbench.show.figure import Figure, bounded_text, is_bound
+from ggbench.show.run_figures import FIGURES, estimate, unsteady_mark
 from ggbench.stats.intervals import Estimate, Interval
 from ggbench.stats.speed_estimate import SpeedEstimate, interpolated, inverse, is_measured, knows
 from ggbench.units import format_bytes, format_count
@@ -61,7 +60,7 @@ class Metric(msgspec.Struct, frozen=True):
     def value(self, summary: QuantSummary) -> float | None:
         found = self.figure.get(summary)
         if isinstance(found, Estimate):
-            return found.value if math.isfinite(found.value) else None
+            return None if self.is_timed and is_bound(found) else found.value
         return found if isinstance(found, int | float) else None
 
     def ci95(self, summary: QuantSummary) -> Interval | None:
@@ -78,7 +77,7 @@ class Metric(msgspec.Struct, frozen=True):
         found = self.figure.get(summary)
         if found is None:
             return ""
-        if isinstance(found, Estimate) and not (math.isfinite(found.value) and math.isfinite(found.high)):
+        if isinstance(found, Estimate) and self.value(summary) is None:
             return _BOUND
         return self.unfit(summary) or ("" if isinstance(found, Estimate | int) else NO_INTERVAL)
 
@@ -139,7 +138,9 @@ def speed_metric(
     **more: Any,  # noqa: ANN401 - members
 ) -> Metric:
     """Return a metric in tokens/s."""
-    figure = RunFigure(key, topic, get, bounded_text, "tok/s", better="more", is_estimate=True)
+    figure = RunFigure(
+        key, topic, get, bounded_text, "tok/s", better="more", mark=unsteady_mark, is_estimate=True
+    )
     return Metric(replace(figure, **more), topic, "speed", "faster_in", is_timed=True)
 
 
@@ -154,7 +155,7 @@ def _prefill(n_prompt: int) -> Metric:
 
 
 def _timed(key: str, topic: str = "", **more: Any) -> Metric:  # noqa: ANN401 - members
-    return Metric(FIGURES[key], topic, is_timed=True, **more)
+    return Metric(replace(FIGURES[key], mark=unsteady_mark), topic, is_timed=True, **more)
 
 
 _LENGTHS: dict[str, Any] = {"basis": decoded_lengths, "other_basis": _OTHER_LENGTHS}
@@ -245,7 +246,7 @@ def _at_depth(depth: int) -> Metric:
 
     def mark(summary: QuantSummary) -> str:
         curve = _speed_of(summary)
-        return "~" if curve is not None and not is_measured(curve, depth + 1) else ""
+        return unsteady_mark(summary) or ("~" if curve is None or not is_measured(curve, depth + 1) else "")
 
     topic = f"decode at n_depth {format_count(depth)}"
     return speed_metric(depth_key(depth), topic, speed, header=f"at {format_count(depth)}", mark=mark)

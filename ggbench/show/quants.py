@@ -32,8 +32,8 @@ from ggbench.show.machine import serving_facts
 from ggbench.show.metric import Metric, decode_metrics, decoded_lengths, depth_key, vary
 from ggbench.show.names import quant_name, row_labels, twin_notes
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_answer import run_answer, shared
-from ggbench.show.run_figures import FIGURES, caveats, estimate, figures, rows_of
+from ggbench.show.run_answer import compare_command, in_turns, run_answer, shared
+from ggbench.show.run_figures import FIGURES, caveats, estimate, figures, rows_of, unsteady_mark, unsteady_note
 from ggbench.show.text import swa_text
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DepthSpeed, PrefillSpeed
@@ -53,18 +53,33 @@ _FRONT = (
     *figures("tok_s_together b_ms w_tokens_per_ms b_ratio w_ratio b_w16_ms bpw file_bytes"),
 )
 
-_SPEED = Figure[PrefillSpeed | DepthSpeed](
-    "tok_s", "speed", lambda each: estimate(each.tok_s, each.tok_s_ci95), bounded_text, "tok/s", better="more"
-)
-_TIMINGS = member("repeat", "timings", priority=1)
-PREFILLS = (
+_PROMPT = (
     member("n_prompt", "prompt", unit="tokens"),
     Figure[PrefillSpeed]("n_depth", "depth", lambda each: each.n_depth or None, unit="tokens"),
-    _SPEED,
-    member("prefill_ms", "time", format_ms, unit="ms", better="less"),
-    _TIMINGS,
 )
-DEPTHS = (member("n_depth", "depth", unit="tokens"), _SPEED, _TIMINGS)
+_TIME = member("prefill_ms", "time", format_ms, unit="ms", better="less")
+_TIMINGS = member("repeat", "timings", priority=1)
+
+
+def speed_in(summary: QuantSummary) -> Figure[PrefillSpeed | DepthSpeed]:
+    """Return the figure of a speed of this run, marked if the run was disturbed."""
+    mark = unsteady_mark(summary)
+    return Figure(
+        "tok_s", "speed", _speed, bounded_text, "tok/s", better="more", mark=lambda each: mark, is_estimate=True
+    )
+
+
+def _speed(each: PrefillSpeed | DepthSpeed) -> Estimate | float | None:
+    return estimate(each.tok_s, each.tok_s_ci95)
+
+
+def speed_parts(summary: QuantSummary) -> list[Part]:
+    """Return the speeds at depths and those of prompts."""
+    speed = speed_in(summary)
+    return [
+        Table((member("n_depth", "depth", unit="tokens"), speed, _TIMINGS), summary.depths),
+        Table((*_PROMPT, speed, _TIME, _TIMINGS), summary.prefills),
+    ]
 
 
 def _buffer(key: str, header: str) -> Figure[DeviceBuffers]:
@@ -180,19 +195,17 @@ def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
     """Return several quants side by side, with the one that stands out."""
     subjects = [summary.subject for summary in summaries]
     labels = row_labels(subjects)
-    disturbed = {label: row.unsteady for label, row in zip(labels, summaries, strict=True) if row.unsteady}
-    unsteady = [say("bench.unsteady", quants=", ".join(disturbed))] if disturbed else []
-    notes = [*shared(labels, map("; ".join, map(caveats, summaries))), *unsteady, *twin_notes(subjects)]
-    run_ids = [str(summary.run.run_id) for summary in summaries if summary.run.is_complete]
-    command = f"ggbench compare {' '.join(run_ids)}" if len(run_ids) > 1 and "None" not in run_ids else ""
+    unsteady = unsteady_note(labels, summaries)
+    notes = [*shared(labels, map("; ".join, map(caveats, summaries))), unsteady, *twin_notes(subjects)]
     depths = sorted({each.n_depth for summary in summaries for each in summary.depths})
     speeds = list(map(_speed_at, depths)) or [FIGURES["tok_s"]]
     front = (*rows_of(summaries), *speeds, *_FRONT)
     table = Table(front, summaries, style=lambda row: "" if row.run.is_complete else "dim")
     sizes = Table((*rows_of(summaries), *_BEHIND), summaries)
     where = say("bench.at_depth", depth=format_count(depths[-1])) if depths else ""
-    text = _standing_out(speeds[-1], where, summaries, labels)
-    return Answer(text, command, [table], notes, [sizes, Facts(list(disturbed.items()), "Unsteady")])
+    disturbed = Facts([(label, row.unsteady) for label, row in zip(labels, summaries, strict=True)], "Unsteady")
+    text, command = _standing_out(speeds[-1], where, summaries, labels)
+    return Answer(text, command, [table], notes, [sizes, disturbed])
 
 
 def _speed_at(depth: int) -> Figure[QuantSummary]:
@@ -207,7 +220,7 @@ def _speed_at(depth: int) -> Figure[QuantSummary]:
 
 def _at_depth(depth: int, summary: QuantSummary) -> Estimate | float | None:
     found = next((each for each in summary.depths if each.n_depth == depth), None)
-    return None if found is None else estimate(found.tok_s, found.tok_s_ci95)
+    return None if found is None else _speed(found)
 
 
 _BEHIND = figures(
@@ -218,22 +231,20 @@ _BEHIND = figures(
 
 def _standing_out(
     speed: Figure[QuantSummary], where: str, summaries: Sequence[QuantSummary], labels: Sequence[str]
-) -> str:
-    """Return the fastest quant and by how much, which of one run each is no verdict; empty without two speeds."""
-    timed = []
-    for label, summary in zip(labels, summaries, strict=True):
-        found = speed.get(summary)
-        if summary.run.is_complete and isinstance(found, Estimate | float):
-            timed.append((_value(found), label, summary))
-    if len(timed) < 2:
-        return ""
-    (best, label, row), (second, other, _), *_ = sorted(timed, key=lambda each: -each[0])
-    ratio = format_number(best / second)
-    return say("bench.fastest", quant=label, other=other, speed=speed.text(row), ratio=ratio, where=where)
+) -> tuple[str, str]:
+    """Return which quant was the fastest, of one run each and so no verdict, and the command that gives one.
 
-
-def _value(speed: Estimate | float) -> float:
-    return speed.value if isinstance(speed, Estimate) else speed
+    Unless all speeds are known, and not only bounds, there is no text.
+    """
+    metric = Metric(speed, is_timed=True)
+    rows = [(metric.value(row) or 0.0, label, row) for label, row in zip(labels, summaries, strict=True)]
+    timed = [each for each in rows if each[2].run.is_complete]
+    if len(timed) < 2 or not all(value for value, *_ in timed):
+        return "", compare_command([row.run for *_, row in timed])
+    (best, label, row), (second, other, next_row), *_ = sorted(timed, key=lambda each: -each[0])
+    ratio, pair = format_number(best / second), [row.run, next_row.run]
+    text = say("bench.fastest", quant=label, other=other, speed=speed.text(row), ratio=ratio, where=where)
+    return text, in_turns(pair) or compare_command(pair)
 
 
 class QuantPresenter(Presenter):

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from ggbench.machine.records import MachineReading
+from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.run import STILL_RUNNING, Run
+from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Command, Facts
-from ggbench.show.glossary import UNSTEADY
 from ggbench.show.machine import environment_facts, machine_table
 from ggbench.show.names import short_device
+from ggbench.show.run_figures import unsteady_note
 from ggbench.show.words import say
+from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import sanitize
 
 
@@ -30,7 +33,7 @@ def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()
     ended = run.reason if run.is_complete or run.reason == STILL_RUNNING else run.outcome.because(run.reason)
     notes = [
         "" if ended in answer.text else sanitize(ended),
-        run.unsteady and f"{UNSTEADY} unsteady: {sanitize(run.unsteady.partition('; ')[0])}",
+        unsteady_note([""], [QuantSummary.of([run])]),
         *answer.notes,
         *_measured_with(run),
     ]
@@ -52,6 +55,18 @@ def several_answer(runs: Sequence[Run], names: Sequence[str], answer: Answer) ->
     reasons = shared(names, (sanitize(run.reason) for run in runs))
     again = [Command(run.head.command, f"Again: {name}") for name, run in zip(names, runs, strict=True)]
     return replace(answer, notes=[*reasons, *answer.notes], why=[*answer.why, *again])
+
+
+def in_turns(runs: Sequence[Run], n_turns: int = FEWEST_TURNS) -> str:
+    """Return the command that measures runs again in turns and compares them; empty if that is not possible here."""
+    is_possible = all(run.run_id and is_repeatable(run) for run in runs)
+    return f"{compare_command(runs)} -r {n_turns}" if is_possible else ""
+
+
+def compare_command(runs: Sequence[Run]) -> str:
+    """Return the command that compares the stored runs; empty for fewer than two."""
+    run_ids = [str(run.run_id) for run in runs if run.run_id]
+    return f"ggbench compare {' '.join(run_ids)}" if len(run_ids) > 1 else ""
 
 
 def shared(names: Sequence[str], texts: Iterable[str]) -> list[str]:

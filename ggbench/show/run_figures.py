@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from ggbench.engines.endings import Outcome
 from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
+from ggbench.runs.run import others_text
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.figure import Figure, bounded_text, interval_key, reader
@@ -19,7 +20,7 @@ from ggbench.show.names import model_names
 from ggbench.show.text import on_off
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
-from ggbench.text import sanitize
+from ggbench.text import in_words, sanitize
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -104,6 +105,17 @@ def imported_text(environment: Environment | None) -> str:
 
 def unsteady_mark(summary: QuantSummary) -> str:
     return UNSTEADY if summary.unsteady else ""
+
+
+def unsteady_note(names: Sequence[str], rows: Sequence[QuantSummary]) -> str:
+    """Return the footnote of the mark: which rows were disturbed and by what; empty if none was."""
+    disturbed = {name: row for name, row in zip(names, rows, strict=True) if row.unsteady}
+    if not disturbed:
+        return ""
+    who = f"{UNSTEADY} {in_words([*disturbed])}".rstrip()
+    if others := others_text(max(row.others_share for row in disturbed.values())):
+        return say("run.others", who=who, why=others)
+    return say("run.unsteady", who=who, why=next(iter(disturbed.values())).unsteady.partition("; ")[0])
 
 
 def _depths(summary: QuantSummary) -> str | None:

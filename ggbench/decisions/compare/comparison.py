@@ -31,7 +31,7 @@ from ggbench.decisions.compare.estimates import (
 )
 from ggbench.decisions.known_losses import MeasuredLosses, measured_losses, typical_loss
 from ggbench.models.subject import Subject
-from ggbench.runs.comparable import is_repeatable, setting_of
+from ggbench.runs.comparable import setting_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
@@ -39,6 +39,7 @@ from ggbench.show import letter
 from ggbench.show.metric import Concern, Metric, depth_key, depth_metrics, vary
 from ggbench.show.names import column_names
 from ggbench.show.presenter import metrics_of, presenter_of
+from ggbench.show.run_answer import in_turns
 from ggbench.show.words import say
 from ggbench.stats.intervals import Interval
 from ggbench.stats.turns import FEWEST_TURNS
@@ -197,11 +198,10 @@ def _stated(
     """
     lines = [line for line in metrics if line.topic and line.outcome]
     known = [line for line in depths if line.n_compared > 1]
-    if at_asked := [line for line in known if line.metric in asked]:
-        return (*at_asked, *(line for line in lines if line.metric != "tok_s"))
-    if any(line.concern == "speed" and line.n_compared > 1 for line in lines):
+    at_asked = [line for line in known if line.metric in asked]
+    if not known or not (at_asked or all(line.n_compared < 2 for line in lines if line.concern == "speed")):
         return tuple(lines)
-    return (*known, *lines)
+    return (*(at_asked or known), *(line for line in lines if line.metric != "tok_s"))
 
 
 def _leads(stated: Sequence[ComparedFigure]) -> list[ComparedFigure]:
@@ -270,10 +270,7 @@ def _again(columns: Sequence[Column]) -> str:
     longer = [presenter_of(run.head.kind).longer(run) for run in runs]
     if all(longer):
         return " && ".join(longer)
-    if not all(run.run_id and is_repeatable(run) for run in runs):
-        return ""
-    n_turns = max(FEWEST_TURNS, 2 * max(map(len, columns)))
-    return f"ggbench compare {' '.join(str(run.run_id) for run in runs)} -r {n_turns}"
+    return in_turns(runs, max(FEWEST_TURNS, 2 * max(map(len, columns))))
 
 
 class _Ranking(msgspec.Struct, frozen=True):

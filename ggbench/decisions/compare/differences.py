@@ -18,7 +18,7 @@ from ggbench.show.figure import member, value_text
 from ggbench.show.metric import RunFigure, vary
 from ggbench.show.names import model_name
 from ggbench.show.presenter import own_caveats, own_differences
-from ggbench.show.run_figures import CACHE_TYPES
+from ggbench.show.run_figures import CACHE_TYPES, unsteady_note
 from ggbench.show.text import on_off
 from ggbench.show.words import say
 from ggbench.text import in_words, sanitize
@@ -200,10 +200,8 @@ def _doubts(columns: Sequence[Column]) -> Iterator[str]:
     for index, (first, *_) in enumerate(columns):
         if first.outcome is not Outcome.COMPLETED:
             yield say("compare.failed", run=letter(index), why=sanitize(first.run.reason) or first.outcome.text)
-    reasons = {index: why for index, why in enumerate(map(unsteady_of, columns)) if why}
-    if reasons:
-        longest = max((why.split("; ")[-1] for why in reasons.values()), key=len)
-        yield say("compare.unsteady", runs=letters(list(reasons)), why=longest)
+    most = [max(column, key=lambda each: (bool(each.unsteady), each.others_share)) for column in columns]
+    yield from filter(None, [unsteady_note([*map(letter, range(len(columns)))], most)])
 
 
 def _are_other_models(one: Subject, other: Subject) -> bool:

@@ -17,7 +17,6 @@ from ggbench.show.document import Document
 from ggbench.show.figure import Figure
 from ggbench.show.words import say
 from ggbench.text import in_words
-from ggbench.units import format_ratio
 
 _BETTER = "★"
 _MOST_BESIDE = 4
@@ -29,18 +28,19 @@ _MOST_NAMED = 3
 
 def comparison_answer(comparison: Comparison) -> Answer:
     """Return the verdict, a table with a star at the better values, and the conditions; the rest is behind it."""
-    front = [line for line in comparison.stated if line.topic][:_MOST_ROWS]
+    front = [line for line in comparison.stated if line.topic and (line.concern or line.n_compared)][
+        :_MOST_ROWS
+    ]
     behind = [
         line for line in (*comparison.metrics, *comparison.depths) if line not in front and _is_known(line)
     ]
-    trusted = list(comparison.warnings)
     return Answer(
         comparison.sentence,
         comparison.command,
         [*_legend(comparison), comparison_table(comparison, front)],
-        [*trusted[:2], _conditions(comparison)],
+        [*comparison.warnings[:2], _conditions(comparison)],
         [
-            *trusted[2:],
+            *comparison.warnings[2:],
             Facts([(row.letter, row.unsteady) for row in comparison.rows], "Not steady"),
             Facts([(each.topic, each.text) for each in comparison.differences], "Differences"),
             comparison_table(comparison, behind, "More figures"),
@@ -86,11 +86,7 @@ def _cell(run: int, line: ComparedFigure) -> str:
 def _ratio(line: ComparedFigure) -> str:
     """Return `1.41 (1.28–1.54)`, preceded by `undecided`; a reason without a ratio."""
     versus = line.versus[1]
-    if versus is None or versus.ratio is None or versus.ratio_ci95 is None:
-        return next(iter(line.left_out), "")
-    if line.outcome == "single":
-        return format_ratio(versus.ratio, versus.ratio, versus.ratio)
-    text = format_ratio(versus.ratio, *versus.ratio_ci95)
+    text = versus.text.replace(" times", "") if versus else next(iter(line.left_out), "")
     return f"undecided {text}" if line.outcome == "undecided" else text
 
 

@@ -10,11 +10,10 @@ from ggbench.experiments.decode.record import DecodeResult
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer, Part, Table
-from ggbench.show.figure import bounded_text
-from ggbench.show.quants import DEPTHS, PREFILLS, QuantPresenter, latency_facts, quant_answer
+from ggbench.show.answer import Answer
+from ggbench.show.quants import QuantPresenter, latency_facts, quant_answer, speed_in, speed_parts
 from ggbench.show.run_documents import MEASURED, RunDocuments
-from ggbench.show.run_figures import FIGURES, estimate
+from ggbench.show.run_figures import FIGURES
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.units import format_count, format_number
@@ -33,7 +32,7 @@ class DecodePresenter(QuantPresenter):
         if not isinstance(result, DecodeResult):
             return ""
         if result.depths:
-            return _at_depths(result)
+            return _at_depths(QuantSummary.of([run]))
         if result.latency is None:
             return ""
         speed = FIGURES["tok_s"].text(QuantSummary.of([run]))
@@ -50,17 +49,12 @@ class DecodePresenter(QuantPresenter):
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         summary = QuantSummary.of([run])
-        parts: list[Part] = []
-        if summary.depths:
-            parts.append(Table(DEPTHS, summary.depths))
-        if summary.prefills:
-            parts.append(Table(PREFILLS, summary.prefills))
-        return quant_answer(run, self.answer(run), [*parts, latency_facts(summary)], readings)
+        return quant_answer(run, self.answer(run), [*speed_parts(summary), latency_facts(summary)], readings)
 
 
-def _at_depths(result: DecodeResult) -> str:
-    first, last = result.depths[0], result.depths[-1]
-    speed, other = (bounded_text(estimate(each.tok_s, each.tok_s_ci95)) for each in (first, last))
+def _at_depths(summary: QuantSummary) -> str:
+    first, last = summary.depths[0], summary.depths[-1]
+    speed, other = map(speed_in(summary).text, (first, last))
     key = "decode.depth" if first is last else "decode.depths"
     return say(
         key, speed=speed, depth=format_count(first.n_depth), other=other, other_depth=format_count(last.n_depth)

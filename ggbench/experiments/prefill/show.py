@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer, Table
+from ggbench.show.answer import Answer
 from ggbench.show.figure import Figure, bounded_text
-from ggbench.show.quants import PREFILLS, QuantPresenter, quant_answer
+from ggbench.show.quants import QuantPresenter, quant_answer, speed_parts
 from ggbench.show.run_documents import MEASURED, RunDocuments
 from ggbench.show.run_figures import estimate, unsteady_mark
 from ggbench.show.words import say
@@ -20,13 +19,11 @@ from ggbench.stats.intervals import Estimate
 from ggbench.units import format_count, format_ms
 
 
-def _prefills(run: Run) -> tuple[PrefillSpeed, ...]:
-    return run.result.prefills if isinstance(run.result, PrefillResult) else ()
-
-
 def _longest(run: Run) -> PrefillSpeed | None:
     """Return the longest prompt of an empty cache, or of a filled one if there is no other; None if none was timed."""
-    return max(_prefills(run), key=lambda each: (each.n_depth == 0, each.n_prompt), default=None)
+    return max(
+        QuantSummary.of([run]).prefills, key=lambda each: (each.n_depth == 0, each.n_prompt), default=None
+    )
 
 
 def _speed(summary: QuantSummary) -> Estimate | float | None:
@@ -69,7 +66,7 @@ class PrefillPresenter(QuantPresenter):
         )
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
-        return quant_answer(run, self.answer(run), [Table(PREFILLS, _prefills(run))], readings)
+        return quant_answer(run, self.answer(run), speed_parts(QuantSummary.of([run])), readings)
 
 
 PRESENTER = PrefillPresenter()

@@ -156,6 +156,7 @@ class QualityResult(Result, msgspec.Struct, frozen=True):
     """Perplexity of a text, and divergence from the base, if given."""
 
     is_timed: ClassVar[bool] = False
+    no_one_memory: ClassVar[str] = "scored a text"
 
     text: TextSource
     n_ctx: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -27,11 +27,11 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Part, Table
-from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun, memory_stacks
+from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun
 from ggbench.show.figure import Figure, facts_of, member, value_text
-from ggbench.show.metric import Metric, RunFigure, memory_metric
+from ggbench.show.metric import Metric, RunFigure
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_answer import run_answer, several_answer
+from ggbench.show.run_answer import compare_command, run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import figures
 from ggbench.show.words import say
@@ -145,16 +145,17 @@ class QualityPresenter(Presenter):
         return tuple(lines)
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        return (compared.quality_over_speed(summaries), *memory_stacks(summaries))
+        return (compared.quality_over_speed(summaries),)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        return (*compared.METRICS, memory_metric(summaries))
+        return compared.METRICS
 
     def longer(self, run: Run) -> str:
         found = result_of(run)
         if found is None or found.scored is None or found.n_chunks >= found.scored.n_chunks:
             return ""
-        return f"{run.head.command} --chunks {min(4 * found.n_chunks, found.scored.n_chunks)}"
+        command = re.sub(r" --(chunks|within) \S+", "", run.head.command)
+        return f"{command} --chunks {min(4 * found.n_chunks, found.scored.n_chunks)}"
 
     def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         return compared.caveats(summaries)
@@ -196,8 +197,7 @@ class QualityPresenter(Presenter):
         why: list[Part] = [further]
         why += [Facts(facts_of(_ABOUT, row), name) for row, name in zip(rows, names, strict=True)]
         notes = [*compared.caveats(rows)[1:], *_about_bases(runs)]
-        scored = [str(run.run_id) for run in runs if run.run_id is not None and self.answer(run)]
-        command = shlex.join(["ggbench", "compare", *scored]) if len(scored) > 1 else ""
+        command = compare_command([run for run in runs if self.answer(run)])
         return several_answer(runs, names, Answer(_best(rows, names), command, [front], notes, why))
 
 
