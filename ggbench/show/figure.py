@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -108,15 +108,22 @@ class Figure(msgspec.Struct, Generic[Row], frozen=True):
         return sanitize(f"{mark}{' ' if mark == '!' else ''}{self.form(value)}")
 
 
+class Further(TypedDict, total=False):
+    """What a figure may have besides its value."""
+
+    unit: str
+    meaning: str
+    better: Literal["more", "less", ""]
+    priority: int
+    mark: Callable[[Any], str]
+    is_estimate: bool
+
+
 def member(
-    key: str,
-    header: str,
-    form: Callable[[Any], str] = value_text,
-    path: str = "",
-    **more: Any,  # noqa: ANN401 - as for `Figure`
+    key: str, header: str, form: Callable[[Any], str] = value_text, path: str = "", **further: Unpack[Further]
 ) -> Figure[Any]:
     """Return the figure of a row's member; `path` is its name if not the key, `a.b` within another that may be None."""
-    return Figure(key, header, reader(path or key), form, **more)
+    return Figure(key, header, reader(path or key), form, **further)
 
 
 def reader(path: str, of: Callable[[Row], object] = lambda row: row) -> Callable[[Row], Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Facts, Part, Table
-from ggbench.show.figure import Figure, facts_of, member
+from ggbench.show.figure import Figure, Further, facts_of, member, value_text
 from ggbench.show.metric import Metric, memory_metric
 from ggbench.show.names import row_labels
 from ggbench.show.presenter import LiveView, Presenter
@@ -36,8 +36,10 @@ from ggbench.show.words import say
 from ggbench.units import counted, format_bytes, format_count, format_number
 
 
-def _found(key: str, header: str, path: str = "", **more: Any) -> Figure[QuantSummary]:  # noqa: ANN401 - a figure's members
-    return member(key, header, path=f"run.result.{path or key}", **more)
+def _found(
+    key: str, header: str, path: str = "", form: Callable[[Any], str] = value_text, **further: Unpack[Further]
+) -> Figure[QuantSummary]:
+    return member(key, header, form, f"run.result.{path or key}", **further)
 
 
 _FIGURES = (

@@ -241,20 +241,22 @@ class MemoryBar(Widget):
         return Group(title, bar, legend)
 
 
-_PARTS: Mapping[MemoryPartName, tuple[str, str, str]] = {
-    "weights": ("weights", "█", "blue"),
-    "projector": ("projector", "▞", "magenta"),
-    "draft": ("draft", "▚", "cyan"),
-    "kv": (PART_LABELS["kv"], "▓", "green"),
-    "kv_swa": (PART_LABELS["kv_swa"], "▤", "green"),
-    "rs": (PART_LABELS["rs"], "▥", "green"),
-    "compute": ("compute", "▒", "yellow"),
-    "output": ("compute", "▒", "yellow"),
-    "prompt_cache": (PART_LABELS["prompt_cache"], "▧", "magenta"),
-    "process": ("reserve", "·", "dim"),
-    "reserve": ("reserve", "·", "dim"),
+_LOOKS: Mapping[MemoryPartName, tuple[str, str]] = {
+    "weights": ("█", "blue"),
+    "projector": ("▞", "magenta"),
+    "draft": ("▚", "cyan"),
+    "kv": ("▓", "green"),
+    "kv_swa": ("▤", "green"),
+    "rs": ("▥", "green"),
+    "compute": ("▒", "yellow"),
+    "prompt_cache": ("▧", "magenta"),
+    "missing": ("╳", "bold red"),
+    "free": ("░", "dim"),
+    "reserve": ("·", "dim"),
 }
-"""What each part is shown as: a bar has no room for the smallest."""
+"""The character and the colour of each part, from left to right."""
+_SHOWN_AS: Mapping[MemoryPartName, MemoryPartName] = {"output": "compute", "process": "reserve"}
+"""A bar has no room for the smallest."""
 
 
 def memory_parts(row: PlanRow) -> list[BarPart]:
@@ -263,16 +265,14 @@ def memory_parts(row: PlanRow) -> list[BarPart]:
     If the plan does not fit, `missing` replaces `free` and the reserve.
     """
     of_gpus = [stack for stack in row.stacks if stack.device != HOST_DEVICE] or row.stacks
-    sizes: dict[tuple[str, str, str], int] = {}
-    for part in (part for stack in of_gpus for part in stack.parts if part.part in _PARTS):
-        sizes[_PARTS[part.part]] = sizes.get(_PARTS[part.part], 0) + part.n_bytes
-    kept_bytes = sizes.pop(_PARTS["reserve"], 0)
-    parts = [BarPart(name, sizes[name, glyph, colour], glyph, colour)
-             for name, glyph, colour in dict.fromkeys(_PARTS.values()) if (name, glyph, colour) in sizes]  # fmt: skip
+    sizes = dict.fromkeys(_LOOKS, 0)
+    for part in (part for stack in of_gpus for part in stack.parts):
+        sizes[_SHOWN_AS.get(part.part, part.part)] += part.n_bytes
     left_bytes = row.left_bytes or 0
+    sizes |= {"missing": max(0, -left_bytes), "free": max(0, left_bytes)}
     if left_bytes < 0:
-        return [*parts, BarPart("missing", -left_bytes, "╳", "bold red")]
-    return [*parts, BarPart("free", left_bytes, "░", "dim"), BarPart("reserve", kept_bytes, "·", "dim")]
+        sizes["reserve"] = 0
+    return [BarPart(PART_LABELS[part], sizes[part], *look) for part, look in _LOOKS.items() if sizes[part]]
 
 
 def stack_widths(parts: list[BarPart], width: int) -> list[int]:
