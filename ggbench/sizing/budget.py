@@ -185,6 +185,11 @@ def with_main_memory(budget: Budget) -> Budget:
     return replace(budget, host=replace(host, bandwidth=host.bandwidth or rate))
 
 
+def is_rate_assumed(host: DeviceMemory | None) -> bool:
+    """Return whether the bandwidth of main memory beside GPUs is neither given nor measured."""
+    return host is not None and host.bandwidth in (_ASSUMED_RATE, _ASSUMED_HOST.bandwidth)
+
+
 def host_text(budget: Budget) -> str:
     """Return the main memory beside GPUs, `32.0 GiB assumed`; empty without GPUs, or if nothing is known of it."""
     if not budget.on_gpu or budget.host is None:

@@ -12,9 +12,10 @@ from ggbench.show.names import kv_name, model_name
 from ggbench.show.plan import speed_mark
 from ggbench.show.text import expected_text
 from ggbench.show.words import say
+from ggbench.sizing.budget import is_rate_assumed
 from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words, sanitize
-from ggbench.units import counted, format_bytes, format_count, format_interval, format_length, format_number
+from ggbench.units import counted, format_bandwidth, format_bytes, format_count, format_interval, format_length, format_number
 
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
@@ -82,13 +83,14 @@ def cache_text(candidate: Candidate) -> str:
     return "/".join(dict.fromkeys(candidate.cache))
 
 
-def notes(pick: Pick, *, is_here: bool) -> tuple[str, ...]:
+def notes(pick: Pick, *, is_here: bool, of_commands: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return what changes what a person would do, the most important first."""
     best = pick.best
     if best is None:
         return ()
-    values = _values(pick, best)
-    return tuple(say(f"pick.{key}", **values) for key in note_keys(pick, best, is_here=is_here))
+    values, keys = _values(pick, best), note_keys(pick, best, is_here=is_here)
+    first, last = ([say(f"pick.{key}", **values) for key in each] for each in (keys, _late_keys(pick, best)))
+    return (*first, *of_commands, *last)
 
 
 def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
@@ -103,10 +105,23 @@ def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
     if pick.needs.n_ctx_slot > (own.row.n_ctx_train or pick.needs.n_ctx_slot):
         yield "beyond_training"
     yield from _room_notes(own)
+    if _rests_on_assumption(pick, own):
+        yield "estimated_assumed"
     if best.close:
         yield "close"
+
+
+def _late_keys(pick: Pick, best: Checked) -> Iterator[str]:
+    own = best.candidate
     if pick.n_models > 1:
         yield "compared"
+    if speed_mark(own.row.expected) == "~" and not _rests_on_assumption(pick, own):
+        yield "estimated"
+
+
+def _rests_on_assumption(pick: Pick, own: Candidate) -> bool:
+    """Return whether its speed is estimated with an assumed bandwidth of main memory."""
+    return own.is_split and speed_mark(own.row.expected) == "~" and is_rate_assumed(pick.main_memory)
 
 
 def _room_notes(own: Candidate) -> Iterator[str]:
@@ -188,6 +203,11 @@ def _values(pick: Pick, checked: Checked) -> dict[str, object]:
         "missed": _joined(map(_miss_text, checked.missed)),
         "n_fit": len({each.candidate.model_key for each in pick.checked if each.meets is not False}),
     }
+    if own.row.expected is not None:
+        values["basis"] = own.row.expected.basis
+    if pick.main_memory is not None and pick.main_memory.bandwidth is not None:
+        rate = pick.main_memory.bandwidth
+        values |= {"rate": format_bandwidth(rate.bytes_per_s), "rate_source": rate.source}
     if own.speed is not None:
         values |= {"answer": expected_text(own.speed.tok_s), "turn": expected_text(own.speed.turn_s)}
     if first is not None:

@@ -134,7 +134,7 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
     """Return what to run and the command, the pick among its alternatives, and why."""
     rows = tuple(row for row in pick.listed if row.label not in _BESIDE)[:_MOST_ROWS]
     every = (*pick.listed, *pick.unlisted)
-    mind = (*notes(pick, is_here=budget.is_here), *(commands.notes if commands else ()))
+    mind = notes(pick, is_here=budget.is_here, of_commands=commands.notes if commands else ())
     return Answer(
         headline(pick),
         "" if commands is None else commands.llama_server,
