@@ -15,7 +15,15 @@ from ggbench.show.words import say
 from ggbench.sizing.budget import is_rate_assumed
 from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words, sanitize
-from ggbench.units import counted, format_bandwidth, format_bytes, format_count, format_interval, format_length, format_number
+from ggbench.units import (
+    counted,
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_interval,
+    format_length,
+    format_number,
+)
 
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
