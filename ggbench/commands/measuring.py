@@ -25,6 +25,7 @@ from ggbench.engines.contract import DecodeAtDepth
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode, GgbenchError, StoreError
+from ggbench.machine.readings import BUSY_SHARE, OthersWatch
 from ggbench.models.targets import resolve, resolve_one
 from ggbench.runs.driver import run_jobs
 from ggbench.runs.experiment import Experiment, Job, experiment_of
@@ -153,6 +154,8 @@ def measure(
     experiments = [job.experiment for job in jobs]
     default_s = max((each.timeout_s for each in experiments if each.timeout_s is not None), default=None)
     has_downloads = any(job.target.download_bytes for job in jobs)
+    times_here = any(job.experiment.measures_speed and job.target.served is None for job in jobs)
+    watch = OthersWatch()
     with Store.open() as store:
         asked.output.notice(*store.notices, *filter(None, [measuring_elsewhere(store)]))
         with interruptible(asked.output) if has_downloads else contextlib.nullcontext():
@@ -160,10 +163,10 @@ def measure(
                 store,
                 given_bandwidth=asked.bandwidth,
                 timeout_s=asked.timeout_s or default_s,
-                needs_bandwidth=any(
-                    job.experiment.measures_speed and job.target.served is None for job in jobs
-                ),
+                needs_bandwidth=times_here,
             )
+        if times_here and (share := watch.share() or 0.0) >= BUSY_SHARE:
+            asked.output.notice(say("hint.busy", share=format_percent(share)))
         sweeps = len(jobs) > 1 if is_sweep is None else is_sweep
         measured = _follow(run(context, jobs), context, tuple(jobs), asked, is_sweep=sweeps)
     _advise(measured)

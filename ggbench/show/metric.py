@@ -22,6 +22,8 @@ from ggbench.units import format_bytes, format_count
 
 NO_INTERVAL = "without an interval"
 _BOUND = "only a bound"
+UNTIL_REPEATED = frozenset({NO_INTERVAL, _BOUND})
+"""Reasons not to compare single runs that repeats in turns remove."""
 
 Concern = Literal["", "speed", "memory", "quality"]
 """Quantity limited by an option of `ggbench compare`; empty if none."""

@@ -35,6 +35,17 @@ def one_worker_sizes_contexts(kept_workers: None, monkeypatch: pytest.MonkeyPatc
 def nobody_else_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verdicts on times depend on what else the machine does."""
     monkeypatch.setattr("ggbench.runs.reading_log.cpu_seconds_of", lambda pid: None)
+    monkeypatch.setattr("ggbench.commands.measuring.OthersWatch", lambda: Others(0.0))
+
+
+@dataclass(frozen=True)
+class Others:
+    """Other programs that use this share of the CPU."""
+
+    used: float
+
+    def share(self) -> float:
+        return self.used
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
-from ggbench.show.metric import Concern, Metric, depth_key, depth_metrics, vary
+from ggbench.show.metric import UNTIL_REPEATED, Concern, Metric, depth_key, depth_metrics, vary
 from ggbench.show.names import column_names
 from ggbench.show.presenter import metrics_of, presenter_of
 from ggbench.show.run_answer import in_turns
@@ -172,7 +172,11 @@ def compare(
         for found in (metrics_of(kinds, summaries), depth_metrics(summaries))
     )
     leads = _leads(_stated(metrics, depths, _asked_depths(rows)))
-    open_leads = [line for line in leads if line.outcome in ("undecided", "single")]
+    open_leads = [
+        line
+        for line in leads
+        if line.outcome in ("undecided", "single") or line.left_out.keys() & UNTIL_REPEATED
+    ]
     return Comparison(
         rows=rows,
         sentence=_sentence(leads, metrics, rows, losses or MeasuredLosses()),
@@ -197,7 +201,7 @@ def _stated(
     speed that cannot be compared.
     """
     lines = [line for line in metrics if line.topic and line.outcome]
-    known = [line for line in depths if line.n_compared > 1]
+    known = [line for line in depths if line.n_compared > 1 or (line.outcome and line.metric in asked)]
     at_asked = [line for line in known if line.metric in asked]
     if not known or not (at_asked or all(line.n_compared < 2 for line in lines if line.concern == "speed")):
         return tuple(lines)
