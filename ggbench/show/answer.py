@@ -155,6 +155,8 @@ class Answer(msgspec.Struct, frozen=True):
     """Each changes what a person would do, the most important first; those after the third are behind the answer."""
     why: Sequence[Part] = ()
     """Sources, rules, rejected candidates, and all details."""
+    is_list: bool = False
+    """Whether what is behind is only more of each row, which nobody would miss."""
 
     def __rich__(self) -> Group:
         return self.rich()
@@ -165,7 +167,7 @@ class Answer(msgspec.Struct, frozen=True):
         if self.command:
             head.append(Command(self.command))
         notes = [Text(sanitize(note)) for note in self._front_notes]
-        if any(self._behind) and not why:
+        if any(self._hidden_notes if self.is_list else self._behind) and not why:
             notes.append(Text(_WHY, "dim"))
         behind = self._behind if why else ()
         blocks: list[Sequence[RenderableType]] = [head, *([_rich(part)] for part in self.parts if part), notes]
@@ -191,7 +193,11 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def _behind(self) -> Sequence[Part]:
-        return (*[*filter(None, self.notes)][_MOST_NOTES:], *self.why)
+        return (*self._hidden_notes, *self.why)
+
+    @property
+    def _hidden_notes(self) -> Sequence[str]:
+        return [*filter(None, self.notes)][_MOST_NOTES:]
 
 
 def _titled(title: str, *lines: str) -> str:

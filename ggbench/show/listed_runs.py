@@ -225,7 +225,7 @@ def results_answer(runs: Sequence[ListedRun], n_runs: int, model: str | None = N
     notes = [MARKED_RUN] if any(run.is_unsteady for run in runs) else []
     reasons = Facts([(f"run {run.run_id}", run.note) for run in runs])
     table = Table(LISTED, named_runs(runs), style=lambda run: "" if run.is_completed else "dim")
-    return Answer(text, f"ggbench results show {runs[0].run_id}", [table], notes, [reasons])
+    return Answer(text, f"ggbench results show {runs[0].run_id}", [table], notes, [reasons], is_list=True)
 
 
 class SavedRun(msgspec.Struct, frozen=True):

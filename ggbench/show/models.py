@@ -84,7 +84,8 @@ def models_answer(catalog: Sequence[CatalogRow], found: Sequence[LocalModel], no
     families = Facts([(name, " ".join(sizes)) for name, sizes in grouped.items()])
     text = say("models.here", models=_total(found), catalog=counted(len(catalog), "model"))
     parts: list[Part] = [Table(LOCAL, found), families]
-    return Answer(text, "ggbench pick", parts, [*notes, say("models.family")], [Table(CATALOG, catalog)])
+    every = Table(CATALOG, catalog)
+    return Answer(text, "ggbench pick", parts, [*notes, say("models.family")], [every], is_list=True)
 
 
 def matching_answer(

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from ggbench.decisions.pick.needs import LITTLE_BYTES
 from ggbench.decisions.pick.order import is_unsure
-from ggbench.decisions.pick.record import Candidate, Checked, NeedCheck, Pick
+from ggbench.decisions.pick.record import Candidate, Checked, NeedCheck, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
+from ggbench.show import UNKNOWN
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.plan import speed_mark
 from ggbench.show.text import expected_text
@@ -24,6 +25,10 @@ from ggbench.units import (
     format_length,
     format_number,
 )
+
+
+_COMPARED = ("slower", "hardly faster", "ranks lower")
+"""Kinds of reasons that are said by speed and loss."""
 
 
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
@@ -156,7 +161,8 @@ def reason(pick: Pick) -> tuple[str, ...]:
         return ()
     values = _values(pick, best)
     against = [say(f"pick_against.{key}", **_values(pick, other)) for key, other in _against(pick)]
-    return (*(say(key, **values) for key in why_keys(pick, best)), *against)
+    texts = (*(say(key, **values) for key in why_keys(pick, best)), *against)
+    return tuple(text for text in texts if UNKNOWN not in text)
 
 
 def why_keys(pick: Pick, best: Checked) -> Iterator[str]:
@@ -166,7 +172,7 @@ def why_keys(pick: Pick, best: Checked) -> Iterator[str]:
         if is_unsure(own):
             yield "pick.by_bytes"
     if own.speed is not None:
-        yield "pick.bound" if own.speed.is_bound else "pick.turn"
+        yield "pick.bound" if own.speed.is_bound else _turn_key(own.speed)
     if own.host_bytes is not None:
         yield "pick.experts" if own.setup.n_cpu_moe else "pick.layers"
     if first is not None and first is not best:
@@ -175,12 +181,18 @@ def why_keys(pick: Pick, best: Checked) -> Iterator[str]:
         yield "pick.misses"
 
 
+def _turn_key(speed: TurnSpeed) -> str:
+    return "pick.answers" if speed.turn_s is None else "pick.turn"
+
+
 def _against(pick: Pick) -> Iterator[tuple[str, Checked]]:
     first = pick.without_needs
     for each in pick.reasons:
         if first is None or each.other.candidate.name != first.candidate.name or not first.missed:
             is_longest = pick.needs.workload.n_depth is None  # each speed is at an end of its own
-            yield "holds" if is_longest and each.kind != "misses" else each.kind, each.other
+            is_by_loss = each.kind in _COMPARED and is_unsure(each.other.candidate)
+            kind = "loses" if is_by_loss else each.kind
+            yield "holds" if is_longest and each.kind != "misses" else kind, each.other
 
 
 def _values(pick: Pick, checked: Checked) -> dict[str, object]:
@@ -198,8 +210,8 @@ def _values(pick: Pick, checked: Checked) -> dict[str, object]:
         "options": f" with {options}" if options else "",
         "cache": cache_text(own),
         "loss": expected_text(own.least_loss),
-        "answer": "?",
-        "turn": "?",
+        "answer": UNKNOWN,
+        "turn": UNKNOWN,
         "offered": format_count(own.offered_n_ctx),
         "host": format_bytes(own.host_bytes),
         "left": format_bytes(own.left_bytes),
