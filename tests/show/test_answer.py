@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 from rich.console import Console
 
 from ggbench.show.answer import Answer, Facts, Table
@@ -52,6 +53,13 @@ def test_the_answer_is_on_the_first_line_and_the_command_on_the_second() -> None
         "A desktop may take more.",
         "sources, rules and the rest: --why",
     ]
+
+
+def test_a_list_promises_only_its_notes() -> None:
+    of_rows = replace(ANSWER, is_list=True)
+    assert printed(of_rows) == printed(ANSWER)[:-1]
+    assert printed(of_rows, why=True) == printed(ANSWER, why=True)
+    assert "--why" in printed(replace(of_rows, notes=["one", "two", "three", "four"]))[-1]
 
 
 def test_why_is_below_everything_else() -> None:

@@ -58,7 +58,7 @@ def test_what_is_there_is_counted_on_the_first_line(render: Render) -> None:
     assert spaced.endswith("~/'My Models/a b.gguf'") and twin.endswith("twin:qwen3-4b")
     (qwen3,) = [line.split() for line in lines if line.startswith("qwen3 ")]
     assert "14b" in qwen3 and "30b-a3b" in qwen3
-    assert lines[-3] == "a note"
+    assert lines[-2] == "a note"
     assert "Qwen/Qwen3-4B-GGUF" in render(answer.rich(why=True), 120) and "Qwen/Qwen3-4B-GGUF" not in render(answer)
 
 

@@ -17,6 +17,7 @@ from ggbench.decisions.pick.sentences import (
     headline,
     is_runnable,
     note_keys,
+    notes,
     reason,
     why_keys,
 )
@@ -26,6 +27,7 @@ from ggbench.models.targets import FileToRun
 from ggbench.show.answer import Table
 from ggbench.show.plan import speed_mark
 from ggbench.show.words import say
+from ggbench.sizing.budget import with_main_memory
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice, PlannedForecast
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate
@@ -101,6 +103,30 @@ def test_every_reason_can_be_said_of_any_candidate() -> None:
     for other in (candidate(), candidate(tok_s=None, loss=None, n_ctx=None)):
         values = _values(recommend(_candidates(), Needs()), check(other, Needs()))
         assert all(say(f"{room}.{name}", **values) for room, names in kinds.items() for name in names)
+
+
+def test_no_reason_says_what_is_not_known() -> None:
+    """Of a turn whose prompt is not timed, and of another quant without a speed."""
+    untimed = replace(turn_of(21.0), turn_s=None)
+    found = [
+        candidate("q6_k", loss=0.005, tok_s=untimed, gib=5.5),
+        candidate("q4_k_m", loss=0.03, tok_s=None, gib=4),
+        candidate("q2_k", loss=None, tok_s=None, gib=3),
+    ]
+    said = reason(recommend(found, Needs(given_prefer="quality")))
+    assert any(text.startswith("In chat it answers at 21") for text in said)
+    assert any(text.startswith("q4_k_m loses 0.03") for text in said)
+    assert not [text for text in said if "—" in text or "?" in text]
+
+
+def test_an_assumed_main_memory_is_noted_with_the_source_of_a_speed() -> None:
+    own = candidate("q4_k_m", loss=0.03, tok_s=turn_of(20.0, basis="published"))
+    own = replace(own, host_bytes=8 * GIB)
+    assumed = with_main_memory(BUDGET).host
+    assert assumed is not None
+    for host, key in ((assumed, "estimated_assumed"), (replace(assumed, bandwidth=None), "estimated")):
+        text = " ".join(notes(replace(recommend([own], Needs()), main_memory=host), is_here=False))
+        assert ("~ from" in text, "assumed" in text) == (True, key == "estimated_assumed")
 
 
 def test_a_bound_is_no_speed() -> None:
