@@ -26,7 +26,6 @@ from ggbench.units import (
     format_number,
 )
 
-
 _COMPARED = ("slower", "hardly faster", "ranks lower")
 """Kinds of reasons that are said by speed and loss."""
 
