@@ -15,7 +15,7 @@ from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.changes import cheapest_options
 from ggbench.show.document import Document
-from ggbench.show.figure import Figure, facts_of, figures_type
+from ggbench.show.figure import Figure, Value, facts_of, figures_type
 from ggbench.show.names import short_device
 from ggbench.show.plan import (
     FIRST_SPEED,
@@ -34,7 +34,7 @@ from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
 from ggbench.stats.intervals import ratio_interval
 from ggbench.text import in_words
-from ggbench.units import format_bandwidth, format_bytes, format_count, format_ratio
+from ggbench.units import format_bandwidth, format_bytes, format_ratio
 
 
 class MachineChoice(msgspec.Struct, frozen=True):
@@ -86,10 +86,7 @@ def _longest(fitting: Mapping[str, PlanRow]) -> str | None:
 
 def _verdict(choice: MachineChoice, row_of: Mapping[str, PlanRow]) -> str:
     """Return the choice in a sentence."""
-    values: dict[str, object] = {
-        "quant": choice.quant,
-        "n_ctx": format_count(next(iter(row_of.values())).n_ctx),
-    }
+    values: dict[str, Value] = {"quant": choice.quant, "n_ctx": next(iter(row_of.values())).n_ctx}
     lacking = "; ".join(_lack(name, row) for name, row in row_of.items() if not row.fits)
     match choice:
         case MachineChoice(fitting=()):

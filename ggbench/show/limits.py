@@ -160,7 +160,7 @@ def _prefill(rows: Sequence[SchemeLimits]) -> list[Part]:
     figures = [figure for length in lengths for figure in _prompt_figures(length)]
     knees = Figure[SchemeLimits]("knees", "knees", lambda row: knees_text(row.prefill), unit="tokens")
     table = Table((SCHEME_FIGURES[0], knees, *figures), drawn, say("limits.prefill"))
-    return [table, say("limits.knees", longest=format_count(longest))]
+    return [table, say("limits.knees", longest=longest)]
 
 
 def _prompt_figures(n: int) -> tuple[Figure[SchemeLimits], Figure[SchemeLimits]]:

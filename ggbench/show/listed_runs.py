@@ -39,7 +39,9 @@ def measuring_elsewhere(store: Store) -> str:
     if not found:
         return ""
     run, pid = found[0]
-    return say("results.elsewhere", pid=pid, run_id=run.run_id, kind=run.kind, name=quant_name(run.subject))
+    return say(
+        "results.elsewhere", pid=str(pid), run_id=str(run.run_id), kind=run.kind, name=quant_name(run.subject)
+    )
 
 
 class ListedRun(msgspec.Struct, frozen=True, dict=True):

@@ -116,8 +116,8 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
     chunks = ""
     if serving.n_tokens_together:
         is_rare = serving.n_tokens_together <= RARE * max(1, serving.n_tokens)
-        n_together, n_tokens = format_count(serving.n_tokens_together), format_count(serving.n_tokens)
-        chunks = say("run.rare_chunks" if is_rare else "run.chunks", n_together=n_together, n_tokens=n_tokens)
+        key = "run.rare_chunks" if is_rare else "run.chunks"
+        chunks = say(key, n_together=serving.n_tokens_together, n_tokens=serving.n_tokens)
     return [
         ("server", serving.server),
         ("at", run.head.setup.base_url or ""),

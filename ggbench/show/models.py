@@ -104,8 +104,8 @@ def matching_answer(
 
 def folder_answer(folder: Path, found: Sequence[LocalModel]) -> Answer:
     if not found:
-        return Answer(say("models.empty_folder", folder=folder))
-    text = say("models.folder", models=_total(found), folder=folder)
+        return Answer(say("models.empty_folder", folder=str(folder)))
+    text = say("models.folder", models=_total(found), folder=str(folder))
     has_usable = any(not each.reason for each in found)
     return Answer(text, f"ggbench pick {shell_path(str(folder))}" if has_usable else "", [Table(LOCAL, found)])
 
@@ -312,8 +312,8 @@ def header_answer(file: ModelFile, typed: str) -> Answer:
     if file.truncation:
         text, command = say("inspect.truncated", name=file.name, missing=file.truncation), ""
     else:
-        longest = format_count(file.n_ctx_train)
-        text = say("inspect.file", quant=quant_label(file) or "an unknown quant", longest=longest, **named)
+        quant = quant_label(file) or "an unknown quant"
+        text = say("inspect.file", quant=quant, longest=file.n_ctx_train, **named)
         command = shlex.join(["ggbench", "plan", typed])
     if file.no_kv_reason:
         notes.append(say("inspect.no_kv", reason=file.no_kv_reason))

@@ -492,7 +492,7 @@ def _prompt_cache(budget: Budget, row: PlanRow) -> str:
 def _memories_and_changes(row: PlanRow) -> list[Part]:
     """Return a quant's table of each memory, and of what would make it fit."""
     memories = Table(_STACK_FIGURES, row.stacks, say("plan.memories", quant=row.quant))
-    changes = changes_table(say("plan.changes", quant=row.quant, n_ctx=format_count(row.n_ctx)), row.changes)
+    changes = changes_table(say("plan.changes", quant=row.quant, n_ctx=row.n_ctx), row.changes)
     return [memories, changes]
 
 

@@ -31,7 +31,7 @@ from ggbench.show.figure import Figure, Row, member
 from ggbench.show.text import csv_text
 from ggbench.show.words import say
 from ggbench.text import sanitize, shorten
-from ggbench.units import counted, format_count
+from ggbench.units import counted
 
 METRIC_FIGURES: Mapping[str, Figure[PublishedRow]] = {
     key: member(key, header, sanitize, f"{key}.printed", unit=unit) for key, header, unit in (
@@ -169,7 +169,7 @@ def sources_answer(sources: Sequence[PublishedDocument], benches: Sequence[Bench
         Figure("title", "title", lambda source: shorten(source.title, _WIDEST_TITLE), priority=1),
     )
     return Answer(
-        say("published.sources", rows=format_count(n_rows), documents=len(sources), places=n_places),
+        say("published.sources", rows=n_rows, documents=len(sources), places=n_places),
         "",
         [Table(figures, sources)],
         [say("published.benches", rows=counted(len(benches), "row")), say("published.select")],

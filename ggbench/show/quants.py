@@ -202,7 +202,7 @@ def bench_answer(summaries: Sequence[QuantSummary]) -> Answer:
     front = (*rows_of(summaries), *speeds, *_FRONT)
     table = Table(front, summaries, style=lambda row: "" if row.run.is_complete else "dim")
     sizes = Table((*rows_of(summaries), *_BEHIND), summaries)
-    where = say("bench.at_depth", depth=format_count(depths[-1])) if depths else ""
+    where = say("bench.at_depth", depth=depths[-1]) if depths else ""
     disturbed = Facts([(label, row.unsteady) for label, row in zip(labels, summaries, strict=True)], "Unsteady")
     text, command = _standing_out(speeds[-1], where, summaries, labels)
     return Answer(text, command, [table], notes, [sizes, disturbed])
@@ -242,7 +242,7 @@ def _standing_out(
     if len(timed) < 2 or not all(value for value, *_ in timed):
         return "", compare_command([row.run for *_, row in timed])
     (best, label, row), (second, other, next_row), *_ = sorted(timed, key=lambda each: -each[0])
-    ratio, pair = format_number(best / second), [row.run, next_row.run]
+    ratio, pair = best / second, [row.run, next_row.run]
     text = say("bench.fastest", quant=label, other=other, speed=speed.text(row), ratio=ratio, where=where)
     return text, in_turns(pair) or compare_command(pair)
 

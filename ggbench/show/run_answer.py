@@ -47,7 +47,7 @@ def _measured_with(run: Run) -> list[str]:
         return []
     program = environment.server or environment.transformers or f"llama.cpp {environment.llama_cpp}"
     device = ", ".join(gpu.name for gpu in environment.gpus) if run.memory.weights_on_gpu else environment.cpu
-    return [say("run.with", run_id=run.run_id, program=program, device=short_device(device))]
+    return [say("run.with", run_id=str(run.run_id), program=program, device=short_device(device))]
 
 
 def several_answer(runs: Sequence[Run], names: Sequence[str], answer: Answer) -> Answer:

@@ -24,7 +24,6 @@ from ggbench.text import in_words, sanitize
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
-    format_count,
     format_ms,
     format_params,
     format_percent,
@@ -90,8 +89,8 @@ def caveats(summary: QuantSummary) -> list[str]:
     if decode is not None and fit is not None and fit.w_ci95 is None and not fit.is_flat:
         from ggbench.stats.linefit import fewest_samples
 
-        needed = format_count(fewest_samples(decode.n_prompt + 1))
-        found.append(say("run.too_few", n_tokens=format_count(fit.n_samples), needed=needed))
+        needed = fewest_samples(decode.n_prompt + 1)
+        found.append(say("run.too_few", n_tokens=fit.n_samples, needed=needed))
     if summary.max_n_ctx_reason:
         found.append(say("run.max_n_ctx", reason=summary.max_n_ctx_reason))
     return list(filter(None, found))

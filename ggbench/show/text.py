@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.show import UNKNOWN
-from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_estimate import SpeedBasis
 from ggbench.text import sanitize
-from ggbench.units import format_count, format_interval, format_number
+from ggbench.units import format_count
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"[\\|`*<>\[\]&~]|\b_+|_+\b")
@@ -70,17 +68,6 @@ def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
         else f"{whole} cells"
     )
     return f"sliding-window caches of {cells}"
-
-
-def expected_text(expected: Estimate | None) -> str:
-    """Return `4.28 ±0.27`, both ends if asymmetric, or `≥ 126`, `≤ 7.92` for a bound."""
-    if expected is None:
-        return UNKNOWN
-    if not math.isfinite(expected.high):
-        return f"≥ {format_number(expected.value)}"
-    if not expected.low and expected.value == expected.high:
-        return f"≤ {format_number(expected.value)}"
-    return format_interval(expected.value, expected.low, expected.high)
 
 
 SPEED_FROM: Mapping[SpeedBasis, str] = {

@@ -9,12 +9,12 @@ import functools
 import tomllib
 from pathlib import Path
 
-from ggbench.text import sanitize
+from ggbench.show.figure import Value, value_text
 
 
-def say(key: str, **values: object) -> str:
-    """Return the sentence of a key such as `pick.little_left`, with its values. Printable. Raises KeyError."""
-    return sanitize(_templates()[key].format(**values))
+def say(key: str, **values: Value) -> str:
+    """Return the sentence of a key such as `pick.little_left`, with its values as tables show them. Raises KeyError."""
+    return _templates()[key].format(**{name: value_text(value) for name, value in values.items()})
 
 
 @functools.cache

@@ -64,7 +64,7 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
     narrow = render(answer.rich(why=True), 60)
     assert {"34,560", "34,816", "34,304"} <= {line.split()[0] for line in narrow.splitlines() if line.strip()}
     ended = replace(found, plan=replace(plan, ceiling_n_ctx=34_304), first_fail_n_ctx=None)
-    assert PRESENTER.answer(search(ended)).endswith("decoded at its end. The search ended there.")
+    assert PRESENTER.answer(search(ended)).endswith("decoded at its end.")
 
 
 def test_a_search_answers_in_one_line() -> None:

@@ -9,7 +9,6 @@ from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.show.presenter import presenter_of
-from ggbench.show.text import expected_text
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Estimate
 
@@ -28,12 +27,6 @@ RUN = Run(
         DecodeLimit(w_tokens_per_ms=67.0, b_ms=126.0, bandwidth_bytes_per_s=35e9, bandwidth_source="measured"),
     ),
 )  # fmt: skip
-
-
-def test_an_interval_is_one_number_where_it_is_even() -> None:
-    assert expected_text(Estimate(250.0, 235.0, 265.0)) == "250 ±15"
-    assert expected_text(Estimate(4.0, 3.0, 8.0)) == "4.0 (3.0–8.0)"
-    assert expected_text(None) == "—"
 
 
 FAILED = replace(RUN, outcome=Outcome.FAILED, reason="no layer stands alone", result=None)

@@ -92,9 +92,8 @@ def _ratio(line: ComparedFigure) -> str:
 
 def _conditions(comparison: Comparison) -> str:
     """Return `The same but for the file; 8 turns, runs 1 to 16.`"""
-    names = [each.name for each in comparison.differences if each.topic != "file"]
-    if any(each.topic == "file" for each in comparison.differences):
-        names.insert(0, "the file")
+    found = ("the file" if each.topic == "file" else each.name for each in comparison.differences)
+    names = list(dict.fromkeys(found))
     if len(names) > _MOST_NAMED + 1:
         names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} more"]
     if not names:

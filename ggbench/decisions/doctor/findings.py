@@ -43,11 +43,11 @@ def findings(checkup: Checkup) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda each: each.severity != "problem"))
 
 
-def _problem(code: str, key: str, command: str = "", **values: object) -> Finding:
+def _problem(code: str, key: str, command: str = "", **values: str) -> Finding:
     return Finding(code, "problem", say(f"finding.{key}", **values), say(f"mend.{key}", **values), command)
 
 
-def _advice(code: str, key: str, command: str = "", **values: object) -> Finding:
+def _advice(code: str, key: str, command: str = "", **values: str) -> Finding:
     return replace(_problem(code, key, command, **values), severity="advice")
 
 
@@ -109,7 +109,7 @@ def _memory(checkup: Checkup) -> Iterator[Finding]:
 def _disk(checkup: Checkup) -> Iterator[Finding]:
     for folder in checkup.folders:
         if not folder.is_writable:
-            yield _problem("disk", "folder", folder=folder)
+            yield _problem("disk", "folder", name=folder.name, path=folder.path, variable=folder.variable)
     free_bytes = min((each.free_bytes for each in checkup.folders if each.free_bytes is not None), default=None)
     if free_bytes is not None and free_bytes < _LITTLE_FREE_BYTES:
         make = _problem if free_bytes < _LEAST_FREE_BYTES else _advice
@@ -122,8 +122,9 @@ def _disk(checkup: Checkup) -> Iterator[Finding]:
 
 
 def _results(checkup: Checkup) -> Iterator[Finding]:
-    if checkup.results.problem:
-        yield _problem("results", "results", store=checkup.results)
+    results = checkup.results
+    if results.problem:
+        yield _problem("results", "results", problem=results.problem, hint=results.hint)
 
 
 def _hub(checkup: Checkup) -> Iterator[Finding]:

@@ -33,9 +33,9 @@ def checkup_answer(checkup: Checkup, found: Sequence[Finding]) -> Answer:
     if not found:
         return Answer(say("doctor.well"), "", [machine], why=behind)
     worst, *others = found
-    text = say(f"doctor.{worst.severity}", finding=worst)
-    told = [((each.severity, say("doctor.other", finding=each)), ("", each.command)) for each in others]
-    rest = Facts(_items(pair for pairs in told for pair in pairs))
+    text = say(f"doctor.{worst.severity}", message=worst.message, hint=worst.hint)
+    told = [(each, say("doctor.other", message=each.message, hint=each.hint)) for each in others]
+    rest = Facts(_items(pair for each, said in told for pair in ((each.severity, said), ("", each.command))))
     return Answer(_at_home(text), worst.command, [rest, machine], why=behind)
 
 

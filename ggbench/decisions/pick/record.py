@@ -39,6 +39,16 @@ class TurnSpeed(msgspec.Struct, frozen=True):
     """Names of the published rows that it leans on, for `ggbench published --behind`."""
 
     @property
+    def expected_tok_s(self) -> Estimate | None:
+        """Speed of the answer; None if it is only bounded."""
+        return None if self.is_bound else self.tok_s
+
+    @property
+    def limit_tok_s(self) -> float | None:
+        """What bandwidth allows for the answer; None if its speed is known."""
+        return self.tok_s.value if self.is_bound else None
+
+    @property
     def is_bound(self) -> bool:
         """Whether it can only prove that a need is missed; unless it is steady, not even that."""
         return self.basis == "bound"

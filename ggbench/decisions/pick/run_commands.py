@@ -21,6 +21,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.engines.llama.flags import ALL_LAYERS, draft_flags, load_flags, server_flags
 from ggbench.models.targets import FileToRun
+from ggbench.show.figure import Value
 from ggbench.show.words import say
 from ggbench.sizing.projectors import Projector
 from ggbench.units import format_bytes
@@ -191,11 +192,11 @@ def _file_name(file: FileToRun) -> str:
 
 
 def _notes(file: FileToRun, *, on_gpu: bool) -> Iterator[str]:
-    values = {
+    values: dict[str, Value] = {
         "model": file.model,
         "quant": file.quant,
         "repo": file.repo or file.lacking_repo,
-        "path": _PLACEHOLDER,
+        "path": str(_PLACEHOLDER),
     }
     if not file.paths and not file.repo:
         yield say("pick.lacking_quant" if file.lacking_repo else "pick.no_repo", **values)

@@ -9,9 +9,9 @@ from ggbench.decisions.pick.order import is_unsure
 from ggbench.decisions.pick.record import Candidate, Checked, NeedCheck, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.show import UNKNOWN
+from ggbench.show.figure import Value
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.plan import speed_mark
-from ggbench.show.text import expected_text
 from ggbench.show.words import say
 from ggbench.sizing.budget import is_rate_assumed
 from ggbench.stats.intervals import Estimate
@@ -20,7 +20,6 @@ from ggbench.units import (
     counted,
     format_bandwidth,
     format_bytes,
-    format_count,
     format_interval,
     format_length,
     format_number,
@@ -189,35 +188,47 @@ def _against(pick: Pick) -> Iterator[tuple[str, Checked]]:
     for each in pick.reasons:
         if first is None or each.other.candidate.name != first.candidate.name or not first.missed:
             is_longest = pick.needs.workload.n_depth is None  # each speed is at an end of its own
-            is_by_loss = each.kind in _COMPARED and is_unsure(each.other.candidate)
-            kind = "loses" if is_by_loss else each.kind
-            yield "holds" if is_longest and each.kind != "misses" else kind, each.other
+            key: str = "ranks lower" if each.kind in _COMPARED else each.kind
+            if key == "ranks lower" and is_unsure(each.other.candidate):
+                key = "loses"
+            yield "holds" if is_longest and key != "misses" else key, each.other
 
 
-def _values(pick: Pick, checked: Checked) -> dict[str, object]:
+def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
     """Return what templates may say of a candidate."""
     own, first = checked.candidate, pick.without_needs
     caches = (f"-ct{which} {name}" for which, name in zip("kv", own.cache, strict=True) if name != "f16")
     options = " ".join([*own.options, *caches])
     several = pick.n_models > 1
-    values: dict[str, object] = {
-        "pick": pick,
-        "own": own,
-        "workload": pick.needs.workload,
+    values: dict[str, Value] = {
+        "quant": own.quant,
+        "command": own.row.command,
+        "n_ctx_train": own.row.n_ctx_train,
+        "n_models": pick.n_models,
+        "other": next((each.candidate.quant for each in pick.alternatives), None),
+        "n_ctx_slot": pick.needs.n_ctx_slot,
+        "given_n_ctx": pick.needs.given_n_ctx,
+        "n_prompt": pick.needs.workload.n_prompt,
+        "n_gen": pick.needs.workload.n_gen,
+        "workload": pick.needs.workload.name,
+        "comfort_tok_s": pick.needs.workload.comfort_tok_s,
+        "comfort_turn_s": round(pick.needs.workload.comfort_turn_s),
         "name": candidate_name(own, with_model=several),
         "model": model_name(own.row.subject),
         "options": f" with {options}" if options else "",
         "cache": cache_text(own),
-        "loss": expected_text(own.least_loss),
-        "answer": UNKNOWN,
-        "turn": UNKNOWN,
-        "offered": format_count(own.offered_n_ctx),
+        "loss": own.least_loss,
+        "answer": None,
+        "turn": None,
+        "offered": own.offered_n_ctx,
         "host": format_bytes(own.host_bytes),
         "left": format_bytes(own.left_bytes),
         "expert_layers": counted(own.setup.n_cpu_moe, "layer"),
         "one_more": own.setup.n_cpu_moe + 1,
         "gpu_layers": counted(own.row.n_gpu_layers or 0, "layer"),
-        "unknown": _joined(say(f"pick_need.{each.need}", wanted=each.wanted) for each in checked.unknown),
+        "unknown": _joined(
+            say(f"pick_need.{each.need}", wanted=_amount(each, each.wanted)) for each in checked.unknown
+        ),
         "close": _joined(each.need for each in checked.close),
         "missed": _joined(map(_miss_text, checked.missed)),
         "n_fit": len({each.candidate.model_key for each in pick.checked if each.meets is not False}),
@@ -228,7 +239,8 @@ def _values(pick: Pick, checked: Checked) -> dict[str, object]:
         rate = pick.main_memory.bandwidth
         values |= {"rate": format_bandwidth(rate.bytes_per_s), "rate_source": rate.source}
     if own.speed is not None:
-        values |= {"answer": expected_text(own.speed.tok_s), "turn": expected_text(own.speed.turn_s)}
+        limit = format_number(own.speed.limit_tok_s)
+        values |= {"answer": own.speed.expected_tok_s or f"< {limit}", "turn": own.speed.turn_s, "limit": limit}
     if first is not None:
         name = candidate_name(first.candidate, with_model=several)
         values |= {"first": name, "first_missed": _joined(map(_miss_text, first.missed))}
@@ -251,8 +263,20 @@ def _miss_text(check: NeedCheck) -> str:
         key = "bound"
     elif check.need == "memory" and not check.missing_bytes:
         key = "probed"
-    values = {"wanted": check.wanted, "value": check.value or 0.0, "refusal": check.refusal}
-    return say(f"pick_misses.{key}", missing=format_bytes(check.missing_bytes), **values)
+    return say(
+        f"pick_misses.{key}",
+        missing=format_bytes(check.missing_bytes),
+        wanted=_amount(check, check.wanted),
+        value=_amount(check, check.value or 0.0),
+        refusal=check.refusal,
+    )
+
+
+def _amount(check: NeedCheck, value: float) -> Value:
+    """Return tokens of context, tok/s or nats."""
+    if check.need == "memory":
+        return round(value)
+    return format_number(value, 2) if check.need == "loss" else value
 
 
 def is_runnable(pick: Pick) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from msgspec import Meta
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ggbench.decisions.pick.needs import RULES, Needs, needs_in_brief
 from ggbench.decisions.pick.record import Candidate, Checked, Listed, NeedCheck, Pick
@@ -27,7 +27,7 @@ from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import model_name
 from ggbench.show.plan import MACHINE, MACHINE_FIGURES, machine_values, speed_mark, value_only
-from ggbench.show.text import SPEED_FROM, expected_text, rows_behind_text
+from ggbench.show.text import SPEED_FROM, rows_behind_text
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change
 from ggbench.units import MIB, format_bytes, format_length
@@ -95,9 +95,11 @@ FIGURES: tuple[Figure[Listed], ...] = (
     member("max_n_ctx", "max n_ctx", path="candidate.longest_n_ctx", priority=1, meaning="The longest that fits."),
 )  # fmt: skip
 _MORE: tuple[Figure[Listed], ...] = (
-    member("expected_tok_s", "answer tok/s", expected_text, "candidate.speed.tok_s", priority=3, is_estimate=True,
-           meaning="Speed of the workload's answer; an upper bound if speed_basis is bound."),
-    member("turn_s", "turn s", expected_text, "candidate.speed.turn_s", priority=4, is_estimate=True,
+    member("expected_tok_s", "answer tok/s", path="candidate.speed.expected_tok_s", priority=3, is_estimate=True,
+           meaning="Speed of the workload's answer."),
+    member("limit_tok_s", "limit", path="candidate.speed.limit_tok_s", priority=3, better="more",
+           meaning="What bandwidth allows for the workload's answer, if its speed is unknown."),
+    member("turn_s", "turn s", path="candidate.speed.turn_s", priority=4, is_estimate=True,
            meaning="Seconds of the workload's prompt and answer."),
     member("speed_basis", "speed from", SPEED_FROM.__getitem__, "candidate.speed.basis", priority=5),
     member("file_bytes", "file", format_bytes, "candidate.row.file_bytes", priority=6),
@@ -111,6 +113,7 @@ _ONLY_JSON: tuple[Figure[Listed], ...] = (
     *(member(path.rpartition(".")[2], path, path=f"candidate.{path}") for path in (
         "row.type_k", "row.type_v", "row.file", "row.provenance", "n_ctx", "row.n_ctx_train", "row.n_params",
         "row.weight_bytes", "row.n_gpu_layers", "setup.n_cpu_moe", "host_bytes", "fits", "probed_by",
+        "row.outcome", "row.reason",
     )),
     member("speed_source", "speed", path="candidate.speed.source"),
     Figure("kld_basis", "loss from", lambda row: loss_basis(row.candidate), meaning="The basis of the loss."),
@@ -157,10 +160,14 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
 def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tuple[str, str]]:
     shown = [row.candidate for row in pick.listed]
     speeds = [each.speed for each in shown if each.speed is not None]
-    workload = "workload_longest" if pick.needs.workload.n_depth is None else "workload"
+    needs = pick.needs
+    workload = "workload_longest" if needs.workload.n_depth is None else "workload"
     return [
-        ("workload", say(f"pick.{workload}", needs=pick.needs)),
-        ("needs", needs_in_brief(pick.needs)),
+        (
+            "workload",
+            say(f"pick.{workload}", **asdict(needs.workload), n_ctx=needs.n_ctx_slot, tok_s=needs.tok_s),
+        ),
+        ("needs", needs_in_brief(needs)),
         *facts_of(MACHINE_FIGURES, replace(budget, host=pick.main_memory)),
         *dict.fromkeys(("speed", each.source) for each in speeds),
         ("", rows_behind_text(name for each in speeds for name in each.rows)),
@@ -180,7 +187,10 @@ def _left_out(pick: Pick) -> list[str]:
 
 
 _CANDIDATE = figures_type(
-    "Candidate", _ALL, "One quant with one KV cache in one place; null is unknown.", {"checks": list[NeedCheck]}
+    "Candidate",
+    _ALL,
+    "One quant with one KV cache in one place; null is unknown.",
+    {"checks": list[NeedCheck], "notes": list[str]},
 )
 
 
@@ -205,6 +215,7 @@ PICK = Document(
             "against": _about(dict[str, str], "The rule against the quants that lose just less and just more."),
             "commands": RunCommands | None,
             "alternatives": list[_CANDIDATE],  # type: ignore[valid-type]
+            "front": _about(list[_CANDIDATE], "Those that no other dominates."),  # type: ignore[valid-type]
             "candidates": _about(list[_CANDIDATE], "All, by model, cache and quant."),  # type: ignore[valid-type]
             "changes": _about(list[Change], "What would make the nearest miss fit, best first."),
             "needs": Needs,
@@ -221,7 +232,11 @@ def pick_record(
 ) -> dict[str, object]:
     """Return the members of the document."""
     rows = (*pick.listed, *pick.unlisted)
-    values = {row.candidate.name: {**figure_values(_ALL, row), "checks": row.checked.checks} for row in rows}
+    values = {
+        row.candidate.name: figure_values(_ALL, row)
+        | {"checks": row.checked.checks, "notes": row.candidate.row.notes}
+        for row in rows
+    }
 
     def of(checked: Checked | None) -> dict[str, object] | None:
         return None if checked is None else values[checked.candidate.name]
@@ -236,6 +251,7 @@ def pick_record(
         "against": {each.other.candidate.quant: each.kind for each in pick.reasons},
         "commands": commands,
         "alternatives": [of(each.checked) for each in pick.alternatives],
+        "front": [values[each.name] for each in pick.front],
         "candidates": [of(each) for each in pick.checked],
         "changes": pick.changes,
         "needs": pick.needs,

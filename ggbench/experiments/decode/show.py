@@ -16,7 +16,7 @@ from ggbench.show.run_documents import MEASURED, RunDocuments
 from ggbench.show.run_figures import FIGURES
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import DecodeWindow
-from ggbench.units import format_count, format_number
+from ggbench.units import format_number
 
 DOCUMENTS = RunDocuments("decode", MEASURED, "A decode: latency of every token against its position.")
 
@@ -37,15 +37,14 @@ class DecodePresenter(QuantPresenter):
             return ""
         speed = FIGURES["tok_s"].text(QuantSummary.of([run]))
         if result.n_seqs > 1:
-            together = format_number(result.tok_s_together)
-            return say("decode.users", speed=speed, n_seqs=result.n_seqs, together=together)
+            return say("decode.users", speed=speed, n_seqs=result.n_seqs, together=result.tok_s_together)
         key, more, fit = "decode.speed", math.nan, result.fit
         if fit is not None and fit.w_tokens_per_ms is not None:
             key, more = "decode.growing", 1e3 / fit.w_tokens_per_ms
         elif fit is not None and fit.w_ci95 is not None:
             key, more = "decode.bounded", 1e3 / fit.w_ci95[0]
         b = FIGURES["b_ms"].text(QuantSummary.of([run]))
-        return say(key, speed=speed, n_gen=format_count(result.n_gen), b=b, more=format_number(more, 2))
+        return say(key, speed=speed, n_gen=result.n_gen, b=b, more=format_number(more, 2))
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         summary = QuantSummary.of([run])
@@ -56,9 +55,7 @@ def _at_depths(summary: QuantSummary) -> str:
     first, last = summary.depths[0], summary.depths[-1]
     speed, other = map(speed_in(summary).text, (first, last))
     key = "decode.depth" if first is last else "decode.depths"
-    return say(
-        key, speed=speed, depth=format_count(first.n_depth), other=other, other_depth=format_count(last.n_depth)
-    )
+    return say(key, speed=speed, depth=first.n_depth, other=other, other_depth=last.n_depth)
 
 
 PRESENTER = DecodePresenter()

@@ -98,7 +98,7 @@ class ForecastPresenter(Presenter):
         if not known:
             return ""
         n, speed = known[-1]
-        return say("forecast.expected", tok_s=bounded_text(speed), n_ctx=format_count(n), basis=found.basis)
+        return say("forecast.expected", tok_s=bounded_text(speed), n_ctx=n, basis=found.basis)
 
     def has_details(self, run: Run) -> bool:
         return result_of(run).b_ms is not None
@@ -127,8 +127,8 @@ class ForecastPresenter(Presenter):
         if known:
             best, quant, row = max(known, key=lambda each: each[0].value)
             is_alike = sum(speed.high >= best.low for speed, *_ in known) > 1
-            key, n_ctx = "alike" if is_alike else "fastest", format_count(_ANSWERED)
-            text = say(f"forecast.{key}", quant=quant, tok_s=_HEADLINE.text(row), n_ctx=n_ctx)
+            key = "alike" if is_alike else "fastest"
+            text = say(f"forecast.{key}", quant=quant, tok_s=_HEADLINE.text(row), n_ctx=_ANSWERED)
         table, sources = (Table((*rows_of(rows), *each), rows) for each in (_FIGURES, [_BASIS]))
         return several_answer(runs, names, Answer(text, _plan_command(runs), [table], why=[sources]))
 

@@ -17,7 +17,7 @@ from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Settings
 from ggbench.show.words import say
-from ggbench.units import KV_CELLS, format_count
+from ggbench.units import KV_CELLS
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -100,12 +100,12 @@ def _about_training(largest: int | None, plan: SearchPlan, n_train: int | None, 
     """Return how the answer compares with the training context; empty if it is lower."""
     if largest is None or not n_train:
         return ""
-    of_slot, trained = largest // n_streams, format_count(n_train)
+    of_slot = largest // n_streams
     if of_slot > n_train:
-        return say("maxctx.beyond_training", n_ctx=format_count(of_slot), n_train=trained)
+        return say("maxctx.beyond_training", n_ctx=of_slot, n_train=n_train)
     is_all = largest == plan.ceiling_n_ctx and of_slot == n_train // KV_CELLS * KV_CELLS
     if is_all and (plan.planned_n_ctx or 0) > largest:
-        return say("maxctx.at_training", n_train=trained, planned=format_count(plan.planned_n_ctx))
+        return say("maxctx.at_training", n_train=n_train, planned=plan.planned_n_ctx)
     return ""
 
 

@@ -245,14 +245,14 @@ class _Search:
     def _asked(self, n_ctx: int, kind: ProbeKind, bracket: Bracket) -> Working:
         question = Question(n_ctx, kind, BracketEnds(bracket.passed, bracket.failed))
         doing = "maxctx.decoding" if question.is_proof else "maxctx.allocating"
-        return Working("probe", text=say(doing, n_ctx=format_count(n_ctx)), subject=question)
+        return Working("probe", text=say(doing, n_ctx=n_ctx), subject=question)
 
     def _answered(self, probe: Probe) -> PointMeasured:
         self._session.recorder.observe(probe)
         self._session.recorder.keep_readings()
         ends = BracketEnds(self._bracket.passed, self._bracket.failed)
         outcome, seconds = outcome_text(probe, self._session.setup.program), format_number(probe.seconds, 2)
-        text = say("maxctx.tried_one", n_ctx=format_count(probe.n_ctx), outcome=outcome, seconds=seconds)
+        text = say("maxctx.tried_one", n_ctx=probe.n_ctx, outcome=outcome, seconds=seconds)
         return PointMeasured("" if probe.is_dry else text, probe, ends)
 
     def _stopped(self, probe: Probe) -> Conclusion:

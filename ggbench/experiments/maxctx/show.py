@@ -97,13 +97,11 @@ class MaxctxPresenter(Presenter):
             return ""
         key = "maxctx.works" if found.verified_by_decode else "maxctx.loads"
         slots = slots_text(run.head.setup, found.max_n_ctx)
-        said = [say(key, n_ctx=format_count(found.max_n_ctx), slots=slots)]
+        said = [say(key, n_ctx=found.max_n_ctx, slots=slots)]
         tried = [probe for probe in found.probes if probe.n_ctx == fail and not probe.is_dry]
         if tried:
             outcome = outcome_text(tried[-1], run.head.setup.program)
-            said.append(say("maxctx.fails", n_ctx=format_count(fail), outcome=outcome))
-        elif fail is None and found.max_n_ctx == found.plan.ceiling_n_ctx:
-            said.append(say("maxctx.ended"))
+            said.append(say("maxctx.fails", n_ctx=fail, outcome=outcome))
         return " ".join(said)
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
@@ -127,8 +125,8 @@ class MaxctxPresenter(Presenter):
         working = [run for run in runs if context_of(run).max_n_ctx is not None]
         if working:
             best = max(working, key=lambda run: context_of(run).max_n_ctx or 0)
-            n_ctx = format_count(context_of(best).max_n_ctx)
-            text, command = say("maxctx.longest", quant=names[runs.index(best)], n_ctx=n_ctx), _command(best)
+            quant, command = names[runs.index(best)], _command(best)
+            text = say("maxctx.longest", quant=quant, n_ctx=context_of(best).max_n_ctx)
         notes = shared(names, ["; ".join(context_of(run).warnings) for run in runs])
         table = Table((*rows_of(rows), *_FIGURES), rows)
         return several_answer(runs, names, Answer(text, command, [table], notes))
@@ -153,7 +151,7 @@ def _effort(run: Run, found: MaxctxResult) -> list[str]:
     """Return what was planned, the memory at its peak, and how long it took."""
     said = []
     if found.plan.planned_n_ctx is not None:
-        said.append(say("maxctx.planned", n_ctx=format_count(found.plan.planned_n_ctx)))
+        said.append(say("maxctx.planned", n_ctx=found.plan.planned_n_ctx))
     if run.memory.peak_bytes is not None and found.plan.memory_bytes is not None:
         peak, limit = format_bytes(run.memory.peak_bytes), format_bytes(found.plan.memory_bytes)
         said.append(say("maxctx.peak", peak=peak, limit=limit))

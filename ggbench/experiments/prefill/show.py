@@ -16,7 +16,7 @@ from ggbench.show.run_figures import estimate, unsteady_mark
 from ggbench.show.words import say
 from ggbench.stats.decode_timing import PrefillSpeed
 from ggbench.stats.intervals import Estimate
-from ggbench.units import format_count, format_ms
+from ggbench.units import format_ms
 
 
 def _longest(run: Run) -> PrefillSpeed | None:
@@ -61,7 +61,7 @@ class PrefillPresenter(QuantPresenter):
         return say(
             "prefill.prompt",
             speed=_HEADLINE.text(QuantSummary.of([run])),
-            n_prompt=format_count(longest.n_prompt),
+            n_prompt=longest.n_prompt,
             ms=format_ms(longest.prefill_ms),
         )
 

@@ -45,7 +45,7 @@ def verdict(found: SpeculateResult) -> str:
     gain = case.step.best_speedup
     is_known = not is_undecided(case.step.break_even, case.k) and not found.pair.has_random_router
     if is_known and gain.value > 1 and needed_acceptance(case) is not None:
-        parts.append(say("speculate.best", gain=interval_text(gain)))
+        parts.append(say("speculate.best", gain=gain))
     return " ".join(parts)
 
 
@@ -59,8 +59,7 @@ def _of_case(case: SpeculationCase, has_random_router: bool) -> str:
         key = "random"
     elif share is None:
         key = "never" if gain.high < 1 else "not_shown"
-    said = {"length": length, "k": case.k, "share": format_percent(share), "gain": interval_text(gain)}
-    return say(f"speculate.{key}", **said)
+    return say(f"speculate.{key}", length=length, k=case.k, share=format_percent(share), gain=gain)
 
 
 def _how(gain: Estimate) -> Literal["faster", "undecided", "slower"]:
@@ -74,9 +73,7 @@ def _of_texts(texts: Sequence[DraftedText]) -> list[str]:
     found = []
     for how in ("faster", "undecided", "slower"):
         named = [
-            say("speculate.text", name=each.name, gain=interval_text(each.gain))
-            for each in texts
-            if _how(each.gain) == how
+            say("speculate.text", name=each.name, gain=each.gain) for each in texts if _how(each.gain) == how
         ]
         found += [say(f"speculate.{how}", texts=in_words(named))] if named else []
     return found

@@ -108,7 +108,7 @@ class SpeedPresenter(Presenter):
         found = _largest(run)
         if found is None:
             return ""
-        return say("speed.case", speed=format_number(found.tok_s_qwen2_5), case=found.case.name)
+        return say("speed.case", speed=found.tok_s_qwen2_5, case=found.case.name)
 
     def has_details(self, run: Run) -> bool:
         return bool(result_of(run).cases)
