@@ -107,7 +107,7 @@ def test_every_reason_can_be_said_of_any_candidate() -> None:
 
 
 def test_no_reason_says_what_is_not_known() -> None:
-    """Of a turn whose prompt is not timed, and of another quant without a speed."""
+    """The prompt of the turn is not timed, and another quant has no speed."""
     untimed = replace(turn_of(21.0), turn_s=None)
     found = [
         candidate("q6_k", loss=0.005, tok_s=untimed, gib=5.5),
