@@ -196,8 +196,10 @@ def format_ratio(ratio: float, low: float, high: float, unit: str = "") -> str:
     decimals = max(0, 2 - math.ceil(math.log10(max(1.0, high - low))))
     if low < high and not low <= 1 <= high:
         decimals = max(decimals, -math.floor(math.log10(min(abs(low - 1), abs(high - 1)))))
-    digits = [max(decimals, 1 - math.floor(math.log10(max(each, _LEAST_RATIO)))) for each in (ratio, low, high)]
-    shown, *ends = (f"{each:.{n}f}" for each, n in zip((ratio, low, high), digits, strict=True))
+    shown, *ends = (
+        f"{each:.{max(decimals, 1 - math.floor(math.log10(max(each, _LEAST_RATIO))))}f}"
+        for each in (ratio, low, high)
+    )
     return f"{shown}{unit} ({'–'.join(ends)})" if low < high else f"{shown}{unit}"
 
 

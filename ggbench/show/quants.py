@@ -64,9 +64,7 @@ _TIMINGS = member("repeat", "timings", priority=1)
 def speed_in(summary: QuantSummary) -> Figure[PrefillSpeed | DepthSpeed]:
     """Return the figure of a speed of this run, marked if the run was disturbed."""
     mark = unsteady_mark(summary)
-    return Figure(
-        "tok_s", "speed", _speed, bounded_text, "tok/s", better="more", mark=lambda each: mark, is_estimate=True
-    )
+    return Figure("tok_s", "speed", _speed, bounded_text, "tok/s", better="more", mark=lambda each: mark)
 
 
 def _speed(each: PrefillSpeed | DepthSpeed) -> Estimate | float | None:
@@ -107,7 +105,7 @@ def memory_parts(memory: Memory) -> list[Part]:
     return [Table(BUFFERS, memory.buffers, "Memory"), facts]
 
 
-def quant_answer(run: Run, text: str, parts: Sequence[Part], readings: Sequence[MachineReading]) -> Answer:
+def _quant_answer(run: Run, text: str, readings: Sequence[MachineReading]) -> Answer:
     """Return the answer of a decode or a prefill, with all other figures behind it."""
     summary = QuantSummary.of([run])
     command = (
@@ -122,6 +120,7 @@ def quant_answer(run: Run, text: str, parts: Sequence[Part], readings: Sequence[
         Facts(_limit(summary), "Limit by memory bandwidth"),
         Facts(_gpu(summary), "GPU while timing"),
     ]
+    parts = [*speed_parts(summary), *([latency_facts(summary)] if run.head.kind == "decode" else ())]
     ended = run.reason if run.reason == STILL_RUNNING else run.outcome.text
     named = f"{quant_name(run.subject)}: {text or ended}."
     return run_answer(run, Answer(named, command, parts, notes, why), readings)
@@ -237,14 +236,14 @@ def _standing_out(
     Unless all speeds are known, and not only bounds, there is no text.
     """
     metric = Metric(speed, is_timed=True)
-    rows = [(metric.value(row) or 0.0, label, row) for label, row in zip(labels, summaries, strict=True)]
-    timed = [each for each in rows if each[2].run.is_complete]
+    found = zip(labels, summaries, strict=True)
+    timed = [(metric.value(row) or 0.0, label, row) for label, row in found if row.run.is_complete]
     if len(timed) < 2 or not all(value for value, *_ in timed):
         return "", compare_command([row.run for *_, row in timed])
-    (best, label, row), (second, other, next_row), *_ = sorted(timed, key=lambda each: -each[0])
-    ratio, pair = best / second, [row.run, next_row.run]
+    (best, label, row), (second, other, beaten), *_ = sorted(timed, key=lambda each: -each[0])
+    runs, ratio = (row.run, beaten.run), best / second
     text = say("bench.fastest", quant=label, other=other, speed=speed.text(row), ratio=ratio, where=where)
-    return text, in_turns(pair) or compare_command(pair)
+    return text, in_turns(runs) or compare_command(runs)
 
 
 class QuantPresenter(Presenter):
@@ -266,6 +265,9 @@ class QuantPresenter(Presenter):
     def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
         is_other = vary(decoded_lengths, summaries)
         return ("different lengths: p50, p99 and tok/s are over different positions",) if is_other else ()
+
+    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
+        return _quant_answer(run, self.answer(run), readings)
 
     def table(self, runs: Sequence[Run]) -> Answer:
         return bench_answer([QuantSummary.of([run]) for run in runs])

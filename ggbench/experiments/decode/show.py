@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar
 
 from ggbench.experiments.decode.record import DecodeResult
-from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer
-from ggbench.show.quants import QuantPresenter, latency_facts, quant_answer, speed_in, speed_parts
+from ggbench.show.quants import QuantPresenter, speed_in
 from ggbench.show.run_documents import MEASURED, RunDocuments
 from ggbench.show.run_figures import FIGURES
 from ggbench.show.words import say
@@ -45,10 +42,6 @@ class DecodePresenter(QuantPresenter):
             key, more = "decode.bounded", 1e3 / fit.w_ci95[0]
         b = FIGURES["b_ms"].text(QuantSummary.of([run]))
         return say(key, speed=speed, n_gen=result.n_gen, b=b, more=format_number(more, 2))
-
-    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
-        summary = QuantSummary.of([run])
-        return quant_answer(run, self.answer(run), [*speed_parts(summary), latency_facts(summary)], readings)
 
 
 def _at_depths(summary: QuantSummary) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
-from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer
 from ggbench.show.figure import Figure, bounded_text
-from ggbench.show.quants import QuantPresenter, quant_answer, speed_parts
+from ggbench.show.quants import QuantPresenter
 from ggbench.show.run_documents import MEASURED, RunDocuments
 from ggbench.show.run_figures import estimate, unsteady_mark
 from ggbench.show.words import say
@@ -64,9 +61,6 @@ class PrefillPresenter(QuantPresenter):
             n_prompt=longest.n_prompt,
             ms=format_ms(longest.prefill_ms),
         )
-
-    def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
-        return quant_answer(run, self.answer(run), speed_parts(QuantSummary.of([run])), readings)
 
 
 PRESENTER = PrefillPresenter()
