@@ -16,6 +16,7 @@ from ggbench.experiments.quality.record import QualityResult, QualitySettings, S
 from ggbench.runs.run import Run as RunRecord
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
+from ggbench.show.presenter import presenter_of
 from ggbench.stats.decode_timing import PrefillSpeed
 from ggbench.stats.intervals import MeanError
 from tests.cli.conftest import Run
@@ -101,6 +102,14 @@ def quality(nll: tuple[float, ...], quant: str = "q4_k_m") -> tuple[RunHead, Qua
     ppl = math.exp(sum(nll) / len(nll))
     result = QualityResult(TEXT, 512, scored, len(nll), 255 * len(nll), MeanError(ppl, 0.4), nll)
     return head, result
+
+
+def test_more_chunks_are_asked_for_once() -> None:
+    head, result = quality((2.0,) * 4)
+    result = replace(result, scored=ScoredText(10_000, 64, 1000, "cd" * 32))
+    head = replace(head, command="ggbench quality m q4_0 --chunks 4 --text x")
+    run = RunRecord(head=head, outcome=Outcome.COMPLETED, result=result)
+    assert presenter_of("quality").longer(run) == "ggbench quality m q4_0 --text x --chunks 16"
 
 
 STEADY = (10.0, 10.1, 9.95, 10.05, 10.0, 9.9)

@@ -13,7 +13,7 @@ from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Failed
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.runs.store.database import Store
-from tests.cli.conftest import FakeMachine, Run
+from tests.cli.conftest import FakeMachine, Others, Run
 from tests.fakes.small_machine import SmallMachine
 
 
@@ -40,6 +40,14 @@ def test_a_run_of_another_ggbench_is_warned_of_in_one_line(
     assert ran.code == 0
     (line,) = (line for line in ran.err.splitlines() if "another ggbench" in line)
     assert "(process 4242) is measuring run 1, decode of" in line
+
+
+def test_a_busy_machine_is_said_before_anything_is_timed(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ggbench.commands.measuring.OthersWatch", lambda: Others(0.79))
+    ran = ggbench("decode", tiny_twin, "-n", "20")
+    assert ran.err.splitlines()[0] == "other programs use 79 % of the CPU: times on it will be marked !"
 
 
 def test_speed_at_depths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

@@ -51,6 +51,8 @@ def test_every_quant_is_compared_with_the_largest(
     row = ggbench("quality", folder, *asked, "--json").json
     assert (row["quant"], row["base_quant"], row["n_chunks"], row["n_scored"]) == ("q4_0", "q8_0", 10, 150)
     assert row["kld_mean"] == 0.25
+    compared = ggbench("compare", "1", "2").out
+    assert "KLD" in compared and "memory" not in compared
     assert row["base_ppl"] == pytest.approx(4.4817, rel=1e-4)
 
 

@@ -23,6 +23,7 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.metric import Metric, decode_metrics
+from ggbench.show.quants import bench_answer
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.samples import LoadSpread
@@ -449,3 +450,22 @@ def test_a_metric_that_not_all_have_is_compared_for_those_that_do() -> None:
     compared = compare_quants([*runs, search])
     assert line(compared, "tok_s").n_compared == 2
     assert line(compared, "tok_s").outcome == "same"
+
+
+def test_a_speed_of_which_only_a_bound_is_shown_has_no_ratio() -> None:
+    wide = row(run_id=1, latency=LatencySummary(11.0, 12.0, 13.0, 20.0, None, (1.9, 900.0)), unsteady="it slowed")
+    known = row(run_id=2, quant="q8_0", latency=speed(80.0, 1.0))
+    compared = compare_quants([wide, known])
+    found = line(compared, "tok_s")
+    assert (found.texts[0], found.left_out, found.ratio) == ("! > 1.90", {"only a bound": "a"}, None)
+    assert compared.command == "ggbench compare 1 2 -r 4"
+    assert (bench_answer([wide, known]).text, bench_answer([wide, known]).command) == ("", "ggbench compare 1 2")
+    fastest = bench_answer([known, row(run_id=3, latency=speed(40.0, 1.0))])
+    assert fastest.text.endswith("one run each, not a verdict.")
+    assert fastest.command == "ggbench compare 2 3 -r 4"
+
+
+def test_bounds_of_all_runs_are_behind_the_answer() -> None:
+    bounds: dict[str, Any] = {"w": (None, (1234.0, None)), "b": (None, (0.0, 20.0))}
+    answer = comparison_answer(compare_quants([row(**bounds), row(**bounds)]))
+    assert "> 1234" not in answer.front.markdown() and "\\> 1234" in answer.markdown(why=True)
