@@ -12,6 +12,7 @@ from ggbench.decisions.pick.record import Candidate, Checked, Listed, NeedCheck,
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.decisions.pick.sentences import (
     cache_text,
+    candidate_name,
     headline,
     loss_basis,
     notes,
@@ -175,6 +176,7 @@ def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tup
         *dict.fromkeys(
             (f"loss of KV {cache_text(own)}", own.cache_loss.source) for own in shown if own.cache_loss
         ),
+        *((f"max n_ctx of {candidate_name(own)}", f"run {own.probed_by}") for own in shown if own.probed_by),
         *dict.fromkeys(("left out", text) for text in _left_out(pick)),
         ("download", "" if commands is None else commands.pull),
     ]
