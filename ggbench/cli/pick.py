@@ -369,25 +369,23 @@ def _in_form(commands: RunCommands, form: str) -> str:
 
 def _remedy(pick: Pick, request: PickRequest) -> str:
     """Return the first changes with which the nearest miss would fit, and how to find a smaller model."""
-    from ggbench.models.catalog import load_catalog
     from ggbench.show.changes import change_text
     from ggbench.show.words import say
 
-    models = {each.candidate.row.model.removeprefix("twin:") for each in pick.checked}
-    families = [model.family for model in load_catalog() if model.id in models]
-    options = [word for name, value in request.options for word in (f"--{name}", value)]
-    words = [
-        "ggbench",
-        "pick",
-        "--family",
-        *(families[:1] or ["NAME"]),
-        *options,
-        "-c",
-        str(pick.needs.n_ctx_slot),
-    ]
     ways = [change_text(change) for change in pick.changes if change.fits and change.kind != "n_ctx"][:1]
     longest = 0 if pick.best is None else (pick.best.candidate.longest_n_ctx or 0) // pick.needs.n_slots
     if longest >= KV_CELLS and pick.needs.holds_turn(longest):
         ways.append(f"-c {longest // KV_CELLS * KV_CELLS}")
     enough = " or ".join(ways)
-    return say("pick.fits_with" if enough else "pick.smaller", changes=enough, smaller=shlex.join(words))
+    smaller = _pick_of_family(pick, request)
+    return say("pick.fits_with" if enough else "pick.smaller", changes=enough, smaller=smaller)
+
+
+def _pick_of_family(pick: Pick, request: PickRequest) -> str:
+    """Return the command that picks among the sizes of the model's family, on the same machine."""
+    from ggbench.models.catalog import load_catalog
+
+    models = {each.candidate.row.model.removeprefix("twin:") for each in pick.checked}
+    family = next((model.family for model in load_catalog() if model.id in models), "NAME")
+    options = [word for name, value in request.options for word in (f"--{name}", value)]
+    return shlex.join(["ggbench", "pick", "--family", family, *options, "-c", str(pick.needs.n_ctx_slot)])

@@ -18,7 +18,7 @@ from ggbench.commands.downloads import allow_downloads
 from ggbench.commands.load_options import IgnoredGpuOptions
 from ggbench.commands.measure_options import given_setup
 from ggbench.commands.options import MeasureRequest
-from ggbench.commands.output import DOWNLOAD_INTERRUPTED, interruptible
+from ggbench.commands.output import DOWNLOAD_INTERRUPTED, Output, interruptible
 from ggbench.commands.process import interrupt_sets
 from ggbench.commands.progress import view_of
 from ggbench.engines.contract import DecodeAtDepth
@@ -165,12 +165,18 @@ def measure(
                 timeout_s=asked.timeout_s or default_s,
                 needs_bandwidth=times_here,
             )
-        if times_here and (share := watch.share() or 0.0) >= BUSY_SHARE:
-            asked.output.notice(say("hint.busy", share=format_percent(share)))
+        if times_here:
+            _warn_of_others(watch.share() or 0.0, asked.output)
         sweeps = len(jobs) > 1 if is_sweep is None else is_sweep
         measured = _follow(run(context, jobs), context, tuple(jobs), asked, is_sweep=sweeps)
     _advise(measured)
     return measured
+
+
+def _warn_of_others(share: float, output: Output) -> None:
+    """Say before anything is timed that other programs use the CPU."""
+    if share >= BUSY_SHARE:
+        output.notice(say("hint.busy", share=format_percent(share)))
 
 
 def _follow(

@@ -92,13 +92,7 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
     if not (rows or benches):
         return Answer(say("published.none"))
     most = _ROWS_IN_A_LIST // (2 if rows and benches else 1)
-    figures = (
-        *_CONDITIONS,
-        *(
-            replace(METRIC_FIGURES[name], priority=priority)
-            for priority, name in enumerate(_stated(rows, column))
-        ),
-    )
+    figures = (*_CONDITIONS, *_stated(rows, column))
     parts: list[Part] = [_first(figures, rows[:most])] if rows else []
     parts += [_first(_BENCHED, benches[:most])] if benches else []
     sources = {row.source for row in rows} | {row.source for row in benches}
@@ -113,11 +107,12 @@ def published_answer(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]
     )
 
 
-def _stated(rows: Sequence[PublishedRow], column: str) -> list[str]:
-    """Return the metric asked for, or those that most rows have, in the order of a document."""
+def _stated(rows: Sequence[PublishedRow], column: str) -> list[Figure[PublishedRow]]:
+    """Return the metric asked for, or those that most rows have, in the order of a document, which ranks them."""
     stated = Counter(name for row in rows for name in METRICS if getattr(row, name) is not None)
     usual = [column] if column in METRICS else dict(stated.most_common(_FIGURES_IN_A_LIST))
-    return [name for name in METRICS if name in usual]
+    names = [name for name in METRICS if name in usual]
+    return [replace(METRIC_FIGURES[name], priority=priority) for priority, name in enumerate(names)]
 
 
 def _first(figures: Sequence[Figure[Row]], rows: Sequence[Row]) -> Table[Row]:

@@ -197,8 +197,7 @@ def _against(pick: Pick) -> Iterator[tuple[str, Checked]]:
 def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
     """Return what templates may say of a candidate."""
     own, first = checked.candidate, pick.without_needs
-    caches = (f"-ct{which} {name}" for which, name in zip("kv", own.cache, strict=True) if name != "f16")
-    options = " ".join([*own.options, *caches])
+    options = " ".join([*own.options, *_cache_options(own)])
     several = pick.n_models > 1
     values: dict[str, Value] = {
         "quant": own.quant,
@@ -235,16 +234,25 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
     }
     if own.row.expected is not None:
         values["basis"] = own.row.expected.basis
-    if pick.main_memory is not None and pick.main_memory.bandwidth is not None:
-        rate = pick.main_memory.bandwidth
-        values |= {"rate": format_bandwidth(rate.bytes_per_s), "rate_source": rate.source}
     if own.speed is not None:
         limit = format_number(own.speed.limit_tok_s)
         values |= {"answer": own.speed.expected_tok_s or f"< {limit}", "turn": own.speed.turn_s, "limit": limit}
     if first is not None:
         name = candidate_name(first.candidate, with_model=several)
         values |= {"first": name, "first_missed": _joined(map(_miss_text, first.missed))}
-    return values
+    return values | _main_memory(pick)
+
+
+def _cache_options(own: Candidate) -> list[str]:
+    return [f"-ct{which} {name}" for which, name in zip("kv", own.cache, strict=True) if name != "f16"]
+
+
+def _main_memory(pick: Pick) -> dict[str, Value]:
+    """Return what is assumed of main memory."""
+    if pick.main_memory is None or pick.main_memory.bandwidth is None:
+        return {}
+    rate = pick.main_memory.bandwidth
+    return {"rate": format_bandwidth(rate.bytes_per_s), "rate_source": rate.source}
 
 
 def _joined(texts: Iterable[str]) -> str:
