@@ -161,31 +161,35 @@ def compare(
     summaries = [column[0] for column in columns]
     kinds = [run.head.kind for summary in summaries for run in summary.runs]
     names = column_names(summaries)
-    rows = tuple(
-        ComparedRun(
-            letter(n), name, tuple(each.run.run_id for each in column), column[0].run, unsteady_of(column)
-        )
-        for n, (name, column) in enumerate(zip(names, columns, strict=True))
-    )
+    rows = _rows(names, columns)
     metrics, depths = (
         tuple(_compared(metric, columns, names, spreads) for metric in found)
         for found in (metrics_of(kinds, summaries), depth_metrics(summaries))
     )
     leads = _leads(_stated(metrics, depths, _asked_depths(rows)))
-    open_leads = [
-        line
-        for line in leads
-        if line.outcome in ("undecided", "single") or line.left_out.keys() & UNTIL_REPEATED
-    ]
     return Comparison(
         rows=rows,
         sentence=_sentence(leads, metrics, rows, losses or MeasuredLosses()),
-        command=_again(columns) if open_leads else "",
+        command=_again(columns) if any(map(_is_open, leads)) else "",
         metrics=metrics,
         depths=depths,
         differences=differences_of(summaries),
         warnings=tuple(caveats(columns)),
     )
+
+
+def _rows(names: Sequence[str], columns: Sequence[Column]) -> tuple[ComparedRun, ...]:
+    return tuple(
+        ComparedRun(
+            letter(n), name, tuple(each.run.run_id for each in column), column[0].run, unsteady_of(column)
+        )
+        for n, (name, column) in enumerate(zip(names, columns, strict=True))
+    )
+
+
+def _is_open(line: ComparedFigure) -> bool:
+    """Return whether more repeats may decide it."""
+    return line.outcome in ("undecided", "single") or bool(line.left_out.keys() & UNTIL_REPEATED)
 
 
 def _asked_depths(rows: Sequence[ComparedRun]) -> frozenset[str]:
@@ -201,11 +205,10 @@ def _stated(
     speed that cannot be compared.
     """
     lines = [line for line in metrics if line.topic and line.outcome]
-    known = [line for line in depths if line.n_compared > 1 or (line.outcome and line.metric in asked)]
-    at_asked = [line for line in known if line.metric in asked]
-    if not known or not (at_asked or all(line.n_compared < 2 for line in lines if line.concern == "speed")):
-        return tuple(lines)
-    return (*(at_asked or known), *(line for line in lines if line.metric != "tok_s"))
+    at_asked = [line for line in depths if line.metric in asked and line.outcome]
+    has_speed = any(line.n_compared > 1 for line in lines if line.concern == "speed")
+    instead = at_asked if at_asked or has_speed else [line for line in depths if line.n_compared > 1]
+    return (*instead, *(line for line in lines if not instead or line.metric != "tok_s"))
 
 
 def _leads(stated: Sequence[ComparedFigure]) -> list[ComparedFigure]:
@@ -227,12 +230,11 @@ def _sentence(
 ) -> str:
     """Return the verdicts, who takes less memory, and what two quants lose."""
     memory = [line for line in metrics if line.concern == "memory" and line.outcome]
-    won = [line for line in memory if line.outcome == "better"]
-    told = [*leads, *(won if leads else memory)]
+    told = [*leads, *(line for line in memory if not leads or line.outcome == "better")]
     if not told:
         return say("compare.nothing", names=in_words([row.name for row in rows]))
     said = [(line.lead, line.verdict) for line in told]
-    if len(rows) == 2 and not any(line.concern == "quality" for line in leads):
+    if "quality" not in {line.concern for line in leads}:
         said += _losses(rows, losses)
     return " ".join(_about_it({row.letter: row.name for row in rows}, said))
 
@@ -251,6 +253,8 @@ def _about_it(names: Mapping[str, str], said: Iterable[_Said]) -> Iterator[str]:
 
 def _losses(rows: Sequence[ComparedRun], losses: MeasuredLosses) -> Iterator[_Said]:
     """Yield what two quants of a model lose: measured, or what is typical of them."""
+    if len(rows) != 2:
+        return
     own, other = (row.run.subject for row in rows)
     if own.quant == other.quant or own.has_other_shape(other):
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -172,14 +173,19 @@ def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tup
         *facts_of(MACHINE_FIGURES, replace(budget, host=pick.main_memory)),
         *dict.fromkeys(("speed", each.source) for each in speeds),
         ("", rows_behind_text(name for each in speeds for name in each.rows)),
-        *dict.fromkeys((f"loss of {own.quant}", own.main_loss.source) for own in shown if own.main_loss),
-        *dict.fromkeys(
-            (f"loss of KV {cache_text(own)}", own.cache_loss.source) for own in shown if own.cache_loss
-        ),
+        *_losses_from(shown),
         *((f"max n_ctx of {candidate_name(own)}", f"run {own.probed_by}") for own in shown if own.probed_by),
         *dict.fromkeys(("left out", text) for text in _left_out(pick)),
         ("download", "" if commands is None else commands.pull),
     ]
+
+
+def _losses_from(shown: Sequence[Candidate]) -> Iterator[tuple[str, str]]:
+    """Yield where the losses of quants and of caches are from, each once."""
+    yield from dict.fromkeys((f"loss of {own.quant}", own.main_loss.source) for own in shown if own.main_loss)
+    yield from dict.fromkeys(
+        (f"loss of KV {cache_text(own)}", own.cache_loss.source) for own in shown if own.cache_loss
+    )
 
 
 def _left_out(pick: Pick) -> list[str]:
