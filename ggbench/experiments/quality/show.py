@@ -227,6 +227,8 @@ def _best(rows: Sequence[QuantSummary], names: Sequence[str]) -> str:
     others = filter(None, (metric.ci95(each) for _, _, each in ranked[1:]))
     key = "quality.may_be_least" if any(low <= highest for low, _ in others) else "quality.least"
     least = say(key, quant=quant, base=_base_quant(row.run), nats=metric.figure.text(row))
+    if ranked[0][0] >= NOTICED_LOSS:
+        return f"{least} {say('quality.all')}"
     for value, name, row in ranked:
         if value >= NOTICED_LOSS:
             return f"{least} {say('quality.from', quant=name, nats=metric.figure.text(row))}"
