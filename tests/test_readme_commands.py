@@ -61,6 +61,11 @@ def _run(line: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
+def _answer(printed: list[str]) -> list[str]:
+    """Return the lines from the one before the server's command on: progress stands above."""
+    return printed[next(n for n, line in enumerate(printed) if line.startswith("llama-server ")) - 1 :]
+
+
 def _assert_has_shape(printed: list[str], shown: list[str]) -> None:
     """Hold that the tables shown are printed: each header's words, and then each row by its first word, in this order.
 
@@ -113,6 +118,8 @@ def test_what_is_measured_has_the_shape_that_is_shown(home: Path) -> None:
             assert re.search(r"is faster|No difference|Undecided|not a verdict", " ".join(printed))
         elif command == "report":
             assert "</html>" in (home / "report.html").read_text(encoding="utf-8")
+        elif command == "maxctx":
+            assert re.match(r"n_ctx [\d,]+ works: decoded at its end\.", "\n".join(_answer(printed)))
         else:
             _assert_has_shape(printed, shown[line])
 

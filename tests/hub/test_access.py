@@ -23,7 +23,7 @@ def test_offline_by_the_environment(monkeypatch: pytest.MonkeyPatch, value: str)
     access = HubAccess.from_environment()
     with pytest.raises(NetworkError, match="listing org/name needs the network") as raised:
         access.require_network("listing org/name")
-    assert "twin:" in raised.value.hint
+    assert "HF_HUB_OFFLINE" in raised.value.hint
 
 
 def test_the_cache_is_where_hugging_face_keeps_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
