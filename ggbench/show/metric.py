@@ -45,7 +45,7 @@ class Metric(msgspec.Struct, frozen=True):
     alike: float = 0.1
     """Share, either way, within which the whole interval of a ratio must lie to say that there is no difference."""
     difference: Callable[[float], str] | None = None
-    """Describes a difference; None for one that is told as a ratio."""
+    """Describes a difference; None for one that is stated as a ratio."""
     basis: Callable[[QuantSummary], object] = lambda summary: None
     """Conditions that must be equal for values to be comparable."""
     other_basis: str = ""

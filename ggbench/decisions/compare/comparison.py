@@ -216,10 +216,10 @@ def _leads(stated: Sequence[ComparedFigure]) -> list[ComparedFigure]:
     leads = [line for line in stated if line.concern in ("speed", "quality")]
     leads = leads or [line for line in stated if line.concern != "memory"]
     leads = [line for line in leads if line.outcome != "left_out"] or leads
-    told: dict[object, ComparedFigure] = {}
+    distinct: dict[object, ComparedFigure] = {}
     for line in leads:
-        told.setdefault((line.outcome, line.better), line)
-    return list(told.values())[:2]
+        distinct.setdefault((line.outcome, line.better), line)
+    return list(distinct.values())[:2]
 
 
 def _sentence(
@@ -230,10 +230,10 @@ def _sentence(
 ) -> str:
     """Return the verdicts, who takes less memory, and what two quants lose."""
     memory = [line for line in metrics if line.concern == "memory" and line.outcome]
-    told = [*leads, *(line for line in memory if not leads or line.outcome == "better")]
-    if not told:
+    verdicts = [*leads, *(line for line in memory if not leads or line.outcome == "better")]
+    if not verdicts:
         return say("compare.nothing", names=in_words([row.name for row in rows]))
-    said = [(line.lead, line.verdict) for line in told]
+    said = [(line.lead, line.verdict) for line in verdicts]
     if "quality" not in {line.concern for line in leads}:
         said += _losses(rows, losses)
     return " ".join(_about_it({row.letter: row.name for row in rows}, said))

@@ -34,8 +34,8 @@ def checkup_answer(checkup: Checkup, found: Sequence[Finding]) -> Answer:
         return Answer(say("doctor.well"), "", [machine], why=behind)
     worst, *others = found
     text = say(f"doctor.{worst.severity}", message=worst.message, hint=worst.hint)
-    told = [(each, say("doctor.other", message=each.message, hint=each.hint)) for each in others]
-    rest = Facts(_items(pair for each, said in told for pair in ((each.severity, said), ("", each.command))))
+    listed = [(each, say("doctor.other", message=each.message, hint=each.hint)) for each in others]
+    rest = Facts(_items(pair for each, line in listed for pair in ((each.severity, line), ("", each.command))))
     return Answer(_at_home(text), worst.command, [rest, machine], why=behind)
 
 
