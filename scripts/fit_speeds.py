@@ -15,10 +15,7 @@ import msgspec
 from bench_shapes import Shape, shape_of
 from speed_fit import SpeedFit
 
-from ggbench.machine.known_devices import KnownDevice, known_devices, recognize_device
-from ggbench.models.published.benches import BenchedRow, load_bench_sources, load_benches
-from ggbench.sizing.device_speed import FittedSpeeds, known_kind, prompt_rate
-from ggbench.stats.device_speed import (
+from ggbench.expect.cost_model import (
     Cost,
     DeviceKind,
     DeviceRead,
@@ -29,9 +26,12 @@ from ggbench.stats.device_speed import (
     prompt_costs,
     quant_class,
 )
+from ggbench.expect.published_speed import FittedSpeeds, known_kind, prompt_rate
+from ggbench.machine.known_devices import KnownDevice, known_devices, recognize_device
+from ggbench.models.published.benches import BenchedRow, load_bench_sources, load_benches
 from ggbench.stats.intervals import Estimate
 
-OUTPUT = Path(__file__).parent.parent / "ggbench" / "models" / "published" / "data" / "device-speed.json"
+OUTPUT = Path(__file__).parent.parent / "ggbench" / "expect" / "data" / "device-speed.json"
 ROUNDS, ROUNDS_WITHOUT = 30, 3
 """Rounds of a fit from nothing, and of one without some rows that starts from the fit of all."""
 LARGE_BYTES = 3 << 30

@@ -20,7 +20,7 @@ from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.session import RunContext, run_context
-from ggbench.stats.speed_estimate import inverse
+from ggbench.stats.speed_curve import inverse
 from scripts.whole_models import LOADS, N_DEPTH, N_PROMPT, Residual, make_parser, measure_ms, on_disk
 
 CASES = tuple(f"twin:qwen1.5-{size}:{quant}" for size in ("0.5b", "1.8b", "7b") for quant in ("q4_k_m", "q8_0"))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ggbench.stats.device_speed import COVARIANCE_UNIT, Cost, SpeedModel, group_of
+from ggbench.expect.cost_model import COVARIANCE_UNIT, Cost, SpeedModel, group_of
 
 _FREEDOM = 5.0
 """Degrees of freedom of the errors."""

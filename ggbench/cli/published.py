@@ -100,7 +100,7 @@ def _selected(
     everything: tuple[AnyRow, ...] = (*load_published(), *load_benches())
     kept = filter_published(everything, **filters)
     if behind:
-        from ggbench.sizing.device_speed import rows_behind
+        from ggbench.expect.published_speed import rows_behind
 
         leaned_on = set(
             rows_behind([" ".join(name.split()) for name in behind])

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.loss import added
 from ggbench.errors import StoreError
+from ggbench.expect.loss import added
 from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.health import has_runs
@@ -20,7 +20,7 @@ from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.sizing.what_helps import with_other_quants
 
 if TYPE_CHECKING:
-    from ggbench.decisions.known_losses import MeasuredLosses
+    from ggbench.expect.known_losses import MeasuredLosses
 
 
 class ModelPlan(msgspec.Struct, frozen=True):
@@ -34,8 +34,8 @@ class ModelPlan(msgspec.Struct, frozen=True):
 
 def _estimated(targets: Sequence[Target], rows: Sequence[PlanRow], request: PlanRequest) -> list[PlanRow]:
     """Return the rows with expected speeds and known losses."""
-    from ggbench.decisions.known_losses import measured_losses  # slow to import
-    from ggbench.decisions.known_speeds import KnownSpeeds, with_estimate_together, with_estimates
+    from ggbench.expect.known_losses import measured_losses  # slow to import
+    from ggbench.expect.speed import KnownSpeeds, with_estimate_together, with_estimates
 
     n_seqs, found = request.setup.n_seq_max, []
     headers = {target.file.header_sha256 for target in targets if target.file is not None}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ggbench.runs.run import Run
     from ggbench.runs.session import Base, Session
     from ggbench.runs.store.database import Store
-    from ggbench.stats.speed_estimate import SpeedEstimate
+    from ggbench.stats.speed_curve import SpeedEstimate
 
 
 class Concluded(msgspec.Struct, frozen=True):

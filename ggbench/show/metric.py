@@ -17,7 +17,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.figure import Figure, bounded_text, is_bound
 from ggbench.show.run_figures import FIGURES, estimate, unsteady_mark
 from ggbench.stats.intervals import Estimate, Interval
-from ggbench.stats.speed_estimate import SpeedEstimate, interpolated, inverse, is_measured, knows
+from ggbench.stats.speed_curve import SpeedEstimate, interpolated, inverse, is_measured, knows
 from ggbench.units import format_bytes, format_count
 
 NO_INTERVAL = "without an interval"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.show import UNKNOWN
-from ggbench.stats.speed_estimate import SpeedBasis
+from ggbench.stats.speed_curve import SpeedBasis
 from ggbench.text import sanitize
 from ggbench.units import format_count
 

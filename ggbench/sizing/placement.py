@@ -32,7 +32,7 @@ from ggbench.sizing.theory.limits import DECODE_POSITIONS
 from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, overriding_buffers, split_shares
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.stats.speed_estimate import POSITIONS
+from ggbench.stats.speed_curve import POSITIONS
 from ggbench.text import in_words
 from ggbench.units import KV_CELLS, MIB, format_bandwidth, format_bytes
 

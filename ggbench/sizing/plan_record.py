@@ -16,7 +16,7 @@ from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_estimate import SpeedBasis
+from ggbench.stats.speed_curve import SpeedBasis
 
 HOST_DEVICE = "CPU"
 """llama.cpp's name of the buffers in main memory."""

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.known_losses import measured_losses
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request, Score
 from ggbench.engines.endings import Ending, Failed
+from ggbench.expect.known_losses import measured_losses
 from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin

@@ -1,11 +1,11 @@
 """Candidates of a pick, made up."""
 
-from ggbench.decisions.loss import Loss
 from ggbench.decisions.pick.record import Candidate, TurnSpeed
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.expect.loss import Loss
 from ggbench.sizing.plan_record import PlannedForecast, PlanRow
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_estimate import SpeedBasis
+from ggbench.stats.speed_curve import SpeedBasis
 from ggbench.units import GIB
 
 

@@ -98,7 +98,7 @@ def _published(name: str, text: str) -> Iterator[None]:
 
 def _forget() -> None:
     for name, module in list(sys.modules.items()):
-        if name.startswith(("ggbench.models.published", "ggbench.sizing.device_speed", "ggbench.decisions")):
+        if name.startswith(("ggbench.models.published", "ggbench.expect.published_speed", "ggbench.decisions")):
             for function in vars(module).values():
                 getattr(function, "cache_clear", lambda: None)()
 

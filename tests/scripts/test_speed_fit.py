@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ggbench.stats.device_speed import Cost
+from ggbench.expect.cost_model import Cost
 from scripts.speed_fit import SpeedFit
 
 N_DEVICES, N_ROWS = 60, 6

@@ -11,11 +11,11 @@ from ggbench.decisions.compare.comparison import ComparedFigure, Comparison, com
 from ggbench.decisions.compare.estimates import RunSpreads
 from ggbench.decisions.compare.show import comparison_answer
 from ggbench.decisions.compare.thresholds import check_limits
-from ggbench.decisions.known_losses import MeasuredLosses
-from ggbench.decisions.loss import Loss
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.expect.known_losses import MeasuredLosses
+from ggbench.expect.loss import Loss
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.extras.transformers.config import TransformersConfig

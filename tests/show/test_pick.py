@@ -6,7 +6,6 @@ from typing import get_args
 
 from msgspec.structs import replace
 
-from ggbench.decisions.known_losses import typical_loss
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.recommend import recommend
@@ -23,6 +22,7 @@ from ggbench.decisions.pick.sentences import (
 )
 from ggbench.decisions.pick.show import commands_of, pick_answer
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.expect.known_losses import typical_loss
 from ggbench.models.targets import FileToRun
 from ggbench.show.answer import Table
 from ggbench.show.plan import speed_mark

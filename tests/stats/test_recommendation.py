@@ -5,8 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ggbench.decisions.known_losses import typical_loss
-from ggbench.decisions.loss import Loss
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.dominance import dominates
 from ggbench.decisions.pick.needs import WORKLOADS, Needs, Preference
@@ -16,9 +14,11 @@ from ggbench.decisions.pick.record import Candidate, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
+from ggbench.expect.known_losses import typical_loss
+from ggbench.expect.loss import Loss
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_estimate import SpeedBasis
+from ggbench.stats.speed_curve import SpeedBasis
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 
 _SMALL = st.sampled_from([0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5])

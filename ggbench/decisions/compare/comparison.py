@@ -29,7 +29,7 @@ from ggbench.decisions.compare.estimates import (
     stored_repeats,
     versus,
 )
-from ggbench.decisions.known_losses import MeasuredLosses, measured_losses, typical_loss
+from ggbench.expect.known_losses import MeasuredLosses, measured_losses, typical_loss
 from ggbench.models.subject import Subject
 from ggbench.runs.comparable import setting_of
 from ggbench.runs.run import Run

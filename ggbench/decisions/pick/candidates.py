@@ -12,12 +12,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.known_losses import (
-    UNQUANTIZED,
-    MeasuredLosses,
-    measured_losses,
-)
-from ggbench.decisions.known_speeds import KnownSpeeds, with_estimates
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.order import concessions
@@ -27,6 +21,12 @@ from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
+from ggbench.expect.known_losses import (
+    UNQUANTIZED,
+    MeasuredLosses,
+    measured_losses,
+)
+from ggbench.expect.speed import KnownSpeeds, with_estimates
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import name_without_quant
@@ -43,7 +43,7 @@ from ggbench.sizing.budget import with_main_memory
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, KvCacheTypes, PlanRow
-from ggbench.stats.speed_estimate import SpeedEstimate
+from ggbench.stats.speed_curve import SpeedEstimate
 from ggbench.text import sanitize
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")

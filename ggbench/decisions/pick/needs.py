@@ -9,9 +9,9 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.loss import NOTICED_LOSS, UNNOTICED_LOSS
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
+from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS
 from ggbench.units import MIB, format_count, format_number, parse_tokens
 
 Preference = Literal["balanced", "quality", "speed", "context"]

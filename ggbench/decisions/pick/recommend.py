@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from ggbench.decisions.loss import UNNOTICED_LOSS
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.dominance import pareto_front
 from ggbench.decisions.pick.needs import Needs, Preference
@@ -31,6 +30,7 @@ from ggbench.decisions.pick.order import (
 from ggbench.decisions.pick.reasons import reasons_of
 from ggbench.decisions.pick.record import BestIn, Candidate, Checked, Label, Listed, Pick
 from ggbench.engines.endings import Outcome
+from ggbench.expect.loss import UNNOTICED_LOSS
 
 _MORE_CONTEXT = 1.5
 """Ratio of contexts above which the alternative with more context is chosen by quality."""

@@ -12,13 +12,13 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.loss import Loss, added
 from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.expect.loss import Loss, added
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Change, DeviceMemory, PlanRow
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_estimate import SpeedBasis
+from ggbench.stats.speed_curve import SpeedBasis
 
 Need = Literal["memory", "speed", "loss"]
 Label = Literal["all on GPU", "dense", "mixture", "better", "faster", "more context", "may meet"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ggbench.decisions.pick.needs import ChatTurn
 from ggbench.decisions.pick.record import TurnSpeed
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_estimate import SpeedEstimate, estimate_at, inverse, step_ms_at
+from ggbench.stats.speed_curve import SpeedEstimate, estimate_at, inverse, step_ms_at
 from ggbench.units import KV_CELLS, format_count
 
 _SAMPLED_STEPS = 9

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run, Settings
     from ggbench.runs.session import Session
-    from ggbench.stats.speed_estimate import SpeedEstimate
+    from ggbench.stats.speed_curve import SpeedEstimate
 
 
 _PREFILL_REPEAT = 3
@@ -81,7 +81,7 @@ class DecodeExperiment(Experiment):
         return _result(recording, times, recording.prompt_ns.get(settings.n_prompt, []), uneven)
 
     def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
-        from ggbench.stats.speed_estimate import (
+        from ggbench.stats.speed_curve import (
             measured_speed,
             measured_steps,
             rates_of_line,

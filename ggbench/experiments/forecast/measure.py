@@ -24,7 +24,7 @@ from ggbench.units import counted
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import Session
-    from ggbench.stats.speed_estimate import SpeedEstimate
+    from ggbench.stats.speed_curve import SpeedEstimate
 
 
 class ForecastExperiment(Experiment):
@@ -68,7 +68,7 @@ class ForecastExperiment(Experiment):
         return ForecastResult(basis, found.b_ms, found.w_tokens_per_ms, found.tok_s, found.prefill_ms, limit)
 
     def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
-        from ggbench.stats.speed_estimate import SpeedEstimate, inverse, rates_of_line
+        from ggbench.stats.speed_curve import SpeedEstimate, inverse, rates_of_line
 
         found = run.result
         if not isinstance(found, ForecastResult) or len(found.tok_s) < 2 or n_seqs > 1:

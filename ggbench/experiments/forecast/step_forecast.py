@@ -22,7 +22,7 @@ from ggbench.experiments.forecast.record import (
 )
 from ggbench.sizing.layer_sample import MODEL_ERROR, StepCost
 from ggbench.stats.intervals import Estimate, t_95
-from ggbench.stats.speed_estimate import POSITIONS
+from ggbench.stats.speed_curve import POSITIONS
 
 
 class _Line(msgspec.Struct, frozen=True):

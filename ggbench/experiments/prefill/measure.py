@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
-    from ggbench.stats.speed_estimate import SpeedEstimate
+    from ggbench.stats.speed_curve import SpeedEstimate
 
 
 class PrefillExperiment(Experiment):
@@ -50,7 +50,7 @@ class PrefillExperiment(Experiment):
         return PrefillResult(speeds, recording.last(DecodeLimit), serving)
 
     def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
-        from ggbench.stats.speed_estimate import SpeedEstimate, measured_prefills
+        from ggbench.stats.speed_curve import SpeedEstimate, measured_prefills
 
         prefills = (
             measured_prefills(run.result.prefills)

@@ -11,8 +11,8 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from ggbench.decisions.known_losses import is_original
-from ggbench.decisions.loss import NOTICED_LOSS, UNNOTICED_LOSS
+from ggbench.expect.known_losses import is_original
+from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS
 from ggbench.experiments.quality import compared
 from ggbench.experiments.quality.record import (
     ChunkScores,

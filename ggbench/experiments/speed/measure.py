@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
     from ggbench.stats.requests import BatchSteps
-    from ggbench.stats.speed_estimate import SpeedEstimate
+    from ggbench.stats.speed_curve import SpeedEstimate
 
 _SERVER_BATCH = 512
 """Tokens of a physical batch, if unknown: llama-server's default."""
@@ -80,7 +80,7 @@ class SpeedExperiment(Experiment):
         return SpeedResult(tuple(sorted(found, key=lambda each: each.case)), serving)
 
     def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
-        from ggbench.stats.speed_estimate import speed_at_depths
+        from ggbench.stats.speed_curve import speed_at_depths
 
         cases = run.result.cases if isinstance(run.result, SpeedResult) else ()
         depths = [

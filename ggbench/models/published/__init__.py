@@ -182,10 +182,11 @@ def load_published() -> tuple[PublishedRow, ...]:
     return rows
 
 
-def data_text(name: str) -> str:
+def data_text(name: str, room: str = "ggbench.models.published") -> str:
+    """Return the text of a file in the `data` of a room."""
     from importlib.resources import files
 
-    return (files("ggbench.models.published") / "data" / name).read_text(encoding="utf-8")
+    return (files(room) / "data" / name).read_text(encoding="utf-8")
 
 
 def _read(name: str, source: str) -> list[PublishedRow]:

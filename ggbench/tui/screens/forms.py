@@ -26,10 +26,10 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Input, Label, Static
 
-from ggbench.decisions.loss import NOTICED_LOSS
 from ggbench.decisions.pick.needs import WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import GgbenchError, UsageError
+from ggbench.expect.loss import NOTICED_LOSS
 from ggbench.fields import Option, defaults_of, options_of
 from ggbench.text import sanitize
 from ggbench.tui.screens.dialogs import Answer, Dialog

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
+from ggbench.expect.published_speed import published_estimate
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.bandwidth import is_from_busy_machine
 from ggbench.machine.host import describe_cpu
@@ -25,12 +26,11 @@ from ggbench.runs.comparable import ThisMachine, runs_of_file, runs_with_rates
 from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
-from ggbench.sizing.device_speed import published_estimate
 from ggbench.sizing.placement import Placement, place_bandwidths, read_latencies_ms
 from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.offload import HOST
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_estimate import (
+from ggbench.stats.speed_curve import (
     POSITIONS,
     SpeedEstimate,
     estimate_at,

@@ -11,16 +11,7 @@ import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UnknownName, Unsupported
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.known_devices import KnownDevice, recognize_device
-from ggbench.models.published import data_text, reads_data
-from ggbench.models.published.benches import BenchedRow, load_benches
-from ggbench.sizing.placement import Placement, place_bandwidths
-from ggbench.sizing.plan_record import Budget, DeviceMemory
-from ggbench.sizing.theory.offload import HOST
-from ggbench.sizing.theory.weights import file_weights
-from ggbench.stats.decode_timing import Bandwidth
-from ggbench.stats.device_speed import (
+from ggbench.expect.cost_model import (
     Cost,
     DeviceKind,
     DeviceRead,
@@ -30,8 +21,17 @@ from ggbench.stats.device_speed import (
     prompt_costs,
     quant_class,
 )
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.known_devices import KnownDevice, recognize_device
+from ggbench.models.published import data_text, reads_data
+from ggbench.models.published.benches import BenchedRow, load_benches
+from ggbench.sizing.placement import Placement, place_bandwidths
+from ggbench.sizing.plan_record import Budget, DeviceMemory
+from ggbench.sizing.theory.offload import HOST
+from ggbench.sizing.theory.weights import file_weights
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_estimate import SpeedEstimate
+from ggbench.stats.speed_curve import SpeedEstimate
 from ggbench.text import in_words
 from ggbench.units import counted
 
@@ -58,7 +58,7 @@ class FittedSpeeds(msgspec.Struct, frozen=True):
 
 @reads_data
 def fitted_speeds() -> FittedSpeeds:
-    return msgspec.json.decode(data_text("device-speed.json"), type=FittedSpeeds)
+    return msgspec.json.decode(data_text("device-speed.json", "ggbench.expect"), type=FittedSpeeds)
 
 
 _EXPERTS, _LAYERS, _OTHERS = "experts", "layers", "other devices"

@@ -10,7 +10,7 @@ from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.errors import UsageError
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_estimate import (
+from ggbench.stats.speed_curve import (
     SpeedEstimate,
     measured_prefills,
     measured_steps,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ggbench.decisions.known_losses import typical_loss
+from ggbench.expect.known_losses import typical_loss
 from ggbench.models.published import is_base, load_published
 
 

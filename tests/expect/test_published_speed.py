@@ -5,17 +5,17 @@ import statistics
 
 import pytest
 
-from ggbench.decisions.known_speeds import KnownSpeeds
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UnknownName
+from ggbench.expect.published_speed import rows_behind
+from ggbench.expect.speed import KnownSpeeds
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.description import describe_machine
 from ggbench.models.published.benches import load_benches
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_headers
 from ggbench.sizing.budget import described_budget
-from ggbench.sizing.device_speed import rows_behind
-from ggbench.stats.speed_estimate import SpeedEstimate, prefill_ms_at, step_ms_at, tok_s_at
+from ggbench.stats.speed_curve import SpeedEstimate, prefill_ms_at, step_ms_at, tok_s_at
 
 
 @functools.cache

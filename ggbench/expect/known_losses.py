@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.loss import UNNOTICED_LOSS, Loss, PublishedLoss
+from ggbench.expect.loss import UNNOTICED_LOSS, Loss, PublishedLoss
 from ggbench.gguf_file.hyperparameters import FAMILIES
 from ggbench.gguf_file.quants import MIXTURE, plain_quant
 from ggbench.models.catalog import load_catalog

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions import known_speeds as module
-from ggbench.decisions.known_speeds import KnownSpeeds, expected_at
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.expect import speed as module
+from ggbench.expect.speed import KnownSpeeds, expected_at
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
@@ -30,7 +30,7 @@ from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_estimate import SpeedEstimate, step_ms_at
+from ggbench.stats.speed_curve import SpeedEstimate, step_ms_at
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
 

@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 
-from ggbench.stats.device_speed import Cost, DeviceKind, DeviceRead, ModelKind, SpeedModel, decode_costs, quant_class
+from ggbench.expect.cost_model import Cost, DeviceKind, DeviceRead, ModelKind, SpeedModel, decode_costs, quant_class
 
 MODEL = SpeedModel(
     terms=("layer", "read", "read:device=card/CUDA"),
