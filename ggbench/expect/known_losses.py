@@ -403,9 +403,9 @@ def _by_model(rows: Sequence[tuple[PublishedRow, float]]) -> dict[str, float]:
 
 @functools.cache
 def _rows() -> Mapping[str, tuple[PublishedRow, ...]]:
-    """Return the perplexities and divergences by quant."""
+    """Return the perplexities and divergences of weights by quant."""
     found: dict[str, list[PublishedRow]] = {}
     for row in load_published():
-        if (row.perplexity or row.kld) is not None and row.quant is not None:
+        if (row.perplexity or row.kld) is not None and row.quant is not None and row.type_k is None:
             found.setdefault(row.quant, []).append(row)
     return {quant: tuple(rows) for quant, rows in found.items()}

@@ -55,10 +55,15 @@ _ROWS_IN_A_LIST = 25
 _WIDEST_TITLE = 60
 
 
+def _cache(type_k: str | None, type_v: str | None) -> str:
+    return "/".join(dict.fromkeys(filter(None, (type_k, type_v))))
+
+
 _CONDITIONS: Sequence[Figure[PublishedRow]] = (
     Figure("model", "model", lambda row: f"{row.model}-{row.variant.lower()}" if row.variant else row.model),
     member("system", "system", priority=3),
     member("quant", "quant"),
+    Figure("type_k", "KV", lambda row: _cache(row.type_k, row.type_v), priority=2),
     member("imatrix", "imatrix", priority=4),
     member("text", "text", priority=5),
     member("device", "device", priority=4),
@@ -74,9 +79,7 @@ _BENCHED: Sequence[Figure[BenchedRow]] = (
     member("quant", "quant"),
     member("n_gpu_layers", "ngl", priority=2),
     member("n_cpu_moe", "CPU MoE", priority=1),
-    Figure(
-        "type_k", "KV", lambda row: "/".join(dict.fromkeys(filter(None, (row.type_k, row.type_v)))), priority=4
-    ),
+    Figure("type_k", "KV", lambda row: _cache(row.type_k, row.type_v), priority=4),
     member("flash_attn", "FA", priority=6),
     Figure("test", "test", lambda row: f"{row.test} @ d{row.n_depth}" if row.n_depth else row.test),
     member("tok_s", "speed", lambda value: f"{value:.2f}", unit="tok/s"),

@@ -69,6 +69,14 @@ def test_published_errors_are_columns(ggbench: Run) -> None:
     assert ggbench("published", "--model", "llama-3-8b", "--quant", "awq").out.startswith("No published row")
 
 
+def test_losses_of_a_quantized_cache_name_its_types_and_their_address(ggbench: Run) -> None:
+    args = ("published", "--source", "kv-cache-loss", "--model", "gemma-4-26b-a4b")
+    rows = ggbench(*args, "--json").json["rows"]
+    cache = {(row["type_k"], row["remark"]): row["kld"]["value"] for row in rows}
+    assert cache["q8_0", "before rotation"] == 0.5783 and cache["q4_0", "rotated"] == 1.088
+    assert "localbench.substack.com/p/kv-cache-quantization-benchmark" in "".join(ggbench(*args, "--why").out.split())
+
+
 def test_a_long_list_is_cut_and_why_has_all_of_it(ggbench: Run) -> None:
     args = ("published", "--model", "qwen1.5-7b")
     short, whole = (ggbench(*args, *more).out.splitlines() for more in ((), ("--why",)))

@@ -76,3 +76,9 @@ def test_a_type_loses_no_more_than_a_coarser_one() -> None:
     assert finer.nats.value == coarser.nats.value
     assert finer.nats.low <= finer.nats.value <= finer.nats.high
     assert finer.source.endswith(f"no more than {coarser.source}")
+
+
+def test_the_loss_of_a_cache_is_none_of_the_weights_beside_it() -> None:
+    cache = [row.kld.value for row in load_published() if row.type_k and row.kld and row.quant == "q8_0"]
+    known = typical_loss("q8_0", 35_000_000_000, "qwen35moe")
+    assert cache and known and not {each.nats for each in known.published} & set(cache)

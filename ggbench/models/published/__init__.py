@@ -127,9 +127,14 @@ class PublishedRow(msgspec.Struct, frozen=True):
     imatrix: str | None = None
     """Importance matrix of the quant, as printed; None if there is none or it is not stated."""
     base: str | None = None
-    """Quant of the same model to which the row is compared."""
+    """Quant of the same model to which the row is compared; with `type_k`, the cache's type of the same file."""
+    type_k: str | None = None
+    """Type of the KV cache, whose loss the row has; None if the row is of the weights."""
+    type_v: str | None = None
     setting: str | None = None
     """Options of the system, written out."""
+    date: str | None = None
+    """Day of the measurement or of its publication: `2026-08-15`."""
     versions: str | None = None
     """Version, if it differs from the table's: `vLLM 0.6.2`."""
     note: str | None = None
@@ -309,7 +314,7 @@ def ln_ppl_ratio(row: PublishedRow) -> tuple[float, float | None] | None:
 
 def is_base(row: PublishedRow) -> bool:
     """Return whether a row is of the quant that the others of its table are compared with."""
-    return row.quant == (row.base or "f16")
+    return row.type_k is None and row.quant == (row.base or "f16")
 
 
 @functools.cache

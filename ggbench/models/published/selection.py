@@ -148,7 +148,7 @@ class OwnScore(msgspec.Struct, frozen=True):
         """Return whether the row has a perplexity, of any model: the loss of a quant relative to its base is
         comparable.
         """
-        return row.perplexity is not None
+        return row.perplexity is not None and row.type_k is None
 
     def distance(self, row: PublishedRow) -> tuple[float, ...]:
         """Return a sort key: the same quant, the same model, rows with a KL divergence, models of similar size."""
