@@ -64,7 +64,7 @@ def choose_machine(places: Sequence[str], rows: Sequence[PlanRow]) -> MachineCho
     assert len(row_of) == len(rows), "machines of one name"
     fitting = {name: row for name, row in row_of.items() if row.fits}
     choice = MachineChoice(rows[0].quant, tuple(fitting), longest=_longest(fitting))
-    speeds = {name: row.expected.tok_s for name, row in fitting.items() if row.expected is not None}
+    speeds = {name: row.expected for name, row in fitting.items() if row.expected is not None}
     if speeds and len(speeds) == len(fitting):
         fastest, *others = sorted(speeds, key=lambda name: -speeds[name].value)
         choice = replace(choice, fastest=fastest)
@@ -158,7 +158,7 @@ _NAMES = (
     Figure[PlacedRow]("options", "options", lambda placed: _placed(placed.row)),
 )
 _BASIS = Figure[PlanRow](
-    "speed_basis", "speed from", lambda row: SPEED_FROM[row.expected.speed_basis] if row.expected else None
+    "speed_basis", "speed from", lambda row: SPEED_FROM[row.expected.basis] if row.expected else None
 )
 
 

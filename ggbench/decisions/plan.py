@@ -35,21 +35,24 @@ class ModelPlan(msgspec.Struct, frozen=True):
 def _estimated(targets: Sequence[Target], rows: Sequence[PlanRow], request: PlanRequest) -> list[PlanRow]:
     """Return the rows with expected speeds and known losses."""
     from ggbench.expect.known_losses import measured_losses  # slow to import
-    from ggbench.expect.speed import KnownSpeeds, with_estimate_together, with_estimates
+    from ggbench.expect.machine_runs import MachineRuns
+    from ggbench.expect.speed import expected_curves, expected_speed, with_speeds
 
-    n_seqs, found = request.setup.n_seq_max, []
+    budget, n_seqs, found = request.budget, request.setup.n_seq_max, []
     headers = {target.file.header_sha256 for target in targets if target.file is not None}
     with contextlib.ExitStack() as opened:
         store = None
         if has_runs():  # opening creates the file
             with contextlib.suppress(StoreError):
                 store = opened.enter_context(Store.open())
-        known, losses = KnownSpeeds(store, request.budget), measured_losses(store, headers)
+        runs, losses = MachineRuns(store, budget), measured_losses(store, headers)
         for target, row in zip(targets, rows, strict=True):
-            setup = row.setup or request.setup
-            row = with_estimates(row, known.of(target.file, setup))
-            if n_seqs > 1:
-                row = with_estimate_together(row, known.of(target.file, setup, n_seqs), n_seqs)
+            file, setup = target.file, row.setup or request.setup
+            if file is not None:
+                row = with_speeds(row, expected_curves(file, setup, budget, runs))
+                if n_seqs > 1 and row.n_ctx is not None:
+                    together = expected_speed(file, setup, budget, runs, row.n_ctx // n_seqs, n_seqs)
+                    row = replace(row, expected_together=together)
             found.append(_with_loss(row, target, losses))
     return found
 

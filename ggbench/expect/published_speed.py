@@ -31,7 +31,7 @@ from ggbench.sizing.theory.offload import HOST
 from ggbench.sizing.theory.weights import file_weights
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_curve import SpeedEstimate
+from ggbench.stats.speed_curve import SpeedCurve
 from ggbench.text import in_words
 from ggbench.units import counted
 
@@ -90,22 +90,22 @@ def rows_behind(names: Sequence[str]) -> tuple[BenchedRow, ...]:
     return tuple(row for number, row in enumerate(load_benches()) if number in numbers)
 
 
-def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> SpeedEstimate | None:
+def published_curve(file: ModelFile, setup: LlamaConfig, budget: Budget) -> SpeedCurve | None:
     """Return the speed that others' rows of these devices or, without any, of their family let expect.
 
-    None for a plan without a GPU, if a bandwidth is unknown, or the bytes read.
+    None if a bandwidth is unknown, or the bytes read.
     """
     devices, bandwidths = budget.devices, place_bandwidths(budget)
     # Rows with a quantized cache are too few to say what its kernels gain.
     plain = msgspec.structs.replace(setup, type_k="f16", type_v="f16")
-    placement = Placement(file, plain, on_gpu=budget.on_gpu, devices=devices, host=budget.host)
+    placement = Placement.of(file, plain, budget)
     try:
         read = {n: placement.read_bytes(n) for n in placement.speed_positions}
     except Unsupported:
         return None
     places = set().union(*read.values())
     on_devices = sorted(places & set(range(len(devices))))
-    if not on_devices or not places <= set(bandwidths):
+    if not places <= set(bandwidths):
         return None
     kinds = {place: device_kind(devices[place]) for place in on_devices}
     step = _Step(
@@ -120,7 +120,7 @@ def published_estimate(file: ModelFile, setup: LlamaConfig, budget: Budget) -> S
         name = _EXPERTS if placement.n_crossed else _LAYERS
         rows[f"{name} in main memory"] = name
     counts = [f"{text} ({counted(len(_rows_by_name()[name]), 'row')})" for text, name in rows.items()]
-    return SpeedEstimate(
+    return SpeedCurve(
         "published",
         f"others' llama-bench of {in_words(counts)}",
         tuple((n, fitted_speeds().decode.predict(step.costs(by_place))) for n, by_place in read.items()),

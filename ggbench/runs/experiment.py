@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ggbench.runs.run import Run
     from ggbench.runs.session import Base, Session
     from ggbench.runs.store.database import Store
-    from ggbench.stats.speed_curve import SpeedEstimate
+    from ggbench.stats.speed_curve import SpeedCurve
 
 
 class Concluded(msgspec.Struct, frozen=True):
@@ -160,7 +160,7 @@ class Experiment(abc.ABC):
         """
         return None
 
-    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
+    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedCurve | None:
         """Return the file's speed with `n_seqs` sequences at once from a completed run; None, the default, if it
         measured none.
         """

@@ -13,7 +13,6 @@ from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import short_device
 from ggbench.show.words import say
-from ggbench.sizing.plan_record import PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache
 from ggbench.sizing.theory.limits import (
     DECODE_POSITIONS,
@@ -21,6 +20,7 @@ from ggbench.sizing.theory.limits import (
     MEANING,
     TERA,
     Hardware,
+    LimitAt,
     PrefillLimit,
     PromptLimit,
     Regime,
@@ -260,7 +260,7 @@ _SCHEME = figures_type(
         "read_bytes": float,
         "knees": Sequence[int] | None,
         "regimes": Sequence[Regime] | None,
-        "decode": Sequence[PlannedSpeed],
+        "decode": Sequence[LimitAt],
         "prefill": Sequence[PromptLimit] | None,
     },
 )

@@ -17,7 +17,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.figure import Figure, bounded_text, is_bound
 from ggbench.show.run_figures import FIGURES, estimate, unsteady_mark
 from ggbench.stats.intervals import Estimate, Interval
-from ggbench.stats.speed_curve import SpeedEstimate, interpolated, inverse, is_measured, knows
+from ggbench.stats.speed_curve import SpeedCurve
 from ggbench.units import format_bytes, format_count
 
 NO_INTERVAL = "without an interval"
@@ -229,7 +229,7 @@ def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     return tuple(_at_depth(depth) for depth in sorted(asked.union(_DEPTHS)) if depth <= beyond)
 
 
-def _speed_of(summary: QuantSummary) -> SpeedEstimate | None:
+def _speed_of(summary: QuantSummary) -> SpeedCurve | None:
     speeds = (experiment_of(run.head.kind).speed_of(run) for run in summary.runs if run.is_complete)
     return next((speed for speed in speeds if speed is not None and speed.step_ms), None)
 
@@ -242,13 +242,13 @@ def depth_key(depth: int) -> str:
 def _at_depth(depth: int) -> Metric:
     def speed(summary: QuantSummary) -> Estimate | None:
         curve = _speed_of(summary)
-        if curve is None or not knows(curve, depth + 1):
+        if curve is None or not curve.knows(depth + 1):
             return None
-        return inverse(interpolated(curve.step_ms, depth + 1))
+        return curve.tok_s_at(depth + 1)
 
     def mark(summary: QuantSummary) -> str:
         curve = _speed_of(summary)
-        return unsteady_mark(summary) or ("~" if curve is None or not is_measured(curve, depth + 1) else "")
+        return unsteady_mark(summary) or ("~" if curve is None or not curve.has_measured(depth + 1) else "")
 
     topic = f"decode at n_depth {format_count(depth)}"
     return speed_metric(depth_key(depth), topic, speed, header=f"at {format_count(depth)}", mark=mark)

@@ -34,10 +34,9 @@ from ggbench.sizing.plan_record import (
     MemoryPartName,
     MemoryStack,
     PlannedDevice,
-    PlannedForecast,
     PlanRow,
 )
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import Estimate, Expected
 from ggbench.text import in_words
 from ggbench.units import (
     counted,
@@ -50,9 +49,9 @@ from ggbench.units import (
 )
 
 
-def speed_mark(expected: PlannedForecast | None) -> str:
+def speed_mark(expected: Expected | None) -> str:
     """Return `!` for a speed of a disturbed run, `~` for an estimated one."""
-    if expected is None or expected.speed_basis == "measured":
+    if expected is None or expected.basis == "measured":
         return "" if expected is None or expected.is_steady else "!"
     return "~"
 
@@ -103,7 +102,7 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             "tok_s",
             "tok/s",
             value_only,
-            "expected.tok_s",
+            "expected",
             is_estimate=True,
             meaning="Expected speed with a full context [tokens/s]; null if unknown.",
             better="more",
@@ -113,7 +112,7 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             "tok_s_together",
             "all users",
             value_only,
-            "together.expected.tok_s",
+            "expected_together",
             is_estimate=True,
             meaning="Expected speed of all slots at once [tokens/s].",
             priority=1,
@@ -135,7 +134,6 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             "limit_tok_s",
             "limit",
             format_number,
-            "at_n_ctx.tok_s",
             unit="tok/s",
             meaning="Bound by the memory bandwidth with a full context; no speed.",
         ),
@@ -157,7 +155,7 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
 _FRONT = ("quant", "file_bytes", "needed_bytes", "left_bytes", "max_n_ctx", "tok_s", "tok_s_together", "kld")
 _BEHIND = ("quant", "bpw", "tok_s", "limit_tok_s", "w_tokens_per_ms", "b_ms")
 INTERVALS: Sequence[Figure[PlanRow]] = (
-    member("tok_s_ci95", "tok/s, 95 %", ends_only, "expected.tok_s"),
+    member("tok_s_ci95", "tok/s, 95 %", ends_only, "expected"),
     member("kld_ci95", "loss, range", ends_only, "loss"),
 )
 
@@ -166,7 +164,7 @@ FIRST_SPEED: Figure[PlanRow] = member(
     "tok_s_first",
     "tok/s at 1",
     value_only,
-    "expected_first.tok_s",
+    "expected_first",
     mark=lambda row: speed_mark(row.expected_first),
 )
 HOST_FIGURES: Sequence[Figure[Budget]] = (
@@ -389,7 +387,7 @@ def _quants(rows: Sequence[PlanRow]) -> str:
 
 
 def _front_table(budget: Budget, rows: Sequence[PlanRow]) -> Table[PlanRow]:
-    has_users = any(row.together for row in rows)
+    has_users = any(row.expected_together for row in rows)
     figures = [PLAN_FIGURES[key] for key in _FRONT if has_users or key != "tok_s_together"]
     named = dict(zip(map(id, rows), model_names([row.subject for row in rows]), strict=True))
     if len(set(named.values())) > 1:
@@ -441,7 +439,7 @@ def _way(change: Change) -> str:
 def estimated_from(rows: Sequence[PlanRow]) -> str:
     """Return what estimated speeds are from; empty without any."""
     known = [row.expected for row in rows if row.fits is not False and row.expected is not None]
-    bases = dict.fromkeys(each.basis for each in known if each.speed_basis != "measured")
+    bases = dict.fromkeys(each.source for each in known if each.basis != "measured")
     return say("plan.estimated", basis="; ".join(bases)) if bases else ""
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.show import UNKNOWN
-from ggbench.stats.speed_curve import SpeedBasis
 from ggbench.text import sanitize
 from ggbench.units import format_count
 
@@ -70,12 +69,11 @@ def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
     return f"sliding-window caches of {cells}"
 
 
-SPEED_FROM: Mapping[SpeedBasis, str] = {
+SPEED_FROM: Mapping[str, str] = {
     "measured": "a run here",
     "forecast": "a forecast",
-    "other runs": "other runs here",
+    "scaled": "other runs here",
     "published": "others' runs",
-    "bound": "bandwidth limit",
 }
 
 

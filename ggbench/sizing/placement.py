@@ -25,10 +25,8 @@ from ggbench.sizing.plan_record import (
     DeviceMemory,
     MemoryPartName,
     PlannedDevice,
-    PlannedSpeed,
 )
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
-from ggbench.sizing.theory.limits import DECODE_POSITIONS
 from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, overriding_buffers, split_shares
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
@@ -76,6 +74,11 @@ class Placement:
         """Whether a token reads from more than one memory."""
         self._place_weights()
         self._place_cache()
+
+    @classmethod
+    def of(cls, file: ModelFile, setup: LlamaConfig, budget: Budget) -> Placement:
+        """Return a file's placement in a budget."""
+        return cls(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
 
     def _place_weights(self) -> None:
         self._weights: tuple[int, ...] = ()
@@ -414,6 +417,10 @@ class Placement:
         window = None if self.theory is None else self.theory.window
         return sorted({*POSITIONS, window or 1})
 
+    def reads_only(self, place: int) -> bool:
+        """Return whether decoding reads from this memory alone; raises like `read_bytes`."""
+        return set(self.read_bytes(1)) == {place}
+
     def read_bytes(self, n: float) -> dict[int, float]:
         """Return the bytes that decoding the token at position n reads from each memory.
 
@@ -435,37 +442,16 @@ def _as_loaded(file: ModelFile, setup: LlamaConfig) -> ModelFile:
     return replace(file, tensors=tuple(each for each in file.tensors if (layer_of(each.name) or 0) < first))
 
 
-def speed_bounds(
-    budget: Budget, placement: Placement, longest: int | None, n_ctx: int
-) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
-    """Return the bandwidth bound, and the speeds at the fixed positions and at `n_ctx`; nothing if unknown.
+def speed_limits(budget: Budget, placement: Placement, n_ctx: int) -> tuple[DecodeLimit | None, float | None]:
+    """Return what bandwidth allows: the limit of decoding, and tokens/s at `n_ctx`; nothing if it is unknown.
 
-    A token reads from the memories in turn. `longest` is the longest context that fits.
+    A token reads from the memories in turn.
     """
-    latency_ms = read_latencies_ms(budget, placement, (1, *DECODE_POSITIONS, n_ctx))
+    latency_ms = read_latencies_ms(budget, placement, (1, n_ctx))
     if latency_ms is None:
-        return None, ()
-    speeds = tuple(
-        PlannedSpeed(n, latency_ms[n], 1e3 / latency_ms[n], None if longest is None else longest >= n)
-        for n in (*DECODE_POSITIONS, n_ctx)
-    )
+        return None, None
     n_bytes = sum(placement.read_bytes(1).values())
-    return _limit(placement, place_bandwidths(budget), latency_ms[1], n_bytes), speeds
-
-
-def speed_together(
-    budget: Budget, placement: Placement, n_seqs: int, n: int, *, fits: bool | None
-) -> PlannedSpeed | None:
-    """Return the bandwidth bound of `n_seqs` sequences at position `n` each; None for one, or if it is unknown.
-
-    A step reads the weights once, as if all sequences used the same experts, the least that they can read, and the
-    cache of each.
-    """
-    latency_ms = read_latencies_ms(budget, placement, (1, n)) if n_seqs > 1 else None
-    if latency_ms is None:
-        return None
-    step_ms = latency_ms[1] + n_seqs * (latency_ms[n] - latency_ms[1])
-    return PlannedSpeed(n, step_ms, 1e3 * n_seqs / step_ms, fits)
+    return _limit(placement, place_bandwidths(budget), latency_ms[1], n_bytes), 1e3 / latency_ms[n_ctx]
 
 
 def read_latencies_ms(

@@ -23,7 +23,7 @@ from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import LONGEST, longest_by_line, longest_n_ctx, planning_ceiling
 from ggbench.sizing.memory_stacks import memory_stacks
-from ggbench.sizing.placement import Placement, place_bandwidths, speed_bounds, speed_together
+from ggbench.sizing.placement import Placement, place_bandwidths, speed_limits
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
 from ggbench.sizing.splits import smallest_split
 from ggbench.sizing.theory.kv_cache import checkpoint_bytes
@@ -165,7 +165,7 @@ class _Planner(msgspec.Struct, frozen=True):
     def _row(self, request: PlanRequest, search: Callable[..., int]) -> PlanRow:
         """Return the sizes of a setup, with the longest context that `search` finds."""
         file, budget, setup = self.file, request.budget, request.setup
-        placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+        placement = Placement.of(file, setup, budget)
         context = self.allocator.context(
             setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX), setup
         )
@@ -205,8 +205,8 @@ def _with_memory(
     """Return the row with what fits into the budget, and the bounds of its speed; the size of the weights is known."""
     assert placement.weight_bytes is not None and row.n_ctx_slot is not None and row.setup is not None
     left = budget.usable_bytes - placement.needed_bytes(context, budget.usable_bytes)
-    limit, decode = speed_bounds(budget, placement, longest, row.n_ctx_slot)
-    n_seqs, notes = row.setup.n_seq_max, row.notes
+    limit, limit_tok_s = speed_limits(budget, placement, row.n_ctx_slot)
+    notes = row.notes
     if unreserved := placement.unreserved_bytes(context):
         notes = (
             *notes,
@@ -222,9 +222,7 @@ def _with_memory(
         devices=placement.planned(context),
         stacks=memory_stacks(placement, context, budget),
         limit=limit,
-        decode=decode[:-1],
-        at_n_ctx=decode[-1] if decode else None,
-        together=speed_together(budget, placement, n_seqs, context.n_ctx // n_seqs, fits=left >= 0),
+        limit_tok_s=limit_tok_s,
         notes=notes,
     )
 

@@ -15,8 +15,7 @@ from ggbench.models.subject import Subject
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_curve import SpeedBasis
+from ggbench.stats.intervals import Estimate, Expected
 
 HOST_DEVICE = "CPU"
 """llama.cpp's name of the buffers in main memory."""
@@ -175,34 +174,6 @@ class Budget(msgspec.Struct, frozen=True):
         return replace(self, projector=projector, devices=devices)
 
 
-class PlannedSpeed(msgspec.Struct, frozen=True):
-    """The bound on the speed of decoding at one position."""
-
-    n: int
-    latency_ms: float
-    """Latency of one step of the batch."""
-    tok_s: float
-    """Throughput over all sequences of the batch."""
-    fits: bool | None
-    """Whether a context of n tokens fits; None if unknown."""
-    expected: PlannedForecast | None = None
-    """None if only the bound is known."""
-
-
-class PlannedForecast(msgspec.Struct, frozen=True):
-    """The expected speed of decoding."""
-
-    tok_s: Estimate
-    basis: str
-    """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
-    speed_basis: SpeedBasis
-    """Never only the bound."""
-    is_steady: bool = True
-    """Whether the machine was steady during those measurements."""
-    rows: tuple[str, ...] = ()
-    """Names of the published rows that it leans on, for `ggbench published --behind`."""
-
-
 class KvCacheTypes(msgspec.Struct, frozen=True):
     """The options that determine the size of a KV cache at a given n_ctx, by llama.cpp's names."""
 
@@ -273,20 +244,18 @@ class PlanRow(msgspec.Struct, frozen=True):
     reached_ceiling: bool = False
     """Whether contexts longer than `planned_n_ctx` were not tried."""
     limit: DecodeLimit | None = None
-    decode: tuple[PlannedSpeed, ...] = ()
-    """Speeds at a few fixed positions, the same in every plan."""
-    at_n_ctx: PlannedSpeed | None = None
-    """Speed of one user with a full slot of `n_ctx`."""
-    together: PlannedSpeed | None = None
-    """Speed of all slots at once, which share `n_ctx` equally; None for a single slot."""
+    limit_tok_s: float | None = None
+    """What bandwidth allows one user with a full slot of `n_ctx`."""
     devices: tuple[PlannedDevice, ...] = ()
     """Memory taken at `n_ctx` on each GPU and, last, in main memory; empty if the plan is for main memory alone."""
     stacks: tuple[MemoryStack, ...] = ()
     """Contents of each memory at `n_ctx`, main memory last."""
-    expected: PlannedForecast | None = None
-    """Speed at `n_ctx`; None if only the bound is known."""
-    expected_first: PlannedForecast | None = None
-    """Speed of the first token, before there is a cache to read; None if only the bound is known."""
+    expected: Expected | None = None
+    """Tokens/s of one user with a full slot of `n_ctx`; None if unknown."""
+    expected_first: Expected | None = None
+    """The same of the first token, before there is a cache to read."""
+    expected_together: Expected | None = None
+    """Tokens/s of all slots at once, which share `n_ctx` equally; None for a single slot."""
     loss: Estimate | None = None
     """Loss of weights and cache against the original [nats]; None if unknown."""
     is_loss_measured: bool = False
@@ -343,8 +312,6 @@ class Change(msgspec.Struct, frozen=True):
     """Bytes left of the budget; negative if memory is still missing."""
     planned_n_ctx: int | None
     """The longest context with the change; None if none fits or it is unknown."""
-    tok_s: float | None
-    """The bandwidth bound with a full context; None if unknown."""
     quant: str = ""
     """Name of the other quant."""
     host_bytes: int | None = None

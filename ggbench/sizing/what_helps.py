@@ -22,7 +22,7 @@ from ggbench.machine.gpus import list_gpus
 from ggbench.sizing.budget import servers_budget
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
-from ggbench.sizing.placement import Placement, speed_bounds
+from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlanRow
 from ggbench.sizing.search_budget import search_budget
 from ggbench.units import KV_CELLS, format_bytes
@@ -65,7 +65,6 @@ def _with_other_quant(row: PlanRow, fitting: Sequence[PlanRow]) -> PlanRow:
         needed_bytes=other.needed_bytes or 0,
         left_bytes=other.left_bytes or 0,
         planned_n_ctx=other.planned_n_ctx,
-        tok_s=other.at_n_ctx.tok_s if other.at_n_ctx else None,
         quant=other.quant,
     )
     return replace(row, changes=_in_order([*row.changes, change], row))
@@ -79,8 +78,7 @@ class _Sizes(msgspec.Struct, frozen=True):
     allocator: DryAllocator
 
     def placement(self, setup: LlamaConfig) -> Placement:
-        budget = self.budget
-        return Placement(self.file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+        return Placement.of(self.file, setup, self.budget)
 
     def context(self, setup: LlamaConfig) -> DryContext | None:
         """Return the context as planned under this setup; None if llama.cpp refuses it."""
@@ -102,7 +100,6 @@ class _Sizes(msgspec.Struct, frozen=True):
         if context is None:
             return None
         assert setup.n_ctx is not None
-        _, bounds = speed_bounds(self.budget, placement, None, setup.n_ctx)
         memories = placement.planned(context) if kind in ("n_cpu_moe", "n_gpu_layers") else ()
         return Change(
             kind=kind,
@@ -110,7 +107,6 @@ class _Sizes(msgspec.Struct, frozen=True):
             needed_bytes=(placement.weight_bytes or 0) + placement.context_bytes(context),
             left_bytes=self.left_bytes(placement, context),
             planned_n_ctx=None,
-            tok_s=bounds[-1].tok_s if bounds else None,
             host_bytes=memories[-1].needed_bytes if memories else None,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -51,6 +51,23 @@ class Estimate(msgspec.Struct, frozen=True):
     value: float
     low: float
     high: float
+
+
+Basis = Literal["measured", "forecast", "scaled", "published", "typical"]
+"""What an expectation rests on. Of speeds: runs of this file here, twins of its layers here, this machine's other runs,
+others' rows. Of losses: quality runs here, this model's published rows, what is typical of the quant."""
+
+
+class Expected(Estimate, frozen=True):
+    """A value expected before it is measured, with a 95 % interval and what it rests on."""
+
+    basis: Basis
+    source: str
+    """For people: `run 12`, `twins of 2 and 6 of 32 layers`, `q4_k_m of llama-3-8b`."""
+    is_steady: bool = True
+    """Whether the machine was steady during the measurements."""
+    rows: tuple[str, ...] = ()
+    """Names of the published rows behind it, as `ggbench published --behind` takes them."""
 
 
 Z_95 = 1.959963984540054

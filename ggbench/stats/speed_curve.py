@@ -1,4 +1,4 @@
-"""Estimate speed at any position from measured runs.
+"""The latency of a step by position: of a run, or expected.
 
 Latency grows linearly, so it is interpolated between known positions and extrapolated by the last line.
 """
@@ -28,113 +28,12 @@ _WIDEST = 2.0
 """Largest ratio of high to low end for a latency by the slope of a line to be meaningful."""
 
 
-def is_measured(known: SpeedEstimate, n: int) -> bool:
-    """Return whether position n is between the first and last measured or forecast ones."""
-    return known.reach is not None and known.first <= n <= known.reach
-
-
-def knows(known: SpeedEstimate, n: int) -> bool:
-    """Return whether position n was measured, or the line gives its latency within a factor of 2."""
-    if known.reach is None or is_measured(known, n):
-        return True
-    found = interpolated(known.step_ms, n)
-    return known.has_line and found.high <= _WIDEST * found.low
-
-
-def estimate_at(known: SpeedEstimate, n: int) -> SpeedEstimate | None:
-    """Return the known estimate to use at position n, preferring a run that measured there to a longer line."""
-    found = [each for each in (known, *known.others) if knows(each, n)]
-    return min(
-        found,
-        key=lambda each: (each.basis != "measured", not each.is_steady, not is_measured(each, n)),
-        default=None,
-    )
-
-
-def step_ms_at(known: SpeedEstimate, n: int) -> Estimate:
-    return interpolated(known.step_ms, n)
-
-
-def tok_s_at(known: SpeedEstimate, n: int) -> Estimate:
-    """Return tokens/s at position n; the low end is 0 if the latency has no upper end."""
-    return inverse(step_ms_at(known, n))
-
-
-def prefill_ms_at(known: SpeedEstimate, n_prompt: int) -> Estimate | None:
-    """Return the time [ms] of a prompt, 0 for an empty one; None if no prompt was timed."""
-    if not known.prefill_ms:
-        return None
-    nothing = Estimate(0.0, 0.0, 0.0)
-    return interpolated(((0, nothing), *known.prefill_ms), n_prompt)
-
-
 def inverse(expected: Estimate, numerator: float = 1e3) -> Estimate:
     """Convert milliseconds to tokens/s, and back; zero becomes infinite and infinity zero."""
     value, low, high = (
         numerator / each if each else math.inf for each in (expected.value, expected.high, expected.low)
     )
     return Estimate(value, low, high)
-
-
-_PROMPT = 512
-"""Prompt length at which prefill is compute-bound."""
-
-
-def with_sequences(known: SpeedEstimate, n_seqs: int, weights_ratio: float = 1.0) -> SpeedEstimate:
-    """Return the latency of steps of `n_seqs` sequences and the time of their prompts together, from those of one.
-
-    A step is at best one reading of the weights and one of every cache, t(1) + n_seqs (t(n) - t(1)), and at worst the
-    steps of the sequences one after the other. In between, reading the weights takes `weights_ratio` t(1), as the
-    sequences of a mixture use different experts (`Placement.weights_ratio`), or as long as computing `n_seqs` tokens of
-    a prompt if that is longer; without a known prompt, the step is the geometric mean of that and the worst. The low
-    end of a step, and a bound, let all sequences use the same experts, as no router is known to need more.
-
-    t(1) is that of the most reliable estimate that begins there; without any, the caches count as the whole step.
-    """
-    every = (known, *known.others)
-    first = next((each.step_ms[0][1] for each in every if each.step_ms[0][0] == 1), None)
-    best, *others = (_with_sequences(each, n_seqs, weights_ratio, first) for each in every)
-    return msgspec.structs.replace(best, others=tuple(others))
-
-
-def _with_sequences(
-    known: SpeedEstimate, n_seqs: int, weights_ratio: float, first: Estimate | None
-) -> SpeedEstimate:
-    position, own = known.step_ms[0]
-    begins_at_1 = position == 1
-    first = own if begins_at_1 else first or Estimate(0.0, 0.0, 0.0)
-    prompt = prefill_ms_at(known, _PROMPT)
-
-    def of_all(step: Estimate) -> Estimate:
-        low, at_best = (
-            one + n_seqs * max(0.0, end - one)
-            for one, end in ((first.low, step.low), (first.value, step.value))
-        )
-        if not begins_at_1:
-            low = step.low  # another estimate's t(1) is no bound of this one's
-        high, at_worst = n_seqs * step.high, n_seqs * step.value
-        if known.basis == "bound":
-            return Estimate(at_best, low, high)
-        weights_ms = weights_ratio * first.value
-        read = at_best + weights_ms - first.value
-        computed = math.sqrt(read * at_worst)
-        if prompt is not None:
-            computed = read + max(0.0, n_seqs * prompt.value / _PROMPT - weights_ms)
-        return Estimate(min(max(computed, read), at_worst), low, high)
-
-    return SpeedEstimate(
-        "other runs" if known.basis in ("measured", "forecast") else known.basis,
-        f"{known.source}, of one user" if known.basis != "bound" else known.source,
-        tuple((n, of_all(step)) for n, step in known.step_ms),
-        tuple(
-            (n, Estimate(n_seqs * ms.value, n_seqs * ms.low, n_seqs * ms.high)) for n, ms in known.prefill_ms
-        ),
-        known.is_steady,
-        known.first,
-        known.reach,
-        known.has_line,
-        rows=known.rows,
-    )
 
 
 def measured_steps(windows: Sequence[DepthSpeed], fit: LineFit | None, limit: DecodeLimit | None) -> Known:
@@ -174,7 +73,7 @@ def speed_at_depths(
     limit: DecodeLimit | None,
     *,
     is_steady: bool = True,
-) -> SpeedEstimate | None:
+) -> SpeedCurve | None:
     """Return the speeds at the depths, and beyond them if they define a line; None without an interval."""
     levels = measured_levels(depths)
     if not levels:
@@ -186,7 +85,7 @@ def speed_at_depths(
     elif limit is not None:
         known = (each for each in depths if _level(each) is not None)
         rates = rates_of_window(limit, max(known, key=lambda each: each.n_depth))
-    return SpeedEstimate(
+    return SpeedCurve(
         "measured",
         f"run {run_id}",
         steps or levels,
@@ -254,40 +153,61 @@ def _moved(level: Estimate, slope: Estimate, distance: int, floor: float) -> Est
     return Estimate(value, low, value + math.hypot(level.high - level.value, up))
 
 
-SpeedBasis = Literal["measured", "forecast", "other runs", "published", "bound"]
-"""Sources of an estimate, most reliable first: runs of this quant; twins of its layers; this machine's other runs (of
-other files, or of fewer users); others' rows of llama-bench; memory bandwidth alone, which is a limit and no speed."""
+SpeedBasis = Literal["measured", "forecast", "scaled", "published"]
+"""What a curve rests on, most reliable first: runs of this file here; twins of its layers here; this machine's other
+runs, of other files or of fewer users; others' rows of llama-bench."""
 
 
-class SpeedEstimate(msgspec.Struct, frozen=True):
+class SpeedCurve(msgspec.Struct, frozen=True):
     """Latency of a step by position, and time of a prompt by its length, each with a 95 % interval.
 
-    With basis `bound` the value is the lower bound, and `high` is infinite. `KnownSpeeds.of`, `speed_at_depths` and
-    `with_sequences` return at least two steps. A run that shows only prompts or `rates` has none, so pass its estimate
-    to none of the functions that take a position of a decode.
+    A run that shows only prompts or `rates` has no steps, so pass its curve to none of the functions that take a
+    position of a decode. Others have at least two.
     """
 
     basis: SpeedBasis
     source: str
     """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
-    step_ms: tuple[tuple[int, Estimate], ...] = ()
+    step_ms: Known = ()
     """Pairs of position and latency, ascending."""
-    prefill_ms: tuple[tuple[int, Estimate], ...] = ()
+    prefill_ms: Known = ()
     """Pairs of prompt length, from an empty context, and time, ascending; empty if unknown."""
     is_steady: bool = True
     """Whether the machine was steady during the measurement."""
     first: int = 1
     """The first measured position; `reach` is the last."""
     reach: int | None = None
-    """Run number; None for a bound, or for the share of it that other runs reach."""
+    """None if no run of this file is behind it."""
     has_line: bool = True
     """Whether a line through the steps extends beyond the measured positions."""
     rates: tuple[float, float] | None = None
     """Bytes/s at which a run or forecast reads weights and KV cache; None if the limit or the line is unknown."""
-    others: tuple[SpeedEstimate, ...] = ()
-    """Less reliable estimates, for positions that this one does not cover."""
     rows: tuple[str, ...] = ()
     """Names of the published rows that it leans on, as `ggbench published --behind` takes them."""
+
+    def has_measured(self, n: int) -> bool:
+        """Return whether position n is between the first and last measured or forecast ones."""
+        return self.reach is not None and self.first <= n <= self.reach
+
+    def knows(self, n: int) -> bool:
+        """Return whether position n was measured, or the line gives its latency within a factor of 2."""
+        if self.reach is None or self.has_measured(n):
+            return True
+        found = self.step_ms_at(n)
+        return self.has_line and found.high <= _WIDEST * found.low
+
+    def step_ms_at(self, n: int) -> Estimate:
+        return interpolated(self.step_ms, n)
+
+    def tok_s_at(self, n: int) -> Estimate:
+        """Return tokens/s at position n; the low end is 0 if the latency has no upper end."""
+        return inverse(self.step_ms_at(n))
+
+    def prefill_ms_at(self, n_prompt: int) -> Estimate | None:
+        """Return the time [ms] of a prompt, 0 for an empty one; None if no prompt was timed."""
+        if not self.prefill_ms:
+            return None
+        return interpolated(((0, Estimate(0.0, 0.0, 0.0)), *self.prefill_ms), n_prompt)
 
 
 def rates_of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None) -> tuple[float, float]:
@@ -312,10 +232,8 @@ def measured_speed(
     *,
     is_steady: bool = True,
     rates: tuple[float, float] | None = None,
-) -> SpeedEstimate | None:
+) -> SpeedCurve | None:
     """Return the measurements of a run, up to `reach`; None if its steps show neither a line nor a rate."""
     if len(step_ms) > 1:
-        return SpeedEstimate(
-            "measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady, rates=rates
-        )
-    return SpeedEstimate("measured", f"run {run_id}", is_steady=is_steady, rates=rates) if rates else None
+        return SpeedCurve("measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady, rates=rates)
+    return SpeedCurve("measured", f"run {run_id}", is_steady=is_steady, rates=rates) if rates else None

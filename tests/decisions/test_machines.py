@@ -15,9 +15,9 @@ from ggbench.decisions.machines import (
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Facts
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, EnginePlan, PlannedForecast, PlanRow
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, DeviceMemory, EnginePlan, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import Expected
 from tests.cli.validation import check_document
 
 GIB = 1 << 30
@@ -31,7 +31,7 @@ def row(tok_s: float | None, n_ctx: int, *, fits: bool = True, changes: tuple[Ch
     """Return a plan with a speed within 20 %."""
     expected = None
     if tok_s is not None:
-        expected = PlannedForecast(Estimate(tok_s, tok_s / 1.2, tok_s * 1.2), "others' rows", "published")
+        expected = Expected(tok_s, tok_s / 1.2, tok_s * 1.2, "published", "others' rows")
     left_bytes = GIB if fits else -GIB
     return PlanRow(
         "qwen3-14b", "q4_k_m", "catalog", n_ctx=16384, n_ctx_slot=16384, needed_bytes=11 * GIB, left_bytes=left_bytes,
@@ -93,7 +93,7 @@ def test_the_choice_is_a_sentence(rows: list[PlanRow], text: str) -> None:
 
 
 def test_a_machine_that_is_too_small_is_not_chosen_for_its_speed() -> None:
-    cache = Change("KV q8_0", LlamaConfig(type_k="q8_0", type_v="q8_0"), GIB, GIB, 20_000, None)
+    cache = Change("KV q8_0", LlamaConfig(type_k="q8_0", type_v="q8_0"), GIB, GIB, 20_000)
     choice, lines = chosen(CARDS, [row(25.0, 12_032, fits=False, changes=(cache,)), row(20.0, 60_160)])
     assert choice.fastest == LARGE
     assert f"q4_k_m fits with -ctk q8_0 -ctv q8_0 on {SMALL}." in lines

@@ -7,15 +7,14 @@ import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UnknownName
-from ggbench.expect.published_speed import rows_behind
-from ggbench.expect.speed import KnownSpeeds
+from ggbench.expect.published_speed import published_curve, rows_behind
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.description import describe_machine
 from ggbench.models.published.benches import load_benches
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_headers
 from ggbench.sizing.budget import described_budget
-from ggbench.stats.speed_curve import SpeedEstimate, prefill_ms_at, step_ms_at, tok_s_at
+from ggbench.stats.speed_curve import SpeedCurve
 
 
 @functools.cache
@@ -25,9 +24,9 @@ def _file(model: str) -> ModelFile:
     return target.file
 
 
-def _speed(model: str, gpu: str, ram: str | None = None, setup: LlamaConfig | None = None) -> SpeedEstimate:
+def _speed(model: str, gpu: str, ram: str | None = None, setup: LlamaConfig | None = None) -> SpeedCurve:
     budget = described_budget(describe_machine([gpu], ram), reserve_bytes=None)
-    found = KnownSpeeds(None, budget).of(_file(model), setup or LlamaConfig())
+    found = published_curve(_file(model), setup or LlamaConfig(), budget)
     assert found is not None
     return found
 
@@ -48,7 +47,7 @@ def test_a_device_with_rows_is_as_fast_as_its_rows_at_every_depth(
     errors = []
     for row in load_benches():
         if (row.device, row.model, row.quant, row.count) == (device, name, quant, 1) and row.is_decode:
-            expected = tok_s_at(known, row.n_depth + int(row.test[2:]) // 2)
+            expected = known.tok_s_at(row.n_depth + int(row.test[2:]) // 2)
             assert expected.low <= row.tok_s <= expected.high
             errors.append(abs(expected.value / row.tok_s - 1))
     assert len(errors) >= 2 and statistics.median(errors) < 0.15
@@ -59,7 +58,7 @@ def test_the_less_is_known_of_a_device_the_wider_is_the_interval() -> None:
     widths = {}
     for gpu in ("rtx-3090", "rtx-3060", "12GiB@360GB/s"):
         known = _speed("llama-3.1-8b:q4_k_m", gpu)
-        step = step_ms_at(known, 1024)
+        step = known.step_ms_at(1024)
         assert known.basis == "published"
         widths[gpu] = step.high / step.value
     assert list(widths.values()) == sorted(widths.values())
@@ -70,7 +69,7 @@ def test_experts_in_main_memory_take_its_time() -> None:
     setup = LlamaConfig(n_cpu_moe=99)
     on_card = _speed("qwen3-30b-a3b:q4_k_m", "rtx-3090")
     fast, slow = (_speed("qwen3-30b-a3b:q4_k_m", "rtx-3090", f"64GiB@{rate}GB/s", setup) for rate in (60, 12))
-    steps = [step_ms_at(each, 1024).value for each in (on_card, fast, slow)]
+    steps = [each.step_ms_at(1024).value for each in (on_card, fast, slow)]
     assert steps[0] < 0.5 * steps[1] < 0.25 * steps[2]
 
 
@@ -93,7 +92,7 @@ def test_decoding_with_experts_in_main_memory_is_as_others_timed_it(
         and (row.model == "qwen3moe 30B.A3B") == (name == "qwen3-30b-a3b")
     }  # fmt: skip
     known = _speed(model, gpu, ram, LlamaConfig(n_cpu_moe=n_cpu_moe))
-    expected = tok_s_at(known, 128)
+    expected = known.tok_s_at(128)
     assert expected.low < measured < expected.high
     assert expected.value == pytest.approx(measured, rel=0.35)
     assert "experts in main memory" in known.source
@@ -117,14 +116,14 @@ def test_prompts_with_experts_in_main_memory_are_as_others_timed_them(
         and row.model.split()[0] in ("qwen3moe", "gpt-oss")
     }  # fmt: skip
     known = _speed(model, gpu, "64GiB@60GB/s", LlamaConfig(n_cpu_moe=n_cpu_moe, n_ubatch=n_ubatch))
-    prompt = prefill_ms_at(known, n_prompt)
+    prompt = known.prefill_ms_at(n_prompt)
     assert prompt is not None
     assert prompt.low < 1e3 * n_prompt / measured < prompt.high
     assert 0.4 < prompt.value / (1e3 * n_prompt / measured) < 2.5
 
 
 def test_prompts_take_longer_on_a_slower_card_and_are_unknown_without_its_rate() -> None:
-    fast, slow = (prefill_ms_at(_speed("llama-3.1-8b:q4_k_m", gpu), 2048) for gpu in ("rtx-4090", "rtx-3060"))
+    fast, slow = (_speed("llama-3.1-8b:q4_k_m", gpu).prefill_ms_at(2048) for gpu in ("rtx-4090", "rtx-3060"))
     assert fast is not None and slow is not None and 2 * fast.value < slow.value
     assert not _speed("llama-3.1-8b:q4_k_m", "12GiB@360GB/s").prefill_ms
 

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.expect import speed as module
-from ggbench.expect.speed import KnownSpeeds, expected_at
+from ggbench.expect import machine_runs as module
+from ggbench.expect.machine_runs import MachineRuns
+from ggbench.expect.speed import expected_curves, speed_at
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
@@ -30,7 +31,7 @@ from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_curve import SpeedEstimate, step_ms_at
+from ggbench.stats.speed_curve import SpeedCurve
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
 
@@ -83,31 +84,27 @@ def _add(
     return store.add(Run(head=made, outcome=outcome, memory=ON_CPU, result=result))
 
 
+def _all(
+    store: Store | None, file: ModelFile, setup: LlamaConfig | None = None, budget: Budget = BUDGET, n_seqs: int = 1
+) -> tuple[SpeedCurve, ...]:
+    return expected_curves(file, setup or LlamaConfig(), budget, MachineRuns(store, budget), n_seqs)
+
+
 def _one(
-    store: Store | None, file: ModelFile, setup: LlamaConfig | None = None, budget: Budget = BUDGET
-) -> SpeedEstimate:
-    known = KnownSpeeds(store, budget).of(file, setup or LlamaConfig())
-    assert known is not None
-    return known
+    store: Store | None, file: ModelFile, setup: LlamaConfig | None = None, budget: Budget = BUDGET, n_seqs: int = 1
+) -> SpeedCurve:
+    return _all(store, file, setup, budget, n_seqs)[0]
 
 
-def test_without_any_run_the_bound_is_known(store: Store) -> None:
-    file = _file()
-    limit = decode_limit(file, BANDWIDTH)
+def test_without_any_run_others_rows_say_how_fast_it_is(store: Store) -> None:
+    """An estimate is no faster than the bandwidth allows; without a bandwidth there is none."""
+    file, limit = _file(), decode_limit(_file(), BANDWIDTH)
     known = _one(store, file)
-    assert known.basis == "bound"
-    first = step_ms_at(known, 1)
-    assert (first.value, first.low, first.high) == pytest.approx((limit.b_ms, limit.b_ms, math.inf))
-    assert limit.w_tokens_per_ms is not None
-    assert step_ms_at(known, 5000).value == pytest.approx(limit.b_ms + 4999 / limit.w_tokens_per_ms)
-    assert KnownSpeeds(store, replace(BUDGET, bandwidth=None)).of(file, LlamaConfig()) is None
-    assert KnownSpeeds(store, BUDGET).of(None, LlamaConfig()) is None
-
-
-def test_a_bandwidth_measured_on_a_busy_machine_gives_an_unsteady_bound(store: Store) -> None:
-    busy = replace(BUDGET, bandwidth=Bandwidth(20e9, "measured, on a busy machine, so maybe too low"))
-    known = _one(store, _file(), budget=busy)
-    assert (known.basis, known.is_steady) == ("bound", False)
+    assert known.basis == "published"
+    first = known.step_ms_at(1)
+    assert limit.b_ms <= first.low < first.value < first.high < math.inf
+    assert known.step_ms_at(5000).value > first.value
+    assert _all(store, file, budget=replace(BUDGET, bandwidth=None)) == ()
 
 
 def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
@@ -117,7 +114,7 @@ def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
     _add(store, file, _decode(file, 0.1, unsteady="busy"))
     known, limit = _one(store, file), decode_limit(file, BANDWIDTH)
     assert (known.basis, known.source) == ("measured", f"run {number}")
-    assert step_ms_at(known, 1).value == pytest.approx(limit.b_ms / 0.5)
+    assert known.step_ms_at(1).value == pytest.approx(limit.b_ms / 0.5)
     assert known.prefill_ms == FORECAST.prefill_ms
     prefill = PrefillResult((PrefillSpeed(256, 300.0, 853.0, 3, (800.0, 900.0)),))
     _add(store, file, prefill, "prefill", PrefillSettings((256,)))
@@ -127,24 +124,23 @@ def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
 def test_users_at_once_have_a_run_of_as_many_or_an_estimate_from_one(store: Store) -> None:
     file, limit = _file(), decode_limit(_file(), BANDWIDTH)
     _add(store, file, _decode(file))
-    alone = KnownSpeeds(store, BUDGET).of(file, LlamaConfig(), 4)
-    assert alone is not None and alone.basis == "other runs"
-    low, high = step_ms_at(alone, 1).low, step_ms_at(alone, 1).high
+    alone = _one(store, file, n_seqs=4)
+    assert alone.basis == "scaled"
+    low, high = alone.step_ms_at(1).low, alone.step_ms_at(1).high
     assert low == pytest.approx(limit.b_ms / 0.5, rel=0.2) and high == pytest.approx(4 * low, rel=0.5)
     result = replace(_decode(file, 0.25), n_seqs=4)
     number = _add(store, file, result, settings=DecodeSettings(1000, n_seqs=4))
-    known = KnownSpeeds(store, BUDGET).of(file, LlamaConfig(), 4)
-    assert known is not None and (known.basis, known.source) == ("measured", f"run {number}")
+    known = _one(store, file, n_seqs=4)
+    assert (known.basis, known.source) == ("measured", f"run {number}")
     assert _one(store, file).source == f"run {number - 1}"
-    shared = KnownSpeeds(store, BUDGET).of(file, LlamaConfig(kv_unified=True), 4)
-    assert shared is not None and shared.basis == "other runs"
+    assert _one(store, file, LlamaConfig(kv_unified=True), n_seqs=4).basis == "scaled"
 
 
 def test_a_speed_that_only_an_unsteady_run_has_is_marked_so(store: Store) -> None:
     file = _file()
     _add(store, file, _decode(file, 0.1, unsteady="busy"))
     assert not _one(store, file).is_steady
-    expected = expected_at(_one(store, file), 1)
+    expected = speed_at(_all(store, file), 1)
     assert expected is not None and not expected.is_steady
     _add(store, file, _decode(file, 0.5))
     assert _one(store, file).is_steady
@@ -152,30 +148,26 @@ def test_a_speed_that_only_an_unsteady_run_has_is_marked_so(store: Store) -> Non
 
 def test_an_unsteady_run_can_be_left_out(store: Store) -> None:
     """A pick then sees what it would without the run."""
-    file, speeds = _file(), KnownSpeeds(store, BUDGET)
-    before = speeds.of(file, LlamaConfig(), only_steady=True)
+    file = _file()
     _add(store, file, _decode(file, 0.1, unsteady="busy"))
-    speeds = KnownSpeeds(store, BUDGET)
     for n_seqs in (1, 4):
-        assert speeds.of(file, LlamaConfig(), n_seqs, only_steady=True) == KnownSpeeds(None, BUDGET).of(
-            file, LlamaConfig(), n_seqs
-        )
-    assert speeds.of(file, LlamaConfig(), only_steady=True) == before
+        steady = MachineRuns(store, BUDGET, only_steady=True)
+        assert expected_curves(file, LlamaConfig(), BUDGET, steady, n_seqs) == _all(None, file, n_seqs=n_seqs)
 
 
 def test_a_depth_that_was_measured_is_expected_there_and_nowhere_else(store: Store) -> None:
     file = _file()
     at = DecodeResult(4096, 384, depths=(DepthSpeed(4096, 128, 50.0, 3, (49.0, 51.0)),))
     number = _add(store, file, at, settings=DecodeSettings(128, depths=(4096,)))
-    known = _one(store, file)
-    assert (known.basis, expected_at(known, 1), expected_at(known, 8192)) == ("bound", None, None)
-    found = expected_at(known, 4100)
+    known = _all(store, file)
+    assert [speed is None or speed.basis for speed in (speed_at(known, 1), speed_at(known, 8192))] == ["published"] * 2
+    found = speed_at(known, 4100)
     assert found is not None
-    assert (found.tok_s.value, found.tok_s.low, found.tok_s.high) == pytest.approx((50, 49, 51))
-    assert found.basis == f"run {number}"
+    assert (found.value, found.low, found.high) == pytest.approx((50, 49, 51))
+    assert (found.basis, found.source) == ("measured", f"run {number}")
     _add(store, file, _decode(file))
-    lined = _one(store, file)
-    assert [expected_at(lined, n) == found for n in (1, 4100, 4300)] == [False, True, False]
+    lined = _all(store, file)
+    assert [speed_at(lined, n) == found for n in (1, 4100, 4300)] == [False, True, False]
 
 
 def test_a_forecast_comes_before_other_runs(store: Store) -> None:
@@ -192,17 +184,17 @@ def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None
     file, limit = _file(), decode_limit(_file(), BANDWIDTH)
     _add(store, _file(3), _decode(_file(3), 0.9))
     _add(store, _file(3), _decode(_file(3), 0.4))
-    assert _one(store, file).basis == "bound"
+    assert _one(store, file).basis == "published"
     _add(store, _file(4), _decode(_file(4), 0.5))
     known = _one(store, file)
-    assert known.basis == "other runs"
-    assert known.source == "this machine's other runs reach 40 to 50 % of the bound (2 models)"
-    found = step_ms_at(known, 1)
+    assert known.basis == "scaled"
+    assert known.source == "this machine's other runs reach 40 to 50 % of the bandwidth (2 models)"
+    found = known.step_ms_at(1)
     assert found.value == pytest.approx(limit.b_ms / 0.45)
     factor = math.exp(2 * math.log(0.5 / 0.4) / math.sqrt(2) * math.sqrt(1.5))
     assert (found.low, found.high) == pytest.approx((found.value / factor, found.value * factor))
     faster = replace(BUDGET, bandwidth=Bandwidth(40e9, "given"))
-    assert step_ms_at(_one(store, file, budget=faster), 1).value == pytest.approx(found.value)
+    assert _one(store, file, budget=faster).step_ms_at(1).value == pytest.approx(found.value)
 
 
 def test_an_unsteady_run_says_nothing_about_other_models(store: Store) -> None:
@@ -210,10 +202,10 @@ def test_an_unsteady_run_says_nothing_about_other_models(store: Store) -> None:
     file = _file()
     for n_layer in (3, 4):
         _add(store, _file(n_layer), _decode(_file(n_layer), 0.5))
-    before = step_ms_at(_one(store, file), 1)
+    before = _one(store, file).step_ms_at(1)
     for n_layer in (3, 4, 5):
         _add(store, _file(n_layer), _decode(_file(n_layer), 0.01, unsteady="busy"))
-    assert step_ms_at(_one(store, file), 1) == before
+    assert _one(store, file).step_ms_at(1) == before
 
 
 @pytest.mark.parametrize(
@@ -230,7 +222,7 @@ def test_what_was_run_otherwise_says_nothing(store: Store, changed: dict[str, An
     file = _file()
     for each in (file, _file(3), _file(4)):
         _add(store, each, _decode(each), **changed)
-    assert _one(store, file).basis == "bound"
+    assert _one(store, file).basis == "published"
 
 
 def test_what_does_not_decide_the_speed_may_differ(store: Store) -> None:
@@ -246,11 +238,11 @@ def test_a_step_that_reads_from_two_memories_has_an_estimate() -> None:
     machine = Machine(
         (Device("card", 24 << 30, "given", Bandwidth(200e9, "card's")),), MainMemory(64 << 30, Bandwidth(20e9, "RAM's"))
     )
-    known, file = KnownSpeeds(None, described_budget(machine, reserve_bytes=0)), _file(4)
+    budget, file = described_budget(machine, reserve_bytes=0), _file(4)
     setups = {
         "all": LlamaConfig(), "half": LlamaConfig(n_gpu_layers=2), "q8_0": LlamaConfig(type_k="q8_0", type_v="q8_0"),
     }  # fmt: skip
-    speeds = {name: known.of(file, setup) for name, setup in setups.items()}
-    steps = {name: step_ms_at(speed, 8192).value for name, speed in speeds.items() if speed is not None}
+    curves = {name: _one(None, file, setup, budget) for name, setup in setups.items()}
+    steps = {name: curve.step_ms_at(8192).value for name, curve in curves.items()}
     assert steps["q8_0"] == steps["all"] < steps["half"] < 10 * steps["all"]
-    assert speeds["half"] is not None and speeds["half"].basis == "published"
+    assert curves["half"].basis == "published"

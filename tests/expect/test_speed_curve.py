@@ -8,24 +8,28 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.needs import WORKLOADS, ChatTurn, Needs, parse_workload
 from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.errors import UsageError
+from ggbench.expect.together import curves_together
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_curve import (
-    SpeedEstimate,
+    SpeedCurve,
     measured_prefills,
     measured_steps,
-    prefill_ms_at,
-    step_ms_at,
-    tok_s_at,
-    with_sequences,
 )
 
-LINE = SpeedEstimate(
+LINE = SpeedCurve(
     "forecast",
     "made up",
     ((1, Estimate(100.0, 90.0, 110.0)), (1001, Estimate(200.0, 170.0, 240.0)), (2001, Estimate(250.0, 200.0, 300.0))),
     ((512, Estimate(1000.0, 900.0, 1100.0)), (1024, Estimate(2500.0, 2000.0, 3000.0))),
 )
+
+
+def _together(curve: SpeedCurve, n_seqs: int, weights_ratio: float = 1.0) -> SpeedCurve:
+    (found,) = curves_together([curve], n_seqs, weights_ratio)
+    return found
+
+
 LIMIT = DecodeLimit(w_tokens_per_ms=50.0, b_ms=40.0, bandwidth_bytes_per_s=20e9, bandwidth_source="given")
 
 
@@ -39,60 +43,53 @@ def _fit(w: float | None, interval: tuple[float, float | None] | None) -> LineFi
 
 
 def test_latencies_are_interpolated_and_continued() -> None:
-    assert step_ms_at(LINE, 501) == Estimate(150.0, 130.0, 175.0)
-    assert step_ms_at(LINE, 1001) == Estimate(200.0, 170.0, 240.0)
-    assert step_ms_at(LINE, 4001) == Estimate(350.0, 260.0, 420.0)
-    assert tok_s_at(LINE, 1) == Estimate(10.0, 1e3 / 110, 1e3 / 90)
+    assert LINE.step_ms_at(501) == Estimate(150.0, 130.0, 175.0)
+    assert LINE.step_ms_at(1001) == Estimate(200.0, 170.0, 240.0)
+    assert LINE.step_ms_at(4001) == Estimate(350.0, 260.0, 420.0)
+    assert LINE.tok_s_at(1) == Estimate(10.0, 1e3 / 110, 1e3 / 90)
 
 
 def test_several_sequences_read_the_weights_once_and_compute_for_each() -> None:
     """At best the weights are read once, at worst one sequence runs after the other; prompts tell the computing."""
-    four = with_sequences(LINE, 4)
-    assert (four.basis, four.source) == ("other runs", "made up, of one user")
-    at_first, later = step_ms_at(four, 1), step_ms_at(four, 1001)
+    four = _together(LINE, 4)
+    assert (four.basis, four.source) == ("scaled", "made up, of one user")
+    at_first, later = four.step_ms_at(1), four.step_ms_at(1001)
     assert (at_first.low, at_first.high) == (90, 440)
     assert at_first.value == pytest.approx(100)  # four tokens of a prompt take 8 ms
     assert (later.low, later.value, later.high) == pytest.approx((90 + 4 * 80, 100 + 4 * 100, 4 * 240))
-    slow = with_sequences(replace(LINE, prefill_ms=((512, Estimate(51200.0, 51200.0, 51200.0)),)), 4)
-    assert step_ms_at(slow, 1).value == 400
+    slow = _together(replace(LINE, prefill_ms=((512, Estimate(51200.0, 51200.0, 51200.0)),)), 4)
+    assert slow.step_ms_at(1).value == 400
     assert slow.prefill_ms[0][1].value == 4 * 51200
-    alone = with_sequences(replace(LINE, prefill_ms=()), 4)
-    assert step_ms_at(alone, 1).value == pytest.approx(math.sqrt(100 * 400))
-    bound = with_sequences(
-        replace(LINE, basis="bound", step_ms=((1, Estimate(9.0, 9.0, math.inf)), (11, Estimate(10.0, 10.0, math.inf)))),
-        4,
-    )
-    assert (bound.basis, step_ms_at(bound, 11)) == ("bound", Estimate(13.0, 13.0, math.inf))
+    alone = _together(replace(LINE, prefill_ms=()), 4)
+    assert alone.step_ms_at(1).value == pytest.approx(math.sqrt(100 * 400))
 
 
 def test_several_sequences_of_a_mixture_read_more_experts_but_at_best_the_same() -> None:
-    plain, mixture = with_sequences(LINE, 4), with_sequences(LINE, 4, 3.5)
+    plain, mixture = _together(LINE, 4), _together(LINE, 4, 3.5)
     for n, expected in ((1, (90.0, 350.0, 440.0)), (1001, (90.0 + 4 * 80, 350.0 + 4 * 100, 4 * 240.0))):
-        step = step_ms_at(mixture, n)
+        step = mixture.step_ms_at(n)
         assert (step.low, step.value, step.high) == pytest.approx(expected)
-    alone = step_ms_at(with_sequences(replace(LINE, prefill_ms=()), 4, 3.5), 1)
+    alone = _together(replace(LINE, prefill_ms=()), 4, 3.5).step_ms_at(1)
     assert alone.value == pytest.approx(math.sqrt(350 * 400))
-    bound = replace(LINE, basis="bound", others=())
-    assert with_sequences(bound, 4, 3.5) == with_sequences(bound, 4)
     assert mixture.prefill_ms == plain.prefill_ms
 
 
 def test_the_caches_of_several_sequences_count_after_a_run_at_one_depth() -> None:
-    """Such a run has no first token; that of the next estimate shows how much of the step is the cache."""
+    """Such a run has no first token; that of the next curve shows how much of the step is the cache."""
     deep = replace(LINE, step_ms=((4097, Estimate(300.0, 280.0, 320.0)), (4225, Estimate(300.0, 280.0, 320.0))))
-    deep = replace(deep, basis="measured", prefill_ms=(), others=(LINE,))
-    four = with_sequences(deep, 4)
-    step = step_ms_at(four, 4097)
+    deep = replace(deep, basis="measured", prefill_ms=())
+    four, of_line = curves_together([deep, LINE], 4)
+    step = four.step_ms_at(4097)
     assert (step.low, step.high) == (280, 4 * 320)
     assert step.value == pytest.approx(math.sqrt((100 + 4 * 200) * 4 * 300))
-    assert four.others == (with_sequences(LINE, 4),)
-    alone = step_ms_at(with_sequences(replace(deep, others=()), 4), 4097)
+    assert of_line == _together(LINE, 4)
+    alone = _together(deep, 4).step_ms_at(4097)
     assert (alone.low, alone.value) == pytest.approx((280, 4 * 300))
 
 
 def test_a_measured_line_is_surest_where_it_was_measured() -> None:
-    known = SpeedEstimate("measured", "", measured_steps([_window(1001, 100.0)], _fit(20.0, (10.0, 40.0)), LIMIT))
-    first, middle, far = (step_ms_at(known, n) for n in (1, 501, 32768))
+    known = SpeedCurve("measured", "", measured_steps([_window(1001, 100.0)], _fit(20.0, (10.0, 40.0)), LIMIT))
+    first, middle, far = (known.step_ms_at(n) for n in (1, 501, 32768))
     assert middle.value == pytest.approx(100.0)
     assert (middle.low, middle.high) == pytest.approx((100 / 1.02, 100 / 0.98))
     assert first.value == pytest.approx(75.0)
@@ -107,14 +104,14 @@ def test_a_measured_line_is_surest_where_it_was_measured() -> None:
 def test_a_run_too_noisy_for_a_slope_is_as_sure_at_its_ends_as_of_its_mean() -> None:
     """A slope within the noise of a short run would let its first token take no time."""
     noisy = measured_steps([_window(128, 600.0, 0.4)], _fit(None, (0.2, None)), LIMIT)
-    known = SpeedEstimate("measured", "", noisy)
+    known = SpeedCurve("measured", "", noisy)
     for n in (1, 64, 128):
-        speed = tok_s_at(known, n)
+        speed = known.tok_s_at(n)
         assert (speed.low, speed.value, speed.high) == pytest.approx((1.0, 1e3 / 600, 1.4e3 / 600))
-    assert step_ms_at(known, 32768).high > 32640 / 0.2
+    assert known.step_ms_at(32768).high > 32640 / 0.2
 
 
-def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> SpeedEstimate:
+def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> SpeedCurve:
     """latency(n) = (n - 1) / W + B, and prompts of 2 ms a token and 0.001 ms for each pair."""
 
     def around(value: float) -> Estimate:
@@ -122,7 +119,7 @@ def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> SpeedEstim
 
     steps = tuple((n, around((n - 1) / w_tokens_per_ms + b_ms)) for n in (1, 1024, 32768))
     prompts = tuple((n, around(2.0 * n + 0.001 * n**2)) for n in (512, 2048, 8192))
-    return SpeedEstimate("forecast", "twins", steps, prompts)
+    return SpeedCurve("forecast", "twins", steps, prompts)
 
 
 def test_a_turn_is_the_prompt_after_the_context_and_every_step() -> None:
@@ -146,9 +143,9 @@ def test_noise_larger_than_a_latency_leaves_a_speed_without_an_upper_end() -> No
 def test_a_turn_beyond_what_a_run_measured_is_by_its_line() -> None:
     run, workload = replace(_line(20.0, 500.0), basis="measured", source="run 5"), ChatTurn("w", 512, 300, 4096)
     short, enough = (turn_speed(replace(run, reach=reach), workload, 8192) for reach in (4907, 4908))
-    assert short.source == "run 5, by its line beyond 4,907 tokens"
-    assert enough.source == "run 5"
-    assert short.tok_s == enough.tok_s
+    assert short.tok_s.source == "run 5, by its line beyond 4,907 tokens"
+    assert enough.tok_s.source == "run 5"
+    assert short.tok_s.value == enough.tok_s.value
 
 
 @pytest.mark.parametrize(
@@ -170,12 +167,12 @@ def test_a_prompt_is_fitted_by_non_negative_least_squares(prefill_ms: tuple[floa
 
 def test_the_longest_context_that_is_fast_enough() -> None:
     known, workload = _line(20.0, 500.0), WORKLOADS["longest"]
-    longest = longest_fast_enough(known, workload, 65536, 15.0)
+    longest = longest_fast_enough([known], workload, 65536, 15.0)
     assert longest % 256 == 0
     assert turn_speed(known, workload, longest).tok_s.value >= 15.0
     assert turn_speed(known, workload, longest + 256).tok_s.value < 15.0
-    assert longest_fast_enough(known, workload, 4096, 15.0) == 4096
-    assert longest_fast_enough(_line(100.0, 500.0), workload, 65536, 15.0) == 0
+    assert longest_fast_enough([known], workload, 4096, 15.0) == 4096
+    assert longest_fast_enough([_line(100.0, 500.0)], workload, 65536, 15.0) == 0
 
 
 def test_workloads_by_name_and_by_hand() -> None:
@@ -194,21 +191,10 @@ def test_what_is_no_workload(text: str) -> None:
         parse_workload(text)
 
 
-def test_a_bound_has_no_upper_end_and_no_slowest_turn() -> None:
-    """So its speed may be zero, at every position."""
-    bound = SpeedEstimate("bound", "", ((1, Estimate(10.0, 10.0, math.inf)), (101, Estimate(20.0, 20.0, math.inf))))
-    for n, ms in ((1, 10.0), (51, 15.0), (201, 30.0)):
-        assert step_ms_at(bound, n) == Estimate(ms, ms, math.inf)
-        assert tok_s_at(bound, n) == Estimate(1e3 / ms, 0.0, 1e3 / ms)
-    turn = turn_speed(bound, WORKLOADS["chat"], 8192)
-    assert (turn.turn_s, turn.tok_s.low, turn.is_bound) == (None, 0, True)
-    assert turn.tok_s.value == turn.tok_s.high
-
-
 def test_the_time_of_a_prompt_begins_at_nothing() -> None:
-    assert prefill_ms_at(LINE, 256) == Estimate(500.0, 450.0, 550.0)
-    assert prefill_ms_at(LINE, 2048) == Estimate(5500.0, 4200.0, 6800.0)
-    assert prefill_ms_at(replace(LINE, prefill_ms=()), 256) is None
+    assert LINE.prefill_ms_at(256) == Estimate(500.0, 450.0, 550.0)
+    assert LINE.prefill_ms_at(2048) == Estimate(5500.0, 4200.0, 6800.0)
+    assert replace(LINE, prefill_ms=()).prefill_ms_at(256) is None
     known, unknown = PrefillSpeed(512, 500.0, 1024.0, 3, (1000.0, None)), PrefillSpeed(64, 60.0, 1066.0, 1)
     assert measured_prefills([known, unknown]) == ((512, Estimate(500.0, 0.0, 512.0)),)
 

@@ -3,14 +3,18 @@
 from ggbench.decisions.pick.record import Candidate, TurnSpeed
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.loss import Loss
-from ggbench.sizing.plan_record import PlannedForecast, PlanRow
-from ggbench.stats.intervals import Estimate
+from ggbench.sizing.plan_record import PlanRow
+from ggbench.stats.intervals import Estimate, Expected
 from ggbench.stats.speed_curve import SpeedBasis
 from ggbench.units import GIB
 
 
 def around(value: float, error: float = 0.0) -> Estimate:
     return Estimate(value, value * (1 - error), value * (1 + error))
+
+
+def expected(value: float, error: float = 0.05, basis: SpeedBasis = "published", source: str = "rows") -> Expected:
+    return Expected(value, value * (1 - error), value * (1 + error), basis, source)
 
 
 def measured_loss(nats: float, error: float = 0.02) -> Loss:
@@ -21,9 +25,7 @@ def turn_of(
     tok_s: float, error: float = 0.05, basis: SpeedBasis = "measured", turn_s: float | None = None
 ) -> TurnSpeed:
     seconds = 300 / tok_s if turn_s is None else turn_s
-    if basis == "bound":
-        return TurnSpeed(Estimate(tok_s, 0.0, tok_s), None, basis, "bandwidth")
-    return TurnSpeed(around(tok_s, error), around(seconds, error), basis, "run 2")
+    return TurnSpeed(expected(tok_s, error, basis, "run 2"), around(seconds, error))
 
 
 def candidate(
@@ -40,9 +42,7 @@ def candidate(
     missing_gib: float = 0.0,
 ) -> Candidate:
     speed = turn_of(tok_s) if isinstance(tok_s, int | float) else tok_s
-    full = None
-    if speed is not None and speed.basis != "bound":
-        full = PlannedForecast(speed.tok_s, speed.source, speed.basis, speed.is_steady)
+    full = None if speed is None else speed.tok_s
     row = PlanRow(
         model=model, quant=quant, provenance="file", type_k=cache, type_v=cache, file_bytes=round(gib * GIB),
         weight_bytes=round(gib * GIB), needed_bytes=round((gib + 1) * GIB),

@@ -21,10 +21,10 @@ from ggbench.models.sources import ARTICLE_QUANTS
 from ggbench.models.targets import FileToRun
 from ggbench.runs.store.database import Store
 from ggbench.sizing.memory_stacks import stack_of
-from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
+from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.units import GIB
-from tests.fakes.candidates import measured_loss, turn_of
+from tests.fakes.candidates import measured_loss
 from tests.fakes.watched import WAIT_S
 
 CARD = "NVIDIA GeForce RTX 4090"
@@ -68,25 +68,20 @@ def plan_row(model: str, quant: str, budget: Budget, n_ctx: int | None = None) -
     longest = max(0, (left + kv * n_ctx) // kv // 256 * 256)
     rate = budget.bandwidth.bytes_per_s if budget.bandwidth else 20e9
     limit = DecodeLimit(rate / kv / 1e3, weights / rate * 1e3, rate, "test")
-    speeds = [(n, (weights + kv * n) / rate * 1e3) for n in (1024, 8192, 32768)]
-    at_n_ctx = (weights + kv * n_ctx) / rate * 1e3
     return PlanRow(
         model=model, quant=quant, provenance="catalog", file_bytes=weights + 6_000_000, n_params=n_params,
         bpw=_BITS.get(quant, 4.0), weight_bytes=weights, device_weight_bytes=weights, host_weight_bytes=0, n_ctx=n_ctx,
         n_ctx_train=32_768, kv_bytes=kv * n_ctx, device_kv_bytes=kv * n_ctx, kv_bytes_per_token=kv,
         compute_bytes=300 * (1 << 20), output_bytes=600_000, budget_bytes=budget.usable_bytes, left_bytes=left,
-        needed_bytes=budget.usable_bytes - left, at_n_ctx=PlannedSpeed(n_ctx, at_n_ctx, 1e3 / at_n_ctx, left >= 0),
+        needed_bytes=budget.usable_bytes - left, limit_tok_s=rate / (weights + kv * n_ctx),
         fits=left >= 0, planned_n_ctx=longest or None, limit=limit,
-        decode=tuple(PlannedSpeed(n, ms, 1e3 / ms, longest >= n) for n, ms in speeds),
         stacks=(stack_of(budget, weights, kv * n_ctx, 300 * (1 << 20)),),
     )  # fmt: skip
 
 
 def planned(name: str, row: PlanRow, **changes: Any) -> Candidate:  # noqa: ANN401 - of several types
-    """Return a quant with its bound as the speed and the loss that its bits suggest, unpublished unless changed."""
-    speed = None if row.at_n_ctx is None else turn_of(row.at_n_ctx.tok_s, basis="bound")
-    if row.expected is not None:
-        speed = TurnSpeed(row.expected.tok_s, None, row.expected.speed_basis, row.expected.basis)
+    """Return a quant with its expected speed and the loss that its bits suggest, unpublished unless changed."""
+    speed = None if row.expected is None else TurnSpeed(row.expected, None)
     loss = measured_loss(0.4 / 2 ** (row.bpw or 4.0))
     n_ctx = row.planned_n_ctx or 0
     setup = LlamaConfig(n_ctx=row.n_ctx)

@@ -28,9 +28,9 @@ from ggbench.show.answer import Table
 from ggbench.show.plan import speed_mark
 from ggbench.show.words import say
 from ggbench.sizing.budget import with_main_memory
-from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice, PlannedForecast
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory, PlannedDevice
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import Expected
 from ggbench.units import GIB, MIB
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 
@@ -41,13 +41,13 @@ BUDGET = Budget(
 
 
 def _candidates() -> list[Candidate]:
-    """Measured, forecast and bounded; a typical loss, an unknown one, and one that does not fit."""
+    """Measured, forecast and unknown; a typical loss, an unknown one, and one that does not fit."""
     found = [
         candidate("q8_0", loss=0.002, tok_s=None, n_ctx=4096, gib=7, missing_gib=1.4),
         candidate("q6_k", loss=measured_loss(0.0051), tok_s=21.0, n_ctx=12288, gib=5.5),
         candidate("q4_k_m", loss=measured_loss(0.031), tok_s=turn_of(30.0, 0.09, "forecast"), n_ctx=24576, gib=4),
         candidate("q4_k_m", "q8_0", loss=measured_loss(0.031), cache_loss=None, tok_s=31.0, n_ctx=49152, gib=4),
-        candidate("q2_k", loss=typical_loss("q2_k", 7 * 10**9), tok_s=turn_of(60.0, basis="bound"), gib=3),
+        candidate("q2_k", loss=typical_loss("q2_k", 7 * 10**9), tok_s=None, gib=3),
     ]
     files = [
         FileToRun("m", each.row.quant, (Path(f"/models/m-{each.row.quant}.gguf"),), is_here=True) for each in found
@@ -130,35 +130,20 @@ def test_an_assumed_main_memory_is_noted_with_the_source_of_a_speed() -> None:
         assert ("~ from" in text, "assumed" in text) == (True, key == "estimated_assumed")
 
 
-def test_a_bound_is_no_speed() -> None:
-    pick = recommend([candidate("q8_0", loss=0.001, tok_s=turn_of(119.0, basis="bound"))], Needs(given_tok_s=40))
-    assert {"may_miss_here", "pick_best.loss", "pick.bound"} & {*keys(pick)} >= {"may_miss_here", "pick.bound"}
-    assert "may_miss" in keys(pick, is_here=False)
-    assert headline(pick).startswith("Run q8_0: speed unknown, ")
-
-
-def test_the_note_of_an_unknown_speed_asks_for_the_bandwidth_only_without_one() -> None:
-    speeds = turn_of(119.0, basis="bound"), None
-    bound, nothing = (recommend([candidate("q8_0", loss=0.001, tok_s=speed)], Needs()) for speed in speeds)
-    assert "not_timed" in keys(bound, is_here=False) and "no_bandwidth" in keys(nothing, is_here=False)
-    assert "not_timed_here" in keys(nothing)
-
-
-def test_a_bound_from_a_busy_machine_rules_nothing_out() -> None:
-    speed = replace(turn_of(20.0, basis="bound"), is_steady=False)
-    pick = recommend([candidate("q8_0", loss=0.001, tok_s=speed)], Needs(given_tok_s=40))
-    assert pick.recommended is not None and pick.recommended.meets is None
+def test_the_note_of_an_unknown_speed_asks_for_the_bandwidth() -> None:
+    nothing = recommend([candidate("q8_0", loss=0.001, tok_s=None)], Needs())
+    assert "no_bandwidth" in keys(nothing, is_here=False) and "not_timed_here" in keys(nothing)
 
 
 def test_an_uncertain_number_has_its_mark_and_the_decisive_one_its_interval() -> None:
     """The speed is with a full context; that of a disturbed run and a typical loss are marked."""
-    full = PlannedForecast(Estimate(24.0, 15.0, 40.0), "24 rows", "published")
+    full = Expected(24.0, 15.0, 40.0, "published", "24 rows")
     typical = typical_loss("q4_k_m", 7 * 10**9)
     assert typical is not None
     for speed, loss, mark, words in (
         (full, typical, "~", "Run q4_k_m: ~24 tok/s (15–40) at 8k, loses little (0.021 nats, typical "),
-        (replace(full, is_steady=False, speed_basis="measured"), typical, "!", "Run q4_k_m: !24 tok/s (15–40) at 8k"),
-        (replace(full, speed_basis="measured", tok_s=Estimate(24.0, 23.0, 25.0)), measured_loss(0.1), "",
+        (replace(full, is_steady=False, basis="measured"), typical, "!", "Run q4_k_m: !24 tok/s (15–40) at 8k"),
+        (Expected(24.0, 23.0, 25.0, "measured", "run 1"), measured_loss(0.1), "",
          "Run q4_k_m: 24.0 ±1.0 tok/s at 8k, loses what people notice (0.1000 nats, measured ±0.0020)."),
     ):  # fmt: skip
         own = candidate(loss=loss)

@@ -17,12 +17,10 @@ from ggbench.sizing.plan_record import (
     MemoryPart,
     MemoryStack,
     PlannedDevice,
-    PlannedForecast,
-    PlannedSpeed,
     PlanRow,
 )
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import Estimate, Expected
 from tests.cli.validation import check_document
 
 Golden = Callable[[str, str], None]
@@ -40,17 +38,13 @@ FITS = PlanRow(
     n_gpu_layers=33, n_ctx=8192, n_ctx_train=32_768, kv_bytes=4 * GIB, device_kv_bytes=4 * GIB, theory_kv_bytes=4 * GIB,
     kv_bytes_per_token=524_288, compute_bytes=313 * MIB, budget_bytes=BUDGET.usable_bytes, needed_bytes=9_031_000_000,
     left_bytes=2_511_000_000, fits=True, planned_n_ctx=12_800, flash_attn=True,
-    limit=DecodeLimit(686.6, 12.25, 360e9, "192 bit x 15 Gbps / 8"), at_n_ctx=PlannedSpeed(8192, 24.2, 41.3, True),
-    decode=tuple(
-        PlannedSpeed(n, ms, tok_s, n < 12_800)
-        for n, ms, tok_s in ((1024, 13.74, 72.8), (8192, 24.2, 41.3), (32_768, 60.0, 16.7))
-    ),
+    limit=DecodeLimit(686.6, 12.25, 360e9, "192 bit x 15 Gbps / 8"), limit_tok_s=41.3,
     command="ggbench plan qwen1.5-7b q4_k_m --gpu 3060",
 )  # fmt: skip
-KV = Change("KV q8_0", LlamaConfig(n_ctx=8192, type_k="q8_0", type_v="q8_0"), 5 * GIB, GIB, 12_800, 41.3)
+KV = Change("KV q8_0", LlamaConfig(n_ctx=8192, type_k="q8_0", type_v="q8_0"), 5 * GIB, GIB, 12_800)
 FITS_NOT = replace(
     FITS, quant="q8_0", bpw=8.5, left_bytes=-1_500_000_000, fits=False, planned_n_ctx=None,
-    changes=(KV,), at_n_ctx=PlannedSpeed(8192, 24.2, 41.3, False),
+    changes=(KV,), limit_tok_s=41.3,
 )  # fmt: skip
 LONG = replace(
     FITS, quant="q2_k", planned_n_ctx=1 << 20, reached_ceiling=True, notes=("KV: the theory differs\x1b[2J",)
@@ -59,9 +53,7 @@ REFUSED = PlanRow(
     "qwen1.5-7b", "q4_0", "catalog", budget_bytes=BUDGET.usable_bytes, outcome=Outcome.FAILED, reason="refused\nby it"
 )
 TOK_S = Estimate(24.3, 18.0, 32.0)
-EXPECTED = PlannedForecast(
-    Estimate(24.3, 18.0, 32.0), "24 rows of GeForce RTX 30", "published", rows=("GeForce RTX 30/CUDA",)
-)
+EXPECTED = Expected(24.3, 18.0, 32.0, "published", "24 rows of GeForce RTX 30", rows=("GeForce RTX 30/CUDA",))
 ROWS = (
     *(replace(row, expected=EXPECTED, loss=Estimate(0.0212, 0.004, 0.03)) for row in (FITS_NOT, FITS)), LONG, REFUSED
 )  # fmt: skip
@@ -146,8 +138,8 @@ def test_an_unknown_speed_is_no_bound_and_the_note_says_how_to_find_out() -> Non
 
 
 def test_a_speed_has_one_mark_and_its_interval_is_behind_it() -> None:
-    estimated = replace(FITS, expected=PlannedForecast(TOK_S, "others' rows", "published"))
-    disturbed = replace(FITS, expected=PlannedForecast(TOK_S, "run 12", "measured", is_steady=False))
+    estimated = replace(FITS, expected=Expected(24.3, 18.0, 32.0, "published", "others' rows"))
+    disturbed = replace(FITS, expected=Expected(24.3, 18.0, 32.0, "measured", "run 12", is_steady=False))
     tok_s = PLAN_FIGURES["tok_s"]
     assert [tok_s.text(row) for row in (estimated, disturbed, FITS)] == ["~24", "! 24", "—"]
     assert "18.0–32.0" in about([estimated]) and "18.0" not in plan_answer(planned(estimated)).markdown()

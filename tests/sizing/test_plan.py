@@ -234,7 +234,6 @@ def test_what_is_missing_is_said_where_not_even_the_weights_fit() -> None:
     assert row.device_weight_bytes is not None and row.budget_bytes is not None
     assert (row.fits, row.planned_n_ctx) == (False, None)
     assert row.left_bytes == row.budget_bytes - row.device_weight_bytes - 109 * MIB
-    assert all(speed.fits is False for speed in row.decode)
 
 
 def test_a_cache_that_the_theory_counts_otherwise_is_noted() -> None:
@@ -251,13 +250,11 @@ def test_speeds_are_the_bandwidth_over_what_a_token_reads() -> None:
     """100 GB/s read the weights and the cache of position n once."""
     [row] = plan_tiny(dry_answer(2), budget_of(1))
     weights = build_model(TINY, "tiny").active_weight_bytes
-    assert weights is not None and row.at_n_ctx is not None
-    assert [speed.n for speed in row.decode] == [1024, 8192, 32768]
-    for speed in (*row.decode, row.at_n_ctx):
-        assert speed.tok_s == pytest.approx(100e9 / (weights + 2048 * speed.n), rel=1e-6)
-    assert (row.at_n_ctx.n, row.at_n_ctx.fits) == (row.n_ctx, True)
+    assert weights is not None and row.n_ctx is not None and row.limit is not None
+    assert row.limit_tok_s == pytest.approx(100e9 / (weights + 2048 * row.n_ctx), rel=1e-6)
+    assert row.limit.b_ms == pytest.approx((weights + 2048) / 100e9 * 1e3, rel=1e-6)
     [unknown] = plan_tiny(dry_answer(2), replace(budget_of(1), bandwidth=None))
-    assert (unknown.limit, unknown.decode, unknown.at_n_ctx) == (None, (), None)
+    assert (unknown.limit, unknown.limit_tok_s) == (None, None)
 
 
 def test_a_worker_that_dies_is_a_row_and_the_next_quant_gets_another() -> None:

@@ -28,7 +28,7 @@ def test_another_quant_is_the_largest_smaller_one_that_fits() -> None:
 
 def test_what_is_enough_comes_first_and_what_costs_least_before_the_rest() -> None:
     load = LlamaConfig(n_ctx=1024)
-    n_ctx, cache = Change("n_ctx", load, 1, GIB, None, None), Change("KV q8_0", load, 1, -GIB, None, None)
+    n_ctx, cache = Change("n_ctx", load, 1, GIB, None), Change("KV q8_0", load, 1, -GIB, None)
     half = replace(SHORT, n_ctx=8192, planned_n_ctx=4096, changes=(cache, replace(n_ctx, kind="n_gpu_layers"), n_ctx))
     [row] = with_other_quants([half], [FITS])
     assert kinds(row) == [("quant", True), ("n_ctx", True), ("n_gpu_layers", True), ("KV q8_0", False)]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.checks import check
 from ggbench.decisions.pick.dominance import dominates
-from ggbench.decisions.pick.needs import WORKLOADS, Needs, Preference
+from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.order import concessions
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Pick, TurnSpeed
@@ -16,7 +16,6 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.expect.known_losses import typical_loss
 from ggbench.expect.loss import Loss
-from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_curve import SpeedBasis
 from tests.fakes.candidates import candidate, measured_loss, turn_of
@@ -34,7 +33,7 @@ def losses(draw: st.DrawFn) -> Loss | None:
 
 @st.composite
 def speeds(draw: st.DrawFn) -> TurnSpeed | None:
-    basis: SpeedBasis | None = draw(st.sampled_from(["measured", "forecast", "other runs", "bound", None]))
+    basis: SpeedBasis | None = draw(st.sampled_from(["measured", "forecast", "scaled", "published", None]))
     if basis is None:
         return None
     found = turn_of(draw(st.sampled_from([5.0, 10.0, 10.5, 20.0, 40.0])), draw(st.sampled_from([0.0, 0.1, 0.4])), basis)
@@ -168,13 +167,11 @@ def test_an_unknown_loss_comes_after_a_little_and_before_much() -> None:
     assert order == [little, unknown, much]
 
 
-def test_a_bound_can_only_prove_that_a_speed_is_missed() -> None:
-    below, above = candidate("a", tok_s=turn_of(9, basis="bound")), candidate("b", tok_s=turn_of(90, basis="bound"))
-    assert check(below, Needs(given_tok_s=10)).meets is False
-    assert check(above, Needs(given_tok_s=10)).meets is None
-    slower = candidate("c", tok_s=11.0, loss=0.04)
-    assert _chosen(recommend([above, slower], Needs(given_tok_s=10))) is slower
-    assert _chosen(recommend([above, below], Needs(given_tok_s=10))) is above
+def test_an_unknown_speed_comes_after_one_that_is_enough() -> None:
+    unknown, slower = candidate("a", tok_s=None), candidate("c", tok_s=11.0, loss=0.04)
+    assert check(unknown, Needs(given_tok_s=10)).meets is None
+    assert _chosen(recommend([unknown, slower], Needs(given_tok_s=10))) is slower
+    assert _chosen(recommend([unknown, candidate("b", tok_s=9.0)], Needs(given_tok_s=10))) is unknown
 
 
 def test_the_nearest_miss_is_the_smallest_share_of_what_is_wanted() -> None:
@@ -229,11 +226,11 @@ def test_a_balance_takes_the_faster_of_what_nobody_can_tell_apart() -> None:
 
 
 def test_what_is_split_or_has_a_quantized_cache_comes_after_what_is_neither() -> None:
-    whole = candidate("q4_k_m", loss=0.03, tok_s=turn_of(30, basis="bound"), n_ctx=8192)
-    cache = candidate("q6_k", "q8_0", loss=0.005, cache_loss=0.001, tok_s=turn_of(28, basis="bound"), n_ctx=16384)
-    split = replace(candidate("q8_0", loss=0.001, tok_s=turn_of(20, basis="bound")), host_bytes=2**30)
-    coarse = candidate("q8_0", "q4_0", loss=0.001, cache_loss=None, tok_s=turn_of(60, basis="bound"), n_ctx=65536)
-    q2_k = candidate("q2_k", loss=0.3, tok_s=turn_of(70, basis="bound"), n_ctx=65536)
+    whole = candidate("q4_k_m", loss=0.03, tok_s=turn_of(30, 0.05, "published"), n_ctx=8192)
+    cache = candidate("q6_k", "q8_0", loss=0.005, cache_loss=0.001, tok_s=turn_of(28, 0.05, "published"), n_ctx=16384)
+    split = replace(candidate("q8_0", loss=0.001, tok_s=turn_of(20, 0.05, "published")), host_bytes=2**30)
+    coarse = candidate("q8_0", "q4_0", loss=0.001, cache_loss=None, tok_s=turn_of(60, 0.05, "published"), n_ctx=65536)
+    q2_k = candidate("q2_k", loss=0.3, tok_s=turn_of(70, 0.05, "published"), n_ctx=65536)
     order = []
     left = [q2_k, coarse, split, cache, whole]
     while left:
@@ -268,12 +265,12 @@ def test_quality_does_not_take_a_coarser_quant_for_its_better_cache_or_wide_typi
 
 def test_with_weights_in_main_memory_a_cache_is_quantized_where_that_is_clearly_faster() -> None:
     """A qwen3-14b for two users on an RTX 3060: 40 layers on the GPU instead of 33."""
-    f16 = replace(candidate("q4_k_m", loss=0.026, tok_s=turn_of(9, 0.5, "other runs")), host_bytes=3 * 2**30)
+    f16 = replace(candidate("q4_k_m", loss=0.026, tok_s=turn_of(9, 0.5, "scaled")), host_bytes=3 * 2**30)
     q8_0 = replace(
-        candidate("q4_k_m", "q8_0", loss=0.026, cache_loss=0.001, tok_s=turn_of(18, 0.5, "other runs")),
+        candidate("q4_k_m", "q8_0", loss=0.026, cache_loss=0.001, tok_s=turn_of(18, 0.5, "scaled")),
         host_bytes=2**29,
     )
-    hardly = replace(q8_0, speed=turn_of(10, 0.5, "other runs"))
+    hardly = replace(q8_0, speed=turn_of(10, 0.5, "scaled"))
     lossy = replace(q8_0, cache_loss=measured_loss(0.1))
     assert _chosen(recommend([f16, q8_0], Needs())) is q8_0
     assert _chosen(recommend([f16, hardly], Needs())) is f16
@@ -284,7 +281,7 @@ def test_with_weights_in_main_memory_a_cache_is_quantized_where_that_is_clearly_
 
 def test_what_is_measured_to_be_nearly_fast_enough_comes_before_what_only_may_be() -> None:
     near, far = candidate("near", tok_s=37.0), candidate("far", tok_s=16.0)
-    may = candidate("may", "q8_0", tok_s=turn_of(120, basis="bound"), cache_loss=0.001)
+    may = candidate("may", "q8_0", tok_s=None, cache_loss=0.001)
     needs = Needs(given_tok_s=40)
     pick = recommend([near, far, may], needs)
     assert pick.recommended is None
@@ -308,7 +305,7 @@ def test_the_more_is_measured_the_better_the_answer(found: list[Candidate], need
 
 
 def _is_unmeasured(candidate: Candidate) -> bool:
-    return candidate.speed is None or candidate.speed.is_bound
+    return candidate.speed is None
 
 
 def _status(pick: Pick) -> int:
@@ -333,7 +330,7 @@ def test_the_reasons_are_those_that_decided(found: list[Candidate], needs: Needs
                 assert theirs[place] and not mine[place]
                 assert theirs[:place] == mine[:place]
             case "unknown speed":
-                assert own.speed is not None and (other.speed is None or other.speed.is_bound)
+                assert own.speed is not None and other.speed is None
             case "slower" | "hardly faster":
                 assert mine == theirs
             case "ranks lower":
@@ -361,16 +358,16 @@ def _picked(candidates: list[Candidate], needs: Needs) -> str:
 
 
 def test_what_is_unknown_or_overlaps_decides_nothing() -> None:
-    """Neither a loss that is unknown, nor a bound against a measurement, nor intervals that overlap."""
+    """Neither a loss that is unknown, nor a speed that is unknown, nor intervals that overlap."""
     close = candidate("a", loss=measured_loss(0.010, 0.2)), candidate("b", loss=measured_loss(0.012, 0.2))
     apart = candidate("a", loss=measured_loss(0.010, 0.01)), candidate("b", loss=measured_loss(0.012, 0.01))
     assert (dominates(*close), dominates(*apart)) == (False, True)
     known, unknown = candidate("a", tok_s=50, n_ctx=65536), candidate("b", loss=None, tok_s=5, n_ctx=8192)
     assert not dominates(known, unknown)
     assert not dominates(replace(unknown, max_n_ctx=65536), known)
-    measured, bound = candidate("a", tok_s=20.0), candidate("b", tok_s=turn_of(30.0, basis="bound"), loss=0.5)
-    assert not dominates(replace(bound, weights_loss=measured_loss(0.001)), measured)
-    assert not dominates(measured, bound)
+    measured, untimed = candidate("a", tok_s=20.0), candidate("b", tok_s=None, loss=0.5)
+    assert not dominates(replace(untimed, weights_loss=measured_loss(0.001)), measured)
+    assert not dominates(measured, untimed)
 
 
 def test_one_unknown_cache_compares_with_itself_and_proves_no_less_loss_than_the_weights() -> None:
@@ -397,38 +394,12 @@ def test_without_published_losses_the_more_bits_win() -> None:
     assert chosen.loss is None
 
 
-def test_a_bound_is_not_taken_for_speed() -> None:
-    """Whatever is preferred, what is known comes before a bound of any height, which is no faster alternative."""
-    measured = candidate("q4_1", loss=measured_loss(0.010, 0.5), tok_s=54.0)
-    bound = candidate("q4_1", "q8_0", loss=measured_loss(0.008, 0.5), tok_s=turn_of(332.0, basis="bound"), n_ctx=40000)
-    for known in (measured, replace(measured, speed=replace(turn_of(54.0), turn_s=None))):
-        for needs in (Needs(given_prefer="quality"), Needs(given_prefer="speed")):
-            pick = recommend([bound, known], needs)
-            assert _chosen(pick) is known
-            assert [each.label for each in pick.alternatives] == ["more context"]
-
-
-@pytest.mark.parametrize("prefer", ["balanced", "speed", "quality"])
-def test_fewer_bytes_of_cache_make_no_bound_faster(prefer: Preference) -> None:
-    """A bound of 20 ms of weights and 20 of an f16 cache: fewer weights count, a q8_0 cache does not."""
-
-    def bounded(quant: str, cache: str, weights_ms: float, loss: float) -> Candidate:
-        bits = {"f16": 16, "q8_0": 8.5}[cache]
-        speed = turn_of(1e3 / (weights_ms + 20 * bits / 16), basis="bound")
-        one = candidate(quant, cache, loss=loss, cache_loss=0 if cache == "f16" else 0.001, tok_s=speed, gib=weights_ms)
-        limit = DecodeLimit(None, weights_ms, 1e9, "given")
-        return replace(one, row=replace(one.row, limit=limit, left_bytes=2**30, fits=True))
-
-    fine, fine_q8_0 = bounded("q5_k_m", "f16", 20, 0.011), bounded("q5_k_m", "q8_0", 20, 0.011)
-    coarse, coarse_q8_0 = bounded("q4_k_m", "f16", 16, 0.03), bounded("q4_k_m", "q8_0", 16, 0.03)
-    pick = recommend([fine_q8_0, coarse_q8_0, coarse, fine], Needs(given_prefer=prefer))
-    assert _chosen(pick) is (coarse if prefer == "speed" else fine)
-    faster = [each.checked.candidate for each in pick.alternatives if each.label == "faster"]
-    assert faster == ([] if prefer == "speed" else [coarse])
-    assert not dominates(fine_q8_0, coarse)
-    iq = bounded("iq4_xs", "f16", 14, 0.035)
-    pick = recommend([iq, coarse], Needs(given_prefer=prefer))
-    assert _chosen(pick) is coarse and not pick.alternatives
+def test_by_bytes_alone_an_i_quant_is_not_faster() -> None:
+    """It takes more computation than the share of the bandwidth that other files reach tells."""
+    coarse = candidate("q4_k_m", loss=0.03, tok_s=turn_of(30, 0.3, "scaled"))
+    iq = candidate("iq4_xs", loss=0.035, tok_s=turn_of(33, 0.3, "scaled"))
+    pick = recommend([iq, coarse], Needs(given_prefer="quality"))
+    assert _chosen(pick) is coarse and not [each for each in pick.alternatives if each.label == "faster"]
 
 
 def test_a_loss_that_is_only_partly_known_does_not_win_by_that_part() -> None:

@@ -18,8 +18,8 @@ from ggbench.errors import BadFile, StoreError
 from ggbench.models.catalog import load_catalog
 from ggbench.runs.experiment import Job
 from ggbench.runs.store.database import Store
-from ggbench.sizing.plan_record import Budget, PlannedForecast
-from ggbench.stats.intervals import Estimate
+from ggbench.sizing.plan_record import Budget
+from ggbench.stats.intervals import Expected
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunStored, Services
 from ggbench.tui.library import Library
@@ -199,9 +199,9 @@ def test_names_of_others_are_text(services: Services, planner: FakePlanner, driv
 def test_how_a_number_is_known_is_seen(app: App, planner: FakePlanner, drive: Drive) -> None:
     """Measured is bare, estimated has ~, and a bound is no speed."""
     row = plan_row("x", "q8_0", BUDGET)
-    timed = msgspec.structs.replace(row, expected=PlannedForecast(Estimate(12.3, 12.0, 12.6), "run 3", "measured"))
+    timed = msgspec.structs.replace(row, expected=Expected(12.3, 12.0, 12.6, "measured", "run 3"))
     measured = planned("measured", timed, weights_loss=measured_loss(0.02), probed_by=3)
-    forecast = PlannedForecast(Estimate(31.2, 28.0, 34.4), "this machine's other runs", "other runs", is_steady=False)
+    forecast = Expected(31.2, 28.0, 34.4, "scaled", "this machine's other runs", is_steady=False)
     estimated = planned("estimated", msgspec.structs.replace(row, expected=forecast))
     bounded = planned("bounded", row, cache_loss=None)
     planner.rows_of["small-0.6b"] = (measured, estimated, bounded)

@@ -113,7 +113,7 @@ def test_what_was_forecast_is_expected(
         found = [planner.decide(str(tiny_twin), (), needing(4096, is_here=here), store) for here in (True, False)]
         planned, elsewhere = (decided(each)[0] for each in found)
     assert planned[0].row.expected is not None
-    assert (planned[0].row.expected.basis, planned[0].row.expected.speed_basis) == ("twins", "forecast")
+    assert (planned[0].row.expected.basis, planned[0].row.expected.basis) == ("twins", "forecast")
     assert elsewhere[0].row.expected is None
     planner.close()
 

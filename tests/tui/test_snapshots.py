@@ -22,9 +22,8 @@ from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.progress import Pace
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
-from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import Expected
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.screens.dialogs import ConfirmScreen
@@ -53,7 +52,7 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_library(services: Services, planner: FakePlanner, drive: Drive) -> None:
     """Models of every section, quants known in every way, with marks, one on this disk, and what can lie over them."""
     rows = [plan_row("small-0.6b", quant, BUDGET) for quant in ("q8_0", "q6_k", "q4_k_m", "q3_k_m", "q2_k")]
-    forecast = PlannedForecast(Estimate(612.0, 540.0, 690.0), "this machine's other runs", "other runs")
+    forecast = Expected(612.0, 540.0, 690.0, "scaled", "this machine's other runs")
     planner.rows_of["small-0.6b"] = [
         planned("q8_0", rows[0], speed=turn_of(493.0), weights_loss=measured_loss(0.0012), probed_by=3),
         planned("q6_k", msgspec.structs.replace(rows[1], expected=forecast)),

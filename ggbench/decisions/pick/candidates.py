@@ -26,7 +26,8 @@ from ggbench.expect.known_losses import (
     MeasuredLosses,
     measured_losses,
 )
-from ggbench.expect.speed import KnownSpeeds, with_estimates
+from ggbench.expect.machine_runs import MachineRuns
+from ggbench.expect.speed import expected_curves, with_speeds
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import name_without_quant
@@ -43,7 +44,7 @@ from ggbench.sizing.budget import with_main_memory
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, KvCacheTypes, PlanRow
-from ggbench.stats.speed_curve import SpeedEstimate
+from ggbench.stats.speed_curve import SpeedCurve
 from ggbench.text import sanitize
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
@@ -122,11 +123,7 @@ def _with_longest(
     longest = row.planned_n_ctx
     if row.outcome is not Outcome.COMPLETED or not longest:
         return checked
-    decode = tuple(replace(old, fits=new.fits) for old, new in zip(own.row.decode, row.decode, strict=True))
-    names = ("at_n_ctx", "expected", "expected_first")
-    row = replace(
-        row, decode=decode, **{name: getattr(own.row, name) for name in names}
-    )  # with their estimates
+    row = replace(row, expected=own.row.expected, expected_first=own.row.expected_first)
     return check(replace(own, row=row, max_n_ctx=longest, offered_n_ctx=row.used_of(longest)), request.needs)
 
 
@@ -153,7 +150,7 @@ class _Finder:
         self.errors: list[GgbenchError] = []
         """Why variants cannot be planned."""
         self._store = store
-        self.speeds = KnownSpeeds(store, request.budget)
+        self.runs = MachineRuns(store, request.budget, only_steady=True)
 
     def of_variant(self, model: PickedModel, variant: Target, losses: MeasuredLosses) -> tuple[Candidate, ...]:
         """Return a quant's candidates, by cache."""
@@ -189,7 +186,7 @@ class _Finder:
         header, architecture, is_mixture = "", "", False
         if file is not None:
             header, architecture, is_mixture = file.header_sha256, file.architecture, file.n_expert > 0
-        probe, known = self._probe(variant, setup), self._known_speed(file, row, setup)
+        probe, curves = self._probe(variant, setup), self._curves(file, row, setup)
         weights_loss, cache_loss, joint_loss = losses.parts(header, row, architecture)
         sized = _Sized(row, self._needed_n_ctx(variant), row.planned_n_ctx)
         if probe is not None:
@@ -197,16 +194,16 @@ class _Finder:
         elif row.fits is False:
             sized = sized._replace(longest=row.planned_n_ctx or 0)
         if needs.workload.n_depth is None:
-            sized = self._at_its_end(variant, sized, setup, known, is_probed=probe is not None)
+            sized = self._at_its_end(variant, sized, setup, curves, is_probed=probe is not None)
         return Candidate(
-            row=with_estimates(sized.row, known),
+            row=with_speeds(sized.row, curves),
             model_key=key,
             selector=variant.selector,
             n_ctx=sized.n_ctx,
             max_n_ctx=sized.longest,
             offered_n_ctx=sized.offered,
             probed_by=None if probe is None else probe[0],
-            speed=None if known is None else known_turn(known, needs.workload, sized.n_ctx // needs.n_slots),
+            speed=known_turn(curves, needs.workload, sized.n_ctx // needs.n_slots),
             weights_loss=weights_loss,
             cache_loss=cache_loss,
             joint_loss=joint_loss,
@@ -216,24 +213,24 @@ class _Finder:
             host_bytes=_host_bytes(file, sized.row, setup),
         )
 
-    def _known_speed(self, file: ModelFile | None, row: PlanRow, setup: LlamaConfig) -> SpeedEstimate | None:
-        if row.outcome is not Outcome.COMPLETED:
-            return None
-        return self.speeds.of(file, setup, self._request.needs.n_slots, only_steady=True)
+    def _curves(self, file: ModelFile | None, row: PlanRow, setup: LlamaConfig) -> tuple[SpeedCurve, ...]:
+        if file is None or row.outcome is not Outcome.COMPLETED:
+            return ()
+        return expected_curves(file, setup, self._request.budget, self.runs, self._request.needs.n_slots)
 
     def _at_its_end(
         self,
         variant: Target,
         sized: _Sized,
         setup: LlamaConfig,
-        known: SpeedEstimate | None,
+        curves: Sequence[SpeedCurve],
         *,
         is_probed: bool,
     ) -> _Sized:
         """Return a quant planned for the longest context with an answer that is fast enough."""
         offered = sized.offered
-        if known is not None and offered is not None:
-            offered = self._fast_enough(variant.file, setup, known, offered)
+        if curves and offered is not None:
+            offered = self._fast_enough(curves, offered)
         sized = sized._replace(n_ctx=max(sized.n_ctx, offered or 0), fast_enough=offered)
         if sized.n_ctx == sized.row.n_ctx or not sized.row.fits:
             return sized
@@ -244,15 +241,12 @@ class _Finder:
         n_ctx = max(self._needed_n_ctx(variant), row.used_of(row.planned_n_ctx))  # the line was not exact
         return _Sized(self._rows(variant, n_ctx, (cache,))[0], n_ctx, row.planned_n_ctx, n_ctx)
 
-    def _fast_enough(self, file: ModelFile | None, setup: LlamaConfig, known: SpeedEstimate, n_ctx: int) -> int:
+    def _fast_enough(self, curves: Sequence[SpeedCurve], n_ctx: int) -> int:
         """Return the longest context up to `n_ctx` with an answer that is as fast as needed."""
         needs = self._request.needs
         if needs.tok_s is None:
             return n_ctx
-        limit = known
-        if known.basis == "bound":  # fewer bytes of cache are no promise of speed
-            limit = self.speeds.of(file, replace(setup, type_k="f16", type_v="f16"), needs.n_slots) or known
-        return needs.n_slots * longest_fast_enough(limit, needs.workload, n_ctx // needs.n_slots, needs.tok_s)
+        return needs.n_slots * longest_fast_enough(curves, needs.workload, n_ctx // needs.n_slots, needs.tok_s)
 
     def _probe(self, variant: Target, setup: LlamaConfig) -> tuple[int, int] | None:
         """Return the newest run that searched this file with this setup, and the n_ctx it found.
@@ -263,13 +257,13 @@ class _Finder:
         if variant.file is None or self._request.budget.draft is not None or setup.mtp:
             return None
         header, usable = variant.file.header_sha256, self._request.budget.usable_bytes
-        wanted = self.speeds.decisive(setup, variant.file.n_layer)
-        for run in self.speeds.runs_of(variant.file):
+        wanted = self.runs.decisive(setup, variant.file.n_layer)
+        for run in self.runs.of(variant.file):
             found, ran = run.result, run.head.setup
             if (
                 run.memory.draft_buffers
                 or run.subject.header_sha256 != header
-                or self.speeds.decisive(ran, run.subject.n_layer) != wanted
+                or self.runs.decisive(ran, run.subject.n_layer) != wanted
             ):
                 continue
             if not isinstance(found, LargestContext) or found.max_n_ctx is None or run.run_id is None:
@@ -351,7 +345,7 @@ def next_to_measure(pick: Pick, tried: Collection[tuple[str, ...]]) -> Candidate
     elif pick.misses_speed_alone:
         matter = [*alternatives, *_close_misses(pick)]
     for candidate in (each.candidate for each in matter):
-        is_known = candidate.speed is not None and candidate.speed.basis in ("measured", "forecast")
+        is_known = candidate.speed is not None and candidate.speed.is_timed
         if not is_known and candidate.name not in tried:
             return candidate
     return None
@@ -363,7 +357,7 @@ def _close_misses(pick: Pick) -> list[Checked]:
     for each in pick.checked:
         if [miss.need for miss in each.missed] == ["speed"]:
             miss = each.missed[0]
-            if miss.is_close or (each is pick.nearest_miss and not miss.is_bound):
+            if miss.is_close or each is pick.nearest_miss:
                 found.append(each)
     return sorted(
         found, key=lambda each: (concessions(each.candidate, pick.needs), each.missed[0].short_by or 0.0)

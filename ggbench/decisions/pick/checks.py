@@ -47,13 +47,11 @@ def _speed(candidate: Candidate, wanted: float) -> NeedCheck:
     if speed is None:
         return NeedCheck("speed", wanted, None, None)
     value = speed.tok_s.value
-    if value < wanted and (speed.is_steady or not speed.is_bound):
-        is_close = not speed.is_bound and speed.tok_s.high >= wanted
-        return NeedCheck("speed", wanted, value, False, is_close, 1 - value / wanted, is_bound=speed.is_bound)
+    if value < wanted:
+        return NeedCheck("speed", wanted, value, False, speed.tok_s.high >= wanted, 1 - value / wanted)
     is_close = speed.tok_s.low < wanted
-    if speed.is_bound or (is_close and speed.basis not in ("measured", "forecast")):
-        return NeedCheck("speed", wanted, value, None, is_close and not speed.is_bound, is_bound=speed.is_bound)
-    return NeedCheck("speed", wanted, value, True, is_close)
+    is_met = True if speed.is_timed or not is_close else None
+    return NeedCheck("speed", wanted, value, is_met, is_close)
 
 
 def _loss(candidate: Candidate, wanted: float) -> NeedCheck:

@@ -1,8 +1,8 @@
 """Which candidates no other dominates: at least as good in loss, speed and context, and clearly better in one.
 
 "At least as good" compares the value and both ends of the interval; "clearly better" means that intervals do not
-overlap. So overlapping values never decide alone, a bound on speed does not beat a measurement, and dominance is
-transitive. If a value is unknown for one of two candidates, neither dominates.
+overlap. So overlapping values never decide alone, and dominance is transitive. If a value is unknown for one of two
+candidates, neither dominates.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from ggbench.decisions.pick.order import pace
 from ggbench.decisions.pick.record import Candidate
 from ggbench.engines.endings import Outcome
 from ggbench.stats.intervals import Estimate
@@ -44,11 +43,9 @@ def _by_loss(one: Candidate, other: Candidate) -> _Order:
 
 
 def _by_speed(one: Candidate, other: Candidate) -> list[_Order]:
-    """Compare the speed of the answer, and the time of the turn if either is known; bounds by `pace` alone."""
+    """Compare the speed of the answer, and the time of the turn if either is known."""
     if one.speed is None or other.speed is None:
         return ["unknown"]
-    if one.speed.is_bound and other.speed.is_bound:
-        return ["as good" if pace(one) >= pace(other) else "worse"]
     orders = [_less(_negative(one.speed.tok_s), _negative(other.speed.tok_s))]
     if one.speed.turn_s is not None and other.speed.turn_s is not None:
         orders.append(_less(one.speed.turn_s, other.speed.turn_s))

@@ -46,9 +46,8 @@ RULES = (
     f"Comfortable: an answer at reading speed, {format_number(READING_TOK_S)} tok/s (agent: 20), its prompt read"
     " in 10 s (agent, documents: 60 s)."
     " With -np N these apply to each user while N users are served at once.",
-    "Ties: a known speed before a bound, then higher speed, an unquantized cache, longer context, smaller file. Bounds"
-    " are compared as if every cache were f16: a quantized one has fewer bytes, but may be slower. By bytes alone"
-    " no i-quant is called faster than another quant.",
+    "Ties: a known speed before an unknown one, then higher speed, an unquantized cache, longer context, smaller file."
+    " By bytes alone no i-quant is called faster than another quant.",
     "Quality is not comparable across models: of those that are comfortable with little loss, the one with the most"
     " parameters; between a dense model and a mixture of experts of about its size (up to 1.5 times), the faster, or"
     " with --prefer quality the dense one. The other is an alternative.",

@@ -54,8 +54,6 @@ def is_comfortable(candidate: Candidate, needs: Needs) -> bool | None:
         return None
     if speed.tok_s.value < workload.comfort_tok_s:
         return False
-    if speed.is_bound:
-        return None
     return speed.turn_s is None or speed.turn_s.value <= workload.comfort_turn_s
 
 
@@ -96,36 +94,20 @@ def loss_order(candidate: Candidate) -> tuple[bool, float]:
 
 
 def last_order(candidate: Candidate) -> tuple[bool, float, bool, float, int, tuple[str, ...]]:
-    """Order by speed (bounds after known speeds), then quantization of the cache, context, file size and name."""
+    """Order by speed (unknown ones last), then quantization of the cache, context, file size and name."""
     size, longest = candidate.row.file_bytes or 0, float(candidate.offered_n_ctx or 0)
     is_quantized = candidate.is_cache_quantized
     return is_unsure(candidate), -pace(candidate), is_quantized, -longest, size, candidate.name
 
 
 def is_unsure(candidate: Candidate) -> bool:
-    """Return whether the candidate's speed is unknown or only bounded."""
-    return candidate.speed is None or candidate.speed.is_bound
+    """Return whether the candidate's speed is unknown."""
+    return candidate.speed is None
 
 
 def pace(candidate: Candidate) -> float:
-    """Return the tokens/s of the answer, which all estimates have, unlike the time of a turn; 0 if unknown.
-
-    A bound is taken with an f16 cache: fewer bytes of weights are read faster, but a quantized cache may be slower.
-    """
-    speed = candidate.speed
-    if speed is None or not speed.is_bound:
-        return 0.0 if speed is None else speed.tok_s.value
-    return float(f"{_bound_with_f16_cache(candidate, speed.tok_s.value):.4g}")  # those of one quant are equal
-
-
-def _bound_with_f16_cache(candidate: Candidate, tok_s: float) -> float:
-    """Return a bound on the candidate's speed as it is with an f16 cache in the same places."""
-    limit = candidate.row.limit
-    if limit is None or not tok_s or not candidate.is_cache_quantized:
-        return tok_s
-    bits = sum(_CACHE_BITS.get(name, _FEWEST_BITS) for name in candidate.cache) / 2
-    weights_ms = limit.b_ms - (1 / limit.w_tokens_per_ms if limit.w_tokens_per_ms else 0.0)
-    return 1e3 / (weights_ms + max(0.0, 1e3 / tok_s - weights_ms) * _CACHE_BITS["f16"] / bits)
+    """Return the tokens/s of the answer, which all estimates have, unlike the time of a turn; 0 if unknown."""
+    return 0.0 if candidate.speed is None else candidate.speed.tok_s.value
 
 
 def _is_i_quant(candidate: Candidate) -> bool:
@@ -140,11 +122,9 @@ def clearly_slower(one: Candidate, other: Candidate) -> bool:
     """
     if one.speed is None or other.speed is None:
         return other.speed is not None
-    is_by_bytes = one.speed.basis == other.speed.basis and one.speed.basis in ("bound", "other runs")
-    if is_by_bytes and _is_i_quant(other) and not _is_i_quant(one):
-        return False
-    if one.speed.basis == other.speed.basis and one.speed.basis not in ("measured", "forecast"):
-        return FASTER * pace(one) < pace(other)
+    if one.speed.tok_s.basis == other.speed.tok_s.basis and not one.speed.is_timed:
+        is_by_bytes = one.speed.tok_s.basis == "scaled" and _is_i_quant(other) and not _is_i_quant(one)
+        return not is_by_bytes and FASTER * pace(one) < pace(other)
     if one.speed.turn_s is not None and other.speed.turn_s is not None:
         return one.speed.turn_s.low > other.speed.turn_s.high
     return one.speed.tok_s.high < other.speed.tok_s.low

@@ -17,41 +17,24 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.loss import Loss, added
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Change, DeviceMemory, PlanRow
-from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_curve import SpeedBasis
+from ggbench.stats.intervals import Estimate, Expected
 
 Need = Literal["memory", "speed", "loss"]
 Label = Literal["all on GPU", "dense", "mixture", "better", "faster", "more context", "may meet"]
 
 
 class TurnSpeed(msgspec.Struct, frozen=True):
-    """The speed of the workload's turn; with the basis `bound`, an upper bound."""
+    """The speed of the workload's turn."""
 
-    tok_s: Estimate
+    tok_s: Expected
     """Speed of the answer."""
     turn_s: Estimate | None
     """Seconds for prompt and answer; None if prompt speed is unknown."""
-    basis: SpeedBasis
-    source: str
-    is_steady: bool = True
-    """Whether the machine was steady during the measurements that it comes from."""
-    rows: tuple[str, ...] = ()
-    """Names of the published rows that it leans on, for `ggbench published --behind`."""
 
     @property
-    def expected_tok_s(self) -> Estimate | None:
-        """Speed of the answer; None if it is only bounded."""
-        return None if self.is_bound else self.tok_s
-
-    @property
-    def limit_tok_s(self) -> float | None:
-        """What bandwidth allows for the answer; None if its speed is known."""
-        return self.tok_s.value if self.is_bound else None
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether it can only prove that a need is missed; unless it is steady, not even that."""
-        return self.basis == "bound"
+    def is_timed(self) -> bool:
+        """Whether it was timed here, with the file or with twins of its layers."""
+        return self.tok_s.basis in ("measured", "forecast")
 
 
 def placement_options(setup: LlamaConfig) -> tuple[str, ...]:
@@ -122,8 +105,8 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def tok_s(self) -> Estimate | None:
-        """Tokens/s of one user with a full slot of `n_ctx`; None if only a bound is known."""
-        return None if self.row.expected is None else self.row.expected.tok_s
+        """Tokens/s of one user with a full slot of `n_ctx`; None if unknown."""
+        return self.row.expected
 
     @property
     def longest_n_ctx(self) -> int | None:
@@ -189,12 +172,11 @@ class NeedCheck(msgspec.Struct, frozen=True):
     value: float | None
     """The candidate's value; None if unknown."""
     is_met: bool | None
-    """Null if unknown, or if a bound on speed does not rule the candidate out."""
+    """Null if unknown."""
     is_close: bool = False
     """Whether the value's interval includes the limit."""
     short_by: float | None = None
     """The missing share of a missed need; for memory, of the budget."""
-    is_bound: bool = False
     missing_bytes: int = 0
     """Missing bytes, if the context does not fit."""
     of_main_memory: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ggbench.decisions.pick.needs import LITTLE_BYTES
 from ggbench.decisions.pick.order import is_unsure
-from ggbench.decisions.pick.record import Candidate, Checked, NeedCheck, Pick, TurnSpeed
+from ggbench.decisions.pick.record import Candidate, Checked, NeedCheck, Pick
 from ggbench.engines.endings import Outcome
 from ggbench.show import UNKNOWN
 from ggbench.show.figure import Value
@@ -147,7 +147,7 @@ def _speed_notes(pick: Pick, best: Checked, here: str) -> Iterator[str]:
     if best.unknown:
         yield "may_miss" if own.tok_s else f"may_miss{here}"
     elif own.tok_s is None:
-        yield f"not_timed{here}" if here or own.speed else "no_bandwidth"
+        yield f"not_timed{here}" if here else "no_bandwidth"
     if pick.comfortable is False and own.speed is not None:
         yield "slow" if own.speed.tok_s.value < pick.needs.workload.comfort_tok_s else "slow_turn"
 
@@ -167,20 +167,14 @@ def why_keys(pick: Pick, best: Checked) -> Iterator[str]:
     own, first = best.candidate, pick.without_needs
     if pick.best_in is not None:
         yield f"pick_best.{pick.best_in}"
-        if is_unsure(own):
-            yield "pick.by_bytes"
     if own.speed is not None:
-        yield "pick.bound" if own.speed.is_bound else _turn_key(own.speed)
+        yield "pick.answers" if own.speed.turn_s is None else "pick.turn"
     if own.host_bytes is not None:
         yield "pick.experts" if own.setup.n_cpu_moe else "pick.layers"
     if first is not None and first is not best:
         yield "pick.first_misses" if first.missed else "pick.first_unknown"
     if best.missed:
         yield "pick.misses"
-
-
-def _turn_key(speed: TurnSpeed) -> str:
-    return "pick.answers" if speed.turn_s is None else "pick.turn"
 
 
 def _against(pick: Pick) -> Iterator[tuple[str, Checked]]:
@@ -233,10 +227,9 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
         "n_fit": len({each.candidate.model_key for each in pick.checked if each.meets is not False}),
     }
     if own.row.expected is not None:
-        values["basis"] = own.row.expected.basis
+        values["basis"] = own.row.expected.source
     if own.speed is not None:
-        limit = format_number(own.speed.limit_tok_s)
-        values |= {"answer": own.speed.expected_tok_s or f"< {limit}", "turn": own.speed.turn_s, "limit": limit}
+        values |= {"answer": own.speed.tok_s, "turn": own.speed.turn_s}
     if first is not None:
         name = candidate_name(first.candidate, with_model=several)
         values |= {"first": name, "first_missed": _joined(map(_miss_text, first.missed))}
@@ -267,8 +260,6 @@ def _miss_text(check: NeedCheck) -> str:
         key = "refused"
     elif check.of_main_memory:
         key = "main_memory"
-    elif check.is_bound:
-        key = "bound"
     elif check.need == "memory" and not check.missing_bytes:
         key = "probed"
     return say(

@@ -97,13 +97,11 @@ FIGURES: tuple[Figure[Listed], ...] = (
     member("max_n_ctx", "max n_ctx", path="candidate.longest_n_ctx", priority=1, meaning="The longest that fits."),
 )  # fmt: skip
 _MORE: tuple[Figure[Listed], ...] = (
-    member("expected_tok_s", "answer tok/s", path="candidate.speed.expected_tok_s", priority=3, is_estimate=True,
+    member("expected_tok_s", "answer tok/s", path="candidate.speed.tok_s", priority=3, is_estimate=True,
            meaning="Speed of the workload's answer."),
-    member("limit_tok_s", "limit", path="candidate.speed.limit_tok_s", priority=3, better="more",
-           meaning="What bandwidth allows for the workload's answer, if its speed is unknown."),
     member("turn_s", "turn s", path="candidate.speed.turn_s", priority=4, is_estimate=True,
            meaning="Seconds of the workload's prompt and answer."),
-    member("speed_basis", "speed from", SPEED_FROM.__getitem__, "candidate.speed.basis", priority=5),
+    member("speed_basis", "speed from", SPEED_FROM.__getitem__, "candidate.speed.tok_s.basis", priority=5),
     member("file_bytes", "file", format_bytes, "candidate.row.file_bytes", priority=6),
     member("download_bytes", "download", format_bytes, "candidate.download_bytes", priority=7),
     member("bpw", "BPW", path="candidate.row.bpw", priority=8),
@@ -117,7 +115,7 @@ _ONLY_JSON: tuple[Figure[Listed], ...] = (
         "row.weight_bytes", "row.n_gpu_layers", "setup.n_cpu_moe", "host_bytes", "fits", "probed_by",
         "row.outcome", "row.reason",
     )),
-    member("speed_source", "speed", path="candidate.speed.source"),
+    member("speed_source", "speed", path="candidate.speed.tok_s.source"),
     Figure("kld_basis", "loss from", lambda row: loss_basis(row.candidate), meaning="The basis of the loss."),
     member("kld_source", "loss", path="candidate.main_loss.source"),
     member("weights_kld", "loss of weights", path="candidate.main_loss.nats", is_estimate=True),
@@ -161,7 +159,7 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
 
 def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tuple[str, str]]:
     shown = [row.candidate for row in pick.listed]
-    speeds = [each.speed for each in shown if each.speed is not None]
+    speeds = [each.speed.tok_s for each in shown if each.speed is not None]
     needs = pick.needs
     workload = "workload_longest" if needs.workload.n_depth is None else "workload"
     return [

@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 
 from ggbench.decisions.pick.needs import ChatTurn
 from ggbench.decisions.pick.record import TurnSpeed
-from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_curve import SpeedEstimate, estimate_at, inverse, step_ms_at
+from ggbench.expect.speed import curve_at
+from ggbench.stats.intervals import Estimate, Expected
+from ggbench.stats.speed_curve import SpeedCurve, inverse
 from ggbench.units import KV_CELLS, format_count
 
 _SAMPLED_STEPS = 9
 """Number of an answer's steps to average: latency is piecewise linear."""
 
 
-def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpeed:
+def turn_speed(curve: SpeedCurve, workload: ChatTurn, n_ctx: int) -> TurnSpeed:
     """Return the speed of the turn in a context of `n_ctx` tokens.
 
     The prompt takes T(depth + n_prompt) - T(depth), where T(n) = b n + c n² is the time of a prompt read from an empty
@@ -23,33 +24,29 @@ def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpee
     since errors at different lengths are correlated.
     """
     depth = workload.depth_in(n_ctx)
-    answer_ms = _summed_steps(known, depth + workload.n_prompt, workload.n_gen)
-    reach = known.reach if known.basis == "measured" else None
-    is_extrapolated = reach is not None and depth + workload.n_turn > reach
+    answer_ms = _summed_steps(curve, depth + workload.n_prompt, workload.n_gen)
+    source, reach = curve.source, curve.reach
+    if curve.basis == "measured" and reach is not None and depth + workload.n_turn > reach:
+        source += f", by its line beyond {format_count(reach)} tokens"
+    tok_s = inverse(answer_ms, 1e3 * workload.n_gen)
     return TurnSpeed(
-        tok_s=inverse(answer_ms, 1e3 * workload.n_gen),
-        turn_s=_turn_s(known, depth, workload.n_prompt, answer_ms),
-        basis=known.basis,
-        source=f"{known.source}, by its line beyond {format_count(reach)} tokens"
-        if is_extrapolated
-        else known.source,
-        is_steady=known.is_steady,
-        rows=known.rows,
+        Expected(tok_s.value, tok_s.low, tok_s.high, curve.basis, source, curve.is_steady, curve.rows),
+        _turn_s(curve, depth, workload.n_prompt, answer_ms),
     )
 
 
-def known_turn(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpeed | None:
-    """Return the speed of the turn by the estimate that covers the end of its answer; None if none does."""
-    found = estimate_at(known, workload.depth_in(n_ctx) + workload.n_turn)
-    return None if found is None else turn_speed(found, workload, n_ctx)
+def known_turn(curves: Sequence[SpeedCurve], workload: ChatTurn, n_ctx: int) -> TurnSpeed | None:
+    """Return the speed of the turn by the curve that covers the end of its answer; None if none does."""
+    curve = curve_at(curves, workload.depth_in(n_ctx) + workload.n_turn)
+    return None if curve is None else turn_speed(curve, workload, n_ctx)
 
 
-def longest_fast_enough(known: SpeedEstimate, workload: ChatTurn, n_ctx: int, tok_s: float) -> int:
+def longest_fast_enough(curves: Sequence[SpeedCurve], workload: ChatTurn, n_ctx: int, tok_s: float) -> int:
     """Return the longest context up to `n_ctx`, a multiple of 256, with an answer at `tok_s` or faster; 0 for none."""
     fast, slow = 0, n_ctx // KV_CELLS + 1
     while slow - fast > 1:
         middle = (fast + slow) // 2
-        speed = known_turn(known, workload, middle * KV_CELLS)
+        speed = known_turn(curves, workload, middle * KV_CELLS)
         if speed is not None and speed.tok_s.value >= tok_s:
             fast = middle
         else:
@@ -57,20 +54,20 @@ def longest_fast_enough(known: SpeedEstimate, workload: ChatTurn, n_ctx: int, to
     return fast * KV_CELLS
 
 
-def _summed_steps(known: SpeedEstimate, first: int, n_gen: int) -> Estimate:
+def _summed_steps(curve: SpeedCurve, first: int, n_gen: int) -> Estimate:
     """Return the time in ms of the steps that follow `first` tokens."""
     last = min(n_gen, _SAMPLED_STEPS) - 1
     positions = [round(first + 1 + index * (n_gen - 1) / max(1, last)) for index in range(last + 1)]
-    steps = [step_ms_at(known, position) for position in positions]
+    steps = [curve.step_ms_at(position) for position in positions]
     return _each_way(lambda way: n_gen * math.fsum(getattr(step, way) for step in steps) / len(steps))
 
 
-def _turn_s(known: SpeedEstimate, depth: int, n_prompt: int, answer_ms: Estimate) -> Estimate | None:
-    if not known.prefill_ms:
+def _turn_s(curve: SpeedCurve, depth: int, n_prompt: int, answer_ms: Estimate) -> Estimate | None:
+    if not curve.prefill_ms:
         return None
     return _each_way(
         lambda way: (
-            (_prompt_ms([(n, getattr(each, way)) for n, each in known.prefill_ms], depth, n_prompt)
+            (_prompt_ms([(n, getattr(each, way)) for n, each in curve.prefill_ms], depth, n_prompt)
              + getattr(answer_ms, way)) / 1e3
         )
     )  # fmt: skip

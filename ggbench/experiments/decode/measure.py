@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run, Settings
     from ggbench.runs.session import Session
-    from ggbench.stats.speed_curve import SpeedEstimate
+    from ggbench.stats.speed_curve import SpeedCurve
 
 
 _PREFILL_REPEAT = 3
@@ -80,7 +80,7 @@ class DecodeExperiment(Experiment):
         uneven = unsteady(times.position, times.step_ns) if times.is_single else ""
         return _result(recording, times, recording.prompt_ns.get(settings.n_prompt, []), uneven)
 
-    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
+    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedCurve | None:
         from ggbench.stats.speed_curve import (
             measured_speed,
             measured_steps,

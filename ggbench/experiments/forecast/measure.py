@@ -24,7 +24,7 @@ from ggbench.units import counted
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import Session
-    from ggbench.stats.speed_curve import SpeedEstimate
+    from ggbench.stats.speed_curve import SpeedCurve
 
 
 class ForecastExperiment(Experiment):
@@ -67,8 +67,8 @@ class ForecastExperiment(Experiment):
         limit = recording.last(DecodeLimit) if len(placements) == 1 else None
         return ForecastResult(basis, found.b_ms, found.w_tokens_per_ms, found.tok_s, found.prefill_ms, limit)
 
-    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
-        from ggbench.stats.speed_curve import SpeedEstimate, inverse, rates_of_line
+    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedCurve | None:
+        from ggbench.stats.speed_curve import SpeedCurve, inverse, rates_of_line
 
         found = run.result
         if not isinstance(found, ForecastResult) or len(found.tok_s) < 2 or n_seqs > 1:
@@ -78,9 +78,7 @@ class ForecastExperiment(Experiment):
             w = found.w_tokens_per_ms
             rates = rates_of_line(found.limit, found.b_ms.value, None if w is None else w.value)
         reach, is_steady = steps[-1][0], not run.unsteady
-        return SpeedEstimate(
-            "forecast", found.basis, steps, found.prefill_ms, is_steady, reach=reach, rates=rates
-        )
+        return SpeedCurve("forecast", found.basis, steps, found.prefill_ms, is_steady, reach=reach, rates=rates)
 
 
 EXPERIMENT = ForecastExperiment()

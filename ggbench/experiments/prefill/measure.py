@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
-    from ggbench.stats.speed_curve import SpeedEstimate
+    from ggbench.stats.speed_curve import SpeedCurve
 
 
 class PrefillExperiment(Experiment):
@@ -49,15 +49,15 @@ class PrefillExperiment(Experiment):
         serving = serving_of(recording.last(ServerFound), recording.requests)
         return PrefillResult(speeds, recording.last(DecodeLimit), serving)
 
-    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
-        from ggbench.stats.speed_curve import SpeedEstimate, measured_prefills
+    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedCurve | None:
+        from ggbench.stats.speed_curve import SpeedCurve, measured_prefills
 
         prefills = (
             measured_prefills(run.result.prefills)
             if isinstance(run.result, PrefillResult) and n_seqs == 1
             else ()
         )
-        return SpeedEstimate("measured", f"run {run.run_id}", prefill_ms=prefills) if prefills else None
+        return SpeedCurve("measured", f"run {run.run_id}", prefill_ms=prefills) if prefills else None
 
 
 EXPERIMENT = PrefillExperiment()

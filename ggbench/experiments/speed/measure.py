@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
     from ggbench.stats.requests import BatchSteps
-    from ggbench.stats.speed_curve import SpeedEstimate
+    from ggbench.stats.speed_curve import SpeedCurve
 
 _SERVER_BATCH = 512
 """Tokens of a physical batch, if unknown: llama-server's default."""
@@ -79,7 +79,7 @@ class SpeedExperiment(Experiment):
         serving = serving_of(recording.last(ServerFound), recording.requests)
         return SpeedResult(tuple(sorted(found, key=lambda each: each.case)), serving)
 
-    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedEstimate | None:
+    def speed_of(self, run: Run, n_seqs: int = 1) -> SpeedCurve | None:
         from ggbench.stats.speed_curve import speed_at_depths
 
         cases = run.result.cases if isinstance(run.result, SpeedResult) else ()

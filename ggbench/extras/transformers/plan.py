@@ -24,9 +24,9 @@ from ggbench.models.reference import ModelRef
 from ggbench.sizing.longest_context import planning_ceiling
 from ggbench.sizing.memory_stacks import stack_of
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
-from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedSpeed, PlanRow
+from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
-from ggbench.sizing.theory.limits import DECODE_POSITIONS, decode_limit, decode_read_ms
+from ggbench.sizing.theory.limits import decode_limit, decode_read_ms
 from ggbench.sizing.theory.weights import file_weights
 from ggbench.sizing.what_helps import with_other_quants
 from ggbench.stats.decode_timing import DecodeLimit
@@ -94,7 +94,7 @@ def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: Plan
     needed = weight_bytes + kv_bytes
     ceiling = planning_ceiling(file, n_ctx)
     longest = min(cache.n_that_fit(budget.usable_bytes - weight_bytes), ceiling)
-    limit, decode = _speeds(file, cache, budget, longest, n_ctx)
+    limit, limit_tok_s = _limits(file, cache, budget, n_ctx)
     return replace(
         row,
         type_k=cache_type,
@@ -118,28 +118,23 @@ def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: Plan
         reached_ceiling=longest >= ceiling,
         stacks=(stack_of(budget, weight_bytes, kv_bytes),),
         limit=limit,
-        decode=decode[:-1],
-        at_n_ctx=decode[-1] if decode else None,
+        limit_tok_s=limit_tok_s,
         notes=tuple(_notes(found, method)),
     )
 
 
-def _speeds(
-    file: ModelFile, cache: KvCache, budget: Budget, longest: int, n_ctx: int
-) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
-    """Return the bandwidth bound, and the speeds at fixed positions and at `n_ctx`; nothing without a bandwidth."""
+def _limits(
+    file: ModelFile, cache: KvCache, budget: Budget, n_ctx: int
+) -> tuple[DecodeLimit | None, float | None]:
+    """Return what bandwidth allows: the limit of decoding, and tokens/s at `n_ctx`; nothing if it is unknown."""
     if budget.bandwidth is None:
-        return None, ()
-    positions = (*DECODE_POSITIONS, n_ctx)
+        return None, None
     try:
         limit = decode_limit(file, budget.bandwidth, cache.type_k, cache.type_v)
         weights = file_weights(file, file.name)
-        latencies = [decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, n) for n in positions]
     except Unsupported:
-        return None, ()
-    return limit, tuple(
-        PlannedSpeed(n, ms, 1e3 / ms, longest >= n) for n, ms in zip(positions, latencies, strict=True)
-    )
+        return None, None
+    return limit, 1e3 / decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, n_ctx)
 
 
 def _notes(found: FoundCheckpoint, method: Method) -> Iterator[str]:

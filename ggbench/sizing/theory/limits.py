@@ -21,7 +21,6 @@ from ggbench.machine.description import Device
 from ggbench.machine.gpus import gpu_bandwidth
 from ggbench.machine.known_devices import KnownDevice, recognize_device
 from ggbench.machine.records import Gpu
-from ggbench.sizing.plan_record import PlannedSpeed
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.weights import Weights, file_weights
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
@@ -142,6 +141,18 @@ class PromptLimit(msgspec.Struct, frozen=True):
     floor_ms: float
 
 
+class LimitAt(msgspec.Struct, frozen=True):
+    """The limit of the speed of decoding at one position."""
+
+    n: int
+    latency_ms: float
+    """Latency of one step of the batch."""
+    tok_s: float
+    """Throughput over all sequences of the batch."""
+    fits: bool | None
+    """Whether a context of n tokens fits; None if unknown."""
+
+
 class SchemeLimits(msgspec.Struct, frozen=True):
     """Limits of one weight and KV type at one batch size; None if the hardware parameter is unknown."""
 
@@ -155,7 +166,7 @@ class SchemeLimits(msgspec.Struct, frozen=True):
     w_tokens_per_ms: float | None
     """Also None if the bytes read per token do not grow with the context."""
     b_ms: float | None
-    decode: tuple[PlannedSpeed, ...]
+    decode: tuple[LimitAt, ...]
     prefill: PrefillLimit | None
 
     @property
@@ -197,7 +208,7 @@ def _scheme_limits(
         for n in DECODE_POSITIONS:
             latency_ms = decode_latency_ms(weights, kv, bandwidth, compute, n, batch_size)
             fits = None if memory is None else (max_n_ctx or 0) >= n
-            decode.append(PlannedSpeed(n, latency_ms, batch_size * 1e3 / latency_ms, fits))
+            decode.append(LimitAt(n, latency_ms, batch_size * 1e3 / latency_ms, fits))
         if compute is not None:
             prefill = PrefillLimit(weights, kv, bandwidth, compute, longest, batch_size)
     return SchemeLimits(

@@ -1,0 +1,57 @@
+"""The speed of a file by the share of the memory bandwidth that this machine's runs of other files reach."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from ggbench.expect.machine_runs import Rates
+from ggbench.stats.intervals import Estimate
+from ggbench.stats.speed_curve import SpeedCurve
+from ggbench.units import counted, format_number
+
+_FEWEST = 2
+"""Minimum number of measured models to extrapolate from."""
+_LEAST_DEVIATION = 0.15
+"""Minimum standard deviation of the shares' logarithms, since a few models may agree by chance. Measured over quants
+and models of all sizes on a Xeon."""
+
+
+def scaled_curve(
+    rates: Sequence[Rates], bytes_per_s: float, latencies: Mapping[int, float]
+) -> SpeedCurve | None:
+    """Return the latency at the shares of a bandwidth that runs of other models reach; None for fewer than two models.
+
+    `rates` are theirs; `latencies` [ms] are by position from 1 on, at the full bandwidth.
+    """
+    if len(rates) < _FEWEST:
+        return None
+    weights, kv_cache = ([rate / bytes_per_s for rate in each] for each in zip(*rates, strict=True))
+    of_weights, of_cache, first = _next_of(weights), _next_of(kv_cache), latencies[1]
+    steps = tuple((n, _at(of_weights, first, of_cache, ms - first)) for n, ms in latencies.items())
+    return SpeedCurve("scaled", _source(weights), steps)
+
+
+def _at(weights: Estimate, weights_ms: float, cache: Estimate, cache_ms: float) -> Estimate:
+    """Return a latency at shares of the bandwidth, from its two parts at the full one."""
+    return Estimate(
+        weights_ms / weights.value + cache_ms / cache.value,
+        weights_ms / weights.high + cache_ms / cache.high,
+        weights_ms / weights.low + cache_ms / cache.low,
+    )
+
+
+def _source(shares: Sequence[float]) -> str:
+    low, high = (format_number(100 * each, 2) for each in (min(shares), max(shares)))
+    share = low if low == high else f"{low} to {high}"
+    return f"this machine's other runs reach {share} % of the bandwidth ({counted(len(shares), 'model')})"
+
+
+def _next_of(shares: Sequence[float]) -> Estimate:
+    """Return the median and a 95 % prediction interval for one more share, up to 1; shares are taken as log-normal."""
+    median = statistics.median(shares)
+    logarithms = [math.log(each) for each in shares]
+    deviation = max(_LEAST_DEVIATION, statistics.stdev(logarithms))
+    factor = math.exp(2 * deviation * math.sqrt(1 + 1 / len(shares)))
+    return Estimate(median, median / factor, max(median, min(1.0, median * factor)))
