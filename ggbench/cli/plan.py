@@ -94,7 +94,7 @@ def command(
         plan: EnginePlan = module.plan_model(ref, memory, setup, hub, measures=not no_measure)
     else:
         alone = msgspec.structs.replace(memory, vram=None, bandwidth=None)
-        machines = [memory, *(msgspec.structs.replace(alone, gpu=(each,)) for each in others)]
+        machines = [memory, *(_of_gpu(alone, each) for each in others)]
         plans = _plan_files(ref, machines, no_measure, setup, hub, output)
         plan, alternative = plans[0]
         if others:
@@ -103,6 +103,13 @@ def command(
     rows = plan.rows
     misses = bool(ref.quants or len(rows) == 1) and not any(row.fits for row in rows)
     raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))
+
+
+def _of_gpu(memory: BudgetOptions, gpu: str) -> BudgetOptions:
+    """Return the options with this GPU instead, which may have main memory of its own."""
+    from ggbench.machine.description import brings_memory
+
+    return msgspec.structs.replace(memory, gpu=(gpu,), ram=None if brings_memory(gpu) else memory.ram)
 
 
 def _show(

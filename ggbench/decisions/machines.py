@@ -24,6 +24,7 @@ from ggbench.show.plan import (
     MACHINE,
     PLAN_FIGURES,
     ROW,
+    assumed_memory,
     at_n_ctx,
     estimated_from,
     machine_values,
@@ -177,7 +178,11 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
         shown.verdict,
         "",
         [Table((*_NAMES, *map(_of_row, front)), placed, style=lambda each: "" if each.row.fits else "dim")],
-        [estimated_from(rows), *map(_note, placed)],
+        [
+            *dict.fromkeys(assumed_memory(plan.budget, plan.rows) for plan in plans),
+            estimated_from(rows),
+            *map(_note, placed),
+        ],
         [
             Facts([("", choice.verdict) for choice in by_size if choice is not shown]),
             Table((*_NAMES, *map(_of_row, behind)), placed),

@@ -12,9 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import GgbenchError, UsageError
-from ggbench.machine.known_devices import find_device, known_devices
+from ggbench.machine.known_devices import find_device
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.units import GIB, parse_bandwidth, parse_size
+from ggbench.units import GIB, format_bytes, parse_bandwidth, parse_size
 
 _COUNTED = re.compile(r"(?P<what>.+?)\s*[x*×]\s*(?P<count>\d{1,2})", re.IGNORECASE)
 _SIZE = re.compile(r"[\d.]+\s*[kmgt]i?b", re.IGNORECASE)
@@ -72,54 +72,60 @@ def describe_machine(
 ) -> Machine:
     """Return the machine given by these options; `vram` is the memory of each GPU, or of an unnamed one.
 
-    `rate` is the bandwidth of its GPUs or, without any, of main memory. Raises UsageError.
+    `rate` is the bandwidth of its GPUs or, without any, of main memory. A GPU without memory of its own shares main
+    memory, which is then one with that bandwidth. Raises UsageError.
     """
     host = None if ram is None else parse_host(ram)
-    ram_bytes = None if host is None else host.memory_bytes
-    devices = [device for text in gpus for device in parse_gpus(text, ram_bytes)]
+    devices = [device for text in gpus for device in parse_gpus(text, host)]
     if vram is not None:
         devices = _with_memory(devices or [Device(GIVEN_GPU, 0, "")], parse_size(vram))
+    _check(devices)
+    if rate is not None:
+        given = Bandwidth(parse_bandwidth(rate), "given")
+        devices = [replace(each, bandwidth=given) for each in devices]
+        if host is not None and not devices:
+            host = replace(host, bandwidth=given)
+    shared = [
+        MainMemory(each.shared_bytes, each.bandwidth) for each in devices if each.shared_bytes is not None
+    ]
+    return Machine(tuple(devices), shared[0] if shared else host)
+
+
+def _check(devices: Sequence[Device]) -> None:
+    """Raise UsageError for GPUs that no machine has together."""
     if len(devices) > _MOST_GPUS:
         raise UsageError(
             f"{len(devices)} GPUs are described, but llama.cpp supports {_MOST_GPUS}", "name fewer"
         )
-    if host is not None and host.bandwidth is not None:
-        devices = [_with_modules(each, host.bandwidth) for each in devices]
-    given = None if rate is None else Bandwidth(parse_bandwidth(rate), "given")
-    if given is not None:
-        devices = [replace(each, bandwidth=given) for each in devices]
-    if given is not None and host is not None and not devices:
-        host = replace(host, bandwidth=given)
-    return Machine(tuple(devices), None if _is_mac(devices) else host)
+    if len({each.backend == _METAL for each in devices}) > 1:
+        raise UsageError("a Mac has no other GPU than its own", "compare it: --or m4-pro-24gb")
 
 
 def _with_memory(devices: Sequence[Device], memory_bytes: int) -> list[Device]:
-    return [
-        replace(each, memory_bytes=memory_bytes, memory_source="given", shared_bytes=None) for each in devices
-    ]
+    """Return the GPUs with this much memory, or this share of main memory. Raises UsageError if it is more."""
+    for each in devices:
+        if each.shared_bytes is not None and memory_bytes > each.shared_bytes:
+            raise UsageError(
+                f"the {each.name} cannot use {format_bytes(memory_bytes)} of {format_bytes(each.shared_bytes)}",
+                "--vram is its share of the memory, which --ram or its name gives",
+            )
+    return [replace(each, memory_bytes=memory_bytes, memory_source="given") for each in devices]
 
 
-def _is_mac(devices: Sequence[Device]) -> bool:
-    """Return whether the GPU is a Mac's. Raises UsageError if it is not the only kind."""
-    is_apple = {each.backend == _METAL for each in devices}
-    if len(is_apple) > 1:
-        raise UsageError("a Mac has no other GPU than its own", "compare it: --or m4-pro-24gb")
-    return True in is_apple
+def brings_memory(text: str) -> bool:
+    """Return whether main memory is soldered to a GPU given so, and hence is not that of another machine.
+
+    Raises UsageError.
+    """
+    devices = parse_gpus(text, MainMemory(64 * GIB, None))
+    rates = [each.bandwidth for each in devices if each.shared_bytes is not None]
+    return any(rate is not None and not rate.assumed for rate in rates)
 
 
-def _with_modules(device: Device, rate: Bandwidth) -> Device:
-    """Return the GPU with the bandwidth of the main memory that it shares; an Apple chip's memory is part of it."""
-    if device.shared_bytes is None:
-        return device
-    if device.backend == _METAL and device.bandwidth is not None:
-        rate = replace(device.bandwidth, source=f"{device.bandwidth.source}; not changed by --ram")
-    return replace(device, bandwidth=rate)
-
-
-def parse_gpus(text: str, ram_bytes: int | None = None) -> tuple[Device, ...]:
+def parse_gpus(text: str, host: MainMemory | None = None) -> tuple[Device, ...]:
     """Parse GPUs separated by commas, each a name or SIZE[@BANDWIDTH], with `x2` for two. Raises UsageError.
 
-    `ram_bytes` is the main memory shared by GPUs without memory of their own.
+    `host` is the main memory shared by GPUs without memory of their own.
     """
     found: list[Device] = []
     for part in text.split(","):
@@ -127,12 +133,12 @@ def parse_gpus(text: str, ram_bytes: int | None = None) -> tuple[Device, ...]:
         if not what:
             raise UsageError(f"--gpu {text!r} has an empty name", f"write {_EXAMPLES}")
         try:
-            device = _gpu(what, ram_bytes)
+            device = _gpu(what, host)
         except GgbenchError:
             match = _COUNTED.fullmatch(what)
             if match is None:
                 raise
-            device, count = _gpu(match["what"], ram_bytes), int(match["count"])
+            device, count = _gpu(match["what"], host), int(match["count"])
             if not 0 < count <= _MOST_GPUS:
                 raise UsageError(
                     f"{what!r} is {count} GPUs", f"write from 1 to {_MOST_GPUS}: {_EXAMPLES}"
@@ -141,21 +147,18 @@ def parse_gpus(text: str, ram_bytes: int | None = None) -> tuple[Device, ...]:
     return tuple(found)
 
 
-def _gpu(text: str, ram_bytes: int | None) -> Device:
+def _gpu(text: str, host: MainMemory | None) -> Device:
     if _SIZE.match(text) and (size := _sized(text)):
         return Device(GIVEN_GPU, size[0], "given", size[1])
-    try:
-        known = find_device(text)
-    except UsageError:
-        if ram_bytes is None:
-            raise
-        sized = f"{text}-{ram_bytes / GIB:g}gb"
-        known = next(
-            (device for device in known_devices() if device.id.endswith(sized.lower())), None
-        ) or find_device(text)
-    shared_bytes = round(known.memory_gib * GIB) if known.is_unified else None
-    bandwidth = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
+    ram_bytes = None if host is None else host.memory_bytes
+    known = find_device(text, None if ram_bytes is None else ram_bytes / GIB)
+    bandwidth = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source, known.assumed_memory)
+    if not known.is_unified:
+        return Device(known.name, known.gpu_bytes, known.memory_source, bandwidth, known.backend)
+    if host is not None and host.bandwidth is not None and known.vendor != "apple":
+        bandwidth = host.bandwidth
     backend = _METAL if known.backend == "Metal" else known.backend  # ggml's name of it
+    shared_bytes = round(known.memory_gib * GIB)
     return Device(known.name, known.gpu_bytes, known.memory_source, bandwidth, backend, shared_bytes)
 
 

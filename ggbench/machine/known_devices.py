@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.errors import UsageError
 from ggbench.units import GIB
@@ -48,11 +49,13 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     """llama.cpp's backend for it: `CUDA`, `ROCm`, `Vulkan`, `SYCL` or `Metal`."""
     memory_gib: float
     """Main memory if unified."""
-    memory_source: str
-    """The source of `gpu_bytes`."""
+    memory_from: str
+    """The source of `memory_gib`."""
     bandwidth_gb_s: float
     """10^9 bytes/s."""
     bandwidth_source: str
+    assumed_memory: str
+    """The memory that this is the bandwidth of, `LPDDR5X-8000`, if a machine may have another; else empty."""
     fp16_matrix_tflops: float | None
     """Rate with tensor cores, matrix cores, WMMA or XMX: dense, FP16 accumulation; 10^12 flop/s; None if not stated."""
     fp16_matrix_source: str
@@ -65,11 +68,20 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its memory is HBM, with thousands of pins."""
     gpu_share: float
     """Share of the memory that the GPU may use by default: 1 unless a limit is documented."""
+    share_source: str
+    """Empty if no limit is documented."""
 
     @property
     def gpu_bytes(self) -> int:
         """Memory that the GPU may use."""
         return round(self.memory_gib * self.gpu_share * GIB)
+
+    @property
+    def memory_source(self) -> str:
+        """The source of `gpu_bytes`."""
+        if not self.share_source:
+            return self.memory_from
+        return f"{self.gpu_share:.0%} of {self.memory_gib:g} GiB, {self.share_source}; {self.memory_from}"
 
 
 @functools.cache
@@ -87,29 +99,37 @@ def known_devices() -> tuple[KnownDevice, ...]:
     )
 
 
-def find_device(text: str) -> KnownDevice:
+def find_device(text: str, ram_gib: float | None = None) -> KnownDevice:
     """Return the device with this name in any spelling: `rtx-4090`, `4090`, `7900xtx`, `Apple M2 Ultra 192GB`.
 
-    A name without a size means the most common size, if there is one, as for `rtx-3060`. Raises UsageError, which
+    A name without a size means the most common size, if there is one, as for `rtx-3060`. A GPU that shares main memory
+    has `ram_gib` of it or, without, what its name says; a Mac only what it is sold with. Raises UsageError, which
     explains how to describe an unknown card or lists the candidates for an ambiguous name.
     """
-    found = _matching(text)
+    gib = _size_gib(text) if ram_gib is None else ram_gib
+    found = (_sharing(text, gib) if gib else None) or _matching(text)
     if not found:
-        name = _without_size(text.lower())
-        known = {_without_size(device.id) for device in known_devices()}
-        near = difflib.get_close_matches(name, known, n=len(known), cutoff=0.75)
-        near.sort(key=lambda each: sorted(each) != sorted(name))  # swapped digits first
-        ids = [device.id for device in _matching(name)] or near[:2]
-        hint = "describe the card: --gpu 24GiB@960GB/s"
-        raise UsageError(
-            f"{text!r} is not among the {len(known_devices())} known cards",
-            f"did you mean {' or '.join(ids[:_MOST_NAMED])}? Otherwise {hint}" if ids else hint,
-        )
+        raise _unknown(text)
     if len(found) > 1:
         names = [device.id for device in found][:_MOST_NAMED]
         more = f" or {len(found) - len(names)} more" if len(found) > len(names) else ""
+        if found[0].assumed_memory:
+            more += ", or say how much memory there is: --ram 54GiB@ddr5-5600x2"
         raise UsageError(f"{text!r} matches {len(found)} GPUs", f"choose one: {', '.join(names)}{more}")
     return found[0]
+
+
+def _unknown(text: str) -> UsageError:
+    name = _without_size(text.lower())
+    known = {_without_size(device.id) for device in known_devices()}
+    near = difflib.get_close_matches(name, known, n=len(known), cutoff=0.75)
+    near.sort(key=lambda each: sorted(each) != sorted(name))  # swapped digits first
+    ids = [device.id for device in _matching(name)] or near[:2]
+    hint = "describe the card: --gpu 24GiB@960GB/s"
+    return UsageError(
+        f"{text!r} is not among the {len(known_devices())} known cards",
+        f"did you mean {' or '.join(ids[:_MOST_NAMED])}? Otherwise {hint}" if ids else hint,
+    )
 
 
 def recognize_device(name: str, memory_bytes: int | None) -> KnownDevice | None:
@@ -120,26 +140,44 @@ def recognize_device(name: str, memory_bytes: int | None) -> KnownDevice | None:
     words, gib = _words(name), _size_gib(name)
     found = [device for device in known_devices() if words and words in _driver_names(device)]
     if memory_bytes is not None:
-        least = min((abs(device.gpu_bytes - memory_bytes) for device in found), default=0)
-        found = [device for device in found if abs(device.gpu_bytes - memory_bytes) == least]
+        sizes = {device.gpu_bytes for device in found}
+        nearest = min(sorted(sizes), key=lambda size: abs(size - memory_bytes), default=0)
+        found = [device for device in found if device.gpu_bytes == nearest]
     elif gib is not None:
         found = [device for device in found if device.memory_gib == gib]
     return found[0] if len(found) == 1 else None
 
 
 def _matching(text: str) -> list[KnownDevice]:
-    """Return devices with all the words, preferring those whose other words are all optional."""
-    asked, gib = _words(text), _size_gib(text)
+    """Return the devices with all the words and the size, if there is one, or the one meant without a size."""
+    gib = _size_gib(text)
+    found = _named(text, gib)
+    if gib is None and len({_words(device.id) for device in found}) == 1:
+        common = [device for device in found if _size_gib(device.id) is None]
+        return common or sorted(found, key=lambda device: device.memory_gib)
+    return found
+
+
+def _named(text: str, gib: float | None) -> list[KnownDevice]:
+    """Return devices with all the words and the size, preferring those whose other words are all optional."""
+    asked = _words(text)
     sized = [device for device in known_devices() if gib in (None, device.memory_gib)]
     found = [device for device in sized if asked and any(asked <= words for words in _names(device))]
     whole = [
         device for device in found if any(asked <= words <= asked | _OPTIONAL_WORDS for words in _names(device))
     ]
-    found = whole or found
-    if gib is None and len({_words(device.id) for device in found}) == 1:
-        common = [device for device in found if _size_gib(device.id) is None]
-        return common or sorted(found, key=lambda device: device.memory_gib)
-    return found
+    return whole or found
+
+
+def _sharing(text: str, gib: float) -> list[KnownDevice]:
+    """Return the GPU of this name that shares this much main memory; none if none or several have the name."""
+    named = [device for device in _named(text, None) if device.is_unified]
+    if len({device.name for device in named}) != 1:
+        return []
+    nearest = min(named, key=lambda device: abs(device.memory_gib - gib))
+    if nearest.memory_gib == gib:
+        return [nearest]
+    return [] if nearest.vendor == "apple" else [replace(nearest, memory_gib=gib, memory_from="given")]
 
 
 @functools.cache
@@ -169,7 +207,7 @@ def _size_gib(text: str) -> float | None:
 
 def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, str]) -> Iterator[KnownDevice]:
     """Yield the device with each of its memory sizes."""
-    values = {"source": family["source"]} | entry
+    values = family | entry
 
     def source(key: str) -> str:
         return sources[key].format_map(values)
@@ -187,26 +225,26 @@ def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, s
     bandwidth, bandwidth_source = rate("bandwidth")
     if bandwidth is None:
         bandwidth = _rounded(entry["bus_bits"] * entry["pin_gbps"] / 8)
-        bandwidth_source = source(family.get("bandwidth_source", "pins"))
+        bandwidth_source = source(values.get("bandwidth_source", "pins"))
     matrix, matrix_source = rate("matrix")
     vector, vector_source = rate("vector")
     sizes = entry["gib"] if isinstance(entry["gib"], list) else [entry["gib"]]
     for gib in sizes:
         is_plain = gib == entry.get("common") or not isinstance(entry["gib"], list)
         share = next((part for most_gib, part in family.get("share", ()) if gib <= most_gib), 1.0)
-        limit = f"{share:.0%} of {gib} GiB, {sources[family['share_source']]}; " if "share" in family else ""
         yield KnownDevice(
             id=entry["id"] if is_plain else f"{entry['id']}-{gib}gb",
             name=entry["name"],
             also=tuple(entry.get("also", ())),
             family=family["name"],
             vendor=family["vendor"],
-            generation=entry.get("generation", family.get("generation", "")),
-            backend=entry.get("backend", family["backend"]),
+            generation=values.get("generation", ""),
+            backend=values["backend"],
             memory_gib=float(gib),
-            memory_source=limit + source(values["source"]),
+            memory_from=source(values["source"]),
             bandwidth_gb_s=bandwidth,
             bandwidth_source=bandwidth_source,
+            assumed_memory=entry.get("assumed", ""),
             fp16_matrix_tflops=matrix,
             fp16_matrix_source=matrix_source,
             fp16_tflops=vector,
@@ -214,6 +252,7 @@ def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, s
             is_unified=family.get("unified", False),
             is_stacked=entry.get("bus_bits", 0) >= _HBM_BITS or bandwidth >= _HBM_GB_S,
             gpu_share=share,
+            share_source=sources.get(family.get("share_source", ""), ""),
         )
 
 

@@ -36,10 +36,12 @@ from ggbench.sizing.plan_record import (
     PlannedDevice,
     PlanRow,
 )
+from ggbench.sizing.theory.offload import HOST
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.text import in_words
 from ggbench.units import (
     counted,
+    exact_size,
     format_bandwidth,
     format_bytes,
     format_count,
@@ -314,8 +316,9 @@ def _misfits(rows: Sequence[PlanRow]) -> list[PlanRow]:
 
 
 def _notes(budget: Budget, rows: Sequence[PlanRow], nearest: PlanRow | None, n_more: int) -> list[str]:
-    """Return what to mind: quants left out, troubles, a remedy, and what speeds are from."""
+    """Return what to mind: an assumed memory, quants left out, troubles, a remedy, and what speeds are from."""
     notes = [
+        assumed_memory(budget, rows),
         say("plan.more", rows=counted(n_more, "more quant")) if n_more else "",
         *map(_trouble, rows),
         "" if nearest is None else _remedy(nearest),
@@ -434,6 +437,26 @@ def _way(change: Change) -> str:
     if not change.host_bytes:
         return say("plan.with", options=options)
     return say("plan.with_host", options=options, size=format_bytes(change.host_bytes))
+
+
+def assumed_memory(budget: Budget, rows: Sequence[PlanRow]) -> str:
+    """Return the memory that speeds assume, and the option that names another; empty if none is assumed."""
+    known = [(row, row.expected) for row in rows if row.fits is not False and row.expected is not None]
+    are_split = [row.is_split for row, expected in known if expected.basis == "published"]
+    for place, rate in place_bandwidths(budget).items() if are_split else ():
+        if rate.assumed and (place != HOST or any(are_split)):
+            values = {"memory": rate.assumed, "rate": format_bandwidth(rate.bytes_per_s)}
+            return say("plan.memory_assumed", option=_memory_option(budget), **values)
+    return ""
+
+
+def _memory_option(budget: Budget) -> str:
+    """Return the option that says which memory a machine has."""
+    shared_bytes = sum(each.free_bytes for each in budget.devices if each.is_shared)
+    if not budget.is_here:
+        host_bytes = 0 if budget.host is None else budget.host.free_bytes
+        return f"--ram {exact_size(shared_bytes + host_bytes)}@ddr5-5600x2"
+    return "--bandwidth 90GB/s" if shared_bytes else "plan once with -ngl 0, which measures it"
 
 
 def estimated_from(rows: Sequence[PlanRow]) -> str:

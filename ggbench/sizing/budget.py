@@ -39,13 +39,15 @@ With 256 MiB kept free, decodes at 231,000 tokens took 56 s, 166 s and over 250 
 """
 DESKTOP_RESERVE_BYTES = 4 * GIB
 """The largest reserve of a described main memory, for the system and other programs: an assumption."""
-_ASSUMED_RATE = Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels; --ram 64GiB@60GB/s names yours")
+_ASSUMED_RATE = Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels", "DDR4-3200")
 _ASSUMED_HOST = DeviceMemory(
     HOST_DEVICE,
     32 * GIB,
     4 * GIB,
     "main memory",
-    bandwidth=replace(_ASSUMED_RATE, source=f"size and rate {_ASSUMED_RATE.source}"),
+    bandwidth=replace(
+        _ASSUMED_RATE, source=f"size and rate {_ASSUMED_RATE.source}", assumed="32 GiB of DDR4-3200"
+    ),
 )
 """Main memory beside a described GPU of which nothing is said."""
 _DESKTOP = "for the system and other programs: a quarter of main memory, at most 4 GiB"
@@ -155,16 +157,14 @@ def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: in
     If a GPU shares it, the part that the GPU cannot use.
     """
     memory_bytes = None if machine.host is None else machine.host.memory_bytes
-    source = "given"
-    shared = [device for device in machine.devices if device.shared_bytes is not None]
-    if shared:
-        memory_bytes, source = (shared[0].shared_bytes or 0) - shared[0].memory_bytes, "not the GPU's share"
-    if not memory_bytes:  # or the GPU may take all of it
+    shared_bytes = sum(device.memory_bytes for device in machine.devices if device.shared_bytes is not None)
+    if memory_bytes is None or memory_bytes <= shared_bytes:  # the GPU may take all of it
         return None
+    memory_bytes -= shared_bytes
     default_bytes = min(DESKTOP_RESERVE_BYTES, memory_bytes // CPU_RESERVE_SHARE)
     reserve = Reserve(default_bytes, _DESKTOP, min(default_bytes, BESIDE_BUFFERS_BYTES), BESIDE_BUFFERS_BYTES)
     limit_bytes = None if machine.devices else limit_bytes
-    return reserve.budget("main memory", False, memory_bytes, source, limit_bytes, reserve_bytes)
+    return reserve.budget("main memory", False, memory_bytes, "given", limit_bytes, reserve_bytes)
 
 
 def _as_host(budget: Budget, host: MainMemory | None) -> DeviceMemory:
@@ -183,11 +183,6 @@ def with_main_memory(budget: Budget) -> Budget:
     if shared is not None and shared.bandwidth is not None:
         rate = replace(shared.bandwidth, source=f"the GPU's: {shared.bandwidth.source}")
     return replace(budget, host=replace(host, bandwidth=host.bandwidth or rate))
-
-
-def is_rate_assumed(host: DeviceMemory | None) -> bool:
-    """Return whether the bandwidth of main memory beside GPUs is neither given nor measured."""
-    return host is not None and host.bandwidth in (_ASSUMED_RATE, _ASSUMED_HOST.bandwidth)
 
 
 def host_text(budget: Budget) -> str:
@@ -294,7 +289,7 @@ def _listed_device(device: LlamaDevice, gpus: Sequence[Gpu]) -> DeviceMemory:
     """Return a device that ggml lists, with what NVML or its name say of it."""
     found = DeviceMemory(device.buffers, device.free_bytes, name=device.description)
     if known := recognize_device(device.description, device.total_bytes):
-        rate = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source)
+        rate = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source, known.assumed_memory)
         found = replace(found, bandwidth=rate, is_shared=known.is_unified)
     gpu = find_cuda_gpu(gpus, device.name, device.device_id) if device.backend == "CUDA" else None
     if gpu is None:

@@ -22,6 +22,8 @@ class Bandwidth(msgspec.Struct, frozen=True):
     bytes_per_s: float
     source: str
     """For display: `measured 2026-11-20 with 2 threads`, `NVML: 384 bit x 10501 MHz x 2`, `given`."""
+    assumed: str = ""
+    """The memory that it is assumed to be, `LPDDR5X-8000`; empty if the rate is known."""
 
 
 class DecodeLimit(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
+from ggbench.units import GIB
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.llama
@@ -35,6 +36,15 @@ def test_machines_side_by_side(ggbench: Run, tiny_twin: Path) -> None:
     [choice] = compared["choices"]
     assert len(choice["fitting"]) == 3 and choice["fastest"] in choice["fitting"]
     assert ggbench("plan", tiny_twin, *options).out.startswith(f"{choice['fastest']} runs q8_0 ")
+
+
+def test_main_memory_that_was_given_is_not_that_of_a_machine_with_its_own(ggbench: Run, tiny_twin: Path) -> None:
+    """A Strix Halo's is soldered, a Radeon 890M takes the modules."""
+    others = ("--or", "strix-halo", "--or", "radeon-890m")
+    words = ("plan", tiny_twin, "--gpu", "rtx-3060", "--ram", "54GiB@ddr5-5600x2", *others, "--json")
+    _, soldered, modules = (each["machine"] for each in ggbench(*words).json["machines"])
+    assert (soldered["memory_bytes"], soldered["bandwidth_bytes_per_s"]) == (64 * GIB, 256e9)
+    assert (modules["memory_bytes"], modules["bandwidth_bytes_per_s"]) == (27 * GIB, 89.6e9)
 
 
 def test_each_machine_keeps_as_few_experts_in_main_memory_as_it_needs(ggbench: Run) -> None:

@@ -7,8 +7,8 @@ from ggbench.decisions.pick.needs import WORKLOADS, Needs, parse_workload
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.decisions.pick.sentences import headline, is_runnable, notes
 from ggbench.engines.endings import Outcome
-from ggbench.sizing.plan_record import PlanRow
-from ggbench.units import MIB
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.units import GIB, MIB
 
 NEEDS = Needs(given_n_ctx=3072).fitting()
 
@@ -50,7 +50,7 @@ def test_a_context_other_than_asked_for_and_a_shorter_turn_are_noted() -> None:
     def first(workload: str, n_ctx: int) -> str:
         needs = Needs(parse_workload(workload), n_ctx).fitting()
         own = check(candidate(2 * MIB, 3328), needs)
-        return next(iter(notes(Pick(needs, (own,), (), own), is_here=True)))
+        return next(iter(notes(Pick(needs, (own,), (), own), Budget("", True, GIB, "", 0, ""))))
 
     assert first("2k+100", 1024) == "The context is 2,304 tokens, not 1,024: a turn of 2k+100 needs them."
     assert "322 tokens in and 190 out" in first("chat", 512)

@@ -3,7 +3,13 @@
 import pytest
 
 from ggbench.errors import UsageError
-from ggbench.machine.description import MainMemory, describe_machine, parse_gpus, parse_host
+from ggbench.machine.description import (
+    MainMemory,
+    brings_memory,
+    describe_machine,
+    parse_gpus,
+    parse_host,
+)
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB
 
@@ -24,18 +30,55 @@ def test_gpus_by_name_or_size_and_how_many(text: str, names: list[str], gib: lis
 
 
 def test_a_name_that_begins_with_a_number_is_no_size() -> None:
-    """Integrated graphics come with several sizes of main memory, which `--ram` decides."""
-    with pytest.raises(UsageError, match="matches 4 GPUs"):
+    """Integrated graphics come with any size of main memory, which `--ram` or the name says."""
+    with pytest.raises(UsageError, match="matches 4 GPUs") as error:
         parse_gpus("780m")
-    [device] = describe_machine(["780m"], "32GiB@ddr5-5600x2").devices
-    assert ("780M" in device.name, device.shared_bytes) == (True, 32 * GIB)
+    assert "--ram" in error.value.hint
+    [device] = parse_gpus("780m-54gb")
+    assert ("780M" in device.name, device.shared_bytes, device.memory_bytes) == (True, 54 * GIB, 27 * GIB)
 
 
-def test_the_gpu_of_a_machine_with_one_memory_takes_its_share() -> None:
-    [device] = parse_gpus("m3-max-36gb")
-    assert (device.memory_bytes, device.shared_bytes, device.backend) == (27 * GIB, 36 * GIB, "MTL")
-    own, other = device.bandwidth, describe_machine(["m3-max-36gb"], "32GiB@ddr4-3200x2")
-    assert own and (own.bytes_per_s, None) == (other.devices[0].bandwidth.bytes_per_s, other.host)  # type: ignore[union-attr]
+@pytest.mark.parametrize(
+    ("gpu", "ram", "memory_gib", "total_gib", "gb_s", "assumed"),
+    [
+        ("radeon-890m", "54GiB@ddr5-5600x2", 27, 54, 89.6, ""),
+        ("radeon-890m-64gb", "54GiB@60GB/s", 27, 54, 60, ""),
+        ("radeon-890m-64gb", "ddr5-5600x2", 32, 64, 89.6, ""),
+        ("radeon-890m", "48GiB", 24, 48, 128, "LPDDR5X-8000"),
+        ("radeon-680m", "24GiB", 12, 24, 102.4, "LPDDR5-6400"),
+        ("arc-140t", "48GiB@ddr5-6400x2", 24, 48, 102.4, ""),
+        ("arc-140v", "32GiB", 16, 32, 136.5, ""),
+        ("strix-halo", "96GiB", 48, 96, 256, ""),
+        ("dgx-spark", "121.5GiB", 121.5, 121.5, 273, ""),
+        ("orin-nano", "4GiB", 4, 4, 34, ""),
+        ("m3-max-36gb", "48GiB@ddr4-3200x2", 36, 48, 400, ""),
+        ("m3-max-36gb", "40GiB", 27, 36, 300, ""),
+    ],
+)
+def test_unified_memory_is_the_memory_that_is_described(
+    gpu: str, ram: str, memory_gib: float, total_gib: float, gb_s: float, assumed: str
+) -> None:
+    """Any size and modules, of which the GPU has its family's share; a Mac has only what it is sold with."""
+    machine = describe_machine([gpu], ram)
+    [device] = machine.devices
+    assert device.bandwidth is not None
+    assert (device.memory_bytes / GIB, (device.shared_bytes or 0) / GIB) == (memory_gib, total_gib)
+    assert device.bandwidth.bytes_per_s / 1e9 == pytest.approx(gb_s, abs=0.05)
+    assert device.bandwidth.assumed == assumed
+    assert machine.host == MainMemory(device.shared_bytes, device.bandwidth)
+
+
+def test_a_given_share_of_unified_memory_is_within_it() -> None:
+    machine = describe_machine(["m4-pro-24gb"], None, vram="18GiB")
+    assert machine.host is not None and machine.host.memory_bytes == 24 * GIB
+    assert (machine.devices[0].memory_bytes, machine.devices[0].shared_bytes) == (18 * GIB, 24 * GIB)
+    with pytest.raises(UsageError, match=r"cannot use 44.0 GiB of 24.0 GiB"):
+        describe_machine(["m4-pro-24gb"], None, vram="44GiB")
+
+
+def test_what_has_its_memory_soldered_brings_it() -> None:
+    found = [brings_memory(gpu) for gpu in ("strix-halo", "m4-pro-24gb", "rtx-3060", "radeon-890m", "24GiB")]
+    assert found == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,7 @@ def test_an_ambiguous_name_is_an_error_that_lists_the_candidates(text: str, cand
         ("gfx908", None, "mi100"),
         ("Intel(R) Arc(tm) A770 Graphics (DG2)", 15.9, "arc-a770"),
         ("Intel(R) Arc(TM) Graphics", 15.6, "arc-meteor-lake-32gb"),
+        ("AMD Radeon 890M Graphics (RADV STRIX1)", 24.0, "radeon-890m-32gb"),
         ("Apple M2 Max", 72.0, "m2-max-96gb"),
         ("Apple M3 Max", 107.52, "m3-max-128gb"),
     ],
@@ -175,3 +176,8 @@ def test_a_gpu_takes_its_part_of_unified_memory(id_: str, gpu_gib: float) -> Non
 def test_a_matrix_rate_is_its_part_of_the_vendors_tops(entry: dict[str, Any]) -> None:
     part = {"xmx": 2, "fp4": 8}[entry["matrix"][1]]
     assert entry["matrix"][0] == pytest.approx(entry["tops"] / part, rel=1e-3)
+
+
+@pytest.mark.parametrize("entry", [e for e in ENTRIES if "assumed" in e], ids=lambda entry: entry["id"])
+def test_an_assumed_memory_is_as_fast_as_its_name_says(entry: dict[str, Any]) -> None:
+    assert entry["assumed"].rpartition("-")[2] == f"{entry['pin_gbps'] * 1000:.0f}"

@@ -120,14 +120,15 @@ def test_no_reason_says_what_is_not_known() -> None:
     assert not [text for text in said if "—" in text or "?" in text]
 
 
-def test_an_assumed_main_memory_is_noted_with_the_source_of_a_speed() -> None:
-    own = candidate("q4_k_m", loss=0.03, tok_s=turn_of(20.0, basis="published"))
-    own = replace(own, host_bytes=8 * GIB)
-    assumed = with_main_memory(BUDGET).host
-    assert assumed is not None
-    for host, key in ((assumed, "estimated_assumed"), (replace(assumed, bandwidth=None), "estimated")):
-        text = " ".join(notes(replace(recommend([own], Needs()), main_memory=host), is_here=False))
-        assert ("~ from" in text, "assumed" in text) == (True, key == "estimated_assumed")
+def test_an_assumed_main_memory_is_the_first_note() -> None:
+    """It decides the speed of what is split; what is on the GPU alone does not read it."""
+    expected = Expected(20.0, 15.0, 25.0, "published", "24 rows")
+    budget = replace(with_main_memory(BUDGET), is_here=False)
+    for is_split in (True, False):
+        own = candidate("q4_k_m", loss=0.03)
+        own = replace(own, row=replace(own.row, expected=expected, is_split=is_split))
+        first, *_ = notes(replace(recommend([own], Needs()), main_memory=budget.host), budget)
+        assert ("DDR4-3200" in first, "--ram 32GiB@" in first) == (is_split, is_split)
 
 
 def test_the_note_of_an_unknown_speed_asks_for_the_bandwidth() -> None:

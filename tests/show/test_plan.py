@@ -8,8 +8,10 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.machine.description import describe_machine
 from ggbench.show.answer import Table
 from ggbench.show.plan import PLAN, PLAN_FIGURES, plan_answer, plan_record
+from ggbench.sizing.budget import described_budget
 from ggbench.sizing.plan_record import (
     Budget,
     Change,
@@ -144,6 +146,26 @@ def test_a_speed_has_one_mark_and_its_interval_is_behind_it() -> None:
     assert [tok_s.text(row) for row in (estimated, disturbed, FITS)] == ["~24", "! 24", "—"]
     assert "18.0–32.0" in about([estimated]) and "18.0" not in plan_answer(planned(estimated)).markdown()
     assert plan_answer(planned(estimated)).notes == ["~ from others' rows"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "ram", "is_here", "option"),
+    [
+        ("radeon-890m", "54GiB", False, "--ram 54GiB@ddr5-5600x2"),
+        ("radeon-890m", "54GiB", True, "--bandwidth"),
+        ("radeon-890m", "54GiB@ddr5-5600x2", False, ""),
+        ("strix-halo", None, False, ""),
+    ],
+)
+def test_an_assumed_memory_is_the_first_note(gpu: str, ram: str | None, is_here: bool, option: str) -> None:
+    """It decides the speed; the option that says another is that of the machine."""
+    described = described_budget(describe_machine([gpu], ram), reserve_bytes=None)
+    row = replace(FITS, expected=EXPECTED)
+    first, *_ = plan_answer(planned(row, budget=replace(described, is_here=is_here))).notes
+    assert ("LPDDR5X-8000" in first, "128 GB/s" in first) == (bool(option), bool(option))
+    assert option in first
+    measured = replace(row, expected=replace(EXPECTED, basis="measured"))
+    assert plan_answer(planned(measured, budget=described)).notes == []
 
 
 def test_a_loss_is_marked_unless_it_was_measured_here() -> None:

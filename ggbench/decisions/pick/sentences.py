@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from ggbench.decisions.pick.needs import LITTLE_BYTES
 from ggbench.decisions.pick.order import is_unsure
 from ggbench.decisions.pick.record import Candidate, Checked, NeedCheck, Pick
@@ -11,14 +13,13 @@ from ggbench.engines.endings import Outcome
 from ggbench.show import UNKNOWN
 from ggbench.show.figure import Value
 from ggbench.show.names import kv_name, model_name
-from ggbench.show.plan import speed_mark
+from ggbench.show.plan import assumed_memory, speed_mark
 from ggbench.show.words import say
-from ggbench.sizing.budget import is_rate_assumed
+from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words, sanitize
 from ggbench.units import (
     counted,
-    format_bandwidth,
     format_bytes,
     format_interval,
     format_length,
@@ -94,14 +95,15 @@ def cache_text(candidate: Candidate) -> str:
     return "/".join(dict.fromkeys(candidate.cache))
 
 
-def notes(pick: Pick, *, is_here: bool, of_commands: tuple[str, ...] = ()) -> tuple[str, ...]:
+def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return what changes what a person would do, the most important first."""
     best = pick.best
     if best is None:
         return ()
-    values, keys = _values(pick, best), note_keys(pick, best, is_here=is_here)
+    assumed = assumed_memory(replace(budget, host=pick.main_memory), [best.candidate.row])
+    values, keys = _values(pick, best), note_keys(pick, best, is_here=budget.is_here)
     first, last = ([say(f"pick.{key}", **values) for key in each] for each in (keys, _late_keys(pick, best)))
-    return (*first, *of_commands, *last)
+    return (*filter(None, [assumed]), *first, *of_commands, *last)
 
 
 def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
@@ -116,8 +118,6 @@ def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
     if pick.needs.n_ctx_slot > (own.row.n_ctx_train or pick.needs.n_ctx_slot):
         yield "beyond_training"
     yield from _room_notes(own)
-    if _rests_on_assumption(pick, own):
-        yield "estimated_assumed"
     if best.close:
         yield "close"
 
@@ -126,13 +126,8 @@ def _late_keys(pick: Pick, best: Checked) -> Iterator[str]:
     own = best.candidate
     if pick.n_models > 1:
         yield "compared"
-    if speed_mark(own.row.expected) == "~" and not _rests_on_assumption(pick, own):
+    if speed_mark(own.row.expected) == "~":
         yield "estimated"
-
-
-def _rests_on_assumption(pick: Pick, own: Candidate) -> bool:
-    """Return whether its speed is estimated with an assumed bandwidth of main memory."""
-    return own.is_split and speed_mark(own.row.expected) == "~" and is_rate_assumed(pick.main_memory)
 
 
 def _room_notes(own: Candidate) -> Iterator[str]:
@@ -233,19 +228,11 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
     if first is not None:
         name = candidate_name(first.candidate, with_model=several)
         values |= {"first": name, "first_missed": _joined(map(_miss_text, first.missed))}
-    return values | _main_memory(pick)
+    return values
 
 
 def _cache_options(own: Candidate) -> list[str]:
     return [f"-ct{which} {name}" for which, name in zip("kv", own.cache, strict=True) if name != "f16"]
-
-
-def _main_memory(pick: Pick) -> dict[str, Value]:
-    """Return what is assumed of main memory."""
-    if pick.main_memory is None or pick.main_memory.bandwidth is None:
-        return {}
-    rate = pick.main_memory.bandwidth
-    return {"rate": format_bandwidth(rate.bytes_per_s), "rate_source": rate.source}
 
 
 def _joined(texts: Iterable[str]) -> str:

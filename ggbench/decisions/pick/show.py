@@ -137,7 +137,7 @@ def pick_answer(pick: Pick, budget: Budget, commands: RunCommands | None) -> Ans
     """Return what to run and the command, the pick among its alternatives, and why."""
     rows = tuple(row for row in pick.listed if row.label not in _BESIDE)[:_MOST_ROWS]
     every = (*pick.listed, *pick.unlisted)
-    mind = notes(pick, is_here=budget.is_here, of_commands=commands.notes if commands else ())
+    mind = notes(pick, budget, commands.notes if commands else ())
     return Answer(
         headline(pick),
         "" if commands is None else commands.llama_server,
@@ -252,7 +252,7 @@ def pick_record(
         "pick": of(pick.recommended),
         "nearest_miss": of(pick.nearest_miss),
         "comfortable": pick.comfortable,
-        "notes": notes(pick, is_here=budget.is_here),
+        "notes": notes(pick, budget),
         "reasons": reason(pick),
         "against": {each.other.candidate.quant: each.kind for each in pick.reasons},
         "commands": commands,
