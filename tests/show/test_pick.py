@@ -142,7 +142,7 @@ def test_an_uncertain_number_has_its_mark_and_the_decisive_one_its_interval() ->
     typical = typical_loss("q4_k_m", 7 * 10**9)
     assert typical is not None
     for speed, loss, mark, words in (
-        (full, typical, "~", "Run q4_k_m: ~24 tok/s (15–40) at 8k, loses little (0.021 nats, typical "),
+        (full, typical, "~", "Run q4_k_m: ~24 tok/s (15–40) at 8k, loses little (0.013 nats, typical "),
         (replace(full, is_steady=False, basis="measured"), typical, "!", "Run q4_k_m: !24 tok/s (15–40) at 8k"),
         (Expected(24.0, 23.0, 25.0, "measured", "run 1"), measured_loss(0.1), "",
          "Run q4_k_m: 24.0 ±1.0 tok/s at 8k, loses what people notice (0.1000 nats, measured ±0.0020)."),
