@@ -180,7 +180,7 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
         [Table((*_NAMES, *map(_of_row, front)), placed, style=lambda each: "" if each.row.fits else "dim")],
         [
             *dict.fromkeys(assumed_memory(plan.budget, plan.rows) for plan in plans),
-            estimated_from(rows),
+            estimated_from(plans[0].budget, rows),
             *map(_note, placed),
         ],
         [

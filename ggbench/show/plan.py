@@ -322,8 +322,7 @@ def _notes(budget: Budget, rows: Sequence[PlanRow], nearest: PlanRow | None, n_m
         say("plan.more", rows=counted(n_more, "more quant")) if n_more else "",
         *map(_trouble, rows),
         "" if nearest is None else _remedy(nearest),
-        _unknown_speed(budget, rows),
-        estimated_from(rows),
+        estimated_from(budget, rows),
         say("plan.drafting") if any(row.draft_bytes for row in rows) else "",
     ]
     return [*filter(None, notes)]
@@ -459,23 +458,15 @@ def _memory_option(budget: Budget) -> str:
     return "--bandwidth 90GB/s" if shared_bytes else "plan once with -ngl 0, which measures it"
 
 
-def estimated_from(rows: Sequence[PlanRow]) -> str:
-    """Return what estimated speeds are from; empty without any."""
+def estimated_from(budget: Budget, rows: Sequence[PlanRow]) -> str:
+    """Return what estimated speeds are from and, on this machine, what measures them; empty without any."""
     known = [row.expected for row in rows if row.fits is not False and row.expected is not None]
-    bases = dict.fromkeys(each.source for each in known if each.basis != "measured")
-    return say("plan.estimated", basis="; ".join(bases)) if bases else ""
-
-
-def _unknown_speed(budget: Budget, rows: Sequence[PlanRow]) -> str:
-    """Return how to find out an unknown speed; empty if there is none, or another engine's."""
-    unknown = [row for row in rows if row.expected is None and row.setup is not None]
-    if unknown and not place_bandwidths(budget):
-        return say("plan.no_bandwidth")
-    fitting = _fitting(unknown)
-    if not fitting:
-        return ""
-    key = "plan.no_speed_here" if budget.is_here else "plan.no_speed"
-    return say(key, quant=fitting[0].quant, words=shlex.join((fitting[0].model, fitting[0].quant)))
+    sources = dict.fromkeys(each.source for each in known if each.basis != "measured")
+    if not sources:
+        return "" if place_bandwidths(budget) else say("plan.no_bandwidth")
+    is_others = budget.is_here and any(each.basis == "published" for each in known)
+    words = shlex.join((rows[0].model, (_fitting(rows) or rows)[0].quant))
+    return say("plan.estimated_here" if is_others else "plan.estimated", basis="; ".join(sources), words=words)
 
 
 def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Part]:

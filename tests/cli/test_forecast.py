@@ -19,7 +19,7 @@ def test_what_was_forecast_is_known_to_plan(ggbench: Run, machine: FakeMachine, 
     n_workers = len(machine.workers)
     (row,) = ggbench("plan", tiny_twin, "--no-measure", "--json").json["rows"]
     assert len(machine.workers) == n_workers
-    assert (row["expected"]["basis"], row["expected"]["speed_basis"]) == (measured.json["basis"], "forecast")
+    assert (row["expected"]["source"], row["expected"]["basis"]) == (measured.json["basis"], "forecast")
     shown = ggbench("results", "show", measured.json["run_id"], "--json")
     assert shown.json["run"]["result"] == measured.json["run"]["result"]
 

@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 
 def machine(name: str, gib: int) -> Budget:
-    return Budget(name, True, gib * GIB, "product page", GIB, "driver")
+    return Budget(name, True, gib * GIB, "product page", GIB, "driver", is_here=False)
 
 
 def row(tok_s: float | None, n_ctx: int, *, fits: bool = True, changes: tuple[Change, ...] = ()) -> PlanRow:

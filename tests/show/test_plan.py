@@ -129,14 +129,20 @@ def test_of_many_quants_those_around_the_largest_that_fits_are_in_front() -> Non
     assert "| q23 |" in answer.markdown(why=True)
 
 
-def test_an_unknown_speed_is_no_bound_and_the_note_says_how_to_find_out() -> None:
-    known = replace(FITS, setup=LlamaConfig())
-    here, there = (plan_answer(planned(known, budget=replace(BUDGET, is_here=is_here))) for is_here in (True, False))
-    assert "ggbench forecast qwen1.5-7b q4_k_m" in here.notes[-1]
-    assert "ggbench plan qwen1.5-7b q4_k_m --why" in there.notes[-1]
-    assert "41.3" not in here.markdown() and "41.3" in here.markdown(why=True)
-    unknown = replace(BUDGET, bandwidth=None)
-    assert "--bandwidth" in plan_answer(planned(known, budget=unknown)).notes[-1]
+def test_what_is_estimated_here_says_what_measures_it() -> None:
+    estimated = replace(FITS, expected=EXPECTED)
+    here, there = (
+        plan_answer(planned(estimated, budget=replace(BUDGET, is_here=is_here))).notes[-1] for is_here in (True, False)
+    )
+    assert "ggbench forecast qwen1.5-7b q4_k_m" in here and "ggbench" not in there
+    forecast = plan_answer(planned(replace(estimated, expected=replace(EXPECTED, basis="forecast"))))
+    assert "ggbench" not in forecast.notes[-1]
+
+
+def test_an_unknown_speed_is_no_bound_and_the_note_asks_for_the_bandwidth() -> None:
+    answer = plan_answer(planned(FITS, budget=replace(BUDGET, bandwidth=None)))
+    assert "--bandwidth" in answer.notes[-1]
+    assert "41.3" not in answer.markdown() and "41.3" in answer.markdown(why=True)
 
 
 def test_a_speed_has_one_mark_and_its_interval_is_behind_it() -> None:
@@ -145,7 +151,7 @@ def test_a_speed_has_one_mark_and_its_interval_is_behind_it() -> None:
     tok_s = PLAN_FIGURES["tok_s"]
     assert [tok_s.text(row) for row in (estimated, disturbed, FITS)] == ["~24", "! 24", "—"]
     assert "18.0–32.0" in about([estimated]) and "18.0" not in plan_answer(planned(estimated)).markdown()
-    assert plan_answer(planned(estimated)).notes == ["~ from others' rows"]
+    assert plan_answer(planned(estimated, budget=replace(BUDGET, is_here=False))).notes == ["~ from others' rows"]
 
 
 @pytest.mark.parametrize(

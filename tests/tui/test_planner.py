@@ -113,8 +113,8 @@ def test_what_was_forecast_is_expected(
         found = [planner.decide(str(tiny_twin), (), needing(4096, is_here=here), store) for here in (True, False)]
         planned, elsewhere = (decided(each)[0] for each in found)
     assert planned[0].row.expected is not None
-    assert (planned[0].row.expected.basis, planned[0].row.expected.basis) == ("twins", "forecast")
-    assert elsewhere[0].row.expected is None
+    assert (planned[0].row.expected.source, planned[0].row.expected.basis) == ("twins", "forecast")
+    assert elsewhere[0].row.expected is not None and elsewhere[0].row.expected.basis == "published"
     planner.close()
 
 

@@ -102,7 +102,8 @@ def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tupl
         return ()
     assumed = assumed_memory(replace(budget, host=pick.main_memory), [best.candidate.row])
     values, keys = _values(pick, best), note_keys(pick, best, is_here=budget.is_here)
-    first, last = ([say(f"pick.{key}", **values) for key in each] for each in (keys, _late_keys(pick, best)))
+    late = _late_keys(pick, best, "_here" if budget.is_here else "")
+    first, last = ([say(f"pick.{key}", **values) for key in each] for each in (keys, late))
     return (*filter(None, [assumed]), *first, *of_commands, *last)
 
 
@@ -122,12 +123,13 @@ def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
         yield "close"
 
 
-def _late_keys(pick: Pick, best: Checked) -> Iterator[str]:
+def _late_keys(pick: Pick, best: Checked, here: str) -> Iterator[str]:
     own = best.candidate
     if pick.n_models > 1:
         yield "compared"
     if speed_mark(own.row.expected) == "~":
-        yield "estimated"
+        is_others = own.row.expected is not None and own.row.expected.basis == "published"
+        yield f"estimated{here if is_others else ''}"
 
 
 def _room_notes(own: Candidate) -> Iterator[str]:
@@ -140,9 +142,9 @@ def _speed_notes(pick: Pick, best: Checked, here: str) -> Iterator[str]:
     """Yield what is not known of the speed, or that it is slow."""
     own = best.candidate
     if best.unknown:
-        yield "may_miss" if own.tok_s else f"may_miss{here}"
+        yield f"may_miss{here}"
     elif own.tok_s is None:
-        yield f"not_timed{here}" if here else "no_bandwidth"
+        yield "no_bandwidth"
     if pick.comfortable is False and own.speed is not None:
         yield "slow" if own.speed.tok_s.value < pick.needs.workload.comfort_tok_s else "slow_turn"
 
