@@ -142,8 +142,8 @@ def command(
     the repo, to try them anyway. Several ids of the catalog are compared. Each quant is sized with each KV cache; what
     does not fit on the GPUs also with the experts of the first layers, or else the first layers, in main memory. Speeds
     are, in this order: measured, forecast, scaled from this machine's other runs, or estimated from others' llama-bench
-    on such devices; the bandwidth bound can only rule a candidate out. Losses come from a quality run, else (~) from
-    the published typical loss of the type. --why prints the rules of the choice.
+    on such devices. Losses come from a quality run, else from what is published of the model, else (~) of its type.
+    --why prints the rules of the choice.
 
     The exit code is 3 also if the model was trained for less context: it is then planned for all of that. If nothing
     qualifies, pick shows the nearest miss and single changes that would make it qualify.
