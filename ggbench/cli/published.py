@@ -21,6 +21,7 @@ from ggbench.models.published.selection import AnyRow, filter_published
     ggbench published --model qwen2.5-72b --system vllm
     ggbench published --metric kld --quant q4_k_m
     ggbench published --source llama-bench --device rtx-3090 --quant q4_0
+    ggbench published --acceptance
     """,
 )
 @option("--model", "Model, e.g. qwen2.5-7b; qwen2.5 matches every size.", metavar="ID")
@@ -45,6 +46,7 @@ from ggbench.models.published.selection import AnyRow, filter_published
     metavar="NAME",
     multiple=True,
 )
+@option("--acceptance", "List the acceptances of drafts instead, by kind.", is_flag=True)
 @option("--sort", "Sort by a column, e.g. tok_s; -tok_s sorts in descending order.", metavar="COLUMN")
 @option(
     "--csv as_csv",
@@ -53,7 +55,12 @@ from ggbench.models.published.selection import AnyRow, filter_published
 )
 @output_options
 def command(
-    behind: tuple[str, ...], sort: str | None, as_csv: bool, output: Output, **filters: str | None
+    behind: tuple[str, ...],
+    acceptance: bool,
+    sort: str | None,
+    as_csv: bool,
+    output: Output,
+    **filters: str | None,
 ) -> None:
     """Show what others published: speed and memory of Qwen models, quality of quants, and rows of llama-bench.
 
@@ -67,6 +74,9 @@ def command(
     """
     if as_csv and output.as_json:
         raise UsageError("--csv and --json exclude each other", "use one of them")
+    if acceptance:
+        _list_acceptances(output, selects=as_csv or bool(sort or behind or any(filters.values())))
+        return
     rows, benches = _selected(behind, sort, filters)
     from ggbench.show.published import (
         PUBLISHED,
@@ -85,6 +95,20 @@ def command(
     else:
         column = (filters["metric"] or sort or "").strip().lstrip("-").lower().replace("-", "_")
         output.answer(published_answer(rows, benches, column))
+
+
+def _list_acceptances(output: Output, *, selects: bool) -> None:
+    """Raises UsageError with a selection of rows."""
+    from ggbench.expect.drafts import load_acceptances
+    from ggbench.show.published import PUBLISHED, acceptances_answer, published_record
+
+    if selects:
+        raise UsageError("--acceptance lists all of its rows", "use it alone, or with --json, --md or --why")
+    rows = load_acceptances()
+    if output.as_json:
+        output.record(PUBLISHED, published_record((), (), rows))
+    else:
+        output.answer(acceptances_answer(rows))
 
 
 _Rows = tuple[PublishedRow, ...]

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.errors import UnknownName
+from ggbench.expect.drafts import AcceptanceRow, acceptance_of_rows
 from ggbench.models.published import (
     METRICS,
     WITH_ERRORS,
@@ -30,8 +31,9 @@ from ggbench.show.document import Document
 from ggbench.show.figure import Figure, Row, member
 from ggbench.show.text import csv_text
 from ggbench.show.words import say
+from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize, shorten
-from ggbench.units import counted
+from ggbench.units import counted, format_percent
 
 METRIC_FIGURES: Mapping[str, Figure[PublishedRow]] = {
     key: member(key, header, sanitize, f"{key}.printed", unit=unit) for key, header, unit in (
@@ -170,7 +172,56 @@ def sources_answer(sources: Sequence[PublishedDocument], benches: Sequence[Bench
         say("published.sources", rows=n_rows, documents=len(sources), places=n_places),
         "",
         [Table(figures, sources)],
-        [say("published.benches", rows=counted(len(benches), "row")), say("published.select")],
+        [
+            say("published.benches", rows=counted(len(benches), "row")),
+            say("published.drafts"),
+            say("published.select"),
+        ],
+    )
+
+
+class KindOfDraft(msgspec.Struct, frozen=True):
+    kind: str
+    n_rows: int
+    acceptance: Estimate
+
+
+_KINDS: Sequence[Figure[KindOfDraft]] = (
+    member("kind", "drafts"), member("n_rows", "rows"),
+    *(member(key, header, format_percent, f"acceptance.{key}") for key, header in (
+        ("value", "median"), ("low", "least"), ("high", "most"),
+    )),
+)  # fmt: skip
+_ACCEPTANCES: Sequence[Figure[AcceptanceRow]] = (
+    member("kind", "drafts"), member("target", "target"), member("draft", "draft", priority=5),
+    member("task", "task", priority=2), member("n_draft", "k", str), member("mean_len", "length", str, priority=4),
+    member("share", "of all drafted", format_percent, priority=4), member("acceptance", "accepted", format_percent),
+    member("temperature", "temperature", str, priority=7), member("date", "date", priority=6),
+    member("source", "source", priority=1),
+)  # fmt: skip
+
+
+def acceptances_answer(rows: Sequence[AcceptanceRow]) -> Answer:
+    """Return the acceptances by kind of draft; `--why` has every row."""
+    told = [row for row in rows if row.acceptance is not None]
+    by_kind: dict[str, list[AcceptanceRow]] = {}
+    for row in told:
+        by_kind.setdefault(row.kind, []).append(row)
+    listed = [KindOfDraft(kind, len(own), acceptance_of_rows(own)) for kind, own in by_kind.items()]
+    found, sources = acceptance_of_rows(told), {row.source for row in told}
+    return Answer(
+        say(
+            "published.acceptances",
+            share=format_percent(found.value),
+            low=format_percent(found.low),
+            high=format_percent(found.high),
+            rows=counted(len(told), "row"),
+            sources=counted(len(sources), "source"),
+        ),
+        "",
+        [Table(_KINDS, listed)],
+        [say("published.acceptance_unknown", rows=counted(len(rows) - len(told), "row"))],
+        [Table(_ACCEPTANCES, rows)],
     )
 
 
@@ -185,16 +236,21 @@ class PublishedRows(msgspec.Struct, frozen=True):
     sources: Sequence[PublishedDocument]
     llama_bench_rows: Sequence[BenchedRow]
     llama_bench_sources: Sequence[BenchSource]
+    acceptances: Sequence[AcceptanceRow] = ()
+    """With --acceptance: those of drafts."""
 
 
 PUBLISHED = Document("published", "published", "Published rows and their documents.", PublishedRows)
 
 
-def published_record(rows: Sequence[PublishedRow], benches: Sequence[BenchedRow]) -> PublishedRows:
+def published_record(
+    rows: Sequence[PublishedRow], benches: Sequence[BenchedRow], acceptances: Sequence[AcceptanceRow] = ()
+) -> PublishedRows:
     """Return rows with their sources for JSON."""
     cited = {row.source for row in rows} | {row.source for row in benches}
     sources = [each for each in load_sources() if each.id in cited]
-    return PublishedRows(rows, sources, benches, [each for each in load_bench_sources() if each.id in cited])
+    places = [each for each in load_bench_sources() if each.id in cited]
+    return PublishedRows(rows, sources, benches, places, acceptances)
 
 
 def published_csv(rows: Sequence[PublishedRow]) -> str:

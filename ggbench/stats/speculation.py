@@ -15,11 +15,6 @@ import msgspec
 
 from ggbench.stats.intervals import Estimate, geometric_mean
 
-TYPICAL_ACCEPTANCE = 0.77
-"""The acceptance for which k is chosen if none is measured: the median of 61 published ones, from 0.26 to 0.91. Source:
-the mean lengths and numbers of drafted tokens of tests/data/acceptance.csv, with their documents.
-"""
-
 
 class StepParts(msgspec.Struct, frozen=True):
     """The times of the parts of a step."""

@@ -77,6 +77,17 @@ def test_losses_of_a_quantized_cache_name_its_types_and_their_address(ggbench: R
     assert "localbench.substack.com/p/kv-cache-quantization-benchmark" in "".join(ggbench(*args, "--why").out.split())
 
 
+def test_acceptances_of_drafts_are_listed_by_kind_and_row_by_row_with_their_places(ggbench: Run) -> None:
+    short, whole = (ggbench("published", "--acceptance", *more).out for more in ((), ("--why",)))
+    kinds = {words[0]: words[1] for words in map(str.split, short.splitlines()) if len(words) == 8}
+    rows = ggbench("published", "--acceptance", "--json").json["acceptances"]
+    assert kinds["mtp"] == str(sum(row["kind"] == "mtp" and row["n_draft"] is not None for row in rows))
+    assert all(row["source"] in whole for row in rows)
+    assert "| mtp |" in ggbench("published", "--acceptance", "--md").out
+    both = ggbench("published", "--acceptance", "--model", "qwen2.5-7b")
+    assert (both.code, both.out) == (2, "")
+
+
 def test_a_long_list_is_cut_and_why_has_all_of_it(ggbench: Run) -> None:
     args = ("published", "--model", "qwen1.5-7b")
     short, whole = (ggbench(*args, *more).out.splitlines() for more in ((), ("--why",)))

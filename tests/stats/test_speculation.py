@@ -1,15 +1,12 @@
 """The arithmetic of speculative decoding, compared with steps computed by hand and with simulated acceptance."""
 
-import csv
 import random
 import statistics
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from ggbench.stats.speculation import (
-    TYPICAL_ACCEPTANCE,
     StepParts,
     StepTimes,
     acceptance_of,
@@ -82,10 +79,3 @@ def test_the_fastest_k_grows_with_acceptance() -> None:
     fastest = [best_step(steps, acceptance) for acceptance in (0.1, 0.6, 0.8, 0.99)]
     assert [each.times.k for each in fastest] == [1, 2, 4, 16]
     assert fastest[0].speedup(mean_len(0.1, 1)).value < 1 < fastest[1].speedup(mean_len(0.6, 2)).value
-
-
-def test_a_typical_acceptance_is_the_median_of_those_that_others_found() -> None:
-    with (Path(__file__).parent.parent / "data" / "acceptance.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["n_draft"]]
-    found = [acceptance_of(float(row["mean_len"]), int(row["n_draft"])) for row in rows]
-    assert statistics.median(filter(None, found)) == pytest.approx(TYPICAL_ACCEPTANCE, abs=0.005)

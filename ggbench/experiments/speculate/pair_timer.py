@@ -15,6 +15,7 @@ from ggbench.engines.endings import Completed, EngineEnded
 from ggbench.engines.events import Speculated, TextDrafted
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, Unsupported, UsageError
+from ggbench.expect.drafts import expected_acceptance
 from ggbench.experiments.speculate.pair_memory import pair_memory
 from ggbench.experiments.speculate.record import (
     FEWEST_ROUNDS,
@@ -45,7 +46,7 @@ from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.sizing.drafts import check_drafts, check_pair, check_rolls_back, check_stands_alone
 from ggbench.sizing.layer_sample import layer_placements, made_seconds, model_cost
-from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, StepParts, StepTimes, best_step
+from ggbench.stats.speculation import StepParts, StepTimes, best_step
 from ggbench.text import sanitize
 from ggbench.units import format_count
 
@@ -223,7 +224,7 @@ def _texts(session: Session) -> Generator[Progress, None, None]:
     timed = session.recorder.recording.of(SpeculationRound)
     n_depth = min(each.n_depth for each in timed)
     steps = [step for depth, step in measured_steps(timed, ()) if depth == n_depth]
-    best = best_step(steps, TYPICAL_ACCEPTANCE).times
+    best = best_step(steps, expected_acceptance("draft").value).times
     n_gen = _n_gen(best.t1_ms / 1e3, session.settings(SpeculateSettings).within_s)
     if not n_gen:
         yield PointMeasured("no text is generated, as that would take longer than --within", best)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.expect.drafts import expected_acceptance
 from ggbench.experiments.speculate.record import DraftedText, SpeculateResult, SpeculationCase
 from ggbench.runs.run import Run
 from ggbench.show.figure import interval_text
 from ggbench.show.server_line import file_words, server_line
 from ggbench.show.words import say
 from ggbench.stats.intervals import Estimate
-from ggbench.stats.speculation import TYPICAL_ACCEPTANCE, acceptance_of, best_step
+from ggbench.stats.speculation import acceptance_of, best_step
 from ggbench.text import in_words
 from ggbench.units import format_number, format_percent
 
@@ -107,7 +108,8 @@ def drafting_line(run: Run, found: SpeculateResult) -> str:
     if found.texts:
         k = found.texts[0].k
     else:
-        k = best_step([each.step for each in found.at(found.depths[0])], TYPICAL_ACCEPTANCE).times.k
+        steps = [each.step for each in found.at(found.depths[0])]
+        k = best_step(steps, expected_acceptance("draft").value).times.k
     setup = LlamaConfig.of(run.head.setup).as_asked()
     draft = file_words(found.pair.draft, "-md", "-hfd") if found.pair.draft else ()
     return server_line(run, setup, draft=draft, spec_type=found.pair.spec_type, n_draft=k)
