@@ -16,11 +16,13 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.health import has_runs
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.plan_record import Budget, Change, PlanRow
 from ggbench.sizing.what_helps import with_other_quants
 
 if TYPE_CHECKING:
     from ggbench.expect.known_losses import MeasuredLosses
+    from ggbench.expect.machine_runs import MachineRuns
+    from ggbench.gguf_file.model_file import ModelFile
 
 
 class ModelPlan(msgspec.Struct, frozen=True):
@@ -53,8 +55,23 @@ def _estimated(targets: Sequence[Target], rows: Sequence[PlanRow], request: Plan
                 if n_seqs > 1 and row.n_ctx is not None:
                     together = expected_speed(file, setup, budget, runs, row.n_ctx // n_seqs, n_seqs)
                     row = replace(row, expected_together=together)
+                row = replace(row, changes=_timed(row.changes, file, budget, runs))
             found.append(_with_loss(row, target, losses))
     return found
+
+
+def _timed(changes: Sequence[Change], file: ModelFile, budget: Budget, runs: MachineRuns) -> tuple[Change, ...]:
+    """Return the changes of a setup with the speeds that it would have."""
+    from ggbench.expect.speed import expected_speed
+
+    found = []
+    for change in changes:
+        setup = change.setup
+        if setup is not None and setup.n_ctx is not None:
+            n = setup.n_ctx // setup.n_streams
+            change = replace(change, expected=expected_speed(file, setup, budget, runs, n))
+        found.append(change)
+    return tuple(found)
 
 
 def _with_loss(row: PlanRow, target: Target, losses: MeasuredLosses) -> PlanRow:

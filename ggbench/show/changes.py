@@ -9,7 +9,7 @@ from ggbench.show.answer import Table
 from ggbench.show.figure import Figure, figures_type, member
 from ggbench.sizing.plan_record import Change, ChangeKind, PlanRow
 from ggbench.text import sanitize
-from ggbench.units import format_bytes
+from ggbench.units import format_bytes, format_number
 
 COSTS: Mapping[ChangeKind, str] = {
     "KV q8_0": "a little quality",
@@ -58,6 +58,15 @@ _SHOWN: Sequence[Figure[Change]] = (
         meaning="Bytes left of the budget; negative if memory is still missing.",
     ),
     member("planned_n_ctx", "max n_ctx", meaning="The longest context with it; null if unknown.", priority=1),
+    member(
+        "tok_s",
+        "tok/s",
+        lambda speed: f"~{format_number(speed.value, 2)}",
+        "expected",
+        is_estimate=True,
+        priority=2,
+        meaning="Expected speed with a full context [tokens/s]; null if unknown.",
+    ),
     member("host_bytes", "in main memory", format_bytes, meaning="Main memory that it takes beside GPUs."),
     Figure("costs", "costs", lambda change: COSTS[change.kind], meaning="What it costs in exchange."),
 )

@@ -432,10 +432,12 @@ def _next(row: PlanRow) -> str:
 
 
 def _way(change: Change) -> str:
-    options = change_options(change)
+    options, tok_s = change_options(change), change.expected
     if not change.host_bytes:
         return say("plan.with", options=options)
-    return say("plan.with_host", options=options, size=format_bytes(change.host_bytes))
+    if tok_s is None:
+        return say("plan.with_host", options=options, size=format_bytes(change.host_bytes))
+    return say("plan.with_speed", options=options, tok_s=value_only(tok_s))
 
 
 def assumed_memory(budget: Budget, rows: Sequence[PlanRow]) -> str:

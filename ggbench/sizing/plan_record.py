@@ -316,6 +316,8 @@ class Change(msgspec.Struct, frozen=True):
     """Name of the other quant."""
     host_bytes: int | None = None
     """Main memory that it takes beside GPUs, if it moves a part of the model there; else None."""
+    expected: Expected | None = None
+    """Tokens/s of one user with a full slot of the setup's n_ctx; None if unknown."""
 
     @property
     def fits(self) -> bool:
