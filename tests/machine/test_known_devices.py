@@ -33,6 +33,8 @@ def test_a_stated_bandwidth_is_bus_width_times_the_rate_of_a_pin(entry: dict[str
         ("rx-6900-xt", 512.0, None, 46.08), ("rx-7900-xtx", 960.0, 122.9, 122.9), ("rx-9070-xt", 640.0, 194.6, 97.32),
         ("arc-b580", 456.0, 116.5, 27.34), ("radeon-8060s", 256.0, 59.39, 59.39), ("agx-orin", 204.8, 42.6, None),
         ("m1-8gb", 68.26, None, 2.6), ("gtx-1660", 192.0, None, None),
+        ("gtx-1080-ti", 484.0, None, None), ("rtx-a2000-laptop", 192.0, 34.55, 8.637),
+        ("arc-b390-32gb", 153.6, 61.0, None),
     ],
 )  # fmt: skip
 def test_figures_agree_with_what_vendors_state(
@@ -87,7 +89,8 @@ BACKENDS = {("nvidia", "CUDA"), ("amd", "ROCm"), ("amd", "Vulkan"), ("intel", "S
         ("rx-7900-xtx", "rx-7900-xtx"), ("7900xtx", "rx-7900-xtx"), ("RX 7900 XT", "rx-7900-xt"), ("6600", "rx-6600"),
         ("strix-halo", "radeon-8060s"), ("ryzen-ai-max-395", "radeon-8060s"), ("strix-halo-64gb", "radeon-8060s-64gb"),
         ("arc-b580", "arc-b580"), ("A770", "arc-a770"), ("arc pro b60", "arc-pro-b60"),
-        ("Apple M3 Max 64 GB", "m3-max-64gb"),
+        ("Apple M3 Max 64 GB", "m3-max-64gb"), ("1080ti", "gtx-1080-ti"), ("thor", "agx-thor"),
+        ("gorgon-halo", "radeon-8065s"), ("rtx 2000 ada laptop", "rtx-2000-ada-laptop"), ("m6 24 GB", "m6-24gb"),
     ],
 )  # fmt: skip
 def test_a_device_is_found_in_any_spelling(text: str, expected: str) -> None:
@@ -139,6 +142,9 @@ def test_an_ambiguous_name_is_an_error_that_lists_the_candidates(text: str, cand
         ("Intel(R) Arc(tm) A770 Graphics (DG2)", 15.9, "arc-a770"),
         ("Intel(R) Arc(TM) Graphics", 15.6, "arc-meteor-lake-32gb"),
         ("AMD Radeon 890M Graphics (RADV STRIX1)", 24.0, "radeon-890m-32gb"),
+        ("Intel(R) Arc(TM) Graphics B390", 15.7, "arc-b390-32gb"),
+        ("NVIDIA RTX A2000 8GB Laptop GPU", 8.0, "rtx-a2000-laptop-8gb"),
+        ("NVIDIA Thor", 122.0, "agx-thor"),
         ("Apple M2 Max", 72.0, "m2-max-96gb"),
         ("Apple M3 Max", 107.52, "m3-max-128gb"),
     ],
