@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import click
 
@@ -74,8 +74,9 @@ def command(
     """
     if as_csv and output.as_json:
         raise UsageError("--csv and --json exclude each other", "use one of them")
+    selections = (sort, behind, *filters.values())
     if acceptance:
-        _list_acceptances(output, selects=as_csv or bool(sort or behind or any(filters.values())))
+        _list_acceptances(output, (as_csv, *selections))
         return
     rows, benches = _selected(behind, sort, filters)
     from ggbench.show.published import (
@@ -90,19 +91,19 @@ def command(
         output.record(PUBLISHED, published_record(rows, benches))
     elif as_csv:
         click.echo(published_csv(rows) if rows or not benches else benches_csv(benches), nl=False)
-    elif not (sort or behind or any(filters.values())):
+    elif not any(selections):
         output.answer(sources_answer(load_sources(), benches))
     else:
         column = (filters["metric"] or sort or "").strip().lstrip("-").lower().replace("-", "_")
         output.answer(published_answer(rows, benches, column))
 
 
-def _list_acceptances(output: Output, *, selects: bool) -> None:
+def _list_acceptances(output: Output, selections: Iterable[object]) -> None:
     """Raises UsageError with a selection of rows."""
     from ggbench.expect.drafts import load_acceptances
     from ggbench.show.published import PUBLISHED, acceptances_answer, published_record
 
-    if selects:
+    if any(selections):
         raise UsageError("--acceptance lists all of its rows", "use it alone, or with --json, --md or --why")
     rows = load_acceptances()
     if output.as_json:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -57,15 +57,14 @@ _ROWS_IN_A_LIST = 25
 _WIDEST_TITLE = 60
 
 
-def _cache(type_k: str | None, type_v: str | None) -> str:
-    return "/".join(dict.fromkeys(filter(None, (type_k, type_v))))
-
-
+_CACHE: Figure[Any] = Figure(
+    "type_k", "KV", lambda row: "/".join(dict.fromkeys(filter(None, (row.type_k, row.type_v)))), priority=3
+)
 _CONDITIONS: Sequence[Figure[PublishedRow]] = (
     Figure("model", "model", lambda row: f"{row.model}-{row.variant.lower()}" if row.variant else row.model),
     member("system", "system", priority=3),
     member("quant", "quant"),
-    Figure("type_k", "KV", lambda row: _cache(row.type_k, row.type_v), priority=2),
+    _CACHE,
     member("imatrix", "imatrix", priority=4),
     member("text", "text", priority=5),
     member("device", "device", priority=4),
@@ -81,7 +80,7 @@ _BENCHED: Sequence[Figure[BenchedRow]] = (
     member("quant", "quant"),
     member("n_gpu_layers", "ngl", priority=2),
     member("n_cpu_moe", "CPU MoE", priority=1),
-    Figure("type_k", "KV", lambda row: _cache(row.type_k, row.type_v), priority=4),
+    _CACHE,
     member("flash_attn", "FA", priority=6),
     Figure("test", "test", lambda row: f"{row.test} @ d{row.n_depth}" if row.n_depth else row.test),
     member("tok_s", "speed", lambda value: f"{value:.2f}", unit="tok/s"),
@@ -180,48 +179,35 @@ def sources_answer(sources: Sequence[PublishedDocument], benches: Sequence[Bench
     )
 
 
-class KindOfDraft(msgspec.Struct, frozen=True):
-    kind: str
-    n_rows: int
-    acceptance: Estimate
-
-
-_KINDS: Sequence[Figure[KindOfDraft]] = (
-    member("kind", "drafts"), member("n_rows", "rows"),
-    *(member(key, header, format_percent, f"acceptance.{key}") for key, header in (
-        ("value", "median"), ("low", "least"), ("high", "most"),
-    )),
-)  # fmt: skip
+_KINDS: Sequence[Figure[tuple[str, int, Estimate]]] = (
+    Figure("kind", "drafts", lambda kind: kind[0]),
+    Figure("rows", "rows", lambda kind: kind[1]),
+    Figure("acceptance", "accepted", lambda kind: format_percent(kind[2].value)),
+    Figure("range", "from to", lambda kind: f"{format_percent(kind[2].low)} to {format_percent(kind[2].high)}"),
+)
 _ACCEPTANCES: Sequence[Figure[AcceptanceRow]] = (
-    member("kind", "drafts"), member("target", "target"), member("draft", "draft", priority=5),
-    member("task", "task", priority=2), member("n_draft", "k", str), member("mean_len", "length", str, priority=4),
-    member("share", "of all drafted", format_percent, priority=4), member("acceptance", "accepted", format_percent),
-    member("temperature", "temperature", str, priority=7), member("date", "date", priority=6),
-    member("source", "source", priority=1),
+    *(member(key, header, priority=priority) for key, header, priority in (
+        ("kind", "drafts", 0), ("target", "target", 0), ("draft", "draft", 4), ("task", "task", 2), ("n_draft", "k", 0),
+        ("printed", "printed", 3),
+    )),
+    member("acceptance", "accepted", format_percent),
 )  # fmt: skip
 
 
 def acceptances_answer(rows: Sequence[AcceptanceRow]) -> Answer:
     """Return the acceptances by kind of draft; `--why` has every row."""
-    told = [row for row in rows if row.acceptance is not None]
-    by_kind: dict[str, list[AcceptanceRow]] = {}
-    for row in told:
-        by_kind.setdefault(row.kind, []).append(row)
-    listed = [KindOfDraft(kind, len(own), acceptance_of_rows(own)) for kind, own in by_kind.items()]
-    found, sources = acceptance_of_rows(told), {row.source for row in told}
+    told = Counter(row.kind for row in rows if row.acceptance is not None)
+    kinds = [
+        (kind, count, acceptance_of_rows(row for row in rows if row.kind == kind))
+        for kind, count in told.most_common()
+    ]
+    sources, unknown = dict.fromkeys(row.source for row in rows), len(rows) - told.total()
     return Answer(
-        say(
-            "published.acceptances",
-            share=format_percent(found.value),
-            low=format_percent(found.low),
-            high=format_percent(found.high),
-            rows=counted(len(told), "row"),
-            sources=counted(len(sources), "source"),
-        ),
+        say("published.rows", rows=counted(len(rows), "row"), sources=counted(len(sources), "source")),
         "",
-        [Table(_KINDS, listed)],
-        [say("published.acceptance_unknown", rows=counted(len(rows) - len(told), "row"))],
-        [Table(_ACCEPTANCES, rows)],
+        [Table(_KINDS, kinds)],
+        [say("published.acceptance"), say("published.acceptance_unknown", rows=counted(unknown, "row"))],
+        [Table(_ACCEPTANCES, [row for row in rows if row.source == source], source) for source in sources],
     )
 
 
