@@ -155,10 +155,15 @@ def _gpu(text: str, host: MainMemory | None) -> Device:
     bandwidth = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source, known.assumed_memory)
     if not known.is_unified:
         return Device(known.name, known.gpu_bytes, known.memory_source, bandwidth, known.backend)
-    if host is not None and host.bandwidth is not None and known.vendor != "apple":
+    shared_bytes = round(known.memory_gib * GIB)
+    if ram_bytes not in (None, shared_bytes):
+        raise UsageError(
+            f"the {known.name} is not sold with {format_bytes(ram_bytes)}",
+            "omit --ram: its memory is part of the chip",
+        )
+    if host is not None and host.bandwidth is not None:
         bandwidth = host.bandwidth
     backend = _METAL if known.backend == "Metal" else known.backend  # ggml's name of it
-    shared_bytes = round(known.memory_gib * GIB)
     return Device(known.name, known.gpu_bytes, known.memory_source, bandwidth, backend, shared_bytes)
 
 
@@ -178,6 +183,10 @@ def _bandwidth(text: str) -> Bandwidth:
     """Parse a bandwidth, or memory modules and their channels: `60GB/s`, `ddr5-6000x2`."""
     match = _MODULES.fullmatch(text)
     if match is None:
+        if text[:1].isalpha():
+            raise UsageError(
+                f"{text!r} is not a bandwidth or memory", "write 60GB/s, or modules as ddr5-6000x2"
+            )
         return Bandwidth(parse_bandwidth(text), "given")
     rate, channels = int(match["rate"]), int(match["channels"] or 2)
     if not channels:
@@ -191,7 +200,8 @@ def parse_host(text: str) -> MainMemory:
     if _MODULES.fullmatch(text.strip()):
         return MainMemory(None, _bandwidth(text.strip()))
     if re.match(r"0+(?![\d.])", text.strip()):
-        raise UsageError("llama.cpp needs some main memory; 2GiB does for what fits on the GPU", "write 2GiB")
+        hint = "write 2GiB if a card holds the model, or all that there is if the GPU shares it"
+        raise UsageError("llama.cpp needs some main memory", hint)
     sized = _sized(text)
     if sized is None:
         raise UsageError(f"--ram {text!r} is not a size", "write 64GiB, 64GiB@60GB/s or 64GiB@ddr5-6000x2")
