@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -14,6 +14,9 @@ from ggbench.models.published import PublishedRow, load_published, load_sources
 from ggbench.models.published.benches import BenchedRow, benches_csv, load_benches
 from ggbench.models.published.selection import AnyRow, filter_published
 
+ACCEPTANCE = "acceptance"
+"""The source that is the table of drafts."""
+
 
 @click.command(
     cls=DocumentedCommand,
@@ -21,7 +24,7 @@ from ggbench.models.published.selection import AnyRow, filter_published
     ggbench published --model qwen2.5-72b --system vllm
     ggbench published --metric kld --quant q4_k_m
     ggbench published --source llama-bench --device rtx-3090 --quant q4_0
-    ggbench published --acceptance
+    ggbench published --source acceptance
     """,
 )
 @option("--model", "Model, e.g. qwen2.5-7b; qwen2.5 matches every size.", metavar="ID")
@@ -38,7 +41,9 @@ from ggbench.models.published.selection import AnyRow, filter_published
     metavar="NAME",
 )
 @option(
-    "--source", "Only this document's rows, or llama-bench. Without options, they are listed.", metavar="ID"
+    "--source",
+    "Only this document's rows, or llama-bench; acceptance has drafts'. Without options, they are listed.",
+    metavar="ID",
 )
 @option(
     "--behind",
@@ -46,7 +51,6 @@ from ggbench.models.published.selection import AnyRow, filter_published
     metavar="NAME",
     multiple=True,
 )
-@option("--acceptance", "List the acceptances of drafts instead, by kind.", is_flag=True)
 @option("--sort", "Sort by a column, e.g. tok_s; -tok_s sorts in descending order.", metavar="COLUMN")
 @option(
     "--csv as_csv",
@@ -56,7 +60,6 @@ from ggbench.models.published.selection import AnyRow, filter_published
 @output_options
 def command(
     behind: tuple[str, ...],
-    acceptance: bool,
     sort: str | None,
     as_csv: bool,
     output: Output,
@@ -75,8 +78,8 @@ def command(
     if as_csv and output.as_json:
         raise UsageError("--csv and --json exclude each other", "use one of them")
     selections = (sort, behind, *filters.values())
-    if acceptance:
-        _list_acceptances(output, (as_csv, *selections))
+    if filters["source"] == ACCEPTANCE:
+        _list_acceptances(output, [each for each in (as_csv, *selections) if each])
         return
     rows, benches = _selected(behind, sort, filters)
     from ggbench.show.published import (
@@ -98,13 +101,15 @@ def command(
         output.answer(published_answer(rows, benches, column))
 
 
-def _list_acceptances(output: Output, selections: Iterable[object]) -> None:
-    """Raises UsageError with a selection of rows."""
+def _list_acceptances(output: Output, selections: Sequence[object]) -> None:
+    """Raises UsageError with a selection besides the source."""
     from ggbench.expect.drafts import load_acceptances
     from ggbench.show.published import PUBLISHED, acceptances_answer, published_record
 
-    if any(selections):
-        raise UsageError("--acceptance lists all of its rows", "use it alone, or with --json, --md or --why")
+    if len(selections) > 1:
+        raise UsageError(
+            f"--source {ACCEPTANCE} lists all of its rows", "add nothing but --json, --md or --why"
+        )
     rows = load_acceptances()
     if output.as_json:
         output.record(PUBLISHED, published_record((), (), rows))

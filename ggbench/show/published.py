@@ -182,8 +182,10 @@ def sources_answer(sources: Sequence[PublishedDocument], benches: Sequence[Bench
 _KINDS: Sequence[Figure[tuple[str, int, Estimate]]] = (
     Figure("kind", "drafts", lambda kind: kind[0]),
     Figure("rows", "rows", lambda kind: kind[1]),
-    Figure("acceptance", "accepted", lambda kind: format_percent(kind[2].value)),
-    Figure("range", "from to", lambda kind: f"{format_percent(kind[2].low)} to {format_percent(kind[2].high)}"),
+    Figure(
+        "acceptance", "accepted", lambda kind: " to ".join(map(format_percent, (kind[2].low, kind[2].high)))
+    ),
+    Figure("median", "median", lambda kind: format_percent(kind[2].value)),
 )
 _ACCEPTANCES: Sequence[Figure[AcceptanceRow]] = (
     *(member(key, header, priority=priority) for key, header, priority in (
@@ -223,7 +225,7 @@ class PublishedRows(msgspec.Struct, frozen=True):
     llama_bench_rows: Sequence[BenchedRow]
     llama_bench_sources: Sequence[BenchSource]
     acceptances: Sequence[AcceptanceRow] = ()
-    """With --acceptance: those of drafts."""
+    """Acceptances of drafts, with that source."""
 
 
 PUBLISHED = Document("published", "published", "Published rows and their documents.", PublishedRows)

@@ -78,13 +78,13 @@ def test_losses_of_a_quantized_cache_name_its_types_and_their_address(ggbench: R
 
 
 def test_acceptances_of_drafts_are_listed_by_kind_and_row_by_row_with_their_places(ggbench: Run) -> None:
-    short, whole = (ggbench("published", "--acceptance", *more).out for more in ((), ("--why",)))
+    short, whole = (ggbench("published", "--source", "acceptance", *more).out for more in ((), ("--why",)))
     kinds = {words[0]: words[1] for words in map(str.split, short.splitlines()) if len(words) == 9}
-    rows = ggbench("published", "--acceptance", "--json").json["acceptances"]
+    rows = ggbench("published", "--source", "acceptance", "--json").json["acceptances"]
     assert kinds["mtp"] == str(sum(row["kind"] == "mtp" and row["n_draft"] is not None for row in rows))
     assert all("".join(row["source"].split()) in "".join(whole.split()) for row in rows)
-    assert "| mtp |" in ggbench("published", "--acceptance", "--md").out
-    both = ggbench("published", "--acceptance", "--model", "qwen2.5-7b")
+    assert "| mtp |" in ggbench("published", "--source", "acceptance", "--md").out
+    both = ggbench("published", "--source", "acceptance", "--model", "qwen2.5-7b")
     assert (both.code, both.out) == (2, "")
 
 
