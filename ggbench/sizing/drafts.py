@@ -20,7 +20,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
-from ggbench.sizing.dry_allocator import DraftContext, DryAllocator, DryContext
+from ggbench.sizing.dry_allocator import DraftContext, DryAllocator, DryContext, LoadedHeader
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
@@ -70,11 +70,11 @@ class DraftingAllocator(DryAllocator):
             self._stack = opened.pop_all()
         return found
 
-    def load(self, file: ModelFile, path: Path) -> None:
+    def load(self, file: ModelFile, path: Path) -> LoadedHeader:
         """Load like a dry allocator. Raises also like `check_drafts`."""
         if self._draft is not None or self._setup.mtp:
             check_drafts(self._draft, file)
-        super().load(file, path)
+        return super().load(file, path)
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
         """Return the size of a context with its draft, unless `setup` turns MTP layers off. Raises EngineEnded."""
@@ -85,8 +85,8 @@ class DraftingAllocator(DryAllocator):
         if self._draft is not None:
             file, drafting = self._draft, self._of_draft.context(context.n_ctx, alike)
         else:
-            assert self._file is not None
-            file, drafting = _without_weights(self._file), super().context(context.n_ctx, alike)
+            assert self._loaded is not None
+            file, drafting = _without_weights(self._loaded.file), super().context(context.n_ctx, alike)
         return replace(context, draft=DraftContext(file, alike, drafting))
 
 

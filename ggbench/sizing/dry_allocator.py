@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -49,6 +49,15 @@ class DryContext(msgspec.Struct, frozen=True):
     draft: DraftContext | None = None
 
 
+class LoadedHeader(NamedTuple):
+    """A header that the worker has loaded."""
+
+    file: ModelFile
+    source: Source
+    shape: object
+    """Key of its graph; equal for quants of one shape."""
+
+
 def setup_to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:
     """Return the load configuration for planning: one GPU, or main memory if no layers are offloaded."""
     if not budget.on_gpu:
@@ -71,10 +80,8 @@ class DryAllocator:
             if device.backend
         )
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
-        self._source: Source | None = None
+        self._loaded: LoadedHeader | None = None
         self._known: dict[tuple[object, tuple[str, ...], LlamaConfig], DryContext] = {}
-        self._shape: object = None
-        self._file: ModelFile | None = None
         self.versions: Mapping[str, str] | None = None
         """Versions that the engine reports; None before the first load."""
         self.compute_devices: tuple[str, ...] = ()
@@ -93,13 +100,18 @@ class DryAllocator:
     def __exit__(self, *_: object) -> None:
         self._engine.close()
 
-    def load(self, file: ModelFile, path: Path) -> None:
-        """Load the header of `file` at `path`. Raises EngineEnded."""
-        self._shape, self._source = None, Source(path)
+    def load(self, file: ModelFile, path: Path) -> LoadedHeader:
+        """Load the header of `file` at `path`, of which contexts are from now on. Raises EngineEnded."""
+        self._loaded = LoadedHeader(file, Source(path), None)
         allocated, loaded, _ = self._open(self._setup)
-        self._file, self._shape = file, _shape(file)
+        self._loaded = self._loaded._replace(shape=_shape(file))
         self.gpu_devices = allocated.gpu_devices
         self.free_bytes = (loaded.left_bytes if loaded else None) or 0
+        return self._loaded
+
+    def resume(self, loaded: LoadedHeader) -> None:
+        """Go back to a header that was loaded before."""
+        self._loaded = loaded
 
     def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
         """Return the size of a context of `n_ctx` tokens with the loaded model. Raises EngineEnded.
@@ -115,7 +127,8 @@ class DryAllocator:
                 setup, n_gpu_layers=n_gpu_layers, memory_limit_bytes=None, tensor_split=split, **kept
             )
         wanted = replace(wanted, n_ctx=n_ctx)
-        key = self._shape, self._copied_types(wanted), wanted
+        assert self._loaded is not None
+        key = self._loaded.shape, self._copied_types(wanted), wanted
         if key not in self._known:
             self._known[key] = self._make(wanted)
         return self._known[key]
@@ -132,9 +145,9 @@ class DryAllocator:
     def _copied_types(self, setup: LlamaConfig) -> tuple[str, ...]:
         """Return the types of the weights if some stay in main memory, since a GPU copies these for large batches."""
         is_whole = setup.n_gpu_layers < 0 and not setup.tensor_overrides
-        if self._file is None or not self._devices or is_whole:
+        if self._loaded is None or not self._devices or is_whole:
             return ()
-        return tuple(tensor.type_name for tensor in self._file.tensors)
+        return tuple(tensor.type_name for tensor in self._loaded.file.tensors)
 
     def _make(self, setup: LlamaConfig) -> DryContext:
         allocated, _, opened = self._open(setup)
@@ -164,8 +177,8 @@ class DryAllocator:
         graph, starts with a reset that loses this, so the previous device computes the first norm and sends it with the
         layer's input, with room for every copy. Models whose layers start differently have no such norm.
         """
-        file = self._file
-        assert file is not None
+        assert self._loaded is not None
+        file = self._loaded.file
         layers = device_layers(file.n_layer, setup, self._devices)[:-1] if self._devices else ()
         firsts = {place: layer for layer, place in reversed(list(enumerate(layers))) if place != HOST}
         begin_with_norm = {
@@ -184,9 +197,9 @@ class DryAllocator:
 
     def _open(self, setup: LlamaConfig) -> tuple[Allocated, Loaded | None, Opened | None]:
         """Return llama.cpp's report of the load, and of a context if there is an n_ctx. Raises EngineEnded."""
-        assert self._source is not None
+        assert self._loaded is not None
         allocated, loaded, opened = Allocated(()), None, None
-        for event in self._engine.run(EstimateMemory(self._source, setup, self._described)):
+        for event in self._engine.run(EstimateMemory(self._loaded.source, setup, self._described)):
             match event:
                 case Ready():
                     self.versions = event.versions

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.sizing.dry_allocator import DryContext
-from ggbench.sizing.placement import Placement
 from ggbench.units import KV_CELLS
 
 _TRUSTED_QUESTIONS = 6
@@ -107,72 +105,7 @@ CEILING = 1 << 20
 LONGEST = 1 << 24
 """The longest context of all: beyond it even a dry run takes a gigabyte, for a table of the cache's cells."""
 
-_TOO_MUCH = 1 << 62
-"""Bytes of a context that llama.cpp refuses to size."""
-
 
 def planning_ceiling(file: ModelFile, n_ctx: int = 0) -> int:
     """Return the longest context to look for, at least `n_ctx`; a multiple of 256."""
     return max(CEILING, n_ctx, min(file.n_ctx_train or 0, LONGEST)) // KV_CELLS * KV_CELLS
-
-
-_FAR = 4
-"""Ratio of the lengths that a line goes through."""
-
-
-def longest_by_line(
-    placement: Placement,
-    usable_bytes: int,
-    size: Callable[[int], DryContext | None],
-    first: DryContext,
-    ceiling: int,
-) -> int:
-    """Return the longest context that fits by a line for each memory through `first` and a longer context; 0 for none.
-
-    It agrees with `longest_n_ctx` to about 2 % and makes one context, which all quants of a shape share.
-    """
-    assert placement.weight_bytes is not None
-    if placement.weight_bytes > usable_bytes:
-        return 0
-    far = min(ceiling, _FAR * first.n_ctx)
-    second = size(far) if far > first.n_ctx else first
-    if second is None:
-        return longest_n_ctx(placement, usable_bytes, size, first, ceiling)
-
-    def left(context: DryContext) -> list[int]:
-        if placement.devices:
-            return placement.left_by_memory(context)
-        return [usable_bytes - placement.needed_bytes(context, usable_bytes)]
-
-    found, fits = float(ceiling), placement.needed_bytes(first, usable_bytes) <= usable_bytes
-    for here, there in zip(left(first), left(second), strict=True):
-        if there < here:
-            found = min(found, first.n_ctx + here * (second.n_ctx - first.n_ctx) / (here - there))
-        elif here < 0:
-            return 0
-    bounded = max(int(found), first.n_ctx) if fits else min(int(found), first.n_ctx - KV_CELLS)
-    return min(ceiling, max(0, bounded // KV_CELLS * KV_CELLS))
-
-
-def longest_n_ctx(
-    placement: Placement,
-    usable_bytes: int,
-    size: Callable[[int], DryContext | None],
-    first: DryContext,
-    ceiling: int,
-) -> int:
-    """Return the longest context that fits with weights and process, searched from `first`; 0 for none.
-
-    `size` makes a dry context, or returns None if llama.cpp refuses it; the placement has to know the size of the
-    weights.
-    """
-    assert placement.weight_bytes is not None
-    if placement.weight_bytes > usable_bytes:
-        return 0
-
-    def need(n_ctx: int) -> int:
-        context = first if n_ctx == first.n_ctx else size(n_ctx)
-        return _TOO_MUCH if context is None else placement.needed_bytes(context, usable_bytes)
-
-    bytes_per_token = placement.cache_bytes(first) / first.n_ctx
-    return largest_n_ctx(need, usable_bytes, ceiling, first.n_ctx, bytes_per_token, placement.n_ctx_step)

@@ -5,8 +5,9 @@ No tensor is read or allocated. A row has the sizes by llama.cpp and by the theo
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,8 +21,9 @@ from ggbench.fields import reproduce
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.targets import Target
-from ggbench.sizing.dry_allocator import DryAllocator, DryContext
-from ggbench.sizing.longest_context import LONGEST, longest_by_line, longest_n_ctx, planning_ceiling
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.fit import Fit, Fitter
+from ggbench.sizing.longest_context import LONGEST
 from ggbench.sizing.memory_stacks import memory_stacks
 from ggbench.sizing.placement import Placement, place_bandwidths, speed_limits
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
@@ -75,33 +77,30 @@ def plan(variants: Sequence[Target], request: PlanRequest, allocator: DryAllocat
 def plan_variant(
     variant: Target, request: PlanRequest, allocator: DryAllocator, caches: Sequence[KvCacheTypes] = ()
 ) -> Iterator[PlanRow]:
-    """Yield a row for each of `caches`; without any, one for the setup, with changes that would help if it does not
-    fit.
+    """Yield the rows of `Planner.rows`; for a variant that llama.cpp does not load, one with the reason.
 
-    Of several caches the longest context is found by a line, to about 2 %, as a search takes many dry ones.
-    A cache of at least 8 bits, or the only one, that does not fit has a second row, with the least of the model in main
-    memory, if that is enough for the GPUs; main memory may be too small for it. A variant that llama.cpp does not load
-    yields one row with the reason. Raises GgbenchError if it cannot be planned.
+    Raises GgbenchError if it cannot be planned.
     """
-    unplanned = _unplanned(variant, request)
     if variant.file is None:
-        yield replace(unplanned, outcome=Outcome.FAILED, reason=variant.reason)
+        yield replace(_unplanned(variant, request), outcome=Outcome.FAILED, reason=variant.reason)
         return
-    request = _checked(variant.file, request)
-    with tempfile.TemporaryDirectory(
-        prefix="ggbench-"
-    ) as folder:  # kept until the end, since a change may load it again
+    with contextlib.ExitStack() as opened:
         try:
-            allocator.load(variant.file, write_sparse(variant.file, Path(folder)))
+            planner = opened.enter_context(planner_of(variant, request, allocator))
         except EngineEnded as end:
-            yield replace(unplanned, outcome=end.ending.outcome, reason=end.ending.reason)
+            yield replace(_unplanned(variant, request), outcome=end.ending.outcome, reason=end.ending.reason)
             return
-        planner = _Planner(variant, variant.file, allocator)
-        if not caches:
-            yield from _explained(planner.of_setup(request), unplanned)
-        for cache in caches:
-            asked = replace(request, setup=with_cache(request.setup, cache))
-            yield from _explained(planner.of_cache(asked, is_only=len(caches) == 1), _unplanned(variant, asked))
+        yield from planner.rows(request.setup, caches)
+
+
+@contextlib.contextmanager
+def planner_of(variant: Target, request: PlanRequest, allocator: DryAllocator) -> Iterator[Planner]:
+    """Yield what plans setups of a variant. Raises EngineEnded if llama.cpp does not load it, and GgbenchError."""
+    file = variant.header()
+    request = _checked(file, request)
+    with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:  # a fit may load it again
+        fitter = Fitter(file, write_sparse(file, Path(folder)), request.budget, allocator)
+        yield Planner(variant, fitter, request)
 
 
 def _checked(file: ModelFile, request: PlanRequest) -> PlanRequest:
@@ -118,62 +117,78 @@ def _checked(file: ModelFile, request: PlanRequest) -> PlanRequest:
     return replace(request, budget=budget)
 
 
-def _explained(rows: Iterator[PlanRow], unplanned: PlanRow) -> Iterator[PlanRow]:
-    """Yield the rows; if the worker ends, the unplanned one with the reason."""
-    try:
-        yield from rows
-    except EngineEnded as end:
-        yield replace(unplanned, outcome=end.ending.outcome, reason=end.ending.reason)
+class Planner:
+    """Plans setups of one variant in one budget, each sized once."""
 
+    def __init__(self, variant: Target, fitter: Fitter, request: PlanRequest) -> None:
+        self._variant, self._fitter, self._request = variant, fitter, request
 
-class _Planner(msgspec.Struct, frozen=True):
-    """Plans setups of one variant, which the allocator has loaded."""
+    def rows(self, setup: LlamaConfig, caches: Sequence[KvCacheTypes] = ()) -> Iterator[PlanRow]:
+        """Yield a row for each of `caches`; without any, one for the setup, with changes that would help if it does not
+        fit.
 
-    variant: Target
-    file: ModelFile
-    allocator: DryAllocator
+        Of several caches the longest context is found by a line, to about 2 %, as a search takes many dry ones.
+        A cache of at least 8 bits, or the only one, that does not fit has a second row, with the least of the model in
+        main memory, if that is enough for the GPUs; main memory may be too small for it. A setup that llama.cpp refuses
+        has a row with the reason.
+        """
+        if not caches:
+            yield from self._explained(setup, self._of_setup(setup))
+        for cache in caches:
+            asked = with_cache(setup, cache)
+            yield from self._explained(asked, self._of_cache(asked, is_only=len(caches) == 1))
 
-    def of_setup(self, request: PlanRequest) -> Iterator[PlanRow]:
+    def _explained(self, setup: LlamaConfig, rows: Iterator[PlanRow]) -> Iterator[PlanRow]:
+        """Yield the rows; if the worker ends, one with the reason."""
+        try:
+            yield from rows
+        except EngineEnded as end:
+            yield replace(self._unplanned(setup), outcome=end.ending.outcome, reason=end.ending.reason)
+
+    def _of_setup(self, setup: LlamaConfig) -> Iterator[PlanRow]:
         """Yield the row of a setup, with the fewest experts in main memory if the request places them and GPUs then
         have enough, else with changes that would help.
         """
-        row = self._row(request, longest_n_ctx)
-        if row.fits is False and request.places_experts and request.budget.on_gpu and self.file.n_expert:
-            row = next(
-                self._split(replace(request, setup=replace(request.setup, n_ctx=row.n_ctx)), longest_n_ctx), row
-            )
+        fit = self._fit(setup)
+        row = self._row(fit, by_line=False)
+        if row.fits is False and self._request.places_experts and self._fitter.file.n_expert:
+            row = next(self._split(fit, by_line=False), row)
         if row.fits is False:
-            changes = what_helps(self.file, row.setup or request.setup, request.budget, self.allocator, row)
-            row = replace(row, changes=changes)
+            row = replace(row, changes=what_helps(self._fitter, fit, row.planned_n_ctx or 0))
         yield row
 
-    def of_cache(self, request: PlanRequest, *, is_only: bool) -> Iterator[PlanRow]:
+    def _of_cache(self, setup: LlamaConfig, *, is_only: bool) -> Iterator[PlanRow]:
         """Yield the row of a cache, and one with the least of the model in main memory."""
-        row = self._row(request, longest_n_ctx if is_only else longest_by_line)
+        fit = self._fit(setup)
+        row = self._row(fit, by_line=not is_only)
         yield row
-        if row.fits is False and request.budget.on_gpu and (is_only or request.setup.type_v in _SPLIT_CACHES):
-            yield from self._split(request, longest_by_line)
+        if row.fits is False and (is_only or setup.type_v in _SPLIT_CACHES):
+            yield from self._split(fit, by_line=True)
 
-    def _split(self, request: PlanRequest, search: Callable[..., int]) -> Iterator[PlanRow]:
+    def _split(self, whole: Fit, *, by_line: bool) -> Iterator[PlanRow]:
         """Yield the row of the smallest part in main memory with which the GPUs have enough, if there is one."""
-        assert request.setup.n_ctx is not None
-        whole = self.allocator.context(request.setup.n_ctx, request.setup)
-        setup = smallest_split(self.file, request.setup, request.budget, self.allocator, whole)
-        if setup is not None:
-            yield self._row(replace(request, setup=setup), search)
+        if self._request.budget.on_gpu:
+            setup = smallest_split(
+                self._fitter.file, whole.setup, whole.budget, self._fitter.allocator, whole.context
+            )
+            if setup is not None:
+                yield self._row(self._fitter.fit(setup), by_line=by_line)
 
-    def _row(self, request: PlanRequest, search: Callable[..., int]) -> PlanRow:
-        """Return the sizes of a setup, with the longest context that `search` finds."""
-        file, budget, setup = self.file, request.budget, request.setup
-        placement = Placement.of(file, setup, budget)
-        context = self.allocator.context(
-            setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX), setup
-        )
-        row = _unplanned(self.variant, request)
+    def _fit(self, setup: LlamaConfig) -> Fit:
+        n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, self._fitter.file.n_ctx_train or DEFAULT_N_CTX)
+        return self._fitter.fit(replace(setup, n_ctx=n_ctx))
+
+    def _unplanned(self, setup: LlamaConfig) -> PlanRow:
+        return _unplanned(self._variant, replace(self._request, setup=setup))
+
+    def _row(self, fit: Fit, *, by_line: bool) -> PlanRow:
+        """Return what a fit takes, with the longest context, searched or by a line."""
+        file, budget, placement, context = self._fitter.file, fit.budget, fit.placement, fit.context
+        row = self._unplanned(fit.setup)
         row = replace(
             row,
             n_ctx=context.n_ctx,
-            n_ctx_slot=context.n_ctx // setup.n_streams,
+            n_ctx_slot=context.n_ctx // fit.setup.n_streams,
             kv_bytes=context.cache_bytes,
             device_kv_bytes=placement.cache_bytes(context),
             theory_kv_bytes=placement.theory_bytes(context),
@@ -181,7 +196,7 @@ class _Planner(msgspec.Struct, frozen=True):
             compute_bytes=placement.compute_bytes(context),
             output_bytes=context.output_bytes,
             draft_bytes=placement.draft_bytes(context),
-            checkpoint_bytes=_checkpoint_bytes(file, setup),
+            checkpoint_bytes=_checkpoint_bytes(file, fit.setup),
             host_compute_bytes=context.host_compute_bytes
             if budget.on_gpu and context.device_compute_bytes
             else None,
@@ -192,21 +207,14 @@ class _Planner(msgspec.Struct, frozen=True):
         )
         if placement.weight_bytes is None:
             return row
-        ceiling = planning_ceiling(file, context.n_ctx)
-        longest = search(
-            placement, budget.usable_bytes, lambda n: self.allocator.sized(n, setup), context, ceiling
-        )
-        return _with_memory(row, placement, context, budget, longest, ceiling)
+        longest = self._fitter.longest_by_line(fit) if by_line else self._fitter.longest(fit)
+        return _with_memory(row, fit, longest, is_open=longest >= self._fitter.ceiling(fit))
 
 
-def _with_memory(
-    row: PlanRow, placement: Placement, context: DryContext, budget: Budget, longest: int, ceiling: int
-) -> PlanRow:
-    """Return the row with what fits into the budget, and the bounds of its speed; the size of the weights is known."""
-    assert placement.weight_bytes is not None and row.n_ctx_slot is not None and row.setup is not None
-    left = budget.usable_bytes - placement.needed_bytes(context, budget.usable_bytes)
-    limit, limit_tok_s = speed_limits(budget, placement, row.n_ctx_slot)
-    notes = row.notes
+def _with_memory(row: PlanRow, fit: Fit, longest: int, *, is_open: bool) -> PlanRow:
+    """Return the row with what fits into the budget, and the limits of its speed; the size of the weights is known."""
+    placement, context, notes = fit.placement, fit.context, row.notes
+    limit, limit_tok_s = speed_limits(fit.budget, placement, row.n_ctx_slot or context.n_ctx)
     if unreserved := placement.unreserved_bytes(context):
         notes = (
             *notes,
@@ -214,13 +222,13 @@ def _with_memory(
         )
     return replace(
         row,
-        needed_bytes=placement.weight_bytes + placement.context_bytes(context),
-        left_bytes=left,
-        fits=left >= 0,
+        needed_bytes=fit.needed_bytes,
+        left_bytes=fit.left_bytes,
+        fits=fit.is_enough,
         planned_n_ctx=longest or None,
-        reached_ceiling=longest >= ceiling,
-        devices=placement.planned(context),
-        stacks=memory_stacks(placement, context, budget),
+        reached_ceiling=is_open,
+        devices=fit.devices,
+        stacks=memory_stacks(placement, context, fit.budget),
         limit=limit,
         limit_tok_s=limit_tok_s,
         notes=notes,

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import Engine, EngineConfig
+from ggbench.engines.endings import EngineEnded
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit
-from ggbench.machine.gpus import find_cuda_gpu, visible_gpus
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.gpus import find_cuda_gpu, list_gpus, visible_gpus
 from ggbench.machine.host import describe_ram
 from ggbench.machine.records import Gpu
-from ggbench.sizing.budget import FREE_RESERVE_BYTES, GPU_RESERVE, main_memory_here
+from ggbench.sizing.budget import FREE_RESERVE_BYTES, GPU_RESERVE, main_memory_here, servers_budget
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.fit import Fitter
 from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.projectors import Projector
-from ggbench.units import format_bytes
+from ggbench.units import KV_CELLS, format_bytes
 
 
 class SearchBudget(msgspec.Struct, frozen=True):
@@ -175,6 +179,43 @@ def beside_projector(budget: SearchBudget, projector: Projector) -> SearchBudget
     return replace(
         budget, planned=planned, held_bytes=held, worker_reserve_bytes=budget.worker_reserve_bytes + share
     )
+
+
+@contextlib.contextmanager
+def free_fitter(launch: Callable[[], Engine], file: ModelFile, setup: LlamaConfig) -> Iterator[Fitter | None]:
+    """Yield what fits setups like this one, which has n_ctx and threads, into the memory that is free, by a dry worker.
+
+    None if llama.cpp does not load the model dry, as the real load will report why. Linux overcommits, so a real
+    context would not fail even if it does not fit. Raises DoesNotFit if no memory is free at all.
+    """
+    servers, gpus = servers_budget(setup, None), list_gpus()  # before the dry worker uses some of their memory
+    with DryAllocator(launch(), setup, () if servers is None else servers.devices) as dry:
+        try:
+            dry.load(file, file.paths[0])
+            least = dry.context(KV_CELLS)
+        except EngineEnded:
+            yield None
+            return
+        found = search_budget(dry, least, gpus, setup, None, servers)
+        budget = found.planned
+        if found.on_gpu:  # a real allocation there needs no reserve for the driver
+            budget = replace(budget, reserve_bytes=budget.memory_bytes - found.held_bytes)
+        yield Fitter(file, file.paths[0], budget, dry)
+
+
+def obstacle(fitter: Fitter | None, setup: LlamaConfig) -> str:
+    """Return why a setup cannot be tried; empty if it fits, as far as is known."""
+    if fitter is None:
+        return ""
+    try:
+        fit = fitter.fit(setup)
+    except EngineEnded as end:
+        return f"llama.cpp refuses it: {end.ending.reason}"
+    if fit.placement.weight_bytes is None or fit.is_enough:
+        return ""
+    place = "GPU memory" if fit.budget.on_gpu else "main memory"
+    free = f"{format_bytes(fit.budget.usable_bytes)} are free for it"
+    return f"needs {format_bytes(fit.taken_bytes)} of {place}, but {free}"
 
 
 def taken_bytes(budget: SearchBudget, gpus: Sequence[Gpu]) -> int | None:

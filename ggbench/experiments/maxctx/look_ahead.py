@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.endings import Cancelled, EngineEnded, Outcome
@@ -21,8 +22,9 @@ from ggbench.runs.session import kv_bytes_per_token
 from ggbench.sizing.budget import servers_budget
 from ggbench.sizing.drafts import DraftingAllocator, check_drafts
 from ggbench.sizing.dry_allocator import DryContext
-from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
+from ggbench.sizing.fit import Fit, Fitter
 from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.projectors import Projector
 from ggbench.sizing.search_budget import SearchBudget, beside_projector, budget_by_theory, search_budget
 from ggbench.units import KV_CELLS, format_count
@@ -62,17 +64,18 @@ class LookAhead(msgspec.Struct, frozen=True):
 
 
 class _Sizer:
-    """Sizes contexts by llama.cpp's allocator run dry; each length that is tried is a probe."""
+    """Fits contexts by llama.cpp's allocator run dry; each length that is tried is a probe."""
 
-    def __init__(self, dry: DraftingAllocator, file: ModelFile, path: Path, step: int) -> None:
+    def __init__(self, dry: DraftingAllocator, file: ModelFile, path: Path, setup: LlamaConfig) -> None:
         """`line` has two contexts of which growth follows; None, as `least`, if llama.cpp does not load the model dry.
 
         Raises SearchCancelled.
         """
-        self.probes: list[Probe] = []
-        self._dry = dry
+        self.dry, self.file, self.path, self._setup = dry, file, path, setup
         self.least: DryContext | None = None
         self.line: tuple[DryContext, DryContext] | None = None
+        self.probes: list[Probe] = []
+        step = KV_CELLS * setup.n_streams
         with _unless_cancelled():
             dry.load(file, path)
             self.least, self.line = dry.context(step), (dry.context(_NEAR * step), dry.context(_FAR * step))
@@ -82,28 +85,36 @@ class _Sizer:
         """Whether a longer context takes more memory, as far as is known."""
         return self.line is None or self.line[1].cache_bytes > self.line[0].cache_bytes
 
-    def longest(self, placement: Placement, usable_bytes: int, ceiling: int) -> int | None:
+    def longest(self, budget: Budget) -> int | None:
         """Return the longest context that fits, and move the line there; None if unknown. Raises SearchCancelled."""
-        if self.line is None or placement.weight_bytes is None:
+        if self.line is None or self.file.unknown_types:
             return None
         near, far = self.line
-
-        def size(n_ctx: int) -> DryContext | None:
-            started = time.perf_counter()
-            found = self._dry.sized(n_ctx)
-            if found is not None:
-                fits = placement.needed_bytes(found, usable_bytes) <= usable_bytes
-                outcome = Outcome.COMPLETED if fits else Outcome.OUT_OF_MEMORY
-                sizes = found.cache_bytes, placement.compute_bytes(found)
-                self.probes.append(Probe(n_ctx, "dry", outcome, time.perf_counter() - started, *sizes))
-            return found
-
         longest = None
         with _unless_cancelled():
-            longest = longest_n_ctx(placement, usable_bytes, size, far, ceiling) or None
+            fitter = _ProbingFitter(self, budget)
+            longest = fitter.longest(fitter.fit(replace(self._setup, n_ctx=far.n_ctx))) or None
             if longest is not None and longest > far.n_ctx:
-                self.line = self._dry.context(longest - near.n_ctx), self._dry.context(longest)
+                self.line = self.dry.context(longest - near.n_ctx), self.dry.context(longest)
         return longest
+
+
+class _ProbingFitter(Fitter):
+    """Keeps each length that is sized as a probe."""
+
+    def __init__(self, sizer: _Sizer, budget: Budget) -> None:
+        super().__init__(sizer.file, sizer.path, budget, sizer.dry)
+        self._probes = sizer.probes
+
+    def sized(self, setup: LlamaConfig) -> Fit | None:
+        started = time.perf_counter()
+        found = super().sized(setup)
+        if found is not None:
+            outcome = Outcome.COMPLETED if found.is_enough else Outcome.OUT_OF_MEMORY
+            sizes = found.context.cache_bytes, found.placement.compute_bytes(found.context)
+            seconds = time.perf_counter() - started
+            self._probes.append(Probe(found.context.n_ctx, "dry", outcome, seconds, *sizes))
+        return found
 
 
 @contextlib.contextmanager
@@ -134,7 +145,7 @@ def look_ahead(
     devices = () if servers is None else servers.devices
     gpus = list_gpus()  # read before the dry worker uses some of their memory
     with DraftingAllocator(launch(), setup, devices, draft, launch) as dry:
-        sizer = _Sizer(dry, file, path, KV_CELLS * setup.n_streams)
+        sizer = _Sizer(dry, file, path, setup)
         least = sizer.least
         budget = search_budget(dry, least, gpus, setup, settings.reserve_bytes, servers)
         if projector is not None:
@@ -145,8 +156,8 @@ def look_ahead(
                 "omit --no-kv-offload, or search main memory with -ngl 0",
             )
         memory, usable_bytes = budget.planned, budget.planned.usable_bytes
-        placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=memory.devices, host=memory.host)
-        planned = sizer.longest(placement, usable_bytes, planning_ceiling(file))
+        placement = Placement.of(file, setup, memory)
+        planned = sizer.longest(memory)
     weight_bytes, theory = placement.weight_bytes, None
     draft_bytes = 0 if least is None else placement.draft_weight_bytes(least)
     if weight_bytes is not None:

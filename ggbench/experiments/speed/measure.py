@@ -99,16 +99,16 @@ def _obstacles(session: Session, cases: tuple[Case, ...]) -> Mapping[Case, str]:
 
     Linux overcommits, so a context in main memory would not fail to be created. Raises DoesNotFit if no memory is free.
     """
-    from ggbench.sizing.what_helps import setup_sizes
+    from ggbench.sizing.search_budget import free_fitter, obstacle
 
     setup, file = session.setup, session.file
     if file is None or setup.unsupported(EstimateMemory):
         return {}
     contexts = {case: LlamaConfig.of(_with_context(setup, case)) for case in cases}
-    with setup_sizes(
+    with free_fitter(
         lambda: session.context.launch(setup, session.cancel), file, LlamaConfig.of(setup)
-    ) as sizes:
-        return {case: sizes.of(context).obstacle for case, context in contexts.items()}
+    ) as fitter:
+        return {case: obstacle(fitter, context) for case, context in contexts.items()}
 
 
 def _with_context(setup: EngineConfig, case: Case) -> EngineConfig:

@@ -131,20 +131,24 @@ def _first_round(index: int, candidate: TuneCandidate, timings: Sequence[TuneTim
 
 def candidates_of(session: Session, file: ModelFile) -> list[TuneCandidate]:
     """Return the defaults and the settings to try, with why those that do not fit are not. Raises DoesNotFit."""
-    from ggbench.sizing.what_helps import setup_sizes
+    from ggbench.sizing.search_budget import free_fitter, obstacle
+    from ggbench.sizing.what_helps import placements
 
     settings = session.settings(TuneSettings)
     given = LlamaConfig.of(session.setup).holding(settings.n_ctx_needed)
-    with setup_sizes(lambda: session.context.launch(given, session.cancel), file, given) as sizes:
-        size = sizes.of(given)
-        placements = sizes.placements() if size.obstacle else ()
-        if size.obstacle and not placements:
-            raise DoesNotFit(size.obstacle, "lower --depth, or use another quant; ggbench plan shows what fits")
-        defaults = placements[0] if placements else given
-        flash_attn = "on" if size.context and size.context.flash_attn is False else "off"
-        others = (replace(defaults, **each) for each in _others(defaults, settings, sizes.n_devices))
-        tried = dict.fromkeys((defaults, replace(defaults, flash_attn=flash_attn), *placements[1:], *others))
-        return [TuneCandidate(each, "" if each == defaults else sizes.of(each).obstacle) for each in tried]
+    with free_fitter(lambda: session.context.launch(given, session.cancel), file, given) as fitter:
+        fit, too_large = None if fitter is None else fitter.sized(given), obstacle(fitter, given)
+        smaller: list[LlamaConfig] = []
+        if too_large and fitter is not None:
+            smaller = [each for _, each in placements(fitter, given) if not obstacle(fitter, each)]
+        if too_large and not smaller:
+            raise DoesNotFit(too_large, "lower --depth, or use another quant; ggbench plan shows what fits")
+        defaults, *more = smaller or [given]
+        flash_attn = "on" if fit is not None and fit.context.flash_attn is False else "off"
+        n_gpus = len(fitter.allocator.gpu_devices) if fitter is not None and fitter.budget.on_gpu else 0
+        others = (replace(defaults, **each) for each in _others(defaults, settings, n_gpus))
+        tried = dict.fromkeys((defaults, replace(defaults, flash_attn=flash_attn), *more, *others))
+        return [TuneCandidate(each, "" if each == defaults else obstacle(fitter, each)) for each in tried]
 
 
 def _others(defaults: LlamaConfig, settings: TuneSettings, n_gpus: int) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,148 @@
+"""Whether a setup of a file fits a memory: the one answer for plan, pick, maxctx, tune, speed and drafts.
+
+Each setup is placed and sized once, by llama.cpp's allocator run dry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.longest_context import largest_n_ctx, planning_ceiling
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan_record import Budget, PlannedDevice
+from ggbench.units import KV_CELLS
+
+_TOO_MUCH = 1 << 62
+"""Bytes of a context that llama.cpp refuses to size."""
+_FAR = 4
+"""Ratio of the lengths that a line goes through."""
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """What a setup takes of a budget's memory. The bytes need the size of every tensor (`placement.weight_bytes`)."""
+
+    setup: LlamaConfig
+    """With its n_ctx."""
+    budget: Budget
+    placement: Placement
+    context: DryContext
+
+    @property
+    def needed_bytes(self) -> int:
+        """Weights, cache, compute buffers and draft in the planned memory."""
+        return (self.placement.weight_bytes or 0) + self.placement.context_bytes(self.context)
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes left of the memory with the least; negative if memory is missing."""
+        return self.budget.usable_bytes - self.taken_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of the budget that are taken: more than all of it if any memory is short."""
+        return self.placement.needed_bytes(self.context, self.budget.usable_bytes)
+
+    @property
+    def is_enough(self) -> bool:
+        return self.left_bytes >= 0
+
+    @property
+    def devices(self) -> tuple[PlannedDevice, ...]:
+        """What lies on each device, main memory last; empty for a plan of main memory alone."""
+        return self.placement.planned(self.context)
+
+    @property
+    def left_by_memory(self) -> list[int]:
+        if self.placement.devices:
+            return self.placement.left_by_memory(self.context)
+        return [self.left_bytes]
+
+
+class Fitter:
+    """Fits setups of one file into one budget."""
+
+    def __init__(self, file: ModelFile, path: Path, budget: Budget, allocator: DryAllocator) -> None:
+        """Raises EngineEnded if llama.cpp does not load the header at `path`, and like the allocator's `load`."""
+        self.file, self.budget, self.allocator = file, budget, allocator
+        self._loaded = allocator.load(file, path)
+        self._placements: dict[LlamaConfig, Placement] = {}
+        self._fits: dict[LlamaConfig, Fit] = {}
+
+    def placement(self, setup: LlamaConfig) -> Placement:
+        """Return where a setup places the file, whatever its n_ctx."""
+        alike = replace(setup, n_ctx=None)
+        if alike not in self._placements:
+            self._placements[alike] = Placement.of(self.file, alike, self.budget)
+        return self._placements[alike]
+
+    def fit(self, setup: LlamaConfig) -> Fit:
+        """Return what a setup with an n_ctx takes. Raises EngineEnded."""
+        if setup not in self._fits:
+            assert setup.n_ctx is not None
+            self.allocator.resume(self._loaded)
+            context = self.allocator.context(setup.n_ctx, setup)
+            self._fits[setup] = Fit(setup, self.budget, self.placement(setup), context)
+        return self._fits[setup]
+
+    def sized(self, setup: LlamaConfig) -> Fit | None:
+        """Return like `fit`; None if llama.cpp refuses the setup."""
+        try:
+            return self.fit(setup)
+        except EngineEnded as end:
+            if not isinstance(end.ending, Failed | OutOfMemory):
+                raise
+            return None
+
+    def longest(self, first: Fit) -> int:
+        """Return the longest context that fits with weights and process, searched from a fit; 0 for none."""
+        placement, usable = first.placement, self.budget.usable_bytes
+        if (placement.weight_bytes or 0) > usable:
+            return 0
+
+        def taken(n_ctx: int) -> int:
+            found = first if n_ctx == first.context.n_ctx else self.sized(replace(first.setup, n_ctx=n_ctx))
+            return _TOO_MUCH if found is None else found.taken_bytes
+
+        n_ctx, ceiling = first.context.n_ctx, self.ceiling(first)
+        growth = placement.cache_bytes(first.context) / n_ctx
+        return largest_n_ctx(taken, usable, ceiling, n_ctx, growth, placement.n_ctx_step)
+
+    def longest_by_line(self, first: Fit) -> int:
+        """Return the longest context that fits by a line for each memory through a fit and a longer context.
+
+        It agrees with `longest` to about 2 % and makes one context, which all quants of a shape share.
+        """
+        if (first.placement.weight_bytes or 0) > self.budget.usable_bytes:
+            return 0
+        n_ctx, ceiling = first.context.n_ctx, self.ceiling(first)
+        far = min(ceiling, _FAR * n_ctx)
+        second = self.sized(replace(first.setup, n_ctx=far)) if far > n_ctx else first
+        if second is None:
+            return self.longest(first)
+        line = _line_end(first.left_by_memory, second.left_by_memory, n_ctx, second.context.n_ctx)
+        bounded = max(line, n_ctx) if first.is_enough else min(line, n_ctx - KV_CELLS)
+        return min(ceiling, max(0, int(min(bounded, ceiling)) // KV_CELLS * KV_CELLS))
+
+    def ceiling(self, first: Fit) -> int:
+        """Return the longest context to look for from a fit."""
+        return planning_ceiling(self.file, first.context.n_ctx)
+
+
+def _line_end(here: Sequence[int], there: Sequence[int], n_ctx: int, far: int) -> float:
+    """Return the n_ctx at which the first memory is full by a line through what two contexts leave of each."""
+    found = math.inf
+    for left, later in zip(here, there, strict=True):
+        if later < left:
+            found = min(found, n_ctx + left * (far - n_ctx) / (left - later))
+        elif left < 0:
+            return 0.0
+    return found
