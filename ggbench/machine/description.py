@@ -113,11 +113,11 @@ def _with_memory(devices: Sequence[Device], memory_bytes: int) -> list[Device]:
 
 
 def brings_memory(text: str) -> bool:
-    """Return whether main memory is soldered to a GPU given so, and hence is not that of another machine.
-
-    Raises UsageError.
-    """
-    devices = parse_gpus(text, MainMemory(64 * GIB, None))
+    """Return whether main memory is soldered to a GPU given so, and hence is not that of another machine."""
+    try:
+        devices = parse_gpus(text)
+    except UsageError:  # of a GPU that shares any memory: its size is to be given
+        return False
     rates = [each.bandwidth for each in devices if each.shared_bytes is not None]
     return any(rate is not None and not rate.assumed for rate in rates)
 

@@ -39,10 +39,11 @@ def test_machines_side_by_side(ggbench: Run, tiny_twin: Path) -> None:
 
 
 def test_main_memory_that_was_given_is_not_that_of_a_machine_with_its_own(ggbench: Run, tiny_twin: Path) -> None:
-    """A Strix Halo's is soldered, a Radeon 890M takes the modules."""
-    others = ("--or", "strix-halo", "--or", "radeon-890m")
+    """A Strix Halo's is soldered, as a Mac's, a Radeon 890M takes the modules."""
+    others = ("--or", "strix-halo", "--or", "radeon-890m", "--or", "m4-pro-24gb")
     words = ("plan", tiny_twin, "--gpu", "rtx-3060", "--ram", "54GiB@ddr5-5600x2", *others, "--json")
-    _, soldered, modules = (each["machine"] for each in ggbench(*words).json["machines"])
+    _, soldered, modules, mac = (each["machine"] for each in ggbench(*words).json["machines"])
+    assert (mac["memory_bytes"], mac["bandwidth_bytes_per_s"]) == (pytest.approx(16 * GIB, rel=1e-4), 273e9)
     assert (soldered["memory_bytes"], soldered["bandwidth_bytes_per_s"]) == (64 * GIB, 256e9)
     assert (modules["memory_bytes"], modules["bandwidth_bytes_per_s"]) == (27 * GIB, 89.6e9)
 

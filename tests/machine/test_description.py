@@ -78,7 +78,7 @@ def test_a_given_share_of_unified_memory_is_within_it() -> None:
 
 
 def test_what_has_its_memory_soldered_brings_it() -> None:
-    found = [brings_memory(gpu) for gpu in ("strix-halo", "m4-pro-24gb", "rtx-3060", "radeon-890m", "24GiB")]
+    found = [brings_memory(gpu) for gpu in ("strix-halo", "m5-ultra-96gb", "rtx-3060", "radeon-890m", "24GiB")]
     assert found == [True, True, False, False, False]
 
 
