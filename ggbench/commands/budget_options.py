@@ -172,8 +172,8 @@ class BudgetOptions(msgspec.Struct, frozen=True):
             if setup.rpc_servers:
                 raise UsageError("--rpc plans for the devices of the servers", "omit --gpu, --vram and --ram")
             machine = describe_machine(self.gpu, self.ram, vram=self.vram, rate=self.bandwidth)
-            if setup.main_gpu is not None:
-                machine = machine.only(setup.main_gpu)
+            if setup.only_gpu is not None:
+                machine = machine.only(setup.only_gpu)
             budget = described_budget(machine, reserve_bytes=reserve_bytes, limit_bytes=limit_bytes)
         else:
             rate = None if self.bandwidth is None else Bandwidth(parse_bandwidth(self.bandwidth), "given")

@@ -100,6 +100,11 @@ class EngineConfig:
     def may_use_gpu(self) -> bool:
         return False
 
+    @property
+    def only_gpu(self) -> int | None:
+        """The number of the one GPU to use; None for all of them."""
+        return self.main_gpu
+
     def listed_gpus(self) -> Mapping[str, int] | None:
         """Return the free bytes of each GPU that the engine's program lists and may use, by llama.cpp's name.
 

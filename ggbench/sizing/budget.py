@@ -256,12 +256,13 @@ def machine_budget(
 def _devices_of(setup: EngineConfig) -> Sequence[DeviceMemory]:
     """Return the devices that a setup puts layers on; none without offloaded layers. Raises as `machine_budget`."""
     devices = devices_here(setup.rpc_servers) if setup.n_gpu_layers else ()
-    if not devices or setup.main_gpu is None:
+    only = setup.only_gpu
+    if not devices or only is None:
         return devices
-    if setup.main_gpu >= len(devices):
+    if only >= len(devices):
         found = f"GPUs here: {format_count(len(devices))}, counted from 0"
-        raise UsageError(f"this machine has no GPU {setup.main_gpu}", found)
-    return devices[setup.main_gpu : setup.main_gpu + 1]
+        raise UsageError(f"this machine has no GPU {only}", found)
+    return devices[only : only + 1]
 
 
 def devices_here(servers: Sequence[str] = ()) -> tuple[DeviceMemory, ...]:

@@ -291,3 +291,13 @@ def test_nothing_is_left_behind(ggbench: Run, monkeypatch: pytest.MonkeyPatch, t
     assert ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD).code == 0
     assert list(tmp_path.iterdir()) == []
     assert not paths.twins_dir().exists() and not paths.results_file().exists()
+
+
+@pytest.mark.parametrize(("main", "card"), [((), "rtx-3090"), (("-mg", "1"), "rtx-3060")])
+def test_one_card_of_two_holds_everything_without_a_split(ggbench: Run, main: tuple[str, ...], card: str) -> None:
+    """`-sm none` uses the first GPU, or that of `-mg`."""
+    asked = ("plan", "qwen3-4b", "q4_k_m", "-c", "4k", "--json")
+    [row] = ggbench(*asked, "--gpu", "rtx-3090", "--gpu", "rtx-3060", "-sm", "none", *main).json["rows"]
+    [alone] = ggbench(*asked, "--gpu", card).json["rows"]
+    assert row["devices"] == alone["devices"]
+    assert row["planned_n_ctx"] == alone["planned_n_ctx"]

@@ -325,6 +325,11 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         return self.n_gpu_layers != 0
 
     @property
+    def only_gpu(self) -> int | None:
+        """The number of the one GPU to use; None for all. Source: `llama_prepare_model_devices` in llama.cpp."""
+        return 0 if self.main_gpu is None and self.split_mode == "none" else self.main_gpu
+
+    @property
     def described(self) -> Mapping[str, str]:
         split = " ".join(map(format_number, self.tensor_split))
         overrides = " ".join(f"{pattern}={device}" for pattern, device in self.tensor_overrides)

@@ -81,7 +81,7 @@ class Worker:
             importlib.import_module("ggbench.engines.llama.workloads")
         if not self._is_limited:
             is_on_gpu = setup.n_gpu_layers and not described
-            self._gpus = GpuMemory(devices, setup.main_gpu) if is_on_gpu else None
+            self._gpus = GpuMemory(devices, setup.only_gpu) if is_on_gpu else None
             self._limit(request)
         self._free_draft()  # it may be one of the model that is freed next
         self._model.load(

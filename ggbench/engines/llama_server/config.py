@@ -125,9 +125,8 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         if chosen:
             wanted = {name.strip().lower() for name in chosen.split(",")}  # llama.cpp ignores case here
             return {name: n_bytes for name, n_bytes in listed.items() if name.lower() in wanted}
-        return (
-            listed if self.main_gpu is None else dict(list(listed.items())[self.main_gpu : self.main_gpu + 1])
-        )
+        only = self.only_gpu
+        return listed if only is None else dict(list(listed.items())[only : only + 1])
 
     def holding(self, n_tokens: int) -> Self:
         """Return the setup with room for the token that a server generates before those that are timed."""
