@@ -9,6 +9,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
 import msgspec
 from msgspec import field
@@ -81,12 +82,36 @@ def plan_variant(
 
     Raises GgbenchError if it cannot be planned.
     """
-    if variant.file is None:
-        yield replace(_unplanned(variant, request), outcome=Outcome.FAILED, reason=variant.reason)
-        return
-    with contextlib.ExitStack() as opened:
+    with Planners(allocator) as planners:
+        yield from planners.rows(variant, request, caches)
+
+
+class Planners:
+    """Keeps what plans each variant, so that a setup is sized once. A context manager."""
+
+    def __init__(self, allocator: DryAllocator) -> None:
+        self._allocator = allocator
+        self._opened = contextlib.ExitStack()
+        self._planners: dict[int, Planner] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def rows(
+        self, variant: Target, request: PlanRequest, caches: Sequence[KvCacheTypes] = ()
+    ) -> Iterator[PlanRow]:
+        """Yield the rows of a variant as `plan_variant`; of all its requests only the setups' sizes may differ."""
+        if variant.file is None:
+            yield replace(_unplanned(variant, request), outcome=Outcome.FAILED, reason=variant.reason)
+            return
+        planner = self._planners.get(id(variant))
         try:
-            planner = opened.enter_context(planner_of(variant, request, allocator))
+            if planner is None:
+                planner = self._opened.enter_context(_planner_of(variant, request, self._allocator))
+                self._planners[id(variant)] = planner
         except EngineEnded as end:
             yield replace(_unplanned(variant, request), outcome=end.ending.outcome, reason=end.ending.reason)
             return
@@ -94,7 +119,7 @@ def plan_variant(
 
 
 @contextlib.contextmanager
-def planner_of(variant: Target, request: PlanRequest, allocator: DryAllocator) -> Iterator[Planner]:
+def _planner_of(variant: Target, request: PlanRequest, allocator: DryAllocator) -> Iterator[Planner]:
     """Yield what plans setups of a variant. Raises EngineEnded if llama.cpp does not load it, and GgbenchError."""
     file = variant.header()
     request = _checked(file, request)

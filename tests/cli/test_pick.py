@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from ggbench.decisions.pick.candidates import of_catalog, of_families
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode
 from ggbench.machine.host import default_threads
 from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
+from ggbench.sizing.fit import Fit, Fitter
 from ggbench.units import GIB
 from tests.cli.conftest import Run
 from tests.fakes.hub import TestHub
@@ -266,3 +268,19 @@ def test_one_configuration_is_printed_as_asked(ggbench: Run) -> None:
     assert (split.code, split.out) == (ExitCode.USAGE, "")
     assert split.err.endswith("Hint: use --as sh\n")
     assert ggbench("pick", "twin:qwen1.5-72b", "q2_k", *CARD, "-c", "32k", "--as", "sh").out == ""
+
+
+def test_a_pick_sizes_each_quant_in_each_setup_once(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it searches the longest context of what it lists, and what would help."""
+    sized, fit = list[tuple[str, LlamaConfig]](), Fitter.fit
+
+    def counted(fitter: Fitter, setup: LlamaConfig) -> Fit:
+        before = len(fitter._fits)
+        found = fit(fitter, setup)
+        if len(fitter._fits) > before:
+            sized.append((fitter.file.header_sha256, setup))
+        return found
+
+    monkeypatch.setattr(Fitter, "fit", counted)
+    assert ggbench("pick", "qwen3-14b", *CARD, "--need-ctx", "24k").code == ExitCode.DONE
+    assert len(sized) == len(set(sized)) > 10

@@ -42,7 +42,7 @@ from ggbench.runs.store.database import Store
 from ggbench.show.words import say
 from ggbench.sizing.budget import with_main_memory
 from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
+from ggbench.sizing.plan import Planners, PlanRequest, with_cache
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change, KvCacheTypes, PlanRow
 from ggbench.stats.speed_curve import SpeedCurve
 from ggbench.text import sanitize
@@ -89,42 +89,8 @@ def variant_of(candidate: Candidate, models: Sequence[PickedModel]) -> Target:
     return next(each for each in variants if (each.model, each.quant, each.selector) == wanted)
 
 
-def _what_would_help(
-    candidate: Candidate, variant: Target, request: PickRequest, allocator: DryAllocator
-) -> tuple[Change, ...]:
-    """Return the single changes that would make a candidate fit, the best first; none if it fits."""
-    if candidate.fits is not False or candidate.row.fits:
-        return ()
-    asked = replace(candidate.setup, n_ctx=candidate.row.used_of(request.needs.n_ctx))
-    row = next(plan_variant(variant, PlanRequest(request.budget, asked, request.options), allocator))
-    return row.changes
-
-
 _SPARE = 0.8
 """Training context as a share of the longest that fits by a line, below which the line is exact enough."""
-
-
-def _with_longest(
-    checked: Checked, models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator
-) -> Checked:
-    """Return a candidate with its longest context searched, so that it is the one of `plan`.
-
-    It is not searched if the whole training context fits with room to spare, which is then the answer of both.
-    """
-    own = checked.candidate
-    if not own.max_n_ctx or own.probed_by is not None or request.needs.workload.n_depth is None:
-        return checked
-    if own.row.used_of(own.max_n_ctx) < _SPARE * own.max_n_ctx:
-        return checked
-    setup = replace(own.setup, n_ctx=own.row.used_of(request.needs.n_ctx))
-    asked = PlanRequest(request.budget, setup, request.options)
-    cache = KvCacheTypes(*own.cache, own.setup.flash_attn)
-    row = next(iter(plan_variant(variant_of(own, models), asked, allocator, (cache,))))
-    longest = row.planned_n_ctx
-    if row.outcome is not Outcome.COMPLETED or not longest:
-        return checked
-    row = replace(row, expected=own.row.expected, expected_first=own.row.expected_first)
-    return check(replace(own, row=row, max_n_ctx=longest, offered_n_ctx=row.used_of(longest)), request.needs)
 
 
 class _Sized(NamedTuple):
@@ -145,8 +111,8 @@ class _Sized(NamedTuple):
 class _Finder:
     """Data shared by all candidates."""
 
-    def __init__(self, request: PickRequest, allocator: DryAllocator, store: Store | None) -> None:
-        self._request, self._allocator = request, allocator
+    def __init__(self, request: PickRequest, planners: Planners, store: Store | None) -> None:
+        self._request, self._planners = request, planners
         self.errors: list[GgbenchError] = []
         """Why variants cannot be planned."""
         self._store = store
@@ -154,27 +120,51 @@ class _Finder:
 
     def of_variant(self, model: PickedModel, variant: Target, losses: MeasuredLosses) -> tuple[Candidate, ...]:
         """Return a quant's candidates, by cache."""
-        rows = self._rows(variant, self._needed_n_ctx(variant), self._request.caches)
+        setup = replace(self._request.setup, n_ctx=self._needed_n_ctx(variant))
+        rows = self._rows(variant, setup, self._request.caches)
         return tuple(self._candidate(model.key, variant, row, losses) for row in rows)
 
     def losses_of(self, model: PickedModel) -> MeasuredLosses:
         headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
         return measured_losses(self._store, headers)
 
+    def with_longest(self, checked: Checked, variant: Target) -> Checked:
+        """Return a candidate with its longest context searched, so that it is the one of `plan`.
+
+        It is not searched if the whole training context fits with room to spare, which is then the answer of both.
+        """
+        own, needs = checked.candidate, self._request.needs
+        if not own.max_n_ctx or own.probed_by is not None or needs.workload.n_depth is None:
+            return checked
+        if own.row.used_of(own.max_n_ctx) < _SPARE * own.max_n_ctx:
+            return checked
+        setup = replace(own.setup, n_ctx=own.row.used_of(needs.n_ctx))
+        row = self._rows(variant, setup, (KvCacheTypes(*own.cache, own.setup.flash_attn),))[0]
+        longest = row.planned_n_ctx
+        if row.outcome is not Outcome.COMPLETED or not longest:
+            return checked
+        row = replace(row, expected=own.row.expected, expected_first=own.row.expected_first)
+        return check(replace(own, row=row, max_n_ctx=longest, offered_n_ctx=row.used_of(longest)), needs)
+
+    def what_would_help(self, candidate: Candidate, variant: Target) -> tuple[Change, ...]:
+        """Return the single changes that would make a candidate fit, the best first; none if it fits."""
+        if candidate.fits is not False or candidate.row.fits:
+            return ()
+        setup = replace(candidate.setup, n_ctx=candidate.row.used_of(self._request.needs.n_ctx))
+        return self._rows(variant, setup, ())[0].changes
+
     def _needed_n_ctx(self, variant: Target) -> int:
         """Return the needed context, of which llama-server gives each slot no more than the training context."""
         needs, trained = self._request.needs, None if variant.file is None else variant.file.n_ctx_train
         return min(needs.n_ctx, needs.n_slots * trained) if trained else needs.n_ctx
 
-    def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
-        request = PlanRequest(
-            self._request.budget, replace(self._request.setup, n_ctx=n_ctx), self._request.options
-        )
+    def _rows(self, variant: Target, setup: LlamaConfig, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
+        request = PlanRequest(self._request.budget, setup, self._request.options)
         file = variant.file
         try:
             if file is not None and file.paths and file.truncation:
                 raise BadFile(f"{sanitize(file.name)} is truncated: {file.truncation}", "download it again")
-            return list(plan_variant(variant, request, self._allocator, caches))
+            return list(self._planners.rows(variant, request, caches))
         except GgbenchError as error:
             self.errors.append(error)
             failed = PlanRow(variant.model, variant.quant, variant.provenance)
@@ -235,11 +225,12 @@ class _Finder:
         if sized.n_ctx == sized.row.n_ctx or not sized.row.fits:
             return sized
         cache = KvCacheTypes(sized.row.type_k, sized.row.type_v, setup.flash_attn)
-        row = self._rows(variant, sized.n_ctx, (cache,))[0]
+        row = self._rows(variant, replace(self._request.setup, n_ctx=sized.n_ctx), (cache,))[0]
         if row.fits or not row.planned_n_ctx or is_probed:
             return sized._replace(row=row)
         n_ctx = max(self._needed_n_ctx(variant), row.used_of(row.planned_n_ctx))  # the line was not exact
-        return _Sized(self._rows(variant, n_ctx, (cache,))[0], n_ctx, row.planned_n_ctx, n_ctx)
+        at_end = self._rows(variant, replace(self._request.setup, n_ctx=n_ctx), (cache,))[0]
+        return _Sized(at_end, n_ctx, row.planned_n_ctx, n_ctx)
 
     def _fast_enough(self, curves: Sequence[SpeedCurve], n_ctx: int) -> int:
         """Return the longest context up to `n_ctx` with an answer that is as fast as needed."""
@@ -294,25 +285,26 @@ def decide(
     come from the store, if there is one.
     """
     request = replace(request, budget=with_main_memory(request.budget))
-    finder, found = _Finder(request, allocator, store), list[Candidate]()
-    for model in models:
-        of_model, losses = list[Candidate](), finder.losses_of(model)
-        for variant in model.variants:
-            candidates = finder.of_variant(model, variant, losses)
-            yield candidates
-            of_model += candidates
-        caches = list(dict.fromkeys(map(_cache_of, of_model)))
-        found += sorted(of_model, key=lambda each: caches.index(_cache_of(each)))
-    if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
-        raise finder.errors[0]
-    best = recommend(found, request.needs)
-    sized = (_with_longest(each, models, request, allocator) for _, each in best.listed)
-    best = best.with_sized({each.candidate.name: each for each in sized})
-    best = replace(best, main_memory=request.budget.host)
-    if best.nearest_miss is None:
-        return best
-    own = best.nearest_miss.candidate
-    return replace(best, changes=_what_would_help(own, variant_of(own, models), request, allocator))
+    with Planners(allocator) as planners:
+        finder, found = _Finder(request, planners, store), list[Candidate]()
+        for model in models:
+            of_model, losses = list[Candidate](), finder.losses_of(model)
+            for variant in model.variants:
+                candidates = finder.of_variant(model, variant, losses)
+                yield candidates
+                of_model += candidates
+            caches = list(dict.fromkeys(map(_cache_of, of_model)))
+            found += sorted(of_model, key=lambda each: caches.index(_cache_of(each)))
+        if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
+            raise finder.errors[0]
+        best = recommend(found, request.needs)
+        sized = (finder.with_longest(each, variant_of(each.candidate, models)) for _, each in best.listed)
+        best = best.with_sized({each.candidate.name: each for each in sized})
+        best = replace(best, main_memory=request.budget.host)
+        if best.nearest_miss is None:
+            return best
+        own = best.nearest_miss.candidate
+        return replace(best, changes=finder.what_would_help(own, variant_of(own, models)))
 
 
 def _cache_of(candidate: Candidate) -> tuple[str, ...]:
