@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
@@ -34,17 +33,6 @@ class MachineRuns:
         self._cache_bytes = 0 if budget.on_gpu else describe_cpu().last_level_cache_bytes or 0
         self._by_file: dict[tuple[str, str], list[Run]] = {}
         self._rates: dict[EngineConfig | None, list[Rates]] = {}
-
-    @classmethod
-    @contextlib.contextmanager
-    def opened(cls, budget: Budget) -> Iterator[MachineRuns]:
-        """Open the user's results, if they can be read."""
-        with contextlib.ExitStack() as opened:
-            store = None
-            if budget.is_here:
-                with contextlib.suppress(StoreError):
-                    store = opened.enter_context(Store.open())
-            yield cls(store, budget)
 
     def decisive(self, setup: EngineConfig, n_layer: int | None) -> EngineConfig | None:
         """Return the parts of a setup that affect speed on this machine, as `ThisMachine.decisive`; None elsewhere."""
