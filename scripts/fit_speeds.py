@@ -66,6 +66,8 @@ class Row(msgspec.Struct, frozen=True):
     shape: Shape
     costs: tuple[Cost, ...]
     ms: float
+    place: str
+    """`place=` or `older place=` and where it was measured: rows of one place err together."""
 
     @property
     def is_current(self) -> bool:
@@ -93,7 +95,7 @@ def main() -> None:
     options = parser.parse_args()
     fits, behind = {}, dict[str, list[int]]()
     for kind, rows in (("decode", decode_rows()), ("prompt", prompt_rows())):
-        fit = fitted(rows).run(ROUNDS)
+        fit = fitted(rows).run()
         fits[kind] = fit.model()
         behind = behind or rows_by_term(rows)
         devices = {row.device.name for row in rows}
@@ -127,7 +129,7 @@ def rows_by_term(rows: Sequence[Row]) -> dict[str, list[int]]:
 
 
 def fitted(rows: Sequence[Row]) -> SpeedFit:
-    return SpeedFit([row.costs for row in rows], [row.ms for row in rows])
+    return SpeedFit([row.costs for row in rows], [row.ms for row in rows], [row.place for row in rows])
 
 
 def decode_rows() -> list[Row]:
@@ -146,7 +148,7 @@ def decode_rows() -> list[Row]:
             shape.n_layer * (1 - on_host) / row.count,
         )
         host_ms = host_bytes / HOSTS[row.source] * 1e3 if host_bytes else 0.0
-        extra = _circumstances(row, device, shape)
+        extra = _era(row, shape)
         has_flash = bool(row.flash_attn) if row.flash_attn is not None else row.date >= FLASH
         costs = decode_costs(
             [read] * row.count,
@@ -157,7 +159,7 @@ def decode_rows() -> list[Row]:
             has_flash_attn=has_flash,
             extra=extra,
         )
-        found.append(Row(row, device, shape, tuple(_merged(costs)), 1e3 / row.tok_s))
+        found.append(Row(row, device, shape, tuple(_merged(costs)), 1e3 / row.tok_s, _place(row, device)))
     return found
 
 
@@ -173,9 +175,9 @@ def prompt_rows() -> list[Row]:
         compute_ms = (2 * shape.n_active * n_tokens + shape.kv.prefill_flop(n_tokens)) / rate * 1e3
         n_batches = math.ceil(n_tokens / (row.n_ubatch or 512))
         read_ms = n_batches * shape.weight_bytes / (device.bandwidth_gb_s * 1e6)
-        kind, extra = _kind(row, device), _circumstances(row, device, shape)
+        kind, extra = _kind(row, device), _era(row, shape)
         costs = prompt_costs(kind, _model(row, shape), compute_ms=compute_ms, read_ms=read_ms, extra=extra)
-        found.append(Row(row, device, shape, tuple(costs), 1e3 * n_tokens / row.tok_s))
+        found.append(Row(row, device, shape, tuple(costs), 1e3 * n_tokens / row.tok_s, _place(row, device)))
     return found
 
 
@@ -258,18 +260,18 @@ def _model(row: BenchedRow, shape: Shape) -> ModelKind:
     return ModelKind(shape.architecture, quant_class(row.quant), shape.is_moe, bool(shape.kv.state_bytes))
 
 
-def _circumstances(row: BenchedRow, device: KnownDevice, shape: Shape) -> tuple[str, ...]:
-    """Return the terms of when and where a row was measured."""
-    place = f"{row.source}/{device.name}/{row.backend}"
-    run = f"{place}/{row.model}/{row.quant}"
+def _era(row: BenchedRow, shape: Shape) -> tuple[str, ...]:
+    """Return the term of the time of a row's llama.cpp; nothing for a recent one."""
+    if row.date >= LATEST:
+        return ()
     if row.date >= CURRENT:
-        era = f"era=late 2025/{row.backend}/{'experts' if shape.is_moe else 'dense'}"
-        return f"place={place}", f"run={run}", *((era,) if row.date < LATEST else ())
-    return (
-        f"older place={place}",
-        f"older run={run}",
-        f"era={'2024' if row.date < '2024-09' else '2025'}/{row.backend}",
-    )
+        return (f"era=late 2025/{row.backend}/{'experts' if shape.is_moe else 'dense'}",)
+    return (f"era={'2024' if row.date < '2024-09' else '2025'}/{row.backend}",)
+
+
+def _place(row: BenchedRow, device: KnownDevice) -> str:
+    age = "place" if row.date >= CURRENT else "older place"
+    return f"{age}={row.source}/{device.name}/{row.backend}"
 
 
 def _merged(costs: Sequence[Cost]) -> Iterator[Cost]:
@@ -314,9 +316,9 @@ def print_on_host(rows: Sequence[Row], whole: SpeedFit, before: SpeedModel) -> N
     split = [row for row in rows if _is_split(row)]
     for source in sorted({row.published.source for row in split}):
         seen = [row for row in rows if row.published.source != source]
-        model = fitted(seen).start_from(whole).run(ROUNDS_WITHOUT).model()
+        model = fitted(seen).run().model()
         for row in (each for each in split if each.published.source == source):
-            told, costs = row.published, [_without_place(cost) for cost in row.costs]
+            told, costs = row.published, row.costs
             old, new = (
                 before.predict([cost for cost in costs if cost.terms[0] in before.terms]),
                 model.predict(costs),
@@ -337,9 +339,9 @@ def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, names: Sequence[st
         key, tried = KEYS[name], []
         for left_out in sorted({key(row) for row in rows}):
             seen = [row for row in rows if key(row) != left_out]
-            model = fitted(seen).start_from(whole).run(ROUNDS_WITHOUT).model()
+            model = fitted(seen).run().model()
             unseen = [row for row in rows if key(row) == left_out]
-            tried += [(row, model.predict([_without_place(cost) for cost in row.costs])) for row in unseen]
+            tried += [(row, model.predict(row.costs)) for row in unseen]
         print(f"\n{kind}, without the {name}:")
         for label, is_of in CLASSES.items():
             _print_class(label, [each for each in tried if is_of(each[0])])
@@ -357,10 +359,6 @@ KEYS: dict[str, Callable[[Row], str]] = {
     "model": lambda row: row.published.model,
     "year": lambda row: row.published.date[:4],
 }
-
-
-def _without_place(cost: Cost) -> Cost:
-    return Cost(cost.least_ms, tuple(term for term in cost.terms if not term.startswith(("place=", "run="))))
 
 
 CLASSES: dict[str, Callable[[Row], bool]] = {

@@ -1,9 +1,9 @@
 """Fit times that are sums of costs with pooled terms, for scripts/fit_speeds.
 
-The logarithm of a time has an error of Student's t distribution, since some published rows are wrong by much. The terms
-of a group are normal; their spreads and the error's scale are found by expectation and maximization around the mode
-(Laplace's approximation). Sources: N. M. Laird and J. H. Ware, Biometrics 38 (1982) 963, for the terms; K. L. Lange et
-al., J. Am. Stat. Assoc. 84 (1989) 881, for the errors.
+The logarithm of a time has an error of Student's t distribution, since some published rows are wrong by much, and
+one that all rows of its place share. The terms of a group are normal. All spreads are those of the largest evidence
+around the mode (Laplace's approximation). Sources: D. J. C. MacKay, Neural Computation 4 (1992) 415, for the spreads;
+K. L. Lange et al., J. Am. Stat. Assoc. 84 (1989) 881, for the errors.
 """
 
 from __future__ import annotations
@@ -17,121 +17,136 @@ from ggbench.expect.cost_model import COVARIANCE_UNIT, Cost, SpeedModel, group_o
 
 _FREEDOM = 5.0
 """Degrees of freedom of the errors."""
+_TERM_FREEDOM = math.inf
 _LOOSE = 0.5
 """Spread of a term that is alone in its group, so that it cannot be found."""
-_LEAST_SPREAD = 0.02
+_BEFORE, _N_BEFORE = 0.15, 2.0
+"""Spread of a group before any row is seen, and as how many terms that counts."""
 _SAYS_NOTHING = 0.95
 """Share of its group's variance up to which a term was found."""
+_MOST_ROUNDS, _STEADY = 40, 0.02
+"""Rounds at most, and the change of every spread, as a share, below which a fit has ended."""
 EXPECTED = {"read": 0.35, "kv": 0.6, "host": 0.4, "layer": 2.0, "compute": 0.9, "link": 0.0}
 """Means of the terms before any row is seen; their spread is `_LOOSE`, so that one row outweighs them."""
-ELSEWHERE = ("place", "run")
-"""Groups that a prediction cannot know: another machine with the device, another run."""
 SPREAD_ONLY = ("host:machine", "host:quant")
 """Groups of which a prediction knows only the spread: the rows' CPUs, and quants, most of which one machine has."""
-OLDER = ("older place", "older run")
-"""The same of rows from before llama.cpp's current kernels, which differ more."""
 
 
 class SpeedFit:
-    """Coefficients of rows, each with its costs and its time."""
+    """Coefficients of rows, each with its costs, its time and its place, such as `older place=...`."""
 
-    def __init__(self, costs: Sequence[Sequence[Cost]], times_ms: Sequence[float]) -> None:
+    def __init__(
+        self, costs: Sequence[Sequence[Cost]], times_ms: Sequence[float], places: Sequence[str]
+    ) -> None:
         self.terms = sorted({term for row in costs for cost in row for term in cost.terms})
-        self._index = {term: index for index, term in enumerate(self.terms)}
-        n_costs, n_rows = max(map(len, costs)), len(costs)
-        self._design = np.zeros((n_costs, n_rows, len(self.terms)), dtype=np.float32)
-        self._least = np.full((n_costs, n_rows), -60.0)
-        for row, parts in enumerate(costs):
-            for number, cost in enumerate(parts):
-                self._least[number, row] = math.log(cost.least_ms)
-                self._design[number, row, [self._index[term] for term in cost.terms]] = 1
+        index = {term: number for number, term in enumerate(self.terms)}
+        every = [(row, cost) for row, parts in enumerate(costs) for cost in parts]
+        self._row_of_cost = np.array([row for row, _ in every])
+        self._least = np.log([cost.least_ms for _, cost in every])
+        entries = [(number, index[term]) for number, (_, cost) in enumerate(every) for term in cost.terms]
+        self._cost, self._term = np.array(entries).T
+        self._slot = self._row_of_cost[self._cost] * len(self.terms) + self._term
         self._logs = np.log(times_ms)
         self._groups = [group_of(term) for term in self.terms]
-        self._members = {
-            group: np.array([each == group for each in self._groups]) for group in set(self._groups)
+        self._pooled = {
+            group: np.array([each == group for each in self._groups])
+            for group in sorted({group_of(term) for term in self.terms if "=" in term})
         }
-        self._pooled = {term.partition("=")[0] for term in self.terms if "=" in term}
         self._mean = np.array([EXPECTED.get(term, 0.0) for term in self.terms])
-        self.spreads = {group: 0.15 if group in self._pooled else _LOOSE for group in self._members}
+        names = sorted(set(places))
+        self._at = np.array([[place == name for place in places] for name in names], dtype=float)
+        self._place_groups = [group_of(name) for name in names]
+        self.spreads = {group: _LOOSE for group in self._groups} | dict.fromkeys(
+            (*self._pooled, *self._place_groups), _BEFORE
+        )
         self.values, self.scale = self._mean.copy(), 0.1
+        self._places = np.zeros(len(names))
 
-    def start_from(self, other: SpeedFit) -> SpeedFit:
-        """Begin where a fit of other rows ended."""
-        for term, index in self._index.items():
-            if term in other._index:
-                self.values[index] = other.values[other._index[term]]
-        self.spreads |= {group: other.spreads[group] for group in self.spreads if group in other.spreads}
-        self.scale = other.scale
-        return self
-
-    def run(self, n_rounds: int) -> SpeedFit:
-        for _ in range(n_rounds):
+    def run(self) -> SpeedFit:
+        """Find spreads and values from nothing, until the spreads stay."""
+        for self.n_rounds in range(1, _MOST_ROUNDS + 1):
+            before = dict(self.spreads)
             self._find_values()
             self._find_spreads()
+            if all(abs(math.log(self.spreads[group] / before[group])) < _STEADY for group in before):
+                break
         return self
 
     def _predicted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the logarithms of the times, and their derivatives."""
-        logs = self._least + self._design @ self.values.astype(np.float32)
-        most = logs.max(0)
-        times = np.exp(logs - most)
-        total = times.sum(0)
-        return most + np.log(total), np.einsum("kn,knp->np", times / total, self._design, optimize=True)
+        """Return the logarithms of the times, and their derivatives by the terms."""
+        n_costs, n_rows = len(self._least), len(self._logs)
+        of_costs = np.bincount(self._cost, self.values[self._term], n_costs)
+        ms = np.exp(self._least + of_costs)
+        total = np.bincount(self._row_of_cost, ms, n_rows)
+        shares = (ms / total[self._row_of_cost])[self._cost]
+        slopes = np.bincount(self._slot, shares, n_rows * len(self.terms))
+        return np.log(total), slopes.reshape(n_rows, len(self.terms))
+
+    def _weighted(self, columns: np.ndarray) -> np.ndarray:
+        """Return the inverse covariance of the rows' errors with those of their places, times some columns."""
+        scaled = columns / self._noise[:, None]
+        return scaled - self._at.T @ (self._shrunk[:, None] * (self._at @ scaled)) / self._noise[:, None]
 
     def _find_values(self) -> None:
-        """Move to the mode; rows are fewer than terms, so their covariance is inverted."""
-        self._variances = np.array([self.spreads[group] for group in self._groups]) ** 2
-        for _ in range(6):
+        """Move to the mode."""
+        deviations = np.array([self.spreads[group] for group in self._groups])
+        of_places = np.array([self.spreads[group] for group in self._place_groups]) ** 2
+        for _ in range(8):
             predicted, slopes = self._predicted()
-            errors = self._logs - predicted
-            noise = self.scale**2 * (_FREEDOM + (errors / self.scale) ** 2) / (_FREEDOM + 1)
-            self._scaled = slopes * self._variances
-            self._of_rows = self._scaled @ slopes.T
-            self._gain = np.linalg.inv(self._of_rows + np.diag(noise))
-            weighted = self._gain @ (errors + slopes @ (self.values - self._mean))
-            step = np.clip(self._mean + self._scaled.T @ weighted - self.values, -0.5, 0.5)
-            self.values = self.values + step
-            if np.abs(step).max() < 1e-3:
+            errors, away = self._logs - predicted, self.values - self._mean
+            self._errors = errors - self._at.T @ self._places
+            self._noise = self.scale**2 * (_FREEDOM + (self._errors / self.scale) ** 2) / (_FREEDOM + 1)
+            self._shrunk = 1 / (1 / of_places + self._at @ (1 / self._noise))
+            self._places = self._shrunk * (self._at @ (errors / self._noise))
+            self._variances = deviations**2
+            if _TERM_FREEDOM < math.inf:
+                self._variances = deviations**2 * (_TERM_FREEDOM + (away / deviations) ** 2) / (_TERM_FREEDOM + 1)
+            self._weighted_slopes = self._weighted(slopes)
+            inverse = slopes.T @ self._weighted_slopes + np.diag(1 / self._variances)
+            step = np.linalg.solve(inverse, self._weighted_slopes.T @ errors - away / self._variances)
+            self.values = self.values + np.clip(step, -0.5, 0.5)
+            if np.abs(step).max() < 1e-2:
                 break
+        self._covariance = np.linalg.inv(inverse)
 
     def _find_spreads(self) -> None:
-        errors = self._logs - self._predicted()[0]
-        of_values = np.diag(self._of_rows) - (self._of_rows @ self._gain * self._of_rows).sum(1)
-        weights = (_FREEDOM + 1) / (_FREEDOM + (errors / self.scale) ** 2)
-        self.scale = max(
-            0.01, math.sqrt(float(np.mean(weights * (errors**2 + np.minimum(of_values, self.scale**2)))))
-        )
-        squares = (self.values - self._mean) ** 2 + self._left()
-        for group in self._pooled:
-            members = self._members[group]
-            self.spreads[group] = max(_LEAST_SPREAD, math.sqrt(float(squares[members].mean())))
+        found = 1 - np.diag(self._covariance) / self._variances
+        squares = (self.values - self._mean) ** 2 * (np.array([self.spreads[g] for g in self._groups])**2/self._variances)
+        for group, members in self._pooled.items():
+            self._set_spread(group, squares[members].sum(), found[members].sum())
+        of_places = np.array([self.spreads[group] for group in self._place_groups]) ** 2
+        within = self._at @ self._weighted_slopes
+        # of a place: what its rows say of it, less what they say of the terms
+        told = (self._at @ (1 / self._noise)) * (1 - self._shrunk * (self._at @ (1 / self._noise)))
+        n_places = of_places * (told - (within @ self._covariance * within).sum(1))
+        for group in sorted(set(self._place_groups)):
+            members = np.array([each == group for each in self._place_groups])
+            self._set_spread(group, (self._places[members] ** 2).sum(), n_places[members].sum())
+        weights = (_FREEDOM + 1) / (_FREEDOM + (self._errors / self.scale) ** 2)
+        n_left = max(len(self._logs) - found.sum() - n_places.sum(), 0.2 * len(self._logs))
+        self.scale = max(0.01, math.sqrt(float(weights @ self._errors**2) / n_left))
 
-    def _left(self) -> np.ndarray:
-        """Return the variance of each term that the rows leave."""
-        return self._variances - (self._gain @ self._scaled * self._scaled).sum(0)
+    def _set_spread(self, group: str, squares: float, n_found: float) -> None:
+        self.spreads[group] = math.sqrt((squares + _N_BEFORE * _BEFORE**2) / (n_found + _N_BEFORE))
 
     def model(self) -> SpeedModel:
         """Return what the program needs: without the terms of places, whose spread becomes part of the residual."""
         kept = [
-            index for index, group in enumerate(self._groups) if group not in (*ELSEWHERE, *OLDER, *SPREAD_ONLY)
+            index for index, group in enumerate(self._groups) if group not in SPREAD_ONLY
+            and self._is_found(index)
         ]
-        left = self._left()
-        kept = [index for index in kept if self._is_found(index, left[index])]
-        scaled = self._scaled[:, kept]
-        covariance = np.diag(self._variances[kept]) - scaled.T @ self._gain @ scaled
-        covariance = np.round(covariance / COVARIANCE_UNIT).astype(int)
-        variance = self.scale**2 * _FREEDOM / (_FREEDOM - 2)
-        variance += sum(self.spreads.get(group, 0.0) ** 2 for group in ELSEWHERE)
+        covariance = np.round(self._covariance[np.ix_(kept, kept)] / COVARIANCE_UNIT).astype(int)
+        variance = self.scale**2 * _FREEDOM / (_FREEDOM - 2) + self.spreads.get("place", 0.0) ** 2
         return SpeedModel(
             terms=tuple(self.terms[index] for index in kept),
             values=tuple(float(self.values[index]) for index in kept),
             covariance=tuple(tuple(map(int, row[: number + 1])) for number, row in enumerate(covariance)),
-            spreads={group: spread for group, spread in self.spreads.items() if group not in ELSEWHERE},
+            spreads={group: spread for group, spread in self.spreads.items() if group not in self._place_groups},
             residual=math.sqrt(variance),
         )
 
-    def _is_found(self, index: int, left: float) -> bool:
-        """Return whether the rows say more of a term than that it is of its group; `left` is its variance."""
+    def _is_found(self, index: int) -> bool:
+        """Return whether the rows say more of a term than that it is of its group."""
         spread = self.spreads[self._groups[index]]
-        is_loose = left > _SAYS_NOTHING * spread**2
+        is_loose = self._covariance[index, index] > _SAYS_NOTHING * spread**2
         return not (is_loose and abs(self.values[index]) < (1 - _SAYS_NOTHING) * spread)
