@@ -17,8 +17,8 @@ from speed_fit import SpeedFit
 
 from ggbench.expect.cost_model import (
     Cost,
-    DeviceKind,
     DeviceRead,
+    HostRead,
     ModelKind,
     SpeedModel,
     decode_costs,
@@ -26,20 +26,18 @@ from ggbench.expect.cost_model import (
     prompt_costs,
     quant_class,
 )
-from ggbench.expect.published_speed import FittedSpeeds, known_kind, prompt_rate
+from ggbench.expect.published_speed import ASSUMED_THREADS, known_kind, prompt_rate
 from ggbench.machine.known_devices import KnownDevice, known_devices, recognize_device
 from ggbench.models.published.benches import BenchedRow, load_bench_sources, load_benches
 from ggbench.stats.intervals import Estimate
 
 OUTPUT = Path(__file__).parent.parent / "ggbench" / "expect" / "data" / "device-speed.json"
-ROUNDS, ROUNDS_WITHOUT = 30, 3
-"""Rounds of a fit from nothing, and of one without some rows that starts from the fit of all."""
 LARGE_BYTES = 3 << 30
 CURRENT = "2025-07"
 """Month from which a row counts as measured with a current llama.cpp."""
 LATEST = "2026-01"
 """Month from which rows have no term for the time of their llama.cpp."""
-FIRST = {"CUDA": "2024-05", "Metal": "2023-11"}
+FIRST = {"CUDA": "2024-05", "Metal": "2023-11", "CPU": "2024-08"}
 """Month before which a backend's rows are left out; `2025-01` if it is not named: its kernels were others."""
 FLASH = "2025-09"
 """Month from which flash attention is assumed on where a row does not say; llama.cpp chose it itself from then on."""
@@ -50,24 +48,52 @@ HOSTS = {
     "reddit-1rei65v": 77e9,  # DDR5-4800 in two channels, the rate as stated
     "ollama-14579": 86.4e9,  # DDR5-5400, assumed to have two channels
     "mudkipdev-flake": 96e9,  # DDR5-6000, assumed to have two channels
+    "insiderllm-tamanna-3000": 48e9,  # DDR4-3000 in two channels
+    "insiderllm-tamanna-2133": 34.1e9,  # DDR4-2133 in two channels
+    "insiderllm-rushuna": 34.1e9,  # DDR4-2133 in two channels
+    "llama.cpp-15396-14923651": 83.2e9,  # DDR5-5200, assumed to have two channels
+    "msf-framework13": 89.6e9,  # DDR5-5600 in two channels
+    "llama.cpp-15396-14720821": 76.8e9,  # DDR5-4800 in two channels
+    "llama.cpp-15396-14796629": 51.2e9,  # DDR4-3200 in two channels
 }
 """Bandwidth [bytes/s] of the main memory of places that state it, or its modules."""
-NAMED = ("read:device", "read:family", "host", "host:quant", "crossing")
+CPUS = {
+    "AMD EPYC 9554": (460.8e9, 64),  # twelve channels, as stated
+    "AMD Ryzen 7 7840HS": (89.6e9, 8),  # DDR5-5600 in two channels
+    "AMD Ryzen 7 7940HS": (89.6e9, 8),  # DDR5-5600 in two channels
+    "AMD Ryzen 9 7950X": (83.2e9, 16),  # DDR5-5200 in two channels
+    "AMD Ryzen Threadripper 3990X": (102.4e9, 64),  # DDR4-3200 in four channels
+    "AMD Ryzen Threadripper PRO 3995WX": (204.8e9, 64),  # DDR4-3200 in eight channels
+    "AMD Ryzen Threadripper PRO 5995WX": (204.8e9, 64),  # DDR4-3200 in eight channels
+    "Intel Core Ultra 7 155H": (89.6e9, 6),  # DDR5-5600 in two channels
+    "Intel Core Ultra 7 258V": (136.5e9, 4),  # LPDDR5X-8533
+    "Intel Core i5-4278U": (25.6e9, 2),  # DDR3L-1600 in two channels, as stated
+}
+"""Bandwidth [bytes/s] of the fastest memory that a CPU's data sheet allows unless its row states it, and its cores; a
+hybrid CPU's fast ones."""
+NAMED = ("read:device", "read:generation", "host", "crossing")
 """Groups of terms of decoding whose rows an estimate names."""
 FORKS = ("ik_llama", "bonsai")
 """Places whose rows are of forks, or compare with them."""
+LLAMA_CPP_BESIDE_FORK = "ik_llama.cpp-164"
+"""A place whose rows are of llama.cpp, beside those of a fork."""
 
 
 class Row(msgspec.Struct, frozen=True):
     """A published row with its costs."""
 
     published: BenchedRow
-    device: KnownDevice
+    device: str
+    """Its name."""
     shape: Shape
     costs: tuple[Cost, ...]
     ms: float
-    place: str
-    """`place=` or `older place=` and where it was measured: rows of one place err together."""
+
+    @property
+    def place(self) -> str:
+        """`place=` or `older place=` and where it was measured: rows of one place err together."""
+        row = self.published
+        return f"{'place' if self.is_current else 'older place'}={row.source}/{self.device}/{row.backend}"
 
     @property
     def is_current(self) -> bool:
@@ -81,6 +107,11 @@ class Row(msgspec.Struct, frozen=True):
     def is_recurrent(self) -> bool:
         return bool(self.shape.kv.state_bytes)
 
+    @property
+    def is_split(self) -> bool:
+        """Whether it is partly in the memory of a device, partly in main memory."""
+        return self.published.backend != "CPU" and any(cost.terms[0] == "host" for cost in self.costs)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -88,9 +119,6 @@ def main() -> None:
         "--validate", nargs="*", choices=list(KEYS), help="also fit without each device, model or year"
     )
     parser.add_argument("--worst", type=int, default=0, help="print as many of the worst predictions")
-    parser.add_argument(
-        "--before", type=Path, help="predict what is in main memory by these coefficients as well"
-    )
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     fits, behind = {}, dict[str, list[int]]()
@@ -98,12 +126,10 @@ def main() -> None:
         fit = fitted(rows).run()
         fits[kind] = fit.model()
         behind = behind or rows_by_term(rows)
-        devices = {row.device.name for row in rows}
+        devices = {row.device for row in rows}
         print(f"{kind}: {len(rows)} rows of {len(devices)} devices, {len(fits[kind].terms)} terms; "
               f"residual {fits[kind].residual:.3f}")  # fmt: skip
         print(", ".join(f"{group} {spread:.2f}" for group, spread in sorted(fit.spreads.items())))
-        if options.before is not None and kind == "decode":
-            print_on_host(rows, fit, msgspec.json.decode(options.before.read_bytes(), type=FittedSpeeds).decode)
         if options.validate is not None:
             print_elsewhere(kind, rows)
             validate(kind, rows, fit, options.validate or list(KEYS), options.worst)
@@ -133,33 +159,44 @@ def fitted(rows: Sequence[Row]) -> SpeedFit:
 
 
 def decode_rows() -> list[Row]:
-    """Return the rows of decoding on known devices, of those partly in main memory if its bandwidth is stated."""
+    """Return the rows of decoding on known devices and CPUs, if the bandwidths of the memories are known."""
     found = []
     for row, device, shape in _usable(lambda row: row.is_decode):
         position = row.n_depth + int(row.test[2:] or 128) / 2
         on_host, n_crossed = _host_share(row, shape), _n_crossed(row, shape)
-        experts_bytes = (shape.expert_read_bytes or 0.0) * n_crossed / shape.n_layer
-        host_bytes = experts_bytes + on_host * shape.read_bytes
-        read = DeviceRead(
-            _kind(row, device),
-            device.bandwidth_gb_s * 1e9,
-            (shape.read_bytes - host_bytes) / row.count,
-            shape.kv.read_bytes(position) / row.count,
-            shape.n_layer * (1 - on_host) / row.count,
+        of_experts = (shape.expert_read_bytes or 0.0) * n_crossed / shape.n_layer
+        host_bytes = of_experts + on_host * shape.read_bytes
+        kv_bytes = shape.kv.read_bytes(position)
+        reads = []
+        if device is not None:
+            read = DeviceRead(
+                known_kind(device, row.backend),
+                _bandwidth(row, device),
+                (shape.read_bytes - host_bytes) / row.count,
+                kv_bytes * (1 - on_host) / row.count,
+                shape.n_layer * (1 - on_host) / row.count,
+            )
+            reads = [read] * row.count
+        bandwidth, n_cores = CPUS.get(row.device, (HOSTS.get(row.source, math.inf), ASSUMED_THREADS))
+        host = HostRead(
+            bandwidth,
+            host_bytes,
+            kv_bytes * on_host,
+            shape.n_layer * on_host,
+            shape.n_active * host_bytes / shape.read_bytes,
+            row.n_threads or n_cores,
+            row.source if device else row.device,
         )
-        host_ms = host_bytes / HOSTS[row.source] * 1e3 if host_bytes else 0.0
-        extra = _era(row, shape)
-        has_flash = bool(row.flash_attn) if row.flash_attn is not None else row.date >= FLASH
         costs = decode_costs(
-            [read] * row.count,
+            reads,
             _model(row, shape),
-            host_ms=host_ms,
+            host=host if host_bytes else None,
             n_crossed=n_crossed,
-            machine=row.source,
-            has_flash_attn=has_flash,
-            extra=extra,
+            has_flash_attn=bool(row.flash_attn) if row.flash_attn is not None else row.date >= FLASH,
+            extra=_era(row, shape),
         )
-        found.append(Row(row, device, shape, tuple(_merged(costs)), 1e3 / row.tok_s, _place(row, device)))
+        name = device.name if device else row.device
+        found.append(Row(row, name, shape, tuple(_merged(costs)), 1e3 / row.tok_s))
     return found
 
 
@@ -167,17 +204,17 @@ def prompt_rows() -> list[Row]:
     """Return the rows of prompts from an empty context on one known device."""
     found = []
     for row, device, shape in _usable(_is_plain_prompt):
-        if row.n_cpu_moe or _host_share(row, shape):
+        if device is None or row.n_cpu_moe or _host_share(row, shape):
             continue
         rate, n_tokens = prompt_rate(device), int(row.test[2:])
         if rate is None or n_tokens < 128 or n_tokens > 8192:
             continue
         compute_ms = (2 * shape.n_active * n_tokens + shape.kv.prefill_flop(n_tokens)) / rate * 1e3
         n_batches = math.ceil(n_tokens / (row.n_ubatch or 512))
-        read_ms = n_batches * shape.weight_bytes / (device.bandwidth_gb_s * 1e6)
-        kind, extra = _kind(row, device), _era(row, shape)
-        costs = prompt_costs(kind, _model(row, shape), compute_ms=compute_ms, read_ms=read_ms, extra=extra)
-        found.append(Row(row, device, shape, tuple(costs), 1e3 * n_tokens / row.tok_s, _place(row, device)))
+        read_ms = n_batches * shape.weight_bytes / _bandwidth(row, device) * 1e3
+        costs = prompt_costs(
+            known_kind(device, row.backend), _model(row, shape), compute_ms=compute_ms, read_ms=read_ms, extra=_era(row, shape))
+        found.append(Row(row, device.name, shape, tuple(costs), 1e3 * n_tokens / row.tok_s))
     return found
 
 
@@ -185,40 +222,49 @@ def _is_plain_prompt(row: BenchedRow) -> bool:
     return row.test.startswith("pp") and not row.n_depth and row.count == 1
 
 
-def _usable(is_wanted: Callable[[BenchedRow], bool]) -> Iterator[tuple[BenchedRow, KnownDevice, Shape]]:
-    by_id = {device.id: device for device in known_devices()}
-    remarks = {source.id: source.remark for source in load_bench_sources()}
+def _usable(is_wanted: Callable[[BenchedRow], bool]) -> Iterator[tuple[BenchedRow, KnownDevice | None, Shape]]:
+    """Yield the rows to fit with their device, None for a CPU; print why the others are left out."""
     left_out: Counter[str] = Counter()
-    for row in load_benches():
-        if not is_wanted(row):
-            continue
-        device = by_id.get(row.device) or _of_any_size(row.device)
+    for row in filter(is_wanted, load_benches()):
+        device = None if row.backend == "CPU" else _device(row.device)
         shape = shape_of(row)
-        if row.backend == "CPU" or device is None:
-            left_out["device not known, or CPU"] += 1
-        elif shape is None:
-            left_out[f"model {row.model} not known"] += 1
-        elif any(fork in row.source for fork in FORKS):
-            left_out["fork"] += 1
-        elif row.date < FIRST.get(row.backend, "2025-01"):
-            left_out["too old"] += 1
-        elif "Raspberry Pi" in remarks[row.source]:
-            left_out["on a Raspberry Pi"] += 1
-        elif "without CUDA graphs" in remarks[row.source]:
-            left_out["without CUDA graphs"] += 1
-        elif (row.n_cpu_moe or _host_share(row, shape)) and (
-            row.source not in HOSTS or shape.expert_read_bytes is None
-        ):
-            left_out["partly in main memory"] += 1
-        elif not row.n_cpu_moe and shape.weight_bytes > device.gpu_bytes * row.count * (
-            1.35 if device.is_unified else 1
-        ):
-            left_out["larger than the memory"] += 1
-        elif row.split_mode in ("row", "tensor"):
-            left_out["split by rows"] += 1
+        reason = f"model {row.model} not known" if shape is None else _is_unfit(row, device, shape)
+        if shape is None or reason:
+            left_out[reason] += 1
         else:
             yield row, device, shape
     print("left out:", ", ".join(f"{reason} {n}" for reason, n in left_out.most_common()))
+
+
+def _is_unfit(row: BenchedRow, device: KnownDevice | None, shape: Shape) -> str:
+    """Return why a row is left out; empty if it is not."""
+    remark = next(source.remark for source in load_bench_sources() if source.id == row.source)
+    on_host = row.backend != "CPU" and (row.n_cpu_moe or _host_share(row, shape))
+    gpu_bytes = math.inf if device is None else device.gpu_bytes * row.count * (1.35 if device.is_unified else 1)
+    states_host = row.source in HOSTS
+    reasons = {
+        "device not known": device is None and row.device not in CPUS,
+        "several sockets": device is None and row.count > 1,
+        "fork": any(fork in row.source for fork in FORKS) and row.source != LLAMA_CPP_BESIDE_FORK,
+        "too old": row.date < FIRST.get(row.backend, "2025-01"),
+        "on a Raspberry Pi": "Raspberry Pi" in remark,
+        "without CUDA graphs": "without CUDA graphs" in remark,
+        "main memory not known": on_host and (not states_host or shape.expert_read_bytes is None),
+        "shared memory not known": device is not None and "assumed" in device.bandwidth_source and not states_host,
+        "larger than the memory": not on_host and shape.weight_bytes > gpu_bytes,
+        "split by rows": row.split_mode in ("row", "tensor"),
+    }
+    return next((reason for reason, is_true in reasons.items() if is_true), "")
+
+
+def _device(name: str) -> KnownDevice | None:
+    return next((device for device in known_devices() if device.id == name), None) or _of_any_size(name)
+
+
+def _bandwidth(row: BenchedRow, device: KnownDevice) -> float:
+    """Return the bandwidth [bytes/s] of a device's memory: of the modules if it shares them."""
+    of_modules = HOSTS.get(row.source) if device.is_unified else None
+    return of_modules or device.bandwidth_gb_s * 1e9
 
 
 def _of_any_size(name: str) -> KnownDevice | None:
@@ -242,7 +288,9 @@ _MANY_CORES = 40
 
 def _host_share(row: BenchedRow, shape: Shape) -> float:
     """Return the share of the layers, the output's among them, that the CPU computes."""
-    if row.n_gpu_layers is None or row.n_gpu_layers > shape.n_layer or row.backend == "Metal":
+    if row.backend == "CPU":
+        return 1.0
+    if row.n_gpu_layers is None or not 0 <= row.n_gpu_layers <= shape.n_layer or row.backend == "Metal":
         return 0.0
     return 1 - row.n_gpu_layers / (shape.n_layer + 1)
 
@@ -250,10 +298,6 @@ def _host_share(row: BenchedRow, shape: Shape) -> float:
 def _n_crossed(row: BenchedRow, shape: Shape) -> int:
     """Return the number of offloaded layers with experts in main memory; those that are not offloaded come first."""
     return max(0, min(row.n_cpu_moe or 0, shape.n_layer) - round(_host_share(row, shape) * (shape.n_layer + 1)))
-
-
-def _kind(row: BenchedRow, device: KnownDevice) -> DeviceKind:
-    return known_kind(device, row.backend)
 
 
 def _model(row: BenchedRow, shape: Shape) -> ModelKind:
@@ -267,11 +311,6 @@ def _era(row: BenchedRow, shape: Shape) -> tuple[str, ...]:
     if row.date >= CURRENT:
         return (f"era=late 2025/{row.backend}/{'experts' if shape.is_moe else 'dense'}",)
     return (f"era={'2024' if row.date < '2024-09' else '2025'}/{row.backend}",)
-
-
-def _place(row: BenchedRow, device: KnownDevice) -> str:
-    age = "place" if row.date >= CURRENT else "older place"
-    return f"{age}={row.source}/{device.name}/{row.backend}"
 
 
 def _merged(costs: Sequence[Cost]) -> Iterator[Cost]:
@@ -289,7 +328,193 @@ def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
         each = row.published
         test = "decode" if each.is_decode else each.test
         same = (
-            row.device.name,
+            row.device,
+            each.count,
+            each.backend,
+            each.model,
+            each.quant,
+            each.n_depth,
+            test,
+            row.is_current,
+        )
+        alike.setdefault(same, []).append(row)
+    tried = []
+    for group in alike.values():
+        for row in group:
+            others = [other.ms for other in group if other.published.source != row.published.source]
+            if others:
+                ms = statistics.median(others)
+                tried.append((row, Estimate(ms, ms, ms)))
+    print(f"\n{kind}, from others' rows of the same device, model, quant and depth:")
+    for label, is_of in CLASSES.items():
+        _print_class(label, [each for each in tried if is_of(each[0])])
+
+
+def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, names: Sequence[str], n_worst: int) -> None:
+    """Predict each row from fits that saw none of its device, of its model, or of its year."""
+    for name in names:
+        key, tried = KEYS[name], []
+        for left_out in sorted({key(row) for row in rows}):
+            seen = [row for row in rows if key(row) != left_out]
+            model = fitted(seen).run().model()
+            unseen = [row for row in rows if key(row) == left_out]
+            tried += [(row, model.predict(row.costs)) for row in unseen]
+        print(f"\n{kind}, without the {name}:")
+        for label, is_of in CLASSES.items():
+            _print_class(label, [each for each in tried if is_of(each[0])])
+        _print_devices([each for each in tried if each[0].is_large and each[0].is_current])
+        tried.sort(key=lambda each: -abs(math.log(each[0].ms / each[1].value)))
+        for row, ms in tried[:n_worst]:
+            told = row.published
+            print(f"  {told.device:24} {told.backend:7}x{told.count} {told.model:24} {told.quant:8} d{told.n_depth:<6}"
+                  f"{1e3 / row.ms:8.1f} {1e3 / ms.value:8.1f} ({1e3 / ms.high:.1f}-{1e3 / ms.low:.1f}) {told.date} "
+                  f"{told.source}")  # fmt: skip
+
+
+KEYS: dict[str, Callable[[Row], str]] = {
+    "device": lambda row: row.device,
+    "model": lambda row: row.published.model,
+    "year": lambda row: row.published.date[:4],
+}
+
+
+CLASSES: dict[str, Callable[[Row], bool]] = {
+    "all": lambda row: True,
+    "large, current": lambda row: row.is_large and row.is_current,
+    "- dense": lambda row: _is_plain(row) and not row.shape.is_moe and not row.is_recurrent,
+    "- dense, NVIDIA with CUDA": lambda row: (
+        _is_plain(row)
+        and not row.shape.is_moe
+        and not row.is_recurrent
+        and row.published.backend == "CUDA"
+    ),
+    "- experts": lambda row: _is_plain(row) and row.shape.is_moe and not row.is_recurrent,
+    "- recurrent": lambda row: _is_plain(row) and row.is_recurrent,
+    "- at depth": lambda row: row.is_large and row.is_current and row.published.n_depth > 0,
+    "- several devices": lambda row: row.is_large and row.is_current and row.published.count > 1,
+    "- partly in main memory": lambda row: row.is_large and row.is_split,
+    "large, older": lambda row: row.is_large and not row.is_current,
+    "small": lambda row: not row.is_large,
+    **{
+        f"large, current, {backend}": lambda row, backend=backend: (
+            row.is_large and row.is_current and row.published.backend == backend
+        )
+        for backend in ("CUDA", "ROCm", "Vulkan", "SYCL", "Metal", "CPU")
+    },
+}
+
+
+def _is_plain_prompt(row: BenchedRow) -> bool:
+    return row.test.startswith("pp") and not row.n_depth and row.count == 1
+
+
+def _usable(is_wanted: Callable[[BenchedRow], bool]) -> Iterator[tuple[BenchedRow, KnownDevice | None, Shape]]:
+    """Yield the rows to fit with their device, None for a CPU; print why the others are left out."""
+    left_out: Counter[str] = Counter()
+    for row in filter(is_wanted, load_benches()):
+        device = None if row.backend == "CPU" else _device(row.device)
+        shape = shape_of(row)
+        reason = f"model {row.model} not known" if shape is None else _is_unfit(row, device, shape)
+        if shape is None or reason:
+            left_out[reason] += 1
+        else:
+            yield row, device, shape
+    print("left out:", ", ".join(f"{reason} {n}" for reason, n in left_out.most_common()))
+
+
+def _is_unfit(row: BenchedRow, device: KnownDevice | None, shape: Shape) -> str:
+    """Return why a row is left out; empty if it is not."""
+    remark = next(source.remark for source in load_bench_sources() if source.id == row.source)
+    on_host = row.backend != "CPU" and (row.n_cpu_moe or _host_share(row, shape))
+    gpu_bytes = math.inf if device is None else device.gpu_bytes * row.count * (1.35 if device.is_unified else 1)
+    states_host = row.source in HOSTS
+    reasons = {
+        "device not known": device is None and row.device not in CPUS,
+        "several sockets": device is None and row.count > 1,
+        "fork": any(fork in row.source for fork in FORKS) and row.source != LLAMA_CPP_BESIDE_FORK,
+        "too old": row.date < FIRST.get(row.backend, "2025-01"),
+        "on a Raspberry Pi": "Raspberry Pi" in remark,
+        "without CUDA graphs": "without CUDA graphs" in remark,
+        "main memory not known": on_host and (not states_host or shape.expert_read_bytes is None),
+        "shared memory not known": device is not None and "assumed" in device.bandwidth_source and not states_host,
+        "larger than the memory": not on_host and shape.weight_bytes > gpu_bytes,
+        "split by rows": row.split_mode in ("row", "tensor"),
+    }
+    return next((reason for reason, is_true in reasons.items() if is_true), "")
+
+
+def _device(name: str) -> KnownDevice | None:
+    return next((device for device in known_devices() if device.id == name), None) or _of_any_size(name)
+
+
+def _bandwidth(row: BenchedRow, device: KnownDevice) -> float:
+    """Return the bandwidth [bytes/s] of a device's memory: of the modules if it shares them."""
+    of_modules = HOSTS.get(row.source) if device.is_unified else None
+    return of_modules or device.bandwidth_gb_s * 1e9
+
+
+def _of_any_size(name: str) -> KnownDevice | None:
+    """Return a device with a name whose sizes differ in nothing else; fewer GPU cores have the slower memory."""
+    found = _CORES.fullmatch(name)
+    alike = [device for device in known_devices() if device.name == (found["name"] if found else name)]
+    rates = sorted({device.bandwidth_gb_s for device in alike})
+    if len(rates) == 1:
+        return max(alike, key=lambda device: device.memory_gib)
+    if found and len(rates) == 2:
+        return next(
+            device for device in alike if device.bandwidth_gb_s == rates[int(found["cores"]) >= _MANY_CORES]
+        )
+    return recognize_device(name, None)
+
+
+_CORES = re.compile(r"(?P<name>.+) \((?P<cores>\d+) GPU cores\)")
+_MANY_CORES = 40
+"""The M3 Max and M4 Max with 40 cores have the faster memory."""
+
+
+def _host_share(row: BenchedRow, shape: Shape) -> float:
+    """Return the share of the layers, the output's among them, that the CPU computes."""
+    if row.backend == "CPU":
+        return 1.0
+    if row.n_gpu_layers is None or not 0 <= row.n_gpu_layers <= shape.n_layer or row.backend == "Metal":
+        return 0.0
+    return 1 - row.n_gpu_layers / (shape.n_layer + 1)
+
+
+def _n_crossed(row: BenchedRow, shape: Shape) -> int:
+    """Return the number of offloaded layers with experts in main memory; those that are not offloaded come first."""
+    return max(0, min(row.n_cpu_moe or 0, shape.n_layer) - round(_host_share(row, shape) * (shape.n_layer + 1)))
+
+
+def _model(row: BenchedRow, shape: Shape) -> ModelKind:
+    return ModelKind(shape.architecture, quant_class(row.quant), shape.is_moe, bool(shape.kv.state_bytes))
+
+
+def _era(row: BenchedRow, shape: Shape) -> tuple[str, ...]:
+    """Return the term of the time of a row's llama.cpp; nothing for a recent one."""
+    if row.date >= LATEST:
+        return ()
+    if row.date >= CURRENT:
+        return (f"era=late 2025/{row.backend}/{'experts' if shape.is_moe else 'dense'}",)
+    return (f"era={'2024' if row.date < '2024-09' else '2025'}/{row.backend}",)
+
+
+def _merged(costs: Sequence[Cost]) -> Iterator[Cost]:
+    """Yield the sum of the costs with the same terms, as of several equal devices."""
+    sums: Counter[tuple[str, ...]] = Counter()
+    for cost in costs:
+        sums[cost.terms] += cost.least_ms
+    return (Cost(ms, terms) for terms, ms in sums.items())
+
+
+def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
+    """Print how far rows are from the median of other places' with the same device, model, quant and depth."""
+    alike: dict[tuple[object, ...], list[Row]] = {}
+    for row in (each for each in rows if not _is_split(each)):
+        each = row.published
+        test = "decode" if each.is_decode else each.test
+        same = (
+            row.device,
             each.count,
             each.backend,
             each.model,
@@ -313,7 +538,7 @@ def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
 
 def print_on_host(rows: Sequence[Row], whole: SpeedFit, before: SpeedModel) -> None:
     """Print the rows partly in main memory with predictions: by other coefficients, and without their machine."""
-    split = [row for row in rows if _is_split(row)]
+    split = [row for row in rows if row.is_split]
     for source in sorted({row.published.source for row in split}):
         seen = [row for row in rows if row.published.source != source]
         model = fitted(seen).run().model()
@@ -355,7 +580,7 @@ def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, names: Sequence[st
 
 
 KEYS: dict[str, Callable[[Row], str]] = {
-    "device": lambda row: row.device.name,
+    "device": lambda row: row.device,
     "model": lambda row: row.published.model,
     "year": lambda row: row.published.date[:4],
 }
@@ -369,20 +594,20 @@ CLASSES: dict[str, Callable[[Row], bool]] = {
         _is_plain(row)
         and not row.shape.is_moe
         and not row.is_recurrent
-        and (row.device.vendor, row.published.backend) == ("nvidia", "CUDA")
+        and row.published.backend == "CUDA"
     ),
     "- experts": lambda row: _is_plain(row) and row.shape.is_moe and not row.is_recurrent,
     "- recurrent": lambda row: _is_plain(row) and row.is_recurrent,
     "- at depth": lambda row: row.is_large and row.is_current and row.published.n_depth > 0,
     "- several devices": lambda row: row.is_large and row.is_current and row.published.count > 1,
-    "- partly in main memory": lambda row: row.is_large and _is_split(row),
+    "- partly in main memory": lambda row: row.is_large and row.is_split,
     "large, older": lambda row: row.is_large and not row.is_current,
     "small": lambda row: not row.is_large,
     **{
         f"large, current, {backend}": lambda row, backend=backend: (
             row.is_large and row.is_current and row.published.backend == backend
         )
-        for backend in ("CUDA", "ROCm", "Vulkan", "SYCL", "Metal")
+        for backend in ("CUDA", "ROCm", "Vulkan", "SYCL", "Metal", "CPU")
     },
 }
 
@@ -393,7 +618,7 @@ def _is_split(row: Row) -> bool:
 
 def _is_plain(row: Row) -> bool:
     return (
-        not _is_split(row)
+        not row.is_split
         and row.is_large
         and row.is_current
         and not row.published.n_depth
@@ -416,7 +641,7 @@ def _print_devices(tried: Sequence[tuple[Row, Estimate]]) -> None:
     """Print the same where each device counts once, with the median of its rows."""
     errors: dict[str, list[float]] = {}
     for row, ms in tried:
-        errors.setdefault(row.device.name, []).append(abs(row.ms / ms.value - 1))
+        errors.setdefault(row.device, []).append(abs(row.ms / ms.value - 1))
     medians = [statistics.median(each) for each in errors.values()]
     near = sum(each <= 0.15 for each in medians) / len(medians)
     print(

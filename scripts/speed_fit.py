@@ -26,10 +26,10 @@ _SAYS_NOTHING = 0.95
 """Share of its group's variance up to which a term was found."""
 _MOST_ROUNDS, _STEADY = 40, 0.02
 """Rounds at most, and the change of every spread, as a share, below which a fit has ended."""
-EXPECTED = {"read": 0.35, "kv": 0.6, "host": 0.4, "layer": 2.0, "compute": 0.9, "link": 0.0}
+EXPECTED = {"read": 0.35, "kv": 0.6, "host": 0.3, "cpu": 0.0, "layer": 2.0, "compute": 0.9, "link": 0.0}
 """Means of the terms before any row is seen; their spread is `_LOOSE`, so that one row outweighs them."""
-SPREAD_ONLY = ("host:machine", "host:quant")
-"""Groups of which a prediction knows only the spread: the rows' CPUs, and quants, most of which one machine has."""
+SPREAD_ONLY = ("machine",)
+"""Groups of which a prediction knows only the spread: the CPUs of the rows."""
 
 
 class SpeedFit:

@@ -2,8 +2,8 @@
 
 A time is a sum of costs: bytes over a bandwidth, layers, links, operations over a rate. Each cost is its least time
 multiplied by the exponential of the sum of its terms' coefficients. The terms of a group (`read:device`) are normal
-with mean zero and one spread, so a device with rows leans on its own, and one without them on its family, with a wider
-interval. `scripts/fit_speeds` fits the coefficients.
+with mean zero and one spread, so a device with rows leans on its own, and one without them on its generation, with a
+wider interval. `scripts/fit_speeds` fits the coefficients.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _LAYER_MS = 0.01
 """Unit of the cost of a layer, of the size that it has on a GPU."""
 _LINK_MS = 0.1
 """Unit of the cost of each device after the first, and of each layer whose experts the CPU computes."""
+_PARAMETER_MS = 5e-9
+"""Unit of the cost of a parameter that one thread of a CPU computes with."""
 
 
 class Cost(NamedTuple):
@@ -105,6 +107,10 @@ class DeviceKind(msgspec.Struct, frozen=True):
         return f"{self.name}/{self.backend}"
 
 
+CPU = DeviceKind("", "", "", "CPU")
+"""Any CPU: its bandwidth and threads are known, else its machine's spread applies."""
+
+
 class ModelKind(msgspec.Struct, frozen=True):
     """What the speed of a model depends on besides its bytes."""
 
@@ -126,6 +132,20 @@ class DeviceRead(msgspec.Struct, frozen=True):
     n_layers: int
 
 
+class HostRead(msgspec.Struct, frozen=True):
+    """What a step reads from main memory, and the CPU computes."""
+
+    bandwidth_bytes_per_s: float
+    weight_bytes: float
+    kv_bytes: float
+    n_layers: int
+    """Layers that the CPU computes with all their tensors."""
+    n_params: float
+    """Parameters that a token uses."""
+    n_threads: int
+    machine: str = ""
+
+
 def quant_class(name: str) -> str:
     """Return the class of a tensor type or quant by its kernels: `q4_k` of `q4_k_m` and `q4_K`."""
     lower = name.lower()
@@ -142,62 +162,83 @@ def decode_costs(
     reads: Sequence[DeviceRead],
     model: ModelKind,
     *,
-    host_ms: float = 0.0,
+    host: HostRead | None = None,
     n_crossed: int = 0,
-    machine: str = "",
     has_flash_attn: bool = True,
     extra: tuple[str, ...] = (),
 ) -> list[Cost]:
     """Return the costs of decoding one token: one device computes after the other.
 
-    `host_ms` is the time to read what lies in main memory at its bandwidth, `n_crossed` the number of layers of devices
-    with experts there: activations cross to the CPU and back in each. CPUs differ, so a `machine` without rows has a
-    wide interval. `extra` are terms of all costs.
+    `n_crossed` is the number of layers of devices with experts in main memory: activations cross to the CPU and back in
+    each. `extra` are terms of all costs.
     """
     costs = []
     for read in reads:
-        bytes_per_ms = read.bandwidth_bytes_per_s / 1e3
-        parts = (
-            ("read", read.weight_bytes / bytes_per_ms),
-            ("kv", read.kv_bytes / bytes_per_ms),
-            ("layer", read.n_layers * _LAYER_MS),
-        )
-        for part, ms in parts:
-            if not ms:
-                continue
-            terms = _terms(part, read.device, model)
-            if part == "kv" and not has_flash_attn:
-                terms += ("kv:without flash attention",)
-            costs.append(Cost(ms, (*terms, *extra)))
+        costs += _read_costs("read", read, read.device, model, has_flash_attn=has_flash_attn)
     if len(reads) > 1:
-        link = ("link", f"link:backend={reads[0].device.backend}", *extra)
-        costs.append(Cost((len(reads) - 1) * _LINK_MS, link))
-    here = f"host:machine={machine}"
-    if host_ms:
-        costs.append(Cost(host_ms, ("host", f"host:quant={model.quant}", here, *extra)))
-    if n_crossed:
-        costs.append(Cost(n_crossed * _LINK_MS, ("crossing", here, *extra)))
-    return costs
+        costs.append(Cost((len(reads) - 1) * _LINK_MS, ("link", f"link:backend={reads[0].device.backend}")))
+    if host is not None:
+        of_cpu = _read_costs("host", host, CPU, model, has_flash_attn=has_flash_attn)
+        per_thread = host.n_params / host.n_threads * _PARAMETER_MS
+        of_cpu.append(Cost(per_thread, ("cpu", f"cpu:quant={model.quant}")))
+        of_cpu.append(Cost(n_crossed * _LINK_MS, ("crossing",)))
+        costs += [Cost(ms, (*terms, f"machine={host.machine}")) for ms, terms in of_cpu]
+    return [Cost(ms, (*terms, *extra)) for ms, terms in costs if ms]
+
+
+def _read_costs(
+    part: str, read: DeviceRead | HostRead, device: DeviceKind, model: ModelKind, *, has_flash_attn: bool
+) -> list[Cost]:
+    """Return the costs of reading weights and cache from one memory, and of the layers computed there."""
+    bytes_per_ms = read.bandwidth_bytes_per_s / 1e3
+    kv = terms_of("kv", device, model)
+    if not has_flash_attn:
+        kv += ("kv:without flash attention",)
+    return [
+        Cost(read.weight_bytes / bytes_per_ms, terms_of(part, device, model)),
+        Cost(read.kv_bytes / bytes_per_ms, kv),
+        Cost(read.n_layers * _LAYER_MS, terms_of("layer", device, model)),
+    ]
 
 
 def prompt_costs(
     device: DeviceKind, model: ModelKind, *, compute_ms: float, read_ms: float, extra: tuple[str, ...] = ()
 ) -> list[Cost]:
     """Return the costs of a prompt: its operations at the device's FP16 rate, and reading the weights once."""
-    compute = (*_terms("compute", device, model), *extra)
+    compute = (*terms_of("compute", device, model), *extra)
     return [Cost(compute_ms, compute), Cost(read_ms, ("prompt read", *extra))]
 
 
-def _terms(part: str, device: DeviceKind, model: ModelKind) -> tuple[str, ...]:
-    found = [part, f"{part}:architecture={model.architecture}"]
-    for kind, is_one in (("moe", model.is_moe), ("recurrent", model.is_recurrent)):
-        found += [f"{part}:{kind}", f"{part}:{kind} backend={device.backend}"] if is_one else []
-    found.append(f"{part}:vendor={device.vendor or '?'}/{device.backend}")
-    found.append(f"{part}:generation={device.generation or '?'}/{device.backend}")
-    found.append(f"{part}:family={device.family or '?'}/{device.backend}")
-    if part == "read":
-        found.append(f"read:memory={device.memory or '?'}")
-    if part in ("read", "compute"):
-        found += [f"{part}:device={device.term}", f"{part}:quant={model.quant}"]
-        found.append(f"{part}:vendor quant={device.vendor}/{device.backend}/{model.quant}")
+_OF_MODEL = ("architecture", "moe", "recurrent")
+_OF_DEVICE = ("backend", "generation", "device")
+_TERMS = {
+    "read": (*_OF_MODEL, *_OF_DEVICE, "memory", "quant", "backend quant"),
+    "kv": _OF_DEVICE,
+    "layer": (*_OF_MODEL, *_OF_DEVICE),
+    "compute": (*_OF_MODEL, *_OF_DEVICE, "quant", "backend quant"),
+    "host": (),
+}
+"""Groups of the terms of a cost."""
+
+
+def terms_of(part: str, device: DeviceKind, model: ModelKind) -> tuple[str, ...]:
+    """Return the terms of one kind of cost; `read:moe` is the same for all mixtures of experts."""
+    values = {
+        "architecture": model.architecture,
+        "moe": model.is_moe,
+        "recurrent": model.is_recurrent,
+        "backend": device.backend,
+        "generation": device.generation and f"{device.generation}/{device.backend}",
+        "device": device.name and device.term,
+        "memory": device.memory,
+        "quant": model.quant,
+        "backend quant": f"{device.backend}/{model.quant}",
+    }
+    found = [part]
+    for group in _TERMS[part]:
+        value = values[group]
+        if value is True:
+            found.append(f"{part}:{group}")
+        elif value:
+            found.append(f"{part}:{group}={value}")
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Estimate speed on GPUs that nobody measured here from the published rows of llama-bench."""
+"""Estimate speed on GPUs and CPUs that nobody measured here from the published rows of llama-bench."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ggbench.expect.cost_model import (
     Cost,
     DeviceKind,
     DeviceRead,
+    HostRead,
     ModelKind,
     SpeedModel,
     decode_costs,
@@ -22,6 +23,7 @@ from ggbench.expect.cost_model import (
     quant_class,
 )
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.host import default_threads
 from ggbench.machine.known_devices import KnownDevice, recognize_device
 from ggbench.models.published import data_text, reads_data
 from ggbench.models.published.benches import BenchedRow, load_benches
@@ -43,6 +45,8 @@ By how much each further layer of experts in main memory slows prompts in `llama
 5000, 19 with a Radeon AI Pro R9700 by ROCm and 10 by Vulkan, 23 to 33 with an RTX 3090. The geometric mean, and
 a 95 % prediction interval for one more machine.
 """
+ASSUMED_THREADS = 8
+"""Threads of a CPU of which nothing is known: the cores of a common desktop."""
 _METAL = "MTL"
 """ggml's name of it."""
 
@@ -61,22 +65,36 @@ def fitted_speeds() -> FittedSpeeds:
     return msgspec.json.decode(data_text("device-speed.json", "ggbench.expect"), type=FittedSpeeds)
 
 
-_EXPERTS, _LAYERS, _OTHERS = "experts", "layers", "other devices"
-"""Names of rows: with a part in main memory, and of all devices."""
+_EXPERTS, _CPU, _OTHERS = "experts", "CPU", "other devices"
+"""Names of rows: with experts in main memory, with anything there, and of all devices."""
 
 
 @functools.cache
 def _rows_by_name() -> Mapping[str, tuple[int, ...]]:
-    """Return the rows behind estimates: of a device or a family with a backend, `GeForce RTX 30/CUDA`, and others."""
+    """Return the rows behind estimates: of a device or a generation with a backend, `Ampere/CUDA`, and others."""
     rows = fitted_speeds().rows
     found = {term.partition("=")[2]: numbers for term, numbers in rows.items() if term.startswith("read:")}
-    families = [numbers for term, numbers in rows.items() if term.startswith("read:family=")]
+    devices = [numbers for term, numbers in rows.items() if term.startswith("read:device=")]
     return {
         **found,
         _EXPERTS: rows.get("crossing", ()),
-        _LAYERS: rows.get("host", ()),
-        _OTHERS: tuple(sorted(number for numbers in families for number in numbers)),
+        _CPU: rows.get("host", ()),
+        _OTHERS: tuple(sorted(number for numbers in devices for number in numbers)),
     }
+
+
+def _leans_on(kind: DeviceKind) -> dict[str, str]:
+    """Return how many rows of a device and of its relatives an estimate leans on, by the name of the rows."""
+    own, relatives = kind.term, f"{kind.generation}/{kind.backend}"
+    by_name = _rows_by_name()
+    n_own = len(by_name.get(own, ()))
+    n_others = len(by_name.get(relatives, ())) - n_own
+    found = {}
+    if n_own:
+        found[own] = f"{counted(n_own, 'row')} of {kind.name}"
+    if n_others > 0:
+        found[relatives] = f"{counted(n_others, 'row')} of other {kind.generation} with {kind.backend}"
+    return found or {_OTHERS: f"{counted(len(by_name[_OTHERS]), 'row')} of other devices"}
 
 
 def rows_behind(names: Sequence[str]) -> tuple[BenchedRow, ...]:
@@ -84,14 +102,14 @@ def rows_behind(names: Sequence[str]) -> tuple[BenchedRow, ...]:
     by_name = {name.lower(): numbers for name, numbers in _rows_by_name().items()}
     for name in names:
         if name.strip().lower() not in by_name:
-            hint = "use a name that plan and pick print, such as 'GeForce RTX 30/CUDA' or experts"
+            hint = "use a name that plan and pick print, such as 'Ampere/CUDA' or experts"
             raise UnknownName("rows behind an estimate", name, (), hint)
     numbers = {number for name in names for number in by_name[name.strip().lower()]}
     return tuple(row for number, row in enumerate(load_benches()) if number in numbers)
 
 
 def published_curve(file: ModelFile, setup: LlamaConfig, budget: Budget) -> SpeedCurve | None:
-    """Return the speed that others' rows of these devices or, without any, of their family let expect.
+    """Return the speed that others' rows of these devices, of their relatives and of CPUs let expect.
 
     None if a bandwidth is unknown, or the bytes read.
     """
@@ -114,19 +132,27 @@ def published_curve(file: ModelFile, setup: LlamaConfig, budget: Budget) -> Spee
         bandwidths=bandwidths,
         model=model_kind(file),
         has_flash_attn=setup.flash_attn != "off",
+        n_threads=_n_threads(setup, budget),
     )
-    rows = dict(map(_rows_of, kinds.values()))
-    if HOST in places:
-        name = _EXPERTS if placement.n_crossed else _LAYERS
-        rows[f"{name} in main memory"] = name
-    counts = [f"{text} ({counted(len(_rows_by_name()[name]), 'row')})" for text, name in rows.items()]
+    rows: dict[str, str] = {}
+    for kind in kinds.values():
+        rows |= _leans_on(kind)
+    if placement.n_crossed:
+        rows[_EXPERTS] = f"{counted(len(_rows_by_name()[_EXPERTS]), 'row')} of experts in main memory"
+    elif HOST in places:
+        rows[_CPU] = f"{counted(len(_rows_by_name()[_CPU]), 'row')} of CPUs"
     return SpeedCurve(
         "published",
-        f"others' llama-bench of {in_words(counts)}",
+        f"others' llama-bench: {in_words(list(rows.values()))}",
         tuple((n, fitted_speeds().decode.predict(step.costs(by_place))) for n, by_place in read.items()),
         _prefills(placement, file, setup, devices, step.model) if len(on_devices) == 1 else (),
-        rows=tuple(rows.values()),
+        rows=tuple(rows),
     )
+
+
+def _n_threads(setup: LlamaConfig, budget: Budget) -> int:
+    """Return the threads of the CPU: as set, llama.cpp's default here, or an assumption for a described machine."""
+    return setup.threads or (default_threads() if budget.is_here else ASSUMED_THREADS)
 
 
 class _Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,26 +163,34 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True):
     bandwidths: Mapping[int, Bandwidth]
     model: ModelKind
     has_flash_attn: bool
+    n_threads: int
 
     def costs(self, read_bytes: Mapping[int, float]) -> list[Cost]:
         """Return the costs of a step that reads so many bytes from each memory."""
-        reads, host_ms = [], 0.0
+        reads, host = [], None
         for place, n_bytes in read_bytes.items():
             rate = self.bandwidths[place].bytes_per_s
-            if place == HOST:
-                host_ms = n_bytes / rate * 1e3
-                continue
             weights = self.placement.weights_read.get(place)
             weight_bytes = 0.0 if weights is None else weights.read_bytes()
             n_layers = self.placement.layers[:-1].count(place)
-            reads.append(DeviceRead(self.kinds[place], rate, weight_bytes, n_bytes - weight_bytes, n_layers))
+            if place == HOST:
+                n_params = 0.0 if weights is None else weights.parameters.active * weight_bytes / self.all_bytes
+                host = HostRead(rate, weight_bytes, n_bytes - weight_bytes, n_layers, n_params, self.n_threads)
+            else:
+                kind = self.kinds[place]
+                reads.append(DeviceRead(kind, rate, weight_bytes, n_bytes - weight_bytes, n_layers))
         return decode_costs(
             reads,
             self.model,
-            host_ms=host_ms,
+            host=host,
             n_crossed=self.placement.n_crossed,
             has_flash_attn=self.has_flash_attn,
         )
+
+    @property
+    def all_bytes(self) -> float:
+        """Weights read from all memories."""
+        return sum(each.read_bytes() for each in self.placement.weights_read.values())
 
 
 def device_kind(device: DeviceMemory) -> DeviceKind:
@@ -185,18 +219,6 @@ def model_kind(file: ModelFile) -> ModelKind:
     return ModelKind(
         file.architecture, quant_class(max(sizes, key=sizes.__getitem__)), file.n_expert > 0, is_recurrent
     )
-
-
-def _rows_of(kind: DeviceKind) -> tuple[str, str]:
-    """Return what an estimate for a device leans on, for people, and the name of its rows: its own, its family's, or
-    those of all devices.
-    """
-    family = f"{kind.family}/{kind.backend}"
-    if kind.term in _rows_by_name():
-        return kind.name, kind.term
-    if family in _rows_by_name():
-        return f"{kind.family} with {kind.backend}", family
-    return _OTHERS, _OTHERS
 
 
 def _prefills(
