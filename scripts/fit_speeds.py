@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import re
 import statistics
 from collections import Counter
@@ -132,7 +133,7 @@ def main() -> None:
         print(", ".join(f"{group} {spread:.2f}" for group, spread in sorted(fit.spreads.items())))
         if options.validate is not None:
             print_elsewhere(kind, rows)
-            validate(kind, rows, fit, options.validate or list(KEYS), options.worst)
+            validate(kind, rows, options.validate or list(KEYS), options.worst)
     options.output.write_text(document(fits, behind), "utf-8")
     print(f"{options.output.name}: {options.output.stat().st_size / 1e3:.0f} kB")
 
@@ -213,7 +214,12 @@ def prompt_rows() -> list[Row]:
         n_batches = math.ceil(n_tokens / (row.n_ubatch or 512))
         read_ms = n_batches * shape.weight_bytes / _bandwidth(row, device) * 1e3
         costs = prompt_costs(
-            known_kind(device, row.backend), _model(row, shape), compute_ms=compute_ms, read_ms=read_ms, extra=_era(row, shape))
+            known_kind(device, row.backend),
+            _model(row, shape),
+            compute_ms=compute_ms,
+            read_ms=read_ms,
+            extra=_era(row, shape),
+        )
         found.append(Row(row, device.name, shape, tuple(costs), 1e3 * n_tokens / row.tok_s))
     return found
 
@@ -240,17 +246,22 @@ def _is_unfit(row: BenchedRow, device: KnownDevice | None, shape: Shape) -> str:
     """Return why a row is left out; empty if it is not."""
     remark = next(source.remark for source in load_bench_sources() if source.id == row.source)
     on_host = row.backend != "CPU" and (row.n_cpu_moe or _host_share(row, shape))
-    gpu_bytes = math.inf if device is None else device.gpu_bytes * row.count * (1.35 if device.is_unified else 1)
+    gpu_bytes = (
+        math.inf if device is None else device.gpu_bytes * row.count * (1.35 if device.is_unified else 1)
+    )
     states_host = row.source in HOSTS
+    is_fork = any(fork in row.source for fork in FORKS) and row.source != LLAMA_CPP_BESIDE_FORK
     reasons = {
         "device not known": device is None and row.device not in CPUS,
         "several sockets": device is None and row.count > 1,
-        "fork": any(fork in row.source for fork in FORKS) and row.source != LLAMA_CPP_BESIDE_FORK,
+        "fork": is_fork,
         "too old": row.date < FIRST.get(row.backend, "2025-01"),
         "on a Raspberry Pi": "Raspberry Pi" in remark,
         "without CUDA graphs": "without CUDA graphs" in remark,
         "main memory not known": on_host and (not states_host or shape.expert_read_bytes is None),
-        "shared memory not known": device is not None and "assumed" in device.bandwidth_source and not states_host,
+        "shared memory not known": device is not None
+        and "assumed" in device.bandwidth_source
+        and not states_host,
         "larger than the memory": not on_host and shape.weight_bytes > gpu_bytes,
         "split by rows": row.split_mode in ("row", "tensor"),
     }
@@ -324,7 +335,7 @@ def _merged(costs: Sequence[Cost]) -> Iterator[Cost]:
 def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
     """Print how far rows are from the median of other places' with the same device, model, quant and depth."""
     alike: dict[tuple[object, ...], list[Row]] = {}
-    for row in (each for each in rows if not _is_split(each)):
+    for row in (each for each in rows if not each.is_split):
         each = row.published
         test = "decode" if each.is_decode else each.test
         same = (
@@ -350,15 +361,12 @@ def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
         _print_class(label, [each for each in tried if is_of(each[0])])
 
 
-def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, names: Sequence[str], n_worst: int) -> None:
-    """Predict each row from fits that saw none of its device, of its model, or of its year."""
+def validate(kind: str, rows: Sequence[Row], names: Sequence[str], n_worst: int) -> None:
+    """Predict each row from a fit from nothing that saw none of its device, of its model, or of its year."""
     for name in names:
-        key, tried = KEYS[name], []
-        for left_out in sorted({key(row) for row in rows}):
-            seen = [row for row in rows if key(row) != left_out]
-            model = fitted(seen).run().model()
-            unseen = [row for row in rows if key(row) == left_out]
-            tried += [(row, model.predict(row.costs)) for row in unseen]
+        folds = [(rows, left_out, name) for left_out in sorted(set(map(KEYS[name], rows)))]
+        with multiprocessing.get_context("fork").Pool() as pool:
+            tried = [each for fold in pool.map(_predicted_without, folds, chunksize=1) for each in fold]
         print(f"\n{kind}, without the {name}:")
         for label, is_of in CLASSES.items():
             _print_class(label, [each for each in tried if is_of(each[0])])
@@ -369,6 +377,12 @@ def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, names: Sequence[st
             print(f"  {told.device:24} {told.backend:7}x{told.count} {told.model:24} {told.quant:8} d{told.n_depth:<6}"
                   f"{1e3 / row.ms:8.1f} {1e3 / ms.value:8.1f} ({1e3 / ms.high:.1f}-{1e3 / ms.low:.1f}) {told.date} "
                   f"{told.source}")  # fmt: skip
+
+
+def _predicted_without(fold: tuple[Sequence[Row], str, str]) -> list[tuple[Row, Estimate]]:
+    rows, left_out, name = fold
+    model = fitted([row for row in rows if KEYS[name](row) != left_out]).run().model()
+    return [(row, model.predict(row.costs)) for row in rows if KEYS[name](row) == left_out]
 
 
 KEYS: dict[str, Callable[[Row], str]] = {
@@ -383,13 +397,11 @@ CLASSES: dict[str, Callable[[Row], bool]] = {
     "large, current": lambda row: row.is_large and row.is_current,
     "- dense": lambda row: _is_plain(row) and not row.shape.is_moe and not row.is_recurrent,
     "- dense, NVIDIA with CUDA": lambda row: (
-        _is_plain(row)
-        and not row.shape.is_moe
-        and not row.is_recurrent
-        and row.published.backend == "CUDA"
+        _is_plain(row) and not row.shape.is_moe and not row.is_recurrent and row.published.backend == "CUDA"
     ),
     "- experts": lambda row: _is_plain(row) and row.shape.is_moe and not row.is_recurrent,
     "- recurrent": lambda row: _is_plain(row) and row.is_recurrent,
+    "- at 32k and more": lambda row: row.is_large and row.is_current and row.published.n_depth >= 32000,
     "- at depth": lambda row: row.is_large and row.is_current and row.published.n_depth > 0,
     "- several devices": lambda row: row.is_large and row.is_current and row.published.count > 1,
     "- partly in main memory": lambda row: row.is_large and row.is_split,
@@ -402,218 +414,6 @@ CLASSES: dict[str, Callable[[Row], bool]] = {
         for backend in ("CUDA", "ROCm", "Vulkan", "SYCL", "Metal", "CPU")
     },
 }
-
-
-def _is_plain_prompt(row: BenchedRow) -> bool:
-    return row.test.startswith("pp") and not row.n_depth and row.count == 1
-
-
-def _usable(is_wanted: Callable[[BenchedRow], bool]) -> Iterator[tuple[BenchedRow, KnownDevice | None, Shape]]:
-    """Yield the rows to fit with their device, None for a CPU; print why the others are left out."""
-    left_out: Counter[str] = Counter()
-    for row in filter(is_wanted, load_benches()):
-        device = None if row.backend == "CPU" else _device(row.device)
-        shape = shape_of(row)
-        reason = f"model {row.model} not known" if shape is None else _is_unfit(row, device, shape)
-        if shape is None or reason:
-            left_out[reason] += 1
-        else:
-            yield row, device, shape
-    print("left out:", ", ".join(f"{reason} {n}" for reason, n in left_out.most_common()))
-
-
-def _is_unfit(row: BenchedRow, device: KnownDevice | None, shape: Shape) -> str:
-    """Return why a row is left out; empty if it is not."""
-    remark = next(source.remark for source in load_bench_sources() if source.id == row.source)
-    on_host = row.backend != "CPU" and (row.n_cpu_moe or _host_share(row, shape))
-    gpu_bytes = math.inf if device is None else device.gpu_bytes * row.count * (1.35 if device.is_unified else 1)
-    states_host = row.source in HOSTS
-    reasons = {
-        "device not known": device is None and row.device not in CPUS,
-        "several sockets": device is None and row.count > 1,
-        "fork": any(fork in row.source for fork in FORKS) and row.source != LLAMA_CPP_BESIDE_FORK,
-        "too old": row.date < FIRST.get(row.backend, "2025-01"),
-        "on a Raspberry Pi": "Raspberry Pi" in remark,
-        "without CUDA graphs": "without CUDA graphs" in remark,
-        "main memory not known": on_host and (not states_host or shape.expert_read_bytes is None),
-        "shared memory not known": device is not None and "assumed" in device.bandwidth_source and not states_host,
-        "larger than the memory": not on_host and shape.weight_bytes > gpu_bytes,
-        "split by rows": row.split_mode in ("row", "tensor"),
-    }
-    return next((reason for reason, is_true in reasons.items() if is_true), "")
-
-
-def _device(name: str) -> KnownDevice | None:
-    return next((device for device in known_devices() if device.id == name), None) or _of_any_size(name)
-
-
-def _bandwidth(row: BenchedRow, device: KnownDevice) -> float:
-    """Return the bandwidth [bytes/s] of a device's memory: of the modules if it shares them."""
-    of_modules = HOSTS.get(row.source) if device.is_unified else None
-    return of_modules or device.bandwidth_gb_s * 1e9
-
-
-def _of_any_size(name: str) -> KnownDevice | None:
-    """Return a device with a name whose sizes differ in nothing else; fewer GPU cores have the slower memory."""
-    found = _CORES.fullmatch(name)
-    alike = [device for device in known_devices() if device.name == (found["name"] if found else name)]
-    rates = sorted({device.bandwidth_gb_s for device in alike})
-    if len(rates) == 1:
-        return max(alike, key=lambda device: device.memory_gib)
-    if found and len(rates) == 2:
-        return next(
-            device for device in alike if device.bandwidth_gb_s == rates[int(found["cores"]) >= _MANY_CORES]
-        )
-    return recognize_device(name, None)
-
-
-_CORES = re.compile(r"(?P<name>.+) \((?P<cores>\d+) GPU cores\)")
-_MANY_CORES = 40
-"""The M3 Max and M4 Max with 40 cores have the faster memory."""
-
-
-def _host_share(row: BenchedRow, shape: Shape) -> float:
-    """Return the share of the layers, the output's among them, that the CPU computes."""
-    if row.backend == "CPU":
-        return 1.0
-    if row.n_gpu_layers is None or not 0 <= row.n_gpu_layers <= shape.n_layer or row.backend == "Metal":
-        return 0.0
-    return 1 - row.n_gpu_layers / (shape.n_layer + 1)
-
-
-def _n_crossed(row: BenchedRow, shape: Shape) -> int:
-    """Return the number of offloaded layers with experts in main memory; those that are not offloaded come first."""
-    return max(0, min(row.n_cpu_moe or 0, shape.n_layer) - round(_host_share(row, shape) * (shape.n_layer + 1)))
-
-
-def _model(row: BenchedRow, shape: Shape) -> ModelKind:
-    return ModelKind(shape.architecture, quant_class(row.quant), shape.is_moe, bool(shape.kv.state_bytes))
-
-
-def _era(row: BenchedRow, shape: Shape) -> tuple[str, ...]:
-    """Return the term of the time of a row's llama.cpp; nothing for a recent one."""
-    if row.date >= LATEST:
-        return ()
-    if row.date >= CURRENT:
-        return (f"era=late 2025/{row.backend}/{'experts' if shape.is_moe else 'dense'}",)
-    return (f"era={'2024' if row.date < '2024-09' else '2025'}/{row.backend}",)
-
-
-def _merged(costs: Sequence[Cost]) -> Iterator[Cost]:
-    """Yield the sum of the costs with the same terms, as of several equal devices."""
-    sums: Counter[tuple[str, ...]] = Counter()
-    for cost in costs:
-        sums[cost.terms] += cost.least_ms
-    return (Cost(ms, terms) for terms, ms in sums.items())
-
-
-def print_elsewhere(kind: str, rows: Sequence[Row]) -> None:
-    """Print how far rows are from the median of other places' with the same device, model, quant and depth."""
-    alike: dict[tuple[object, ...], list[Row]] = {}
-    for row in (each for each in rows if not _is_split(each)):
-        each = row.published
-        test = "decode" if each.is_decode else each.test
-        same = (
-            row.device,
-            each.count,
-            each.backend,
-            each.model,
-            each.quant,
-            each.n_depth,
-            test,
-            row.is_current,
-        )
-        alike.setdefault(same, []).append(row)
-    tried = []
-    for group in alike.values():
-        for row in group:
-            others = [other.ms for other in group if other.published.source != row.published.source]
-            if others:
-                ms = statistics.median(others)
-                tried.append((row, Estimate(ms, ms, ms)))
-    print(f"\n{kind}, from others' rows of the same device, model, quant and depth:")
-    for label, is_of in CLASSES.items():
-        _print_class(label, [each for each in tried if is_of(each[0])])
-
-
-def print_on_host(rows: Sequence[Row], whole: SpeedFit, before: SpeedModel) -> None:
-    """Print the rows partly in main memory with predictions: by other coefficients, and without their machine."""
-    split = [row for row in rows if row.is_split]
-    for source in sorted({row.published.source for row in split}):
-        seen = [row for row in rows if row.published.source != source]
-        model = fitted(seen).run().model()
-        for row in (each for each in split if each.published.source == source):
-            told, costs = row.published, row.costs
-            old, new = (
-                before.predict([cost for cost in costs if cost.terms[0] in before.terms]),
-                model.predict(costs),
-            )
-            part = f"-ncmoe {min(told.n_cpu_moe or 0, row.shape.n_layer)}"
-            part += f" -ngl {told.n_gpu_layers}" if _host_share(told, row.shape) else ""
-            speeds = [f"{1e3 / ms:.1f}" for ms in (row.ms, old.value, new.value)]
-            cells = [
-                row.device.id, f"{told.backend} x{told.count}", f"{HOSTS[source] / 1e9:g}", told.model, told.quant,
-                part, *speeds, f"{1e3 / new.high:.0f}–{1e3 / new.low:.0f}",
-            ]  # fmt: skip
-            print("|", " | ".join(map(str, cells)), "|")
-
-
-def validate(kind: str, rows: Sequence[Row], whole: SpeedFit, names: Sequence[str], n_worst: int) -> None:
-    """Predict each row from fits that saw none of its device, of its model, or of its year."""
-    for name in names:
-        key, tried = KEYS[name], []
-        for left_out in sorted({key(row) for row in rows}):
-            seen = [row for row in rows if key(row) != left_out]
-            model = fitted(seen).run().model()
-            unseen = [row for row in rows if key(row) == left_out]
-            tried += [(row, model.predict(row.costs)) for row in unseen]
-        print(f"\n{kind}, without the {name}:")
-        for label, is_of in CLASSES.items():
-            _print_class(label, [each for each in tried if is_of(each[0])])
-        _print_devices([each for each in tried if each[0].is_large and each[0].is_current])
-        tried.sort(key=lambda each: -abs(math.log(each[0].ms / each[1].value)))
-        for row, ms in tried[:n_worst]:
-            told = row.published
-            print(f"  {told.device:24} {told.backend:7}x{told.count} {told.model:24} {told.quant:8} d{told.n_depth:<6}"
-                  f"{1e3 / row.ms:8.1f} {1e3 / ms.value:8.1f} ({1e3 / ms.high:.1f}-{1e3 / ms.low:.1f}) {told.date} "
-                  f"{told.source}")  # fmt: skip
-
-
-KEYS: dict[str, Callable[[Row], str]] = {
-    "device": lambda row: row.device,
-    "model": lambda row: row.published.model,
-    "year": lambda row: row.published.date[:4],
-}
-
-
-CLASSES: dict[str, Callable[[Row], bool]] = {
-    "all": lambda row: True,
-    "large, current": lambda row: row.is_large and row.is_current,
-    "- dense": lambda row: _is_plain(row) and not row.shape.is_moe and not row.is_recurrent,
-    "- dense, NVIDIA with CUDA": lambda row: (
-        _is_plain(row)
-        and not row.shape.is_moe
-        and not row.is_recurrent
-        and row.published.backend == "CUDA"
-    ),
-    "- experts": lambda row: _is_plain(row) and row.shape.is_moe and not row.is_recurrent,
-    "- recurrent": lambda row: _is_plain(row) and row.is_recurrent,
-    "- at depth": lambda row: row.is_large and row.is_current and row.published.n_depth > 0,
-    "- several devices": lambda row: row.is_large and row.is_current and row.published.count > 1,
-    "- partly in main memory": lambda row: row.is_large and row.is_split,
-    "large, older": lambda row: row.is_large and not row.is_current,
-    "small": lambda row: not row.is_large,
-    **{
-        f"large, current, {backend}": lambda row, backend=backend: (
-            row.is_large and row.is_current and row.published.backend == backend
-        )
-        for backend in ("CUDA", "ROCm", "Vulkan", "SYCL", "Metal", "CPU")
-    },
-}
-
-
-def _is_split(row: Row) -> bool:
-    return any(cost.terms[0] == "host" for cost in row.costs)
 
 
 def _is_plain(row: Row) -> bool:

@@ -17,13 +17,14 @@ from ggbench.expect.cost_model import COVARIANCE_UNIT, Cost, SpeedModel, group_o
 
 _FREEDOM = 5.0
 """Degrees of freedom of the errors."""
-_TERM_FREEDOM = math.inf
 _LOOSE = 0.5
 """Spread of a term that is alone in its group, so that it cannot be found."""
 _BEFORE, _N_BEFORE = 0.15, 2.0
 """Spread of a group before any row is seen, and as how many terms that counts."""
 _SAYS_NOTHING = 0.95
 """Share of its group's variance up to which a term was found."""
+_LEAST_LEFT = 0.2
+"""Share of the rows that the terms leave at least for the errors' scale."""
 _MOST_ROUNDS, _STEADY = 40, 0.02
 """Rounds at most, and the change of every spread, as a share, below which a fit has ended."""
 EXPECTED = {"read": 0.35, "kv": 0.6, "host": 0.3, "cpu": 0.0, "layer": 2.0, "compute": 0.9, "link": 0.0}
@@ -56,15 +57,15 @@ class SpeedFit:
         names = sorted(set(places))
         self._at = np.array([[place == name for place in places] for name in names], dtype=float)
         self._place_groups = [group_of(name) for name in names]
-        self.spreads = {group: _LOOSE for group in self._groups} | dict.fromkeys(
+        self.spreads = dict.fromkeys(self._groups, _LOOSE) | dict.fromkeys(
             (*self._pooled, *self._place_groups), _BEFORE
         )
         self.values, self.scale = self._mean.copy(), 0.1
         self._places = np.zeros(len(names))
 
     def run(self) -> SpeedFit:
-        """Find spreads and values from nothing, until the spreads stay."""
-        for self.n_rounds in range(1, _MOST_ROUNDS + 1):
+        """Find values and spreads in turn until the spreads stay."""
+        for _ in range(_MOST_ROUNDS):
             before = dict(self.spreads)
             self._find_values()
             self._find_spreads()
@@ -89,8 +90,8 @@ class SpeedFit:
 
     def _find_values(self) -> None:
         """Move to the mode."""
-        deviations = np.array([self.spreads[group] for group in self._groups])
-        of_places = np.array([self.spreads[group] for group in self._place_groups]) ** 2
+        self._variances = self._squared(self._groups)
+        of_places = self._squared(self._place_groups)
         for _ in range(8):
             predicted, slopes = self._predicted()
             errors, away = self._logs - predicted, self.values - self._mean
@@ -98,9 +99,6 @@ class SpeedFit:
             self._noise = self.scale**2 * (_FREEDOM + (self._errors / self.scale) ** 2) / (_FREEDOM + 1)
             self._shrunk = 1 / (1 / of_places + self._at @ (1 / self._noise))
             self._places = self._shrunk * (self._at @ (errors / self._noise))
-            self._variances = deviations**2
-            if _TERM_FREEDOM < math.inf:
-                self._variances = deviations**2 * (_TERM_FREEDOM + (away / deviations) ** 2) / (_TERM_FREEDOM + 1)
             self._weighted_slopes = self._weighted(slopes)
             inverse = slopes.T @ self._weighted_slopes + np.diag(1 / self._variances)
             step = np.linalg.solve(inverse, self._weighted_slopes.T @ errors - away / self._variances)
@@ -110,30 +108,35 @@ class SpeedFit:
         self._covariance = np.linalg.inv(inverse)
 
     def _find_spreads(self) -> None:
+        """Set each spread to what the rows found of its terms: squares by the number of terms that they determine."""
         found = 1 - np.diag(self._covariance) / self._variances
-        squares = (self.values - self._mean) ** 2 * (np.array([self.spreads[g] for g in self._groups])**2/self._variances)
+        squares = (self.values - self._mean) ** 2
         for group, members in self._pooled.items():
-            self._set_spread(group, squares[members].sum(), found[members].sum())
-        of_places = np.array([self.spreads[group] for group in self._place_groups]) ** 2
+            self._set_spread(group, squares[members], found[members])
+        of_rows = self._at @ (1 / self._noise)
         within = self._at @ self._weighted_slopes
-        # of a place: what its rows say of it, less what they say of the terms
-        told = (self._at @ (1 / self._noise)) * (1 - self._shrunk * (self._at @ (1 / self._noise)))
-        n_places = of_places * (told - (within @ self._covariance * within).sum(1))
+        of_terms = (within @ self._covariance * within).sum(1)
+        places = self._squared(self._place_groups) * (of_rows * (1 - self._shrunk * of_rows) - of_terms)
         for group in sorted(set(self._place_groups)):
             members = np.array([each == group for each in self._place_groups])
-            self._set_spread(group, (self._places[members] ** 2).sum(), n_places[members].sum())
+            self._set_spread(group, self._places[members] ** 2, places[members])
         weights = (_FREEDOM + 1) / (_FREEDOM + (self._errors / self.scale) ** 2)
-        n_left = max(len(self._logs) - found.sum() - n_places.sum(), 0.2 * len(self._logs))
-        self.scale = max(0.01, math.sqrt(float(weights @ self._errors**2) / n_left))
+        n_rows = len(self._logs)
+        n_left = max(n_rows - found.sum() - places.sum(), _LEAST_LEFT * n_rows)
+        self.scale = math.sqrt(float(weights @ self._errors**2) / n_left)
 
-    def _set_spread(self, group: str, squares: float, n_found: float) -> None:
-        self.spreads[group] = math.sqrt((squares + _N_BEFORE * _BEFORE**2) / (n_found + _N_BEFORE))
+    def _squared(self, groups: Sequence[str]) -> np.ndarray:
+        return np.array([self.spreads[group] for group in groups]) ** 2
+
+    def _set_spread(self, group: str, squares: np.ndarray, found: np.ndarray) -> None:
+        self.spreads[group] = math.sqrt((squares.sum() + _N_BEFORE * _BEFORE**2) / (found.sum() + _N_BEFORE))
 
     def model(self) -> SpeedModel:
         """Return what the program needs: without the terms of places, whose spread becomes part of the residual."""
         kept = [
-            index for index, group in enumerate(self._groups) if group not in SPREAD_ONLY
-            and self._is_found(index)
+            index
+            for index, group in enumerate(self._groups)
+            if group not in SPREAD_ONLY and self._is_found(index)
         ]
         covariance = np.round(self._covariance[np.ix_(kept, kept)] / COVARIANCE_UNIT).astype(int)
         variance = self.scale**2 * _FREEDOM / (_FREEDOM - 2) + self.spreads.get("place", 0.0) ** 2
@@ -141,7 +144,9 @@ class SpeedFit:
             terms=tuple(self.terms[index] for index in kept),
             values=tuple(float(self.values[index]) for index in kept),
             covariance=tuple(tuple(map(int, row[: number + 1])) for number, row in enumerate(covariance)),
-            spreads={group: spread for group, spread in self.spreads.items() if group not in self._place_groups},
+            spreads={
+                group: spread for group, spread in self.spreads.items() if group not in self._place_groups
+            },
             residual=math.sqrt(variance),
         )
 

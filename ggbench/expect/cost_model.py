@@ -153,8 +153,8 @@ def quant_class(name: str) -> str:
         return lower
     if lower.startswith("iq"):
         return lower[:3]
-    if lower in ("q4_1", "q5_0", "q5_1"):
-        return "q4_0"
+    if lower in ("q4_1", "q5_1"):
+        return "q5_0"
     return lower[:4] if lower.startswith("q") else lower.partition("_")[0]
 
 

@@ -5,7 +5,16 @@ import math
 import msgspec
 import pytest
 
-from ggbench.expect.cost_model import Cost, DeviceKind, DeviceRead, ModelKind, SpeedModel, decode_costs, quant_class
+from ggbench.expect.cost_model import (
+    Cost,
+    DeviceKind,
+    DeviceRead,
+    HostRead,
+    ModelKind,
+    SpeedModel,
+    decode_costs,
+    quant_class,
+)
 
 MODEL = SpeedModel(
     terms=("layer", "read", "read:device=card/CUDA"),
@@ -46,23 +55,33 @@ def test_devices_compute_one_after_the_other() -> None:
     assert len(links) == 1
 
 
+CPU_MODEL = SpeedModel(
+    terms=("read", "host", "cpu", "crossing"), values=(0.0, 0.0, math.log(2), math.log(2)),
+    covariance=((0,), (0, 0), (0, 0, 0), (0, 0, 0, 0)), spreads={"machine": 0.4}, residual=0.0,
+)  # fmt: skip
+
+
 def test_an_unknown_cpu_widens_the_interval_by_its_share() -> None:
     """Its spread applies to reading experts and to crossing to them, which are half of this time."""
     kind = ModelKind("qwen3moe", "q4_k", True, False)
-    model = SpeedModel(
-        terms=("read", "host", "crossing"), values=(0.0, 0.0, math.log(2)), covariance=((0,), (0, 0), (0, 0, 0)),
-        spreads={"host:machine": 0.4}, residual=0.0,
-    )  # fmt: skip
-    costs = decode_costs([DeviceRead(KNOWN, 1e9, 8e6, 0.0, 0)], kind, host_ms=2.0, n_crossed=30)
-    found = model.predict(costs)
+    host = HostRead(1e9, 2e6, 0.0, 0, 0.0, 8)
+    costs = decode_costs([DeviceRead(KNOWN, 1e9, 8e6, 0.0, 0)], kind, host=host, n_crossed=30)
+    found = CPU_MODEL.predict(costs)
     assert found.value == pytest.approx(8 + 2 + 30 * 0.1 * 2)
     assert math.log(found.high / found.value) / 1.96 == pytest.approx(0.4 * 8 / 16, rel=1e-3)
+
+
+def test_a_cpu_takes_time_to_read_and_each_of_its_threads_to_compute() -> None:
+    kind = ModelKind("llama", "q4_k", False, False)
+    few, many = (CPU_MODEL.predict(decode_costs([], kind, host=HostRead(50e9, 4e9, 0.0, 0, 8e9, n))) for n in (2, 16))
+    assert few.value - many.value == pytest.approx(8e9 * 5e-9 * 2 * (1 / 2 - 1 / 16))
+    assert many.value == pytest.approx(80 + 5)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("q4_k_m", "q4_k"), ("q4_K", "q4_k"), ("q5_1", "q4_0"), ("iq2_xxs", "iq2"), ("mxfp4", "mxfp4"),
+        ("q4_k_m", "q4_k"), ("q4_K", "q4_k"), ("q5_1", "q5_0"), ("iq2_xxs", "iq2"), ("mxfp4", "mxfp4"),
         ("mxfp4_moe", "mxfp4"), ("bf16", "bf16"), ("q8_0", "q8_0"),
     ],
 )  # fmt: skip
