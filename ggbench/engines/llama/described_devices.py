@@ -1,9 +1,8 @@
 """Described devices, which this machine need not have: ggml devices made of callbacks, for dry runs of llama.cpp's
 allocator.
 
-llama.cpp splits a model over them, builds its graphs and sizes their buffers as on real ones, but cannot compute. Sizes
-differ between backends by alignment and by kernels' extra memory; CUDA's rules are implemented here, and others are
-assumed to need no extra memory. Every operation is assumed to be supported, as in llama.cpp's RPC client.
+llama.cpp splits a model over them, builds its graphs and sizes their buffers as on real ones, but cannot compute. What
+each backend supports, and what its kernels reserve, is in `backend_rules`.
 
 The structures are those of ggml-backend-impl.h, version 2; they are not a public interface.
 """
@@ -12,10 +11,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_int, c_size_t, c_void_p
 from typing import Any
 
 from ggbench.engines.contract import DescribedDevice
+from ggbench.engines.llama.backend_rules import BACKENDS, Backend, Tensor
 from ggbench.engines.llama.ggml_devices import GPU, Capabilities, Properties
 
 API_VERSION = 2
@@ -27,8 +27,6 @@ _OFFLOAD_MIN_BATCH = 32
 
 Source: GGML_OP_OFFLOAD_MIN_BATCH of ggml's backends.
 """
-_TYPE_F16 = 1
-"""GGML_TYPE_F16."""
 
 
 def _structure(name: str, fields: dict[str, Any] | str) -> type[ctypes.Structure]:
@@ -62,22 +60,6 @@ _BackendI = _structure(
 _Backend = _structure(
     "ggml_backend", {"guid": c_void_p, "iface": _BackendI, "device": c_void_p, "context": c_void_p}
 )
-_Tensor = _structure(
-    "ggml_tensor",
-    {
-        "type": c_int,
-        "buffer": c_void_p,
-        "ne": c_int64 * 4,
-        "nb": c_size_t * 4,
-        "op": c_int,
-        "op_params": c_int32 * 16,
-        "flags": c_int32,
-        "src": c_void_p * 10,
-        "view_src": c_void_p,
-        "view_offs": c_size_t,
-    },
-)
-"""The first fields of `ggml_tensor` in ggml.h."""
 
 
 def interface_problem(ggml: ctypes.CDLL) -> str:
@@ -92,6 +74,17 @@ def interface_problem(ggml: ctypes.CDLL) -> str:
     return f"this llama.cpp {found}; devices can be described only to version {API_VERSION}; {hint}"
 
 
+class _Operations(dict[int, str]):
+    """ggml's name of each operation by its number, and of that of a tensor."""
+
+    def __init__(self, ggml: ctypes.CDLL) -> None:
+        self._ggml = ggml
+
+    def __missing__(self, number: int) -> str:
+        self[number] = name = self._ggml.ggml_op_name(number).decode()
+        return str(name)
+
+
 class DescribedDevices:
     """Keeps the devices alive, as ggml refers to them until the process ends."""
 
@@ -103,9 +96,10 @@ class DescribedDevices:
             getattr(ggml, f"ggml_backend_{name}").restype = c_void_p
         ggml.ggml_op_name.restype, ggml.ggml_op_name.argtypes = c_char_p, [c_int]
         ggml.ggml_nbytes.restype, ggml.ggml_nbytes.argtypes = c_size_t, [c_void_p]
-        ggml.ggml_nelements.restype, ggml.ggml_nelements.argtypes = c_int64, [c_void_p]
         self._cpu_buffer_type = _BufferType.from_address(ggml.ggml_backend_cpu_buffer_type())
-        self._ops: dict[int, str] = {}
+        self._ops = _Operations(ggml)
+        self.unsupported: set[str] = set()
+        """The operations that a device was asked for and has no kernel for, by ggml's names."""
         self.handles = tuple(self._device(index, each) for index, each in enumerate(described))
         """The `ggml_backend_dev_t` of each device."""
         types = map(ggml.ggml_backend_dev_buffer_type, self.handles)
@@ -116,7 +110,9 @@ class DescribedDevices:
         device, buffer_type = self._new(_Device), self._new(_BufferType)
         handle, buffer_handle = ctypes.addressof(device), ctypes.addressof(buffer_type)
         name, text = described.name.encode(), self._text(described.name)
-        memory_bytes = described.memory_bytes
+        memory_bytes, rules = described.memory_bytes, BACKENDS.get(described.backend, Backend({}, {}))
+        # ggml asks about tens of thousands of tensors, so these are looked up once, and most of a tensor is not read
+        ops, op_at, offset, n_bytes_of = self._ops, c_int.from_address, Tensor.op.offset, self._ggml.ggml_nbytes
 
         def get_name(_: int) -> int:
             return text
@@ -139,6 +135,18 @@ class DescribedDevices:
             # as with every backend, so that llama.cpp overlaps a prompt's batches on several devices, with more buffers
             found.caps = Capabilities(True, False, False, True, True)
 
+        def supports_op(_: int, address: int) -> bool:
+            op = ops[op_at(address + offset).value]
+            is_supported = op not in rules.supports or rules.supports[op](Tensor.from_address(address))
+            if not is_supported:
+                self.unsupported.add(op)
+            return is_supported
+
+        def get_alloc_size(_: int, address: int) -> int:
+            n_bytes: int = n_bytes_of(address)
+            rule = rules.size.get(ops[op_at(address + offset).value])
+            return n_bytes if rule is None else rule(Tensor.from_address(address), n_bytes)
+
         def init_backend(_: int, __: object) -> int:
             backend, guid = self._new(_Backend), (ctypes.c_uint8 * 16)(index + 1)
             self._kept.append(guid)
@@ -153,8 +161,8 @@ class DescribedDevices:
             alloc_buffer=self._function(c_void_p, [c_void_p, c_size_t], allocate),
             get_alignment=self._function(c_size_t, [c_void_p], lambda _: _ALIGNMENT),
         )
-        if described.backend in ("CUDA", "ROCm"):
-            buffer_type.iface.get_alloc_size = self._function(c_size_t, [c_void_p, c_void_p], self._cuda_size)
+        if rules.size:
+            buffer_type.iface.get_alloc_size = self._function(c_size_t, [c_void_p, c_void_p], get_alloc_size)
         device.reg = self._registry(described.backend)
         device.iface = _DeviceI(
             get_name=self._function(c_void_p, [c_void_p], get_name),
@@ -164,10 +172,11 @@ class DescribedDevices:
             get_props=self._function(None, [c_void_p, POINTER(Properties)], get_props),
             init_backend=self._function(c_void_p, [c_void_p, c_char_p], init_backend),
             get_buffer_type=self._function(c_void_p, [c_void_p], lambda _: buffer_handle),
-            # ggml asks about thousands of tensors: a ggml function that always returns true is twice as fast
-            supports_op=self._cpu_buffer_type.iface.is_host,
+            supports_op=self._cpu_buffer_type.iface.is_host,  # of main memory: always true
             supports_buft=self._function(c_bool, [c_void_p, c_void_p], lambda _, asked: asked == buffer_handle),
         )
+        if rules.supports:
+            device.iface.supports_op = self._function(c_bool, [c_void_p, c_void_p], supports_op)
         if described.backend != "RPC":
             device.iface.offload_op = self._function(c_bool, [c_void_p, c_void_p], self._is_offloaded)
         return handle
@@ -178,25 +187,10 @@ class DescribedDevices:
         registry.iface.get_name = self._function(c_void_p, [c_void_p], lambda _: name)
         return ctypes.addressof(registry)
 
-    def _cuda_size(self, _: int, address: int) -> int:
-        """Return the bytes of a tensor: a prompt's flash attention copies a quantized K and V to f16 after its result.
-
-        Source: `ggml_cuda_flash_attn_ext_get_alloc_size` for cards with tensor cores.
-        """
-        tensor = _Tensor.from_address(address)
-        n_bytes = int(self._ggml.ggml_nbytes(address))
-        if self._op(tensor.op) == "FLASH_ATTN_EXT":
-            for source in tensor.src[1:3]:
-                if _Tensor.from_address(source).type != _TYPE_F16:
-                    n_bytes = -(-n_bytes // _ALIGNMENT) * _ALIGNMENT + 2 * int(
-                        self._ggml.ggml_nelements(source)
-                    )
-        return n_bytes
-
     def _is_offloaded(self, _: int, address: int) -> bool:
         """Return whether the batch is large enough; source: `get_op_batch_size` of ggml-cuda.cu."""
-        tensor = _Tensor.from_address(address)
-        match self._op(tensor.op):
+        tensor = Tensor.from_address(address)
+        match self._ops[tensor.op]:
             case "GET_ROWS":
                 return False
             case "MUL_MAT":
@@ -206,11 +200,6 @@ class DescribedDevices:
             case _:
                 n_tokens = tensor.ne[1] * tensor.ne[2] * tensor.ne[3]
         return bool(n_tokens >= _OFFLOAD_MIN_BATCH)
-
-    def _op(self, number: int) -> str:
-        if number not in self._ops:
-            self._ops[number] = self._ggml.ggml_op_name(number).decode()
-        return self._ops[number]
 
     def _new(self, kind: type[ctypes.Structure]) -> Any:  # noqa: ANN401 - its fields are made at run time
         made = kind()

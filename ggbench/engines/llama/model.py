@@ -18,7 +18,7 @@ from typing import Any
 from ggbench.engines.contract import PROMPT, DescribedDevice, Stage, Workload
 from ggbench.engines.llama.build import RPC_HINT, build_flags
 from ggbench.engines.llama.c_functions import binding_version, lib, llama_library
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, DRAFT_TOKENS, MODEL, set_defaults
 from ggbench.engines.llama.described_devices import DescribedDevices, interface_problem
 from ggbench.engines.llama.ggml_devices import GgmlDevices, NoRpc, add_servers, build_commit
@@ -179,16 +179,33 @@ class LlamaModel:
         params.type_v = _ggml_type_id(setup.type_v)
         params.flash_attn_type = getattr(lib, f"LLAMA_FLASH_ATTN_TYPE_{_FLASH_ATTN[setup.flash_attn]}")
         params.offload_kqv = setup.kv_offload
+        if self._described:
+            self._described.unsupported.clear()
         self._context = lib.llama_init_from_model(self.handle, params)
         if not self._context:
             self._context = None
             raise LlamaRefused("context", f"llama.cpp could not create a context of {setup.n_ctx} tokens")
+        self._check_kernels(setup)
         self._n_outputs_max = params.n_outputs_max
         return (
             lib.llama_n_ctx(self._context),
             lib.llama_n_batch(self._context),
             lib.llama_n_ubatch(self._context),
         )
+
+    def _check_kernels(self, setup: LlamaConfig) -> None:
+        """Raise LlamaRefused if a described device has no kernel for the flash attention that the setup requires.
+
+        llama.cpp would compute it on the CPU, and with `auto` only for a quantized V: else it switches it off.
+        """
+        is_required = setup.flash_attn == "on" or setup.type_v not in UNQUANTIZED
+        if is_required and self._described and "FLASH_ATTN_EXT" in self._described.unsupported:
+            self.free_context()
+            raise LlamaRefused(
+                "context",
+                f"no flash attention kernel for these heads and a K of {setup.type_k} and V of {setup.type_v}; "
+                "llama.cpp would compute it on the CPU",
+            )
 
     def free_context(self) -> None:
         if self._context is not None:
