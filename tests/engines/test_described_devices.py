@@ -144,7 +144,7 @@ def old_deepseek(files: dict[str, tuple[ModelFile, Path]], tmp_path_factory: pyt
 
 @pytest.mark.parametrize(("n_ctx", "mib"), [(2048, 104.27), (8192, 340.27)])
 def test_heads_without_a_kernel_switch_flash_attention_off(old_deepseek: Path, n_ctx: int, mib: float) -> None:
-    """The MiB are those of a public log of CUDA; Vulkan has kernels for all heads of whole eights."""
+    """The scores of 16 heads, 512 tokens and all cells are 64 and 256 MiB of them; Vulkan has a kernel for such."""
     setup = LlamaConfig(n_ctx=n_ctx, threads=1)
     found = allocated(old_deepseek, setup, (DescribedDevice("CUDA0", "CUDA", 24 * GIB),))
     sizes = {each.device: each.compute_bytes / MIB for each in found.buffers}

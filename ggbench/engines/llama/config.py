@@ -83,7 +83,7 @@ _FAILURE_HINTS = {
     "quantized V cache": "use --flash-attn on, or --type-v f16, which works without flash attention",
     "requires flash_attn": "--flash-attn on",
     "no flash attention kernel": "use --flash-attn auto with --type-v f16, or another backend",
-    "support split buffers": "use --split-mode layer; of llama.cpp's backends only SYCL still splits by rows",
+    "support split buffers": "use --split-mode layer: llama.cpp no longer splits by rows on CUDA and ROCm",
     "does not support different K": "use one type for both caches, e.g. --type-k q8_0 --type-v q8_0",
     "K cache type": "--type-k f16 works for all head widths",
     "V cache type": "--type-v f16 works for all head widths",
