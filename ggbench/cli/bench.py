@@ -13,7 +13,7 @@ from ggbench.commands.comparing import EnginesLimit, compare_engines, engines_li
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_decodes
 from ggbench.commands.measure_options import measuring_options, tuned_option
-from ggbench.commands.options import MeasureRequest, option, settings_options
+from ggbench.commands.options import MeasureRequest, against_option, option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     is_flag=True,
 )
 @option("--plot", "Plot the latencies in the terminal.", is_flag=True)
+@against_option
 @engines_limit_options
 @tuned_option
 @measuring_options(many=True, servers=True, own_models=True, load=load_options_of_decodes)
@@ -46,6 +47,7 @@ def command(
     settings: DecodeSettings,
     maxctx: bool,
     plot: bool,
+    against: str | None,
     limit: EnginesLimit,
     asked: MeasureRequest,
 ) -> None:
@@ -73,7 +75,7 @@ def command(
 
     output = asked.output
     refuse_limit_of_one(asked, limit)
-    _refuse_what_excludes(asked, plot=plot, maxctx=maxctx)
+    _refuse_what_excludes(asked, plot=plot, maxctx=maxctx, against=against)
     if len(asked.engines) > 1:
         compare_engines(EXPERIMENT, replace(settings, repeat=1), settings.repeat, asked, limit)
     if maxctx:
@@ -84,24 +86,29 @@ def command(
     measured = measure(jobs, asked, run=lambda context, jobs: run_bench(context, jobs, maxctx=maxctx))
     summaries = measured.summaries
     if output.as_json:
-        _print_document(summaries, asked, settings.n_gen)
+        _print_document(summaries, asked, settings.n_gen, against)
     elif summaries and measured.error is None:
-        show_answer(bench_answer(summaries), [each.run for each in summaries], output, plot=plot)
+        show_answer(
+            bench_answer(summaries), [each.run for each in summaries], output, plot=plot, against=against
+        )
     measured.leave()
 
 
-def _refuse_what_excludes(asked: MeasureRequest, *, plot: bool, maxctx: bool) -> None:
+def _refuse_what_excludes(asked: MeasureRequest, *, plot: bool, maxctx: bool, against: str | None) -> None:
     """Raise UsageError for options that exclude each other."""
     if plot and asked.output.as_json:
         raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
-    if len(asked.engines) > 1 and (maxctx or plot):
-        raise UsageError("several engines exclude --maxctx and --plot", "omit them")
+    if len(asked.engines) > 1 and (maxctx or plot or against):
+        raise UsageError("several engines exclude --maxctx, --plot and --against", "omit them")
 
 
-def _print_document(summaries: Sequence[QuantSummary], asked: MeasureRequest, n_gen: int) -> None:
+def _print_document(
+    summaries: Sequence[QuantSummary], asked: MeasureRequest, n_gen: int, against: str | None
+) -> None:
+    from ggbench.show.against import nearest_to
     from ggbench.show.run_documents import BENCH, bench_row
 
-    rows = list(map(bench_row, summaries))
+    rows = [bench_row(each, **({"against": nearest_to(each)} if against else {})) for each in summaries]
     asked.output.record(BENCH, {"model": asked.model.text, "n_gen": n_gen, "rows": rows})
 
 

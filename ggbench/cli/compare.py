@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 )
 @click.argument("named", metavar="[RUN|FILE]...", nargs=-1)
 @option("--model", "Compare the quants of this MODEL, by at most the 12 newest runs of each setting.")
-@option("--against", "Compare with this run or file.", metavar="RUN|FILE")
+@option(
+    "--against", "Compare with this run or file, or show the nearest published rows.",
+    metavar="RUN|FILE|published",
+)  # fmt: skip
 @option(
     "-r --repeat", "Measure the runs again this often, in turns, and compare those.", click.IntRange(1, 1000)
 )
@@ -66,7 +69,7 @@ def command(
     If the whole interval exceeds a --fail-if-... limit, compare says why and exits with 1. An undecided limit exits
     with 0, or with --fail-if-undecided with 1.
     """
-    from ggbench.cli.named_runs import compared_runs
+    from ggbench.cli.named_runs import PUBLISHED, compared_runs
     from ggbench.decisions.compare.thresholds import check_limits
     from ggbench.runs.store.database import Store
 
@@ -80,28 +83,29 @@ def command(
     if plot and output.as_json:
         hint = "omit --json, or save the plot: ggbench report RUN -o FILE.svg"
         raise UsageError("--plot cannot be used with --json", hint)
+    published = PUBLISHED if against == PUBLISHED else None
     with Store.open() as store:
         columns, notices = compared_runs(store, named, model, against)
         output.notice(*store.notices, *notices)
-        comparison = _compared(store, columns)
+        comparison = _compared(store, columns, is_alone_enough=bool(published) and not asked and repeat is None)
     if repeat is not None:
         from ggbench.commands.comparing import compare_again
 
         compare_again([column[0].run for column in columns], repeat, output, asked, fail_if_undecided)
     checks = check_limits(comparison, asked)
     runs = [run for column in columns for run in column[0].runs]
-    _show(runs, comparison, checks, plot, output)
+    _show(runs, comparison, checks, published, plot, output)
     conclude(checks, fail_if_undecided)
 
 
-def _compared(store: Store, columns: Sequence[Column]) -> Comparison:
-    """Return the comparison. Raises UsageError for a single run, or if nothing is comparable."""
+def _compared(store: Store, columns: Sequence[Column], *, is_alone_enough: bool) -> Comparison:
+    """Return the comparison. Raises UsageError for a single run unless that is enough, or if nothing is comparable."""
     from ggbench.decisions.compare.comparison import compare_stored
 
-    if len(columns) < 2:
+    if len(columns) < 2 and not is_alone_enough:
         raise UsageError("comparing needs at least two runs", "ggbench results lists their numbers")
     comparison = compare_stored(store, columns)
-    if comparison.is_empty:
+    if comparison.is_empty and len(columns) > 1:
         kinds = ", ".join(
             f"{row.letter} is {row.name}, a run of {row.run.head.kind}" for row in comparison.rows
         )
@@ -113,13 +117,21 @@ def _show(
     runs: Sequence[Run],
     comparison: Comparison,
     checks: Sequence[LimitCheck],
+    against: str | None,
     plot: bool,
     output: Output,
 ) -> None:
     from ggbench.commands.run_output import show_answer
-    from ggbench.decisions.compare.show import COMPARE, comparison_answer, comparison_document
+    from ggbench.decisions.compare.show import COMPARE, NearestRows, comparison_answer, comparison_document
+    from ggbench.show.answer import Answer
+    from ggbench.show.presenter import presenter_of
 
     if output.as_json:
-        output.record(COMPARE, comparison_document(comparison, checks))
+        published = [
+            NearestRows(run.run_id, presenter_of(run.head.kind).nearest(run))
+            for run in (runs if against else ())
+        ]
+        output.record(COMPARE, comparison_document(comparison, checks, published))
         return
-    show_answer(comparison_answer(comparison), runs, output, plot=plot)
+    answer = comparison_answer(comparison) if len(comparison.rows) > 1 else Answer("")
+    show_answer(answer, runs, output, plot=plot, against=against)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ggbench.runs.store.runs import StoredRun
 
 
+PUBLISHED = "published"
+
+
 def compared_runs(
     store: Store, named: Sequence[str], model: str | None, against: str | None
 ) -> tuple[list[Column], list[str]]:
@@ -40,7 +43,7 @@ def compared_runs(
         found = [(name, run) for name in named for run in _named(store, name)]
         places = ["" if name.isdecimal() else name for name, _ in found]
         columns = columns_of([QuantSummary.of([run]) for _, run in found], places)
-    if against:
+    if against and against != PUBLISHED:
         base = _base(_named(store, against), columns, against)
         columns = [base, *columns]
     return columns, notices

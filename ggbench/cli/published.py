@@ -67,12 +67,13 @@ def command(
 ) -> None:
     """Show what others published: speed and memory of Qwen models, quality of quants, and rows of llama-bench.
 
-    Without options, the documents are listed.
+    Without options, the documents are listed. bench, quality, speed, compare and results show have --against published,
+    which shows the nearest rows below your own.
 
     Rows of documents cover HF Transformers, vLLM, bitsandbytes, AutoGPTQ, AutoAWQ and llama.cpp on A100, 4090, H100 and
     T4, and the perplexity and KL divergence of llama.cpp quants. Non-numeric entries, such as oom or "not reported",
     are shown verbatim. Rows of llama-bench, which people published in repositories and issues, cover cards of NVIDIA,
-    AMD, Intel and Apple, and CPUs; each has its source.
+    AMD, Intel and Apple, and CPUs; each has its source. --against published names every difference.
     """
     if as_csv and output.as_json:
         raise UsageError("--csv and --json exclude each other", "use one of them")

@@ -7,7 +7,7 @@ import sys
 import click
 
 from ggbench.commands.documented import DocumentedGroup
-from ggbench.commands.options import option, output_options, plot_option
+from ggbench.commands.options import against_option, option, output_options, plot_option
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
 
@@ -59,8 +59,9 @@ def command(model: str | None, limit: int, output: Output) -> None:
 )
 @click.argument("run_id", metavar="ID", type=int)
 @plot_option
+@against_option
 @output_options
-def show(run_id: int, plot: bool, output: Output) -> None:
+def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
     """Show one run, even an interrupted one, with its environment and its command line."""
     from ggbench.commands.run_output import run_document, show_run
     from ggbench.runs.store.database import Store
@@ -75,12 +76,14 @@ def show(run_id: int, plot: bool, output: Output) -> None:
         presenter = presenter_of(stored.kind)
     if plot and not presenter.has_figures:
         output.notice(f"run {run_id} has no samples to plot")
+    if against and presenter.nearest(run) is None:
+        output.notice(f"run {run_id} has nothing to compare with published rows")
     if output.as_json:
-        fields = run_document(run)
+        fields = run_document(run, against=against)
         more = {name: getattr(stored, name) for name in ("state", "started_at", "finished_at")}
         output.record(presenter.documents.stored, fields | more | {"readings": list(readings)})
         return
-    show_run(run, readings, output, plot=plot and presenter.has_figures)
+    show_run(run, readings, output, plot=plot and presenter.has_figures, against=against)
 
 
 @command.command(

@@ -171,6 +171,9 @@ projector_option = memory_option(
     metavar="FILE|auto",
 )
 plot_option = output_option("--plot", "Plot latency against position in the terminal.", is_flag=True)
+against_option = output_option(
+    "--against", "Show the nearest published rows below your own.", click.Choice(["published"])
+)
 
 
 def as_record(name: str, make: Callable[..., object], names: Collection[str], *options: Decorator) -> Decorator:

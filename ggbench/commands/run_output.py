@@ -11,7 +11,7 @@ from ggbench.commands.output import Output
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Answer
+from ggbench.show.answer import Answer, Part
 from ggbench.show.presenter import presenter_of
 
 if TYPE_CHECKING:
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 _PLOT_HEIGHT = 18
 
 
-def show_measured(measured: MeasureResult, *, plot: bool = False) -> None:
+def show_measured(measured: MeasureResult, *, plot: bool = False, against: str | None = None) -> None:
     """Show one run in full, or several side by side; with --json, print one document."""
     runs, output = [each.run for each in measured.finished], measured.asked.output
     presenter = presenter_of(measured.jobs[0].experiment.kind)
     if output.as_json:
-        _record(measured, list(map(run_document, runs)))
+        _record(measured, [run_document(run, against=against) for run in runs])
     elif measured.is_sweep and runs:
-        show_answer(presenter.table(runs), runs, output)
+        show_answer(presenter.table(runs), runs, output, against=against)
     elif measured.error is None and runs and presenter.has_details(runs[0]):
-        show_answer(presenter.details(runs[0]), runs, output, plot=plot)
+        show_answer(presenter.details(runs[0]), runs, output, plot=plot, against=against)
 
 
 def _record(measured: MeasureResult, rows: Sequence[dict[str, object]]) -> None:
@@ -43,24 +43,41 @@ def _record(measured: MeasureResult, rows: Sequence[dict[str, object]]) -> None:
         output.record(documents.one, row)
 
 
-def run_document(run: Run) -> dict[str, object]:
-    """Return the run for JSON."""
-    return presenter_of(run.head.kind).documents.value(run)
+def run_document(run: Run, *, against: str | None = None) -> dict[str, object]:
+    """Return the run for JSON, with `against` with the nearest published rows."""
+    presenter = presenter_of(run.head.kind)
+    return presenter.documents.value(run, **({"against": presenter.nearest(run)} if against else {}))
 
 
-def show_run(run: Run, readings: Sequence[MachineReading], output: Output, *, plot: bool) -> None:
+def show_run(
+    run: Run, readings: Sequence[MachineReading], output: Output, *, plot: bool, against: str | None
+) -> None:
     """Show a stored run in full."""
     answer = presenter_of(run.head.kind).details(run, readings)
     if plot and answer.command.endswith(" --plot"):
         answer = replace(answer, command="")
-    show_answer(answer, [run], output, plot=plot)
+    show_answer(answer, [run], output, plot=plot, against=against)
 
 
-def show_answer(answer: Answer, runs: Sequence[Run], output: Output, *, plot: bool = False) -> None:
-    """Show the answer of runs, with their plots."""
-    output.answer(answer)
+def show_answer(
+    answer: Answer, runs: Sequence[Run], output: Output, *, plot: bool = False, against: str | None = None
+) -> None:
+    """Show the answer of runs, with their nearest published rows and their plots."""
+    nearest = nearest_parts(runs) if against else []
+    output.answer(replace(answer, parts=[*answer.parts, *nearest]))
     if plot:
         show_plot([QuantSummary.of([run]) for run in runs], output)
+
+
+def nearest_parts(runs: Sequence[Run]) -> list[Part]:
+    """Return the published rows nearest to the runs that can be compared."""
+    found = [(presenter_of(run.head.kind), run) for run in runs]
+    return [
+        part
+        for presenter, run in found
+        if presenter.nearest(run) is not None
+        for part in presenter.against(run)
+    ]
 
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:

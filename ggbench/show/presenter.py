@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal
 
 from ggbench.machine.records import MachineReading
+from ggbench.models.published.selection import NearRow
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.answer import Answer, Facts
+from ggbench.show.answer import Answer, Facts, Part
 from ggbench.show.charts import Chart, LineChart, PlottedRun, memory_stacks, series_of
 from ggbench.show.figure import Figure
 from ggbench.show.metric import Metric, RunFigure, joined, memory_metric
@@ -36,7 +37,7 @@ class Presenter(abc.ABC):
     plotted: ClassVar[tuple[type, ...]] = ()
     """Types of observations drawn by its figures, besides timed steps."""
     has_samples: ClassVar[bool] = True
-    """Whether runs have timed steps to plot and export."""
+    """Whether runs have timed steps to plot, export and compare with published rows."""
 
     figures: ClassVar[tuple[Figure[QuantSummary], ...]] = ()
     """Figures of its runs besides those that all kinds share."""
@@ -65,6 +66,14 @@ class Presenter(abc.ABC):
         return Answer(
             "", "", [Facts([(name, self.ending(run)) for name, run in zip(names, runs, strict=True)])]
         )
+
+    def nearest(self, run: Run) -> Sequence[NearRow] | None:
+        """Return the nearest published rows; None if there is nothing to compare."""
+        return None
+
+    def against(self, run: Run) -> Sequence[Part]:
+        """Return the nearest published rows beside the run's own, as parts of the answer."""
+        return ()
 
     def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
         """Return figures with a curve for each run, in order; empty for a run of another kind."""

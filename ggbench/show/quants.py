@@ -12,8 +12,10 @@ from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.fields import config_options
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
+from ggbench.models.published.selection import NearRow
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.against import nearest_to, speed_against
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import (
     Chart,
@@ -269,3 +271,10 @@ class QuantPresenter(Presenter):
 
     def table(self, runs: Sequence[Run]) -> Answer:
         return bench_answer([QuantSummary.of([run]) for run in runs])
+
+    def nearest(self, run: Run) -> Sequence[NearRow] | None:
+        summary = QuantSummary.of([run])
+        return nearest_to(summary) if summary.decode is not None or summary.prefills else None
+
+    def against(self, run: Run) -> Sequence[Part]:
+        return speed_against(QuantSummary.of([run]))

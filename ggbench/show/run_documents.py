@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.machine.records import MachineReading
+from ggbench.models.published.selection import NearRow
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.document import Document, rows_document
@@ -51,11 +52,13 @@ class RunDocuments(msgspec.Struct, frozen=True, dict=True):
         return (self.one, *([self.several] if self.several else []), self.stored)
 
     def _type(self, more: Mapping[str, Any]) -> type[msgspec.Struct]:
-        return figures_type(self.kind.title(), self.figures, self.about, {"run": Run, **more})
+        return figures_type(
+            self.kind.title(), self.figures, self.about, {"run": Run, **more, "against": list[NearRow] | None}
+        )
 
-    def value(self, run: Run) -> dict[str, object]:
+    def value(self, run: Run, **more: object) -> dict[str, object]:
         """Return the members of a run's document."""
-        return figure_values(self.figures, QuantSummary.of([run])) | {"run": run}
+        return figure_values(self.figures, QuantSummary.of([run])) | {"run": run} | more
 
 
 _PROVENANCE = replace(FIGURES["source"], key="provenance")
@@ -81,11 +84,11 @@ def several_document(name: str, about: str, row: type[msgspec.Struct], **more: t
 BENCH = several_document(
     "bench",
     "The whole table of a model.",
-    figures_type("BenchedQuant", MEASURED, "", {"runs": list[Run]}),
+    figures_type("BenchedQuant", MEASURED, "", {"runs": list[Run], "against": list[NearRow] | None}),
     n_gen=int,
 )
 
 
-def bench_row(summary: QuantSummary) -> dict[str, object]:
+def bench_row(summary: QuantSummary, **more: object) -> dict[str, object]:
     """Return a row of `BENCH`."""
-    return figure_values(MEASURED, summary) | {"runs": summary.runs}
+    return figure_values(MEASURED, summary) | {"runs": summary.runs} | more

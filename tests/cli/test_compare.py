@@ -208,6 +208,15 @@ def test_a_file_is_read_without_storing_it(ggbench: Run, tmp_path: Path) -> None
     assert {row["run"]["head"]["subject"]["source"] for row in rows} == {"imported"}
 
 
+def test_published_figures_are_shown_below(ggbench: Run) -> None:
+    put_decodes({"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
+    one, two = ggbench("compare", "1", "--against", "published"), ggbench("compare", "1", "2", "--against", "published")
+    assert "against published rows" in one.out
+    assert two.out.index("q4_k_m has 1.") < two.out.index("against published rows")
+    document = ggbench("compare", "1", "--against", "published", "--json").json
+    assert document["published"][0]["against"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
@@ -256,7 +265,7 @@ def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run) -> None:
         (("1", "2", "--fail-if-slower", "5"), 2, "--fail-if-slower: '5' is not a percentage", "did you mean 5%?"),
         (("1", "2", "--fail-if-larger", "5000%"), 2, "'5000%' is out of range", "write 0% to 1000%"),
         (("1", "2", "--fail-if-worse", "1%"), 2, "--fail-if-worse cannot be checked: ", "ggbench quality"),
-        (("1", "--fail-if-slower", "5%"), 2, "needs at least two runs", "ggbench results"),
+        (("1", "--fail-if-slower", "5%", "--against", "published"), 2, "needs at least two runs", "ggbench results"),
         (("1",), 2, "comparing needs at least two runs", "ggbench results"),
         (("1", "99"), 2, "no run named '99'", ""),
         (("1", "x"), 2, "'x' is neither the number of a run nor a file", ""),

@@ -1,8 +1,11 @@
 """`ggbench published`: rows filtered, sorted and exported; words never become numbers."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import FakeMachine, Run
 
 
 def test_published_rows_of_72b_come_with_their_settings(ggbench: Run) -> None:
@@ -40,6 +43,19 @@ def test_an_error_on_an_unknown_published_name_lists_the_known_ones(
     ran = ggbench("published", *args)
     assert (ran.code, ran.out) == (2, "")
     assert what in ran.err
+
+
+def test_measured_rows_stand_against_published_ones(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
+) -> None:
+    model = shutil.copy(tiny_twin, tmp_path / "qwen1_5-7b-chat-q8_0.gguf")
+    (row,) = ggbench("bench", model, "-n", "300", "--against", "published", "--json").json["rows"]
+    assert row["against"][0]["row"]["system"] == "llama.cpp"
+    assert "tokens generated 10000, not 300" in row["against"][0]["differences"]
+    shown = ggbench("results", "show", "1", "--against", "published", "--json").json
+    assert shown["against"] == row["against"]
+    for words in (("results", "show", "1"), ("bench", model, "-n", "300")):
+        assert "against published rows" in " ".join(ggbench(*words, "--against", "published").out.split())
 
 
 def test_published_errors_are_columns(ggbench: Run) -> None:

@@ -165,6 +165,25 @@ def test_wikitext_2_is_downloaded_and_named(
     assert f"text wikitext-2 from datasets/ggml-org/ci size {len(TEXT)} B" in shown
 
 
+def test_published_quality_stands_under_ones_own(
+    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
+) -> None:
+    machine.answers |= {0: scores(2.0), 1: scores(1.5)}
+    ran = ggbench("quality", folder, *asked, "--against", "published")
+    assert "q4_0 against published rows" in ran.out
+    assert "llama-3-8b" in ran.out
+    assert "Perplexities of different texts, n_ctx or tokenizers are not comparable." in ran.out
+    shown = ggbench("results", "show", "1", "--against", "published", "--json").json
+    machine.answers |= {2: scores(2.0), 3: scores(1.5)}
+    rows = ggbench("quality", folder, *asked, "--against", "published", "--json").json["against"]
+    assert rows == shown["against"]
+    nearest = rows[0]["row"]
+    assert (nearest["quant"], nearest["kld"]["value"], nearest["kld"]["error"]) == ("q4_0", 0.07194, 0.000491)
+    assert {"text wikitext-2, not prose.txt", "n_ctx 512, not 32", "compared with f16, not q8_0"} <= set(
+        rows[0]["differences"]
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

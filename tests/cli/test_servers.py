@@ -104,6 +104,16 @@ def test_a_model_has_to_be_named_where_there_are_several(ggbench: Run, serve: Se
     assert {request.body["model"] for request in endpoint.requests if "max_tokens" in request.body} == {"Two"}
 
 
+def test_published_rows_of_servers_stand_beside_ones_own(ggbench: Run, serve: Serve) -> None:
+    endpoint = serve(_offering("Qwen/Qwen2.5-7B-Instruct"))
+    asked = "--inputs", "6144", "-n", "8", "--against", "published", "--json"
+    ran = ggbench("speed", endpoint.url, *asked)
+    assert ran.code == 0, ran.err
+    nearest = ran.json["against"][0]
+    assert nearest["row"]["system"] == "vllm"
+    assert not any("not vllm" in each for each in nearest["differences"])
+
+
 def test_an_api_key_is_sent_and_appears_nowhere(ggbench: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", SECRET)
     endpoint = serve()

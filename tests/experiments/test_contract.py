@@ -39,6 +39,7 @@ from ggbench.runs.session import Base, RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.answer import Answer
 from ggbench.show.document import json_text
 from ggbench.show.listed_runs import SavedRun, saved_figures
 from ggbench.show.presenter import charts_of, metrics_of, presenter_of
@@ -108,6 +109,8 @@ def check_shown(run: Run) -> None:
     ending = show.ending(run)
     assert ending and ending.isprintable() and "\n" not in ending
     assert show.short_answer(run).isprintable()
+    show.nearest(run)
+    printed(Answer("", "", show.against(run)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

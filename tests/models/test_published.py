@@ -3,10 +3,11 @@
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.errors import UnknownName
-from ggbench.models.published import METRICS
-from ggbench.models.published.selection import filter_published
+from ggbench.models.published import METRICS, ln_ppl_ratio
+from ggbench.models.published.selection import OwnScore, OwnSpeed, filter_published, nearest_published
 from tests.models.published_rows import ROWS, only, printed
 
 
@@ -101,3 +102,74 @@ def test_a_name_that_no_row_has_is_an_error_with_the_known_ones(asked: dict[str,
     with pytest.raises(UnknownName) as caught:
         filter_published(ROWS, **asked)
     assert caught.value.hint
+
+
+def test_llama_cpp_rows_of_the_same_quant_come_first() -> None:
+    own = OwnSpeed("qwen1.5-7b", "Q4_K_M", device="NVIDIA GeForce RTX 4090", n_prompt=25, n_gen=10_000)
+    near = nearest_published(ROWS, own, 5)
+    assert (near[0].row.table, near[0].row.quant, near[0].differences) == ("6.4.4", "q4_k_m", ())
+    assert near[1].differences == ("quant q4_0, not q4_k_m",)
+    assert len(near) == 5
+
+
+def test_every_difference_is_named() -> None:
+    own = OwnSpeed("qwen2.5-72b", "bf16", device="RTX 3060", n_prompt=512, n_gen=128, batch_size=2)
+    (near,) = nearest_published(ROWS, own, 1)
+    assert near.differences == (
+        f"system {near.row.system}, not llama.cpp", "device NVIDIA A100 80GB, not RTX 3060", "2 GPUs",
+        "tokens of input 1, not 512", "tokens generated 2048, not 128", "batch 1, not 2", "Instruct variant",
+    )  # fmt: skip
+
+
+def test_the_nearest_rows_follow_device_and_length() -> None:
+    long = nearest_published(ROWS, OwnSpeed("qwen2.5-7b", "q4_k_m", n_prompt=60_000, n_gen=256), 2)
+    assert {(row.row.quant, row.row.n_prompt) for row in long} == {("gptq-int4", 63488), ("awq", 63488)}
+    on_h100 = nearest_published(ROWS, OwnSpeed("llama-3.1-70b", "q8_0", device="NVIDIA H100 80GB HBM3"), 2)
+    assert {row.row.device for row in on_h100} == {"NVIDIA H100 80GB SXM"}
+
+
+@pytest.mark.parametrize(
+    ("device", "same"),
+    [
+        ("NVIDIA A100-SXM4-80GB", True), ("a100", True), ("NVIDIA A100-SXM4-40GB", False),
+        ("NVIDIA A100-PCIE-80GB", False), ("NVIDIA A10", False), (None, False),
+    ],
+)  # fmt: skip
+def test_a_device_is_the_same_only_when_its_bandwidth_is(device: str | None, same: bool) -> None:
+    (near,) = nearest_published(ROWS, OwnSpeed("qwen2.5-7b", "q4_k_m", device=device), 1)
+    assert any(difference.startswith("device ") for difference in near.differences) != same
+
+
+def test_every_difference_of_a_score_is_named() -> None:
+    own = OwnScore(None, "smol", 135_000_000, "q4_1", "q8_0/q4_0", "prose.txt", 128, 16, is_whole=False, base="q8_0")
+    (near,) = nearest_published(ROWS, own, 1)
+    assert near.differences == (
+        "model llama-3-8b, not smol", "KV cache f16, not q8_0/q4_0", "text wikitext-2, not prose.txt",
+        "n_ctx 512, not 128", "the whole text, not 16 chunks", "compared with f16, not q8_0",
+    )  # fmt: skip
+    (near,) = nearest_published(ROWS, replace(own, model="qwen1.5-7b", quant="q2_k_l", base=None), 1)
+    assert near.row.model == "qwen1.5-7b"
+    assert "n_ctx not stated, not 128" in near.differences
+    assert "quant q3_k_m, not q2_k_l" not in near.differences
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"table": "LLaMA 3 8b Scoreboard", "quant": "q2_k", "imatrix": None}, (0.447789, 0.002892)),
+        ({"table": "LLaMA 3 8b Scoreboard", "quant": "q4_0"}, (0.072491, None)),
+        ({"table": "Llama 2 70B Scoreboard", "quant": "q4_0"}, (0.035416, None)),
+        ({"table": "5.1", "size": "0.5B", "quant": "q2_k"}, (0.597164, None)),
+        ({"table": "5.1", "size": "0.5B", "quant": "f16"}, None),
+        ({"table": "6.4.4", "quant": "q4_k_m"}, None),
+    ],
+)
+def test_the_ratio_of_perplexities_follows_from_what_is_printed(
+    asked: dict[str, str], expected: tuple[float, float | None] | None
+) -> None:
+    found = ln_ppl_ratio(only(**asked))
+    if expected is None or found is None:
+        assert found == expected
+    else:
+        assert found[0] == pytest.approx(expected[0], abs=1e-6)
+        assert found[1] == (None if expected[1] is None else pytest.approx(expected[1], abs=1e-6))

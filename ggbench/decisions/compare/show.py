@@ -10,6 +10,7 @@ import msgspec
 
 from ggbench.decisions.compare.comparison import ComparedFigure, Comparison
 from ggbench.decisions.compare.thresholds import LimitCheck
+from ggbench.models.published.selection import NearRow
 from ggbench.show import UNKNOWN, letter
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.document import Document
@@ -123,18 +124,28 @@ def _against_the_first(comparison: Comparison) -> Iterator[tuple[str, str]]:
         yield letter(index), ", ".join(apart)
 
 
+class NearestRows(msgspec.Struct, frozen=True):
+    """The published rows nearest to a run; null if none can be compared."""
+
+    run_id: int | None
+    against: Sequence[NearRow] | None
+
+
 class _Compared(Comparison, frozen=True, kw_only=True):
     checks: tuple[LimitCheck, ...] = ()
+    published: tuple[NearestRows, ...] = ()
 
 
 COMPARE = Document(
     "compare",
     "compare RUN|FILE...",
-    "Runs side by side, and the results of --fail-if-....",
+    "Runs side by side, the results of --fail-if-..., and with --against published the nearest rows of each run.",
     _Compared,
 )
 
 
-def comparison_document(comparison: Comparison, checks: Sequence[LimitCheck] = ()) -> dict[str, object]:
+def comparison_document(
+    comparison: Comparison, checks: Sequence[LimitCheck] = (), published: Sequence[NearestRows] = ()
+) -> dict[str, object]:
     """Return the members of `COMPARE`."""
-    return msgspec.structs.asdict(comparison) | {"checks": checks}
+    return msgspec.structs.asdict(comparison) | {"checks": checks, "published": published}

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import kv_list_options, load_options_but_kv_types
 from ggbench.commands.measure_options import measuring_options, tuned_option, with_tuned
-from ggbench.commands.options import PATH, MeasureRequest, field_option, option
+from ggbench.commands.options import PATH, MeasureRequest, against_option, field_option, option
 from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.experiments.quality.record import N_CTX, NO_BASE, QualityRequest, QualitySettings
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @field_option(QualityRequest, "base")
 @option("--base-logits", "Compare with logits that llama-perplexity saved.", PATH, metavar="FILE")
 @option("--save-base-logits", "Save the logits for --base-logits (one QUANT only).", PATH, metavar="FILE")
+@against_option
 @tuned_option
 @measuring_options(many=True, load=lambda function: kv_list_options()(load_options_but_kv_types(function)))
 def command(
@@ -44,6 +45,7 @@ def command(
     base: str | None,
     base_logits: Path | None,
     save_base_logits: Path | None,
+    against: str | None,
     kv_types: tuple[tuple[str, str], ...],
     asked: MeasureRequest,
 ) -> None:
@@ -62,8 +64,8 @@ def command(
     Among files of several models, each is compared with the largest of its own. Results for different texts, n_ctx or
     tokenizers are not comparable; a run stores its text's SHA-256. A twin has no quality. A failed quant (e.g. NaN
     logits) is shown with the reason. --base-logits and --save-base-logits read and write the files of
-    llama-perplexity's --kl-divergence-base. Compare the KL divergence, which is relative to a base; perplexities are
-    rarely comparable.
+    llama-perplexity's --kl-divergence-base. --against published shows the nearest llama.cpp and Qwen rows and what
+    differs. Compare the KL divergence, which is relative to a base; perplexities are rarely comparable.
     """
     from ggbench.commands.measure_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure
@@ -93,7 +95,7 @@ def command(
     jobs = quality_jobs(targets, asked.setup, settings, bases, kv_types, is_base_named=base is not None)
     _tell_own_bases(jobs, bases, asked)
     measured = measure(with_tuned(jobs, asked, keeps_cache=True), asked)
-    show_measured(measured)
+    show_measured(measured, against=against)
     measured.leave()
 
 

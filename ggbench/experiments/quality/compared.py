@@ -16,8 +16,13 @@ from msgspec.structs import replace
 
 from ggbench.experiments.quality.record import QualityResult
 from ggbench.experiments.quality.scores import paired_difference
+from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
+from ggbench.models.published import load_published
+from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.against import against_part, published_model
+from ggbench.show.answer import Part
 from ggbench.show.charts import ChartPoint, PointChart
 from ggbench.show.figure import Figure, interval_text, reader, value_text
 from ggbench.show.metric import Metric, vary
@@ -26,7 +31,7 @@ from ggbench.show.run_figures import CACHE_TYPES, measured_text
 from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.intervals import Interval
 from ggbench.text import in_words
-from ggbench.units import format_percent, with_unit
+from ggbench.units import counted, format_count, format_percent, with_unit
 
 _Figure = Figure[QuantSummary]
 _OTHER_TEXTS = "different texts or chunks"
@@ -242,3 +247,55 @@ def row_names(runs: Sequence[Run]) -> list[str]:
     return [
         kv_name(label, *(run.head.setup.cache_types or ())) for label, run in zip(labels, runs, strict=True)
     ]
+
+
+_NEAREST = 3
+_COMPARES = (
+    "Perplexities of different texts, n_ctx or tokenizers are not comparable. KLD is relative to each model's base, "
+    "and more comparable."
+)
+_KV = "f16"
+
+
+def nearest_to_score(run: Run) -> tuple[NearRow, ...]:
+    own = _own_score(run)
+    return () if own is None else nearest_published(load_published(), own, _NEAREST)
+
+
+def _own_score(run: Run) -> OwnScore | None:
+    found, setup, subject = run.result, run.head.setup, run.subject
+    if not isinstance(found, QualityResult) or found.ppl is None:
+        return None
+    types, text = setup.cache_types or (_KV, _KV), found.text.name
+    if found.text.sha256 == SHA256:
+        text = WIKITEXT_2
+    elif text == WIKITEXT_2:
+        text = f"another {WIKITEXT_2}"
+    base = found.base and kv_name(found.base.subject.quant, found.base.type_k, found.base.type_v)
+    return OwnScore(
+        model=published_model(subject),
+        own_model=model_name(subject),
+        n_params=subject.n_params,
+        quant=subject.quant,
+        kv_types=types[0] if len(set(types)) == 1 else "/".join(types),
+        text=text,
+        n_ctx=found.n_ctx,
+        n_chunks=found.n_chunks,
+        is_whole=found.scored is not None and found.n_chunks == found.scored.n_chunks,
+        base=base or ("a file of logits" if found.divergence else None),
+    )
+
+
+def quality_against(run: Run) -> list[Part]:
+    near = nearest_to_score(run)
+    return [*_parts(run, near), _COMPARES] if near else []
+
+
+def _parts(run: Run, near: Sequence[NearRow]) -> list[Part]:
+    found = run.result
+    assert isinstance(found, QualityResult)
+    (quant,), summary = row_names([run]), QuantSummary.of([run])
+    own = {"perplexity": PPL.figure.text(summary), "kld": KLD.figure.text(summary)}
+    note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {counted(found.n_chunks, 'chunk')}"
+    title = f"{model_name(run.subject)} {quant} against published rows"
+    return against_part(title, quant, own, near, note, lambda row: row.model)

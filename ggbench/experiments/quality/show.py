@@ -22,6 +22,7 @@ from ggbench.experiments.quality.record import (
 )
 from ggbench.experiments.quality.scores import floats, running_means
 from ggbench.machine.records import MachineReading
+from ggbench.models.published.selection import NearRow
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
@@ -171,6 +172,12 @@ class QualityPresenter(Presenter):
         key = "unnoticed" if nats <= UNNOTICED_LOSS else key
         base, loss = _base_quant(run), compared.KLD.figure.text(summary)
         return say(f"quality.{key}", quant=quant, base=base, nats=loss, chunks=chunks)
+
+    def nearest(self, run: Run) -> Sequence[NearRow] | None:
+        return compared.nearest_to_score(run) if self.answer(run) else None
+
+    def against(self, run: Run) -> Sequence[Part]:
+        return compared.quality_against(run)
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found = result_of(run)

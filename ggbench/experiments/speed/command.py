@@ -7,7 +7,7 @@ import click
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_batches
 from ggbench.commands.measure_options import measuring_options, tuned_option, with_tuned
-from ggbench.commands.options import MeasureRequest, settings_options
+from ggbench.commands.options import MeasureRequest, against_option, settings_options
 from ggbench.experiments.speed.record import SpeedSettings
 
 
@@ -15,11 +15,13 @@ from ggbench.experiments.speed.record import SpeedSettings
     cls=DocumentedCommand,
     examples="""
     ggbench speed twin:qwen1.5-0.5b q4_k_m --inputs 1,512 -n 64 --batch 1,4
+    ggbench speed ~/models/model-q4_k_m.gguf --against published
     ggbench speed https://host Qwen/Qwen2.5-7B-Instruct --inputs 512 -n 256 \\
       --batch 1,8,32 --api-key-env VLLM_API_KEY
     """,
 )
 @settings_options(SpeedSettings)
+@against_option
 @tuned_option
 @measuring_options(
     many=True,
@@ -28,7 +30,7 @@ from ggbench.experiments.speed.record import SpeedSettings
     servers=True,
     own_models=True,
 )
-def command(settings: SpeedSettings, asked: MeasureRequest) -> None:
+def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest) -> None:
     """Measure tokens/s and memory for each input length and batch size, as defined by the published tables.
 
     Each case reads a separate prompt per sequence, then generates N tokens for all at once. The whole table takes hours
@@ -46,5 +48,5 @@ def command(settings: SpeedSettings, asked: MeasureRequest) -> None:
     from ggbench.experiments.speed.measure import EXPERIMENT
 
     measured = measure(with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked), asked)
-    show_measured(measured)
+    show_measured(measured, against=against)
     measured.leave()

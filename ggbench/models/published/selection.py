@@ -1,23 +1,38 @@
-"""Selection of published rows by name."""
+"""Selection of published rows: by name for `ggbench published`, by similarity to your own results for `--against`."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias, TypeVar
+
+import msgspec
 
 from ggbench.errors import UnknownName
 from ggbench.models.published import METRICS, PublishedRow
 from ggbench.models.published.benches import LLAMA_BENCH, BenchedRow
 
 _QUANT_ALIASES = {"bfloat16": "bf16", "fp16": "f16", "float16": "f16"}
+LLAMA_CPP = "llama.cpp"
+"""The published system of ggbench's own engine, and of servers based on llama.cpp."""
 _BILLION = re.compile(r"([0-9]+(?:\.[0-9]+)?)B")
 _FAR_OCTAVES = 32.0
+_DISTINGUISHING_WORDS = {"ti", "super", "d", "laptop", "mobile", "max", "pcie", "nvl"}
+"""Words in a GPU's name that distinguish products by bandwidth."""
 
 
 AnyRow: TypeAlias = PublishedRow | BenchedRow
 _Row = TypeVar("_Row", bound=AnyRow)
+
+
+class NearRow(msgspec.Struct, frozen=True):
+    """A published row selected for comparison with a measurement."""
+
+    row: PublishedRow
+    differences: tuple[str, ...]
+    """Each condition that differs or is not stated."""
 
 
 def filter_published(
@@ -58,6 +73,123 @@ def filter_published(
     return kept
 
 
+class OwnSpeed(msgspec.Struct, frozen=True):
+    """The conditions of a measured speed; None if unknown."""
+
+    model: str
+    """Catalog id."""
+    quant: str
+    system: str = LLAMA_CPP
+    device: str | None = None
+    n_prompt: int | None = None
+    n_gen: int | None = None
+    batch_size: int = 1
+
+    def compares(self, row: PublishedRow) -> bool:
+        """Return whether the row has a speed of this model; `oom` counts, since it shows what did not run."""
+        figures = (row.tok_s, row.throughput_tok_s, row.b_ms)
+        is_stated = any(figure is not None and figure.printed != "N/A" for figure in figures)
+        return is_stated and row.system != "theory" and self.model.strip().lower() in _model_names(row)
+
+    def distance(self, row: PublishedRow) -> tuple[float, ...]:
+        """Return a sort key: the same system and quant, then (unless llama.cpp) the same system; then bits per
+        weight, device, batch, and the mean position, n_prompt + n_gen / 2.
+        """
+        quant = fold_quant(self.quant)
+        same = row.system == self.system and row.quant == quant
+        return (
+            not same,
+            self.system != LLAMA_CPP and row.system != self.system,
+            0.0 if same else _bits_apart(row, quant),
+            not _same_device(row, self.device),
+            row.batch_size is not None and row.batch_size != self.batch_size,
+            _octaves(_middle(row.n_prompt, row.n_gen), _middle(self.n_prompt, self.n_gen)),
+        )
+
+    def differences(self, row: PublishedRow) -> Iterator[str]:
+        """Yield each condition that differs or is not stated."""
+        quant, device = fold_quant(self.quant), self.device
+        yield from _unlike("system", row.system, self.system)
+        yield from _unlike("quant", row.quant, quant)
+        if not _same_device(row, device):
+            yield f"device {row.device or 'not stated'}" + (f", not {device}" if device else "")
+        if row.n_gpu is not None and row.n_gpu > 1:
+            yield f"{row.n_gpu} GPUs"
+        if self.n_prompt is not None:
+            yield from _unlike("tokens of input", row.n_prompt, self.n_prompt)
+        if self.n_gen is not None:
+            yield from _unlike("tokens generated", row.n_gen, self.n_gen)
+        yield from _unlike("batch", row.batch_size, self.batch_size)
+        if row.variant:
+            yield f"{row.variant} variant"
+
+
+class OwnScore(msgspec.Struct, frozen=True):
+    """The conditions of a quality score; None if unknown."""
+
+    model: str | None
+    """The model's name in the rows; None if no row has it."""
+    own_model: str
+    """Name in the run."""
+    n_params: int | None
+    quant: str
+    kv_types: str
+    """`f16`, or both types of the KV cache."""
+    text: str
+    """`wikitext-2` for that text, whatever the file's name."""
+    n_ctx: int
+    n_chunks: int
+    is_whole: bool
+    """Whether all chunks of the text were scored."""
+    base: str | None
+    """Quant and KV type of the base."""
+
+    def compares(self, row: PublishedRow) -> bool:
+        """Return whether the row has a perplexity, of any model: the loss of a quant relative to its base is
+        comparable.
+        """
+        return row.perplexity is not None and row.type_k is None
+
+    def distance(self, row: PublishedRow) -> tuple[float, ...]:
+        """Return a sort key: the same quant, the same model, rows with a KL divergence, models of similar size."""
+        quant = fold_quant(self.quant)
+        return (
+            -1.0 if row.quant == quant else _bits_apart(row, quant),
+            row.model != self.model,
+            row.kld is None,
+            size_octaves(row.size, self.n_params),
+            row.imatrix is not None,
+        )
+
+    def differences(self, row: PublishedRow) -> Iterator[str]:
+        """Yield each condition that differs or is not stated."""
+        if row.model != self.model:
+            yield f"model {row.model}, not {self.own_model}"
+        yield from _unlike("quant", row.quant, fold_quant(self.quant))
+        if row.imatrix:
+            yield f"importance matrix {row.imatrix}"
+        yield from _unlike("KV cache", "f16", self.kv_types)
+        yield from _unlike("text", row.text, self.text)
+        yield from _unlike("n_ctx", row.n_ctx, self.n_ctx)
+        if not self.is_whole:
+            yield f"the whole text, not {self.n_chunks} chunks"
+        if row.base is not None and self.base is not None and row.base != self.base:
+            yield f"compared with {row.base}, not {self.base}"
+
+
+def _unlike(what: str, theirs: object, ours: object) -> Iterator[str]:
+    if theirs != ours:
+        yield f"{what} {'not stated' if theirs is None else theirs}, not {ours}"
+
+
+def nearest_published(
+    rows: Iterable[PublishedRow], own: OwnSpeed | OwnScore, limit: int
+) -> tuple[NearRow, ...]:
+    """Return at most `limit` comparable rows, the most similar first, with their differences."""
+    nearest = sorted(filter(own.compares, rows), key=own.distance)[:limit]
+    return tuple(NearRow(row, tuple(own.differences(row))) for row in nearest)
+
+
 def _match(kind: str, asked: str, vocabulary: set[str], is_near: Callable[[str, str], bool]) -> set[str]:
     exact = {name for name in vocabulary if name.lower() == asked.lower()}
     found = exact or {name for name in vocabulary if asked and is_near(name.lower(), asked.lower())}
@@ -85,10 +217,43 @@ def _words(text: str) -> str:
     return " ".join(re.findall(r"[a-z0-9.]+", text.lower()))
 
 
+def _same_device(row: PublishedRow, device: str | None) -> bool:
+    """Return whether both are the same product: same number and memory, and no distinguishing word in only one."""
+    if row.device is None or device is None:
+        return False
+    theirs, ours = _words(row.device).split(), _words(device).split()
+    memory = [{word for word in words if re.fullmatch(r"\d+gb", word)} for words in (theirs, ours)]
+    number = next((word for word, following in itertools.pairwise(theirs) if following in memory[0]), None)
+    return (
+        number in ours
+        and (not memory[1] or memory[0] == memory[1])
+        and _DISTINGUISHING_WORDS.isdisjoint(set(theirs) ^ set(ours))
+    )
+
+
 def fold_quant(quant: str) -> str:
     """Return a quant's name in the spelling of the rows."""
     lower = quant.strip().lower()
     return _QUANT_ALIASES.get(lower, lower)
+
+
+def _middle(n_prompt: int | None, n_gen: int | None) -> float | None:
+    """Return the position halfway through the generated tokens; None if the input length is unknown."""
+    return None if n_prompt is None else n_prompt + (n_gen or 0) / 2
+
+
+def _octaves(theirs: float | None, ours: float | None) -> float:
+    """Return the distance of two lengths in octaves; 32 if theirs is unknown, 0 if ours is."""
+    if ours is None:
+        return 0.0
+    return abs(math.log2((theirs + 1) / (ours + 1))) if theirs is not None else _FAR_OCTAVES
+
+
+def _bits_apart(row: PublishedRow, quant: str) -> float:
+    """Return the difference in nominal bits per weight, read from the names; 64 if unknown, far from every other."""
+    numbers = (re.search(r"\d+", "4" if name == "awq" else name) for name in (row.quant or "", quant))
+    theirs, ours = (float(number[0]) if number else 64.0 for number in numbers)
+    return abs(theirs - ours)
 
 
 def size_octaves(printed: str, n_params: int | None) -> float:

@@ -1,0 +1,143 @@
+"""A run's results next to the nearest published rows, naming every difference in their conditions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from ggbench.models.published import PublishedRow, load_published
+from ggbench.models.published.selection import LLAMA_CPP, NearRow, OwnSpeed, nearest_published
+from ggbench.models.subject import Subject
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
+from ggbench.show.answer import Facts, Part, Table
+from ggbench.show.figure import Figure, member
+from ggbench.show.names import quant_name
+from ggbench.show.published import METRIC_FIGURES
+from ggbench.show.run_figures import FIGURES
+from ggbench.show.words import say
+from ggbench.units import format_count
+
+_NEAREST = 4
+_SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "vllm"}
+"""The published name of each server program; a server's version string starts with the program's name."""
+
+
+class AgainstRow(msgspec.Struct, frozen=True):
+    """A run's own figures, or those of a published row, as printed, by the names of published figures."""
+
+    name: str
+    quant: str
+    texts: Mapping[str, str]
+
+
+_PRIORITIES = {
+    "w_tokens_per_ms": 0, "b_ms": 0, "tok_s": 0, "prefill_ms": 1, "throughput_tok_s": 2, "memory_gb": 3,
+    "perplexity": 0, "kld": 0, "bpw": 4,
+}  # fmt: skip
+
+
+def _figure(key: str) -> Figure[AgainstRow]:
+    printed = METRIC_FIGURES[key]
+    return Figure(
+        key, printed.header, lambda row: row.texts.get(key), unit=printed.unit, priority=_PRIORITIES[key]
+    )
+
+
+_FIGURES = (
+    member("name", ""),
+    member("quant", "quant"),
+    *map(_figure, _PRIORITIES),
+)
+
+
+def against_part(
+    title: str,
+    quant: str,
+    own: Mapping[str, str],
+    near: Sequence[NearRow],
+    note: str,
+    name: Callable[[PublishedRow], str] = lambda row: row.system,
+) -> list[Part]:
+    """Return a table of a run's own figures and the nearest published rows, with every difference below."""
+    rows = [AgainstRow("yours", quant, own)]
+    for each in near:
+        stated = {key: getattr(each.row, key) for key in own}
+        texts = {key: figure.printed for key, figure in stated.items() if figure is not None}
+        rows.append(AgainstRow(name(each.row), each.row.quant or UNKNOWN, texts))
+    return [Table(_FIGURES, rows, title), Facts([("yours", note), *_differences(near, name)])]
+
+
+def _differences(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -> list[tuple[str, str]]:
+    """Return the differences shared by all rows, then each row's own, how it was measured, and its source."""
+    shared = [text for text in near[0].differences if all(text in each.differences for each in near)]
+    facts = [("all published rows", "; ".join(shared))]
+    for each in near:
+        row, own = each.row, [text for text in each.differences if text not in shared]
+        stated = filter(None, [*own, row.setting, row.remark, f"{row.source} {row.table}"])
+        facts.append((f"{name(row)} {row.quant or UNKNOWN}", "; ".join(stated)))
+    return facts
+
+
+def speed_against(summary: QuantSummary) -> list[Part]:
+    """Return the run's speed beside the nearest published ones."""
+    near = nearest_to(summary)
+    if not near:
+        return [say("published.no_row", quant=quant_name(summary.subject))]
+    own = {key: FIGURES[key].text(summary) for key in ("w_tokens_per_ms", "b_ms", "tok_s", "prefill_ms", "bpw")}
+    decode = summary.decode
+    note = device_of(summary) or "unknown device"
+    if decode is not None and decode.n_gen:
+        note += f"; input {format_count(decode.n_prompt)}, generated {format_count(decode.n_gen)}"
+    unknown = {"throughput_tok_s": UNKNOWN, "memory_gb": UNKNOWN}
+    title = f"{quant_name(summary.subject)} against published rows"
+    return against_part(title, summary.subject.quant, own | unknown, near, note)
+
+
+def nearest_to(summary: QuantSummary) -> tuple[NearRow, ...]:
+    """Return the nearest published speeds of the same model; empty if nobody published any."""
+    decode = summary.decode
+    n_gen = decode.n_gen or None if decode else None
+    longest = max((speed.n_prompt for speed in summary.prefills if not speed.n_depth), default=None)
+    own = own_speed(summary, decode.n_prompt if decode and (n_gen or longest is None) else longest, n_gen)
+    return () if own is None else nearest_published(load_published(), own, _NEAREST)
+
+
+def own_speed(
+    summary: QuantSummary, n_prompt: int | None, n_gen: int | None, batch_size: int = 1
+) -> OwnSpeed | None:
+    """Return how a run was measured, in the terms of published rows; None for an unpublished model."""
+    model = published_model(summary.subject)
+    if model is None:
+        return None
+    server = summary.environment.server if summary.environment else ""
+    system = next((system for program, system in _SYSTEMS.items() if server.startswith(program)), server)
+    quant = summary.subject.quant
+    return OwnSpeed(model, quant, system or LLAMA_CPP, device_of(summary), n_prompt, n_gen, batch_size)
+
+
+def published_model(subject: Subject) -> str | None:
+    """Return the published model of the same name, by MODEL or by the file's name; None if there is none.
+
+    `twin:qwen1.5-7b`, `Qwen/Qwen1.5-7B-Chat-GGUF` and `qwen1_5-7b-chat-q4_k_m.gguf` are all `qwen1.5-7b`.
+    """
+    models = sorted({published.model for published in load_published()}, key=len, reverse=True)
+    for text in (subject.model, subject.file):
+        spelt = text.lower().replace("_", ".")
+        for name in models:
+            if re.search(rf"(?<![a-z0-9.]){re.escape(name)}(?![a-z0-9])", spelt):
+                return name
+    return None
+
+
+def device_of(summary: QuantSummary) -> str | None:
+    """Return the main GPU if layers were on one, else the CPU; None if unknown, as on a server."""
+    environment, setup = summary.environment, summary.setup
+    if environment is None or not summary.memory.buffers:
+        return None
+    if summary.memory.weights_on_gpu and environment.gpus:
+        main = setup.main_gpu or 0
+        return environment.gpus[main if main < len(environment.gpus) else 0].name
+    return environment.cpu

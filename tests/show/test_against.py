@@ -1,0 +1,117 @@
+"""A measured row next to published ones: which are nearest, and that every difference is named."""
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+from rich.cells import cell_len
+
+from ggbench.decisions.compare.comparison import compare
+from ggbench.engines.events import DeviceBuffers
+from ggbench.experiments.quality.compared import nearest_to_score
+from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredText, TextSource
+from ggbench.experiments.quality.texts import SHA256
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.against import device_of, nearest_to, published_model, speed_against
+from ggbench.show.answer import Answer
+from ggbench.show.presenter import presenter_of
+from ggbench.stats.intervals import MeanError
+from tests.fakes.measured import with_head, with_memory, with_subject
+
+
+def test_the_articles_row_stands_under_the_same_measurement(
+    completed: QuantSummary, render: Callable[..., str], golden: Callable[[str, str], None]
+) -> None:
+    text = render(Answer("", "", speed_against(completed)), 120)
+    golden("against.txt", text)
+    (first, *others) = nearest_to(completed)
+    assert (first.row.table, first.differences) == ("6.4.4", ())
+    assert others
+    assert all(near.differences for near in others)
+
+
+@pytest.fixture
+def run(completed: QuantSummary) -> Run:
+    one = MeanError(0.03, 0.001)
+    apart = Divergence(one, ((100.0, 1.0), (99.0, 0.5)), MeanError(0.9, 0.01), one, one, one, MeanError(14.0, 0.1))
+    text = TextSource("wiki.test.raw", SHA256, 1_290_590, "/texts/wiki.test.raw")
+    result = QualityResult(
+        text, 512, ScoredText(288_000, 562, 151_936, "0" * 64), 562, 143_310, MeanError(14.5, 0.1), divergence=apart
+    )
+    head = replace(completed.run.head, kind="quality", settings=QualitySettings(text))
+    return replace(completed.run, head=head, result=result)
+
+
+def _differences(run: Run) -> set[str]:
+    return {text for near in nearest_to_score(run) for text in near.differences}
+
+
+def test_wikitext_2_is_known_by_its_content(run: Run) -> None:
+    assert not any(text.startswith("text wikitext-2") for text in _differences(run))
+    assert isinstance(run.result, QualityResult)
+    other = replace(run.result, text=TextSource("wikitext-2", "1" * 64, 5))
+    assert "text wikitext-2, not another wikitext-2" in _differences(replace(run, result=other))
+
+
+def test_the_nearest_is_the_own_models_row(run: Run) -> None:
+    first, *others = nearest_to_score(run)
+    assert (first.row.source, first.row.model) == ("article", "qwen1.5-7b")
+    assert list(first.differences) == [
+        "KV cache f16, not f16/q8_0", "text wiki test, not wikitext-2", "n_ctx not stated, not 512"
+    ]  # fmt: skip
+    assert all("compared with f16, not a file of logits" in each.differences for each in others)
+    assert presenter_of("quality").nearest(replace(run, result=None)) is None
+
+
+@pytest.mark.parametrize(("kld", "said"), [(0.031, "may lose least"), (0.2, "loses least")])
+def test_the_least_loss_is_certain_where_intervals_are_apart(run: Run, kld: float, said: str) -> None:
+    assert isinstance(run.result, QualityResult) and run.result.divergence is not None
+    divergence = replace(run.result.divergence, kld=MeanError(kld, 0.001))
+    other = replace(run, result=replace(run.result, divergence=divergence))
+    assert f" {said} against " in presenter_of("quality").table([other, run]).text
+
+
+@pytest.mark.parametrize(("share", "outcome"), [(0.7, "better"), (0.89, "undecided")])
+def test_shares_of_same_top_tokens_are_compared_by_their_intervals(run: Run, share: float, outcome: str) -> None:
+    assert isinstance(run.result, QualityResult) and run.result.divergence is not None
+    divergence = replace(run.result.divergence, same_top=MeanError(share, 0.01))
+    runs = run, replace(run, result=replace(run.result, divergence=divergence))
+    metrics = {line.metric: line for line in compare([(QuantSummary.of([each]),) for each in runs]).metrics}
+    assert metrics["same_top"].outcome == outcome
+
+
+def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -> None:
+    assert isinstance(run.result, QualityResult)
+    result = replace(run.result, text=replace(run.result.text, name="a\x1b[31m.txt", sha256="0" * 64))
+    subject = replace(run.subject, quant="q4\x1b[2J")
+    shown = replace(run, result=result, head=replace(run.head, subject=subject))
+    presenter = presenter_of("quality")
+    against = Answer("", "", presenter.against(shown))
+    for answer in (presenter.table([shown, shown]), against, presenter.details(shown)):
+        text = render(answer, 80)
+        assert "\x1b" not in text
+        assert max(map(cell_len, text.splitlines())) <= 80
+
+
+def test_a_published_model_is_found_by_its_whole_name_alone(
+    completed: QuantSummary, render: Callable[..., str]
+) -> None:
+    for model, file, expected in (
+        ("twin:qwen1.5-7b", "", "qwen1.5-7b"),
+        ("Qwen/Qwen1.5-7B-Chat-GGUF", "", "qwen1.5-7b"),
+        ("/models", "/models/qwen1_5-72b-chat-q4_k_m.gguf", "qwen1.5-72b"),
+        (".", "./Qwen2-57B-A14B-Instruct-Q8_0-00001-of-00002.gguf", "qwen2-57b-a14b"),
+        ("qwen1.5-7bis", "", None),
+    ):
+        assert published_model(replace(completed.subject, model=model, file=file)) == expected
+    unknown = with_subject(completed, model="nobody-7b", file="nobody.gguf")
+    assert nearest_to(unknown) == ()
+    assert "No published row measures nobody-7b q4_k_m." in render(Answer("", "", speed_against(unknown)))
+
+
+def test_the_device_is_the_one_that_holds_layers(completed: QuantSummary) -> None:
+    assert device_of(completed) == "NVIDIA RTX 4090"
+    on_cpu = with_memory(completed, buffers=(DeviceBuffers("CPU_REPACK", weight_bytes=5),))
+    assert device_of(on_cpu) == "AMD EPYC 9B14"
+    assert device_of(with_head(completed, environment=None)) is None
