@@ -80,7 +80,7 @@ def _with_loss(row: PlanRow, target: Target, losses: MeasuredLosses) -> PlanRow:
         return row
     *apart, both = losses.parts(target.file.header_sha256, row, target.file.architecture)
     parts = [both] if both else apart
-    is_measured = all(each and each.basis != "published typical" for each in parts)
+    is_measured = all(each and not each.is_estimate for each in parts)
     return replace(row, loss=added(*parts), is_loss_measured=is_measured)
 
 

@@ -1,14 +1,24 @@
-"""What a quant or a type of KV cache loses: the record, and which losses people notice."""
+"""What a quant or a type of KV cache loses: the record, which losses people notice, and what to expect unmeasured.
+
+`scripts/reduce_losses` makes the tables in `data` from the published rows, which nothing here reads.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import csv
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from ggbench.stats.intervals import Estimate
+from ggbench.gguf_file.hyperparameters import FAMILIES
+from ggbench.gguf_file.quants import canonical_quant, name_without_quant, plain_quant
+from ggbench.models.published import data_text, reads_data
+from ggbench.stats.intervals import Z_95, Estimate
 
-LossBasis = Literal["measured", "published typical", "unquantized"]
+LossBasis = Literal["measured", "published", "typical"]
+"""By a quality run here, by published rows of the model itself, or typical of the type by family and size."""
 
 UNNOTICED_LOSS = 0.012
 """Losses in nats up to which nobody can tell quants apart.
@@ -24,29 +34,42 @@ q4_k_m is the common default, and below it guides warn. By S. McLeod (smcleod.ne
 4 bits, and answers obviously differ above 0.1.
 """
 
+NOTHING = Estimate(0.0, 0.0, 0.0)
+UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
+CLEAR_RATIO = 1.7
+"""Ratio from which one of two expected losses of a model is certainly the larger.
 
-class PublishedLoss(msgspec.Struct, frozen=True):
-    """The loss of a quant of a published model."""
-
-    of: str
-    """The model and the importance matrix; losses are comparable if both are equal."""
-    nats: float
-    error: float
-    """Standard error; 0 if none is published."""
+A quant of a model is off the fit of its other quants by 0.15 of its logarithm, and rows of one quant by 0.11
+(`scripts/reduce_losses --check`): 1.96 times their sum over two quants.
+"""
+SIZES_B = (0, 1, 3, 10, 40)
+"""Least billions of parameters of each class of sizes."""
+_FOUR_OF_FIVE = 0.842
+"""In standard deviations, of a normal distribution."""
+_USUAL_PARAMS = 8 * 10**9
 
 
 class Loss(msgspec.Struct, frozen=True):
     """A loss of quality: the mean KL divergence in nats per token."""
 
     nats: Estimate
-    """If measured, mean and 95 % interval; if typical, median and range over models."""
     basis: LossBasis
     source: str
-    """For people: `run 12, from q8_0`, `q4_k_m of llama-3-8b`."""
-    published: tuple[PublishedLoss, ...] = ()
-    """The published losses behind a typical loss."""
-    of: tuple[str, ...] = ()
-    """The models whose median a typical loss is."""
+    """For people: `run 12, from q8_0`, `1 row of llama.cpp-perplexity, wikitext-2 at 512`."""
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether it was not measured here and is not certainly nothing."""
+        return self.basis != "measured" and self.nats.high > 0
+
+    def is_clearly_above(self, other: Loss) -> bool:
+        """Return whether it is certainly the larger loss of two quants of one model.
+
+        Two that were not measured share most of their error, the model's; measured ones need disjoint intervals.
+        """
+        if "measured" in (self.basis, other.basis):
+            return self.nats.low > other.nats.high
+        return self.nats.value > CLEAR_RATIO * other.nats.value
 
 
 def added(*losses: Loss | None) -> Estimate | None:
@@ -59,3 +82,86 @@ def added(*losses: Loss | None) -> Estimate | None:
     if len(known) < len(losses):
         return None
     return Estimate(*(sum(getattr(each, end) for each in known) for end in Estimate.__struct_fields__))
+
+
+def cautious(nats: Estimate) -> float:
+    """Return what a loss stays below in four of five cases, as its interval is of its logarithm."""
+    return nats.value * (nats.high / nats.value) ** (_FOUR_OF_FIVE / Z_95) if nats.value else 0.0
+
+
+def is_original(quant: str, architecture: str = "") -> bool:
+    """Return whether models of the architecture are published in this type."""
+    return quant in UNQUANTIZED or (architecture in FAMILIES and quant == FAMILIES[architecture].experts_type)
+
+
+def family_of(architecture: str) -> str:
+    """Return the name that dense models and mixtures of one generation share."""
+    return architecture.removesuffix("moe")
+
+
+def expected_loss(model: str, quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
+    """Return what a quant loses against 16 bits by rows of the model, or what is typical; None if nobody scored it."""
+    name = canonical_quant(quant)
+    if is_original(name, architecture):
+        return _ORIGINAL
+    size = max(each for each in SIZES_B if each * 1e9 <= (n_params or _USUAL_PARAMS))
+    lines = _weights()
+    line = _nearest(lines, (*_names(model), f"{family_of(architecture)}/{size}B", f"/{size}B"))
+    found = _loss(line, name) or _loss(line, plain_quant(name))
+    if found is None or found.basis == "published":
+        return found
+    n_rows, _, n_models = lines["rows"][plain_quant(name)].partition(" ")
+    return Loss(found.nats, "typical", f"{found.source}; {n_rows} rows of {n_models} models in all")
+
+
+def expected_cache_loss(model: str, architecture: str, cache: tuple[str, str]) -> Loss:
+    """Return what a KV cache of these types loses against one in 16 bits.
+
+    K and V each take half of what both lose in their type: of five models with rows of q8_0, of both types mixed and of
+    four or five bits, V took 0.2 to 0.7 of the difference (`kv-cache-loss.csv`).
+    """
+    line = _nearest(_caches(), (*_names(model), family_of(architecture), ""))
+    parts = [_ORIGINAL if each in UNQUANTIZED else _loss(line, each) for each in cache]
+    found = [each or _ORIGINAL for each in parts]
+    ends = (statistics.fmean(getattr(each.nats, end) for each in found) for end in Estimate.__struct_fields__)
+    source = max(found, key=lambda each: each.nats.value)
+    return Loss(Estimate(*ends), source.basis, source.source)
+
+
+_ORIGINAL = Loss(NOTHING, "published", "the original is the base of comparison")
+_Line: TypeAlias = Mapping[str, str]
+
+
+def _names(model: str) -> Iterator[str]:
+    """Yield the names under which a model may be in a table: of an id, a repo or a file, without a maker in front."""
+    name = name_without_quant(model.removeprefix("twin:").rpartition("/")[2]).lower().removesuffix("-gguf")
+    yield name
+    yield name.rpartition("_")[2]
+
+
+def _nearest(lines: Mapping[str, _Line], names: Sequence[str]) -> _Line:
+    return next(lines[name] for name in names if name in lines)
+
+
+def _loss(line: _Line, column: str) -> Loss | None:
+    """Return a cell: value, ends and, if rows of the model itself state it, which."""
+    if not line.get(column):
+        return None
+    value, low, high, *rows = line[column].split(" ", 3)
+    nats = Estimate(float(value), float(low), float(high))
+    return Loss(nats, "published", rows[0]) if rows else Loss(nats, "typical", f"{column} by {line['from']}")
+
+
+@reads_data
+def _weights() -> Mapping[str, _Line]:
+    return _read("loss-weights.csv")
+
+
+@reads_data
+def _caches() -> Mapping[str, _Line]:
+    return _read("loss-caches.csv")
+
+
+def _read(name: str) -> Mapping[str, _Line]:
+    lines = csv.DictReader(data_text(name, "ggbench.expect").splitlines())
+    return {key: line for line in lines for key in line["of"].split(" ")}

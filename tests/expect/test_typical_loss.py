@@ -1,84 +1,133 @@
-"""The loss that is expected of a quant before it is measured: what others published."""
+"""What quants and KV caches are expected to lose before it is measured: by rows of the model, or typical."""
+
+import itertools
+import math
+import sys
+from subprocess import run
 
 import pytest
 
-from ggbench.expect.known_losses import typical_loss
-from ggbench.models.published import is_base, load_published
+from ggbench.expect.loss import UNQUANTIZED, Loss, expected_cache_loss, expected_loss
+
+_LADDER = ("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q4_k_m", "q4_k_s", "q3_k_m", "q3_k_s", "q2_k")
+
+
+def _expected(quant: str, billions: float, architecture: str, model: str = "") -> Loss:
+    found = expected_loss(model, quant, round(billions * 1e9), architecture)
+    assert found is not None
+    assert found.nats.low <= found.nats.value <= found.nats.high
+    return found
 
 
 @pytest.mark.parametrize(
-    ("quant", "architecture", "billions", "nats", "source"),
+    ("model", "quant", "billions", "architecture", "nats"),
     [
-        ("Q4_K_M", "llama", 8, 0.02119925, "q4_k_m of llama-3-8b and llama-2-7b"),
-        ("q4_k_m", "qwen35", 27, 0.01524, "q4_k_m of qwen3.6-27b, qwen3.8-27b, qwen3.5-35b-a3b and qwen3.5-9b"),
-        (
-            "ud-q4_k_xl", "qwen35moe", 35, 0.0134,
-            "ud-q4_k_xl and q4_k_m of qwen3.6-35b-a3b, qwen3.5-35b-a3b, qwen3.6-27b, qwen3.8-27b and qwen3.5-9b",
-        ),
-        ("q4_k_m", "qwen35", 0.8, 0.01348, "q4_k_m of llama-2-7b, llama-3-8b and qwen3.8-27b"),
-        ("iq3_xxs", "llama4", 108, 0.204, "iq3_xxs of llama-4-scout"),
-        ("ud-iq2_xs", "", 27, 0.546290, "iq2_xs of llama-3-8b"),
-        ("q4_k_m", "qwen3moe", 30.5, 0.01348, "q4_k_m of qwen3.8-27b, llama-3-8b and llama-2-7b"),
-        ("q4_k_s", "qwen3", 8, 0.029803, "q4_k_s of qwen3-4b"),
-        ("ud-iq2_m", "minimax-m2", 229, 0.191059, "ud-iq2_m of minimax-m2.7, over another text or n_ctx"),
-        ("ud-iq3_xxs", "deepseek2", 1026, 0.0643119, "ud-iq3_xxs of kimi-k2, by perplexity"),
-        ("iq4_xs", "deepseek2", 671, 0.02627, "iq4_xs of qwen3.6-27b, qwen3.8-27b and llama-3-8b"),
-        ("q4_k_s", "lfm2moe", 8.3, 0.093833, "q4_k_s of lfm2-8b-a1b"),
-        ("q4_k_m", "lfm2moe", 8.3, 0.093833 * 0.029712500 / 0.037543500, "q4_k_s of lfm2-8b-a1b, scaled"),
-        ("q4_k_m", "qwen2", 1.5, 0.050789, "q3_k_m of qwen2.5-1.5b, over another text or n_ctx, scaled"),
-        ("q8_0", "glm4moe", 106, 0.00064, "q8_0 of qwen3.8-27b, llama-3-8b and llama-2-7b"),
+        ("qwen3-30b-a3b", "q4_k_m", 30.5, "qwen3moe", 0.0101),
+        ("Qwen/Qwen3-30B-A3B-GGUF", "Q4_K_M", 30.5, "qwen3moe", 0.0101),
+        ("/models/Qwen_Qwen3-30B-A3B-Q4_K_M.gguf", "q4_k_m", 30.5, "qwen3moe", 0.0101),
+        ("qwen3.6-27b", "q8_0", 27, "qwen35", 0.00049),
+        ("qwen3.6-27b", "q6_k", 27, "qwen35", 0.0021),
     ],
-)  # fmt: skip
-def test_the_typical_loss_is_that_of_the_nearest_relative(
-    quant: str, architecture: str, billions: float, nats: float, source: str
+)
+def test_rows_of_the_model_come_first(model: str, quant: str, billions: float, architecture: str, nats: float) -> None:
+    """Whatever text they state: it is in the source, and the interval is not that of the type."""
+    loss = _expected(quant, billions, architecture, model)
+    assert loss.basis == "published"
+    assert loss.nats.value == pytest.approx(nats, rel=0.01)
+    assert loss.nats.high / loss.nats.low < 10
+    assert "row" in loss.source
+
+
+def test_other_quants_follow_the_models_own() -> None:
+    """Llama 3 8B's rows and Qwen3 30B's are of few quants each; the first loses twice as much in those of both."""
+    for quant in ("q5_1", "q2_k", "ud-q3_k_xl"):
+        large, small = (
+            _expected(quant, *of).nats for of in ((8, "llama", "llama-3-8b"), (27, "qwen35", "qwen3.5-27b"))
+        )
+        assert large.value > 1.5 * small.value
+    own, typical = (_expected("q6_k", 30.5, "qwen3moe", model) for model in ("qwen3-30b-a3b", "another"))
+    assert own.basis == typical.basis == "typical"
+    assert own.nats.high / own.nats.low < typical.nats.high / typical.nats.low
+
+
+@pytest.mark.parametrize("model", ["", "qwen3-30b-a3b", "qwen3.6-27b", "qwen3.6-35b-a3b", "gemma-3-27b", "gemma-4-e4b"])
+@pytest.mark.parametrize(
+    ("billions", "architecture"), [(0.6, "qwen3"), (8, "llama"), (31, "gemma4"), (671, "deepseek2")]
+)
+def test_fewer_bits_lose_more(model: str, billions: float, architecture: str) -> None:
+    """q8_0 is not q6_k to the digit, also where one was published and the other was not."""
+    nats = [_expected(quant, billions, architecture, model).nats.value for quant in _LADDER]
+    assert all(finer < coarser for finer, coarser in itertools.pairwise(nats))
+
+
+def test_small_models_lose_more() -> None:
+    """Qwen3 0.6B's q2_k lost 2.455 nats, Llama 3 8B's 0.445 (`quantgap.csv`, `llama.cpp-perplexity.csv`)."""
+    small, large = (_expected("q4_k_m", billions, "llama").nats for billions in (0.135, 8))
+    assert small.value > 2 * large.value
+
+
+def test_an_original_loses_nothing() -> None:
+    for quant, architecture in (("bf16", "llama"), ("f16", "qwen3"), ("mxfp4", "gpt-oss")):
+        loss = _expected(quant, 20, architecture)
+        assert (loss.basis, loss.nats.high, loss.is_estimate) == ("published", 0.0, False)
+
+
+def test_a_type_that_nobody_scored_has_no_expected_loss() -> None:
+    assert expected_loss("qwen3-8b", "tq1_0", 8 * 10**9, "qwen3") is None
+
+
+@pytest.mark.parametrize(
+    ("model", "architecture", "kv_type", "basis", "nats"),
+    [
+        ("gemma-4-31b", "gemma4", "q8_0", "published", 0.108),
+        ("unsloth/gemma-4-26B-A4B-it-GGUF", "gemma4", "q8_0", "published", 0.377),
+        ("gemma-4-26b-a4b", "gemma4", "q4_0", "published", 1.088),
+        ("gemma-4-12b", "gemma4", "q8_0", "typical", 0.202),
+    ],
+)
+def test_a_cache_loses_what_its_family_does(
+    model: str, architecture: str, kv_type: str, basis: str, nats: float
 ) -> None:
-    """Qwen3.5 27B was scored over a longer context, Qwen3 30B A3B over speech, where a divergence is smaller. A
-    small loss by perplexity, that of DeepSeek R1's IQ4_XS, tells nothing, nor does that of GLM 4.7's Q8_0, its base.
-    """
-    loss = typical_loss(quant, round(billions * 1e9), architecture)
-    assert loss is not None
-    assert loss.nats.value == pytest.approx(nats, rel=1e-5)
-    assert loss.source.partition(";")[0] == source
-    assert loss.nats.low <= loss.nats.value <= loss.nats.high
+    loss = expected_cache_loss(model, architecture, (kv_type, kv_type))
+    assert loss.basis == basis
+    assert loss.nats.value == pytest.approx(nats, rel=0.01)
 
 
-def test_the_divergences_of_the_nearest_model_come_first() -> None:
-    dense, mixture = typical_loss("q4_k_m", 27 * 10**9), typical_loss("ud-q4_k_m", 35 * 10**9)
-    assert dense is not None and mixture is not None
-    assert [each.of for each in dense.published[:3]] == [
-        "qwen3.5-27b, imatrix bartowski", "qwen3.5-27b, imatrix unsloth", "qwen3.5-27b, imatrix mradermacher i1",
-    ]  # fmt: skip
-    assert (mixture.published[0].of, mixture.published[0].nats) == ("qwen3.6-35b-a3b, imatrix unsloth", 0.0138)
+@pytest.mark.parametrize("kv_type", ["q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"])
+def test_a_family_without_rows_has_the_range_of_the_others(kv_type: str) -> None:
+    """Every type has an estimate; its interval contains both a Qwen3.6 27B and a Gemma 4 26B."""
+    loss = expected_cache_loss("granite-4.0-micro", "granite", (kv_type, kv_type))
+    fine = expected_cache_loss("qwen3.6-27b", "qwen35", (kv_type, kv_type))
+    coarse = expected_cache_loss("gemma-4-26b-a4b", "gemma4", (kv_type, kv_type))
+    assert loss.basis == "typical"
+    assert loss.nats.low <= fine.nats.value <= coarse.nats.value <= loss.nats.high
+    assert 0.001 < loss.nats.value < 0.05
 
 
-def test_small_models_may_lose_more_than_any_large_one() -> None:
-    """The factor is the tables': the largest score of a model below 2B over that of others in the same quant."""
-    found: dict[tuple[str, bool], float] = {}
-    for row in load_published():
-        if row.kld and row.kld.value and row.quant and not is_base(row):
-            key = row.quant, float(row.size.partition("B")[0]) < 2
-            found[key] = max(found.get(key, 0.0), row.kld.value)
-    factor = max(kld / found[quant, False] for (quant, is_small), kld in found.items() if is_small)
-    small, large = typical_loss("q4_k_m", 135 * 10**6, "llama"), typical_loss("q4_k_m", 8 * 10**9, "llama")
-    own = typical_loss("q3_k_m", 600 * 10**6, "qwen3")
-    assert small is not None and large is not None and own is not None
-    assert small.nats.high == pytest.approx(factor * 0.031273, rel=0.01)
-    assert large.nats.high < 0.0313
-    assert own.nats.high == 0.39525
+def test_k_and_v_take_half_each() -> None:
+    whole, of_v = (expected_cache_loss("gemma-4-31b", "gemma4", (k, "q8_0")) for k in ("q8_0", "f16"))
+    assert of_v.nats.value == pytest.approx(whole.nats.value / 2)
+    for each in UNQUANTIZED:
+        assert expected_cache_loss("gemma-4-31b", "gemma4", (each, "f16")).nats.high == 0
 
 
-def test_a_type_that_nobody_measured_has_no_typical_loss() -> None:
-    assert typical_loss("tq1_0", 8 * 10**9) is None
+def test_measured_losses_need_disjoint_intervals_and_expected_ones_a_ratio() -> None:
+    """Two quants of a model share its error: one is certainly worse although the intervals overlap."""
+    coarse, fine = (_expected(quant, 8, "llama") for quant in ("q4_k_m", "q6_k"))
+    assert coarse.nats.low < fine.nats.high
+    assert coarse.is_clearly_above(fine) and not fine.is_clearly_above(coarse)
+    assert not _expected("q4_k_s", 8, "llama").is_clearly_above(coarse)
+    measured = Loss(coarse.nats, "measured", "run 1")
+    assert not measured.is_clearly_above(fine)
+    assert math.isfinite(measured.nats.high) and not measured.is_estimate
 
 
-def test_a_type_loses_no_more_than_a_coarser_one() -> None:
-    for architecture, billions in (("qwen35moe", 35), ("llama", 8), ("gemma4", 31), ("glm4moe", 106)):
-        finer, coarser = (typical_loss(quant, billions * 10**9, architecture) for quant in ("q8_0", "q6_k"))
-        assert finer is not None and coarser is not None
-        assert finer.nats.value <= coarser.nats.value
-
-
-def test_the_loss_of_a_cache_is_none_of_the_weights_beside_it() -> None:
-    cache = [row.kld.value for row in load_published() if row.type_k and row.kld and row.quant == "q8_0"]
-    known = typical_loss("q8_0", 35_000_000_000, "qwen35moe")
-    assert cache and known and not {each.nats for each in known.published} & set(cache)
+def test_an_expected_loss_reads_no_published_rows() -> None:
+    """Neither the rows nor the catalog are loaded for it."""
+    code = (
+        "from ggbench.expect.loss import expected_loss, expected_cache_loss; import ggbench.models.published as p;"
+        " expected_loss('qwen3-8b', 'q4_k_m', 8_000_000_000, 'qwen3'); expected_cache_loss('', '', ('q8_0', 'q8_0'));"
+        " import sys; print(p.load_published.__wrapped__ is not None, 'ggbench.models.catalog' in sys.modules)"
+    )
+    result = run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["True", "False"]

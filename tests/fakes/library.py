@@ -87,8 +87,8 @@ def planned(name: str, row: PlanRow, **changes: Any) -> Candidate:  # noqa: ANN4
     setup = LlamaConfig(n_ctx=row.n_ctx)
     known: dict[str, Any] = {
         "to_run": FileToRun(row.model, row.quant, repo="maker/small-gguf"), "speed": speed,
-        "weights_loss": replace(loss, basis="published typical"),
-        "cache_loss": replace(measured_loss(0.0), basis="unquantized"),
+        "weights_loss": replace(loss, basis="typical"),
+        "cache_loss": replace(measured_loss(0.0), basis="published"),
     }  # fmt: skip
     row = replace(row, setup=setup)
     return Candidate(row, "m", name, row.n_ctx or 0, n_ctx, n_ctx, setup=setup, **{**known, **changes})

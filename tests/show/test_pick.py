@@ -22,7 +22,7 @@ from ggbench.decisions.pick.sentences import (
 )
 from ggbench.decisions.pick.show import commands_of, pick_answer
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.expect.known_losses import typical_loss
+from ggbench.expect.loss import expected_loss
 from ggbench.models.targets import FileToRun
 from ggbench.show.answer import Table
 from ggbench.show.plan import speed_mark
@@ -47,7 +47,7 @@ def _candidates() -> list[Candidate]:
         candidate("q6_k", loss=measured_loss(0.0051), tok_s=21.0, n_ctx=12288, gib=5.5),
         candidate("q4_k_m", loss=measured_loss(0.031), tok_s=turn_of(30.0, 0.09, "forecast"), n_ctx=24576, gib=4),
         candidate("q4_k_m", "q8_0", loss=measured_loss(0.031), cache_loss=None, tok_s=31.0, n_ctx=49152, gib=4),
-        candidate("q2_k", loss=typical_loss("q2_k", 7 * 10**9), tok_s=None, gib=3),
+        candidate("q2_k", loss=expected_loss("", "q2_k", 7 * 10**9), tok_s=None, gib=3),
     ]
     files = [
         FileToRun("m", each.row.quant, (Path(f"/models/m-{each.row.quant}.gguf"),), is_here=True) for each in found
@@ -139,10 +139,10 @@ def test_the_note_of_an_unknown_speed_asks_for_the_bandwidth() -> None:
 def test_an_uncertain_number_has_its_mark_and_the_decisive_one_its_interval() -> None:
     """The speed is with a full context; that of a disturbed run and a typical loss are marked."""
     full = Expected(24.0, 15.0, 40.0, "published", "24 rows")
-    typical = typical_loss("q4_k_m", 7 * 10**9)
+    typical = expected_loss("", "q4_k_m", 7 * 10**9)
     assert typical is not None
     for speed, loss, mark, words in (
-        (full, typical, "~", "Run q4_k_m: ~24 tok/s (15–40) at 8k, loses little (0.013 nats, typical "),
+        (full, typical, "~", "Run q4_k_m: ~24 tok/s (15–40) at 8k, may lose what people notice ("),
         (replace(full, is_steady=False, basis="measured"), typical, "!", "Run q4_k_m: !24 tok/s (15–40) at 8k"),
         (Expected(24.0, 23.0, 25.0, "measured", "run 1"), measured_loss(0.1), "",
          "Run q4_k_m: 24.0 ±1.0 tok/s at 8k, loses what people notice (0.1000 nats, measured ±0.0020)."),
@@ -151,7 +151,7 @@ def test_an_uncertain_number_has_its_mark_and_the_decisive_one_its_interval() ->
         own = replace(own, row=replace(own.row, expected=speed))
         assert speed_mark(own.row.expected) == mark
         assert headline(recommend([own], Needs())).startswith(words)
-    assert "loses nothing" in headline(recommend([candidate("f16", loss=typical_loss("f16", 10**9))], Needs()))
+    assert "loses nothing" in headline(recommend([candidate("f16", loss=expected_loss("", "f16", 10**9))], Needs()))
     assert "loss unknown" in headline(recommend([candidate(loss=None)], Needs()))
     partly = candidate(cache="q4_0", loss=0.02, cache_loss=None)
     assert "loses 0.020 nats and what its q4_0 cache costs" in headline(recommend([partly], Needs()))

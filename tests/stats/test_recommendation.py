@@ -14,8 +14,7 @@ from ggbench.decisions.pick.record import Candidate, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.expect.known_losses import typical_loss
-from ggbench.expect.loss import Loss
+from ggbench.expect.loss import Loss, expected_loss
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_curve import SpeedBasis
 from tests.fakes.candidates import candidate, measured_loss, turn_of
@@ -27,7 +26,8 @@ _SMALL = st.sampled_from([0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5])
 def losses(draw: st.DrawFn) -> Loss | None:
     kind = draw(st.sampled_from(["measured", "typical", "unknown"]))
     if kind == "typical":
-        return typical_loss(draw(st.sampled_from(["q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "q2_k"])), 7 * 10**9)
+        quant = draw(st.sampled_from(["q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "q2_k"]))
+        return expected_loss("", quant, 7 * 10**9)
     return measured_loss(draw(_SMALL), draw(st.sampled_from([0.0, 0.1, 0.9]))) if kind == "measured" else None
 
 
@@ -119,7 +119,7 @@ def _worse(one: Candidate, data: st.DataObject) -> Candidate | None:
     )
     n_ctx = one.offered_n_ctx - 256
     return replace(
-        one, weights_loss=replace(loss, nats=nats, published=()), speed=replace(speed, tok_s=tok_s, turn_s=turn),
+        one, weights_loss=replace(loss, nats=nats), speed=replace(speed, tok_s=tok_s, turn_s=turn),
         max_n_ctx=n_ctx, offered_n_ctx=n_ctx,
     )  # fmt: skip
 
@@ -255,8 +255,8 @@ def test_estimates_of_one_kind_share_their_error_and_compare_by_their_ratio() ->
 
 
 def test_quality_does_not_take_a_coarser_quant_for_its_better_cache_or_wide_typical_loss() -> None:
-    """In each published model a q4_k_m loses more than a q6_k, however widely the models differ."""
-    coarse, fine = (typical_loss(quant, 30_000_000_000) for quant in ("q4_k_m", "q6_k"))
+    """In each model a q4_k_m loses more than a q6_k, however widely the models differ."""
+    coarse, fine = (expected_loss("", quant, 30_000_000_000) for quant in ("q4_k_m", "q6_k"))
     found = [
         candidate("q6_k", loss=fine, tok_s=20, gib=6),
         candidate("q4_k_m", "q8_0", loss=coarse, cache_loss=0.001, tok_s=30),

@@ -29,7 +29,8 @@ from ggbench.decisions.compare.estimates import (
     stored_repeats,
     versus,
 )
-from ggbench.expect.known_losses import MeasuredLosses, measured_losses, typical_loss
+from ggbench.expect.known_losses import MeasuredLosses, measured_losses
+from ggbench.expect.loss import expected_loss
 from ggbench.models.subject import Subject
 from ggbench.runs.comparable import setting_of
 from ggbench.runs.run import Run
@@ -265,11 +266,11 @@ def _losses(rows: Sequence[ComparedRun], losses: MeasuredLosses) -> Iterator[_Sa
 
 
 def _loss_text(subject: Subject, losses: MeasuredLosses) -> str:
-    """Return `0.064` if measured, `~0.02` if typical; empty if unknown."""
+    """Return `0.064` if measured, `~0.02` if expected; empty if unknown."""
     if subject.header_sha256 and (measured := losses.of_weights(subject.header_sha256)):
         return format_number(measured.nats.value, 2)
-    typical = typical_loss(subject.quant, subject.n_params, subject.architecture or "")
-    return f"~{format_number(typical.nats.value, 1)}" if typical else ""
+    expected = expected_loss(subject.model, subject.quant, subject.n_params, subject.architecture or "")
+    return f"~{format_number(expected.nats.value, 1)}" if expected else ""
 
 
 def _again(columns: Sequence[Column]) -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
 from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS
+from ggbench.stats.intervals import Estimate
 from ggbench.units import MIB, format_count, format_number, parse_tokens
 
 Preference = Literal["balanced", "quality", "speed", "context"]
@@ -178,6 +179,12 @@ class Needs(msgspec.Struct, frozen=True):
     def notices(self, nats: float) -> bool:
         """Return whether people notice a loss, or --max-loss excludes it; published losses are rounded to the limit."""
         return nats > self.max_loss if self.max_loss is not None else nats >= NOTICED_LOSS
+
+    def concern(self, loss: Estimate) -> Literal["noticed", "may", "little"]:
+        """Return whether people notice a loss, may notice it by the upper end of its interval, or certainly do not."""
+        if self.notices(loss.value):
+            return "noticed"
+        return "may" if self.notices(loss.high) else "little"
 
     @property
     def prefer(self) -> Preference:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate
 from ggbench.gguf_file.quants import plain_quant
-from ggbench.stats.intervals import Z_95, Estimate
+from ggbench.stats.intervals import Estimate
 
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
 _FEWEST_BITS = 4.5
@@ -23,7 +22,7 @@ class Concessions(NamedTuple):
     """What a candidate asks of its user; less of the first matters more than any of the next."""
 
     noticed: bool
-    """People notice its loss."""
+    """People notice its loss, in one of five cases or more."""
     slow: bool
     """It is certainly not comfortable."""
     split: bool
@@ -33,9 +32,8 @@ class Concessions(NamedTuple):
 
 
 def concessions(candidate: Candidate, needs: Needs) -> Concessions:
-    known = candidate.least_loss
     return Concessions(
-        (known is not None and needs.notices(known.value)) or is_coarse(candidate),
+        needs.notices(candidate.cautious_loss) or is_coarse(candidate),
         is_comfortable(candidate, needs) is False,
         candidate.is_split,
         candidate.is_cache_quantized,
@@ -60,15 +58,12 @@ def is_comfortable(candidate: Candidate, needs: Needs) -> bool | None:
 def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
     """Return whether the first certainly loses more than the second.
 
-    Typical losses are paired by published model where the first has no better cache: each difference must exceed
-    its error. Other losses must have disjoint intervals.
+    Of those whose first has no better cache the weights decide; others must have disjoint intervals.
     """
     if one.joint_loss is None and other.joint_loss is None and cache_bits(one) <= cache_bits(other):
         mine, theirs = one.weights_loss, other.weights_loss
-        if mine is not None and theirs is not None and mine.published and theirs.published:
-            known = {each.of: each for each in theirs.published}
-            pairs = [(each, known[each.of]) for each in mine.published if each.of in known]
-            return bool(pairs) and all(a.nats - b.nats > Z_95 * math.hypot(a.error, b.error) for a, b in pairs)
+        if mine is not None and theirs is not None and mine.is_estimate and theirs.is_estimate:
+            return mine.is_clearly_above(theirs)
     loss, base = one.least_loss, other.least_loss
     return loss is not None and base is not None and loss.low > base.high
 
@@ -80,8 +75,7 @@ def cache_bits(candidate: Candidate) -> float:
 
 def loss_class(candidate: Candidate, needs: Needs) -> int:
     """0 for little, 1 for unknown, 2 for more than little, 3 for that and what an unknown cache adds."""
-    known = candidate.least_loss
-    if known is not None and needs.notices(known.value):
+    if needs.notices(candidate.cautious_loss):
         return 3 if candidate.loss is None else 2
     return 1 if candidate.loss is None else 0
 

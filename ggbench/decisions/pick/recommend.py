@@ -140,7 +140,7 @@ def _least_loss_for_speed(pool: Sequence[Candidate]) -> tuple[Candidate, BestIn]
     """
     most = max(map(pace, pool))
     worth = [each for each in pool if pace(each) * _WORTH >= most]
-    alike = [each for each in worth if each.loss is not None and each.loss.value <= UNNOTICED_LOSS]
+    alike = [each for each in worth if each.loss is not None and each.cautious_loss <= UNNOTICED_LOSS]
     if alike:
         return min(alike, key=last_order), "balance"
     return min(worth, key=lambda each: (loss_order(each), *last_order(each))), "least loss at this speed"

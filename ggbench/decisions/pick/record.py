@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.expect.loss import Loss, added
+from ggbench.expect.loss import Loss, LossBasis, added, cautious
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Change, DeviceMemory, PlanRow
 from ggbench.stats.intervals import Estimate, Expected
@@ -119,10 +119,20 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.joint_loss or self.weights_loss
 
     @property
-    def is_loss_typical(self) -> bool:
-        """Whether a part of its loss is what is typical of the type, and not measured."""
+    def cautious_loss(self) -> float:
+        """What it loses at most in four of five cases [nats]: of its cache, whose range is over families, the median;
+        nothing of an unknown part.
+        """
+        parts = [] if self.main_loss is None else [cautious(self.main_loss.nats)]
+        if self.joint_loss is None and self.cache_loss is not None:
+            parts.append(self.cache_loss.nats.value)
+        return sum(parts)
+
+    @property
+    def loss_bases(self) -> frozenset[LossBasis]:
+        """Bases of the parts of its loss that were not measured here; empty if all were, or are nothing."""
         parts = [self.joint_loss] if self.joint_loss else [self.weights_loss, self.cache_loss]
-        return any(each is not None and each.basis == "published typical" for each in parts)
+        return frozenset(each.basis for each in parts if each is not None and each.is_estimate)
 
     @property
     def download_bytes(self) -> int | None:

@@ -72,8 +72,12 @@ def _lost(pick: Pick, own: Candidate) -> str:
     if not loss.high:
         return say("pick.loss_nothing")
     value, interval = parted(loss)
-    key = "loss_noticed" if pick.needs.notices(loss.value) else "loss_little"
-    return say(f"pick.{key}", loss=value, basis=loss_basis(own), interval=interval.strip("()"))
+    return say(
+        f"pick.loss_{pick.needs.concern(loss)}",
+        loss=value,
+        basis=loss_basis(own),
+        interval=interval.strip("()"),
+    )
 
 
 def parted(estimate: Estimate) -> tuple[str, str]:
@@ -83,11 +87,8 @@ def parted(estimate: Estimate) -> tuple[str, str]:
 
 
 def loss_basis(candidate: Candidate) -> str:
-    """Return `measured`, `published` if that is of this model, or `typical` of the type."""
-    if not candidate.is_loss_typical:
-        return "measured"
-    known = candidate.main_loss
-    return "published" if known is not None and candidate.row.model in known.of else "typical"
+    """Return the weakest basis of its parts: `typical` of the type, `published` of this model, or `measured`."""
+    return next((basis for basis in ("typical", "published") if basis in candidate.loss_bases), "measured")
 
 
 def cache_text(candidate: Candidate) -> str:
@@ -113,6 +114,8 @@ def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
         yield "raised"
     if pick.needs.has_shorter_turn:
         yield "shorter_turn"
+    if own.cache_loss is not None and (concern := pick.needs.concern(own.cache_loss.nats)) != "little":
+        yield f"cache_{concern}"
     yield from _speed_notes(pick, best, "_here" if is_here else "")
     if pick.alternatives and pick.recommended is None:
         yield "may_meet"
@@ -223,6 +226,9 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
         "missed": _joined(map(_miss_text, checked.missed)),
         "n_fit": len({each.candidate.model_key for each in pick.checked if each.meets is not False}),
     }
+    if own.cache_loss is not None:
+        value, interval = parted(own.cache_loss.nats)
+        values |= {"cache_loss": value, "cache_from": f"{own.cache_loss.basis} {interval.strip('()')}"}
     if own.row.expected is not None:
         values["basis"] = own.row.expected.source
     if own.speed is not None:

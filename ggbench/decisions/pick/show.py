@@ -89,7 +89,7 @@ FIGURES: tuple[Figure[Listed], ...] = (
     member("tok_s", "tok/s", value_only, "candidate.tok_s", meaning="Speed of each user with a full context.",
            mark=lambda row: speed_mark(row.candidate.row.expected), is_estimate=True),
     member("kld", "loss", value_only, "candidate.loss", is_estimate=True,
-           mark=lambda row: "~" if row.candidate.is_loss_typical else "",
+           mark=lambda row: "~" if row.candidate.loss_bases else "",
            meaning="Mean KL divergence of weights and KV cache from the original, in nats. A typical one's interval "
                    "is the range over models."),
     member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=3),

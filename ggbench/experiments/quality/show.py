@@ -11,8 +11,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from ggbench.expect.known_losses import is_original
-from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS
+from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS, is_original
 from ggbench.experiments.quality import compared
 from ggbench.experiments.quality.record import (
     ChunkScores,
