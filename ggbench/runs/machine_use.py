@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ggbench.machine.readings import processes_by_pid
 from ggbench.machine.records import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
-from ggbench.runs.reading_series import Readings
+from ggbench.runs.reading_series import column
 from ggbench.units import format_bytes, format_count, format_duration, format_number
 
 _T = TypeVar("_T")
@@ -167,26 +167,24 @@ def machine_changes(readings: Sequence[MachineReading], spans: Sequence[Span] = 
     """
     import numpy as np
 
-    series = Readings.of(readings)
-    found, own = [], _read_while_timed(series, spans)
-    gaps_ns = np.diff(series.column("suspended_ns"))
+    found, own = [], _read_while_timed(readings, spans)
+    gaps_ns = np.diff(column(readings, "suspended_ns"))
     if slept_ns := gaps_ns[gaps_ns >= _LEAST_SUSPENDED_NS].sum():
         found.append(f"the machine was suspended for {format_duration(float(slept_ns) / 1e9)}")
     for name, text in _SPILLS if own is None and spans else _SPILLS[:1]:
-        rises = np.diff(series.column(name))
+        rises = np.diff(column(readings, name))
         if (spilled := rises[rises > 0].sum()) >= _LEAST_SPILL_BYTES:
             found.append(text.format(format_bytes(float(spilled))))
     found += [own] if own else []
     for what, name, written in _PARTS:
-        values = series.column(name)
-        differ = (values[1:] != values[:-1]) & ~(np.isnan(values[1:]) & np.isnan(values[:-1]))
-        for first in np.flatnonzero(differ)[:1]:
-            before, after = (None if np.isnan(each) else each.item() for each in values[first : first + 2])
-            found.append(f"{what} changed from {written(before)} to {written(after)}")
+        for before, after in pairwise(getattr(each, name) for each in readings):
+            if before != after:
+                found.append(f"{what} changed from {written(before)} to {written(after)}")
+                break
     return tuple(found)
 
 
-def _read_while_timed(series: Readings, spans: Sequence[Span]) -> str | None:
+def _read_while_timed(readings: Sequence[MachineReading], spans: Sequence[Span]) -> str | None:
     """Return in one line what the engine read from the disk while it was timed; empty if hardly anything, None if
     unknown.
 
@@ -194,9 +192,9 @@ def _read_while_timed(series: Readings, spans: Sequence[Span]) -> str | None:
     """
     import numpy as np
 
-    at_ns, n_faults, n_bytes = (series.column(name) for name in ("at_ns", "worker_faults", "worker_read_bytes"))
+    at_ns, n_faults, n_bytes = (column(readings, name) for name in ("at_ns", "worker_faults", "worker_read_bytes"))
     known = ~np.isnan(n_faults + n_bytes)
-    columns = (at_ns, n_faults, n_bytes, series.column("swapped_bytes"))
+    columns = (at_ns, n_faults, n_bytes, column(readings, "swapped_bytes"))
     counted = np.column_stack([each[known].astype(np.int64) for each in columns])
     at_ns = at_ns[known]
     parts = [slice(np.searchsorted(at_ns, begin), np.searchsorted(at_ns, end, "right")) for begin, end in spans]
@@ -219,8 +217,7 @@ def others_share(readings: Sequence[MachineReading], spans: Sequence[Span]) -> f
     """
     import numpy as np
 
-    series = Readings.of(readings)
-    at_ns, share = series.column("at_ns"), series.column("others_share")[1:]
+    at_ns, share = column(readings, "at_ns"), column(readings, "others_share")[1:]
     begins, ends = (np.sort([span[side] for span in spans]) for side in (0, 1))
     begun, ended = (np.searchsorted(begins, at_ns[1:], "right"), np.searchsorted(ends, at_ns[:-1]))
     is_timed = (begun > ended) & ~np.isnan(share)

@@ -15,10 +15,10 @@ from ggbench.engines.events import Memory, Steps
 from ggbench.errors import StoreError, UnknownName
 from ggbench.machine.host import peak_rss_bytes
 from ggbench.machine.readings import moment_ns
-from ggbench.machine.records import GpuUse
+from ggbench.machine.records import GpuUse, MachineReading
 from ggbench.runs.machine_use import Span, device_spills, machine_changes, others_share, summarize_gpus
 from ggbench.runs.reading_log import ReadingLog
-from ggbench.runs.reading_series import Readings
+from ggbench.runs.reading_series import gpu_indices
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
@@ -81,7 +81,7 @@ class Recording:
     """Names such as `decode/p25/b1/r0`, in order of their start."""
     observations: list[Observation] = field(default_factory=list)
     """All records but the readings of the machine."""
-    readings: Readings = field(default_factory=Readings)
+    readings: list[MachineReading] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     """Time spans of timed steps, separated by pauses."""
 
@@ -180,7 +180,7 @@ class Recording:
     @property
     def machine_changes(self) -> tuple[str, ...]:
         changes = machine_changes(self.readings, self.timed_spans)
-        if not self.readings.gpu_indices:
+        if not gpu_indices(self.readings):
             return changes
         in_use, memory = self.last(GpusInUse), self.last(Memory) or Memory()
         buffer_bytes = sum(each.total_bytes for each in memory.buffers if not each.is_host)

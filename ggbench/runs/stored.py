@@ -14,7 +14,6 @@ from ggbench.engines.events import Memory
 from ggbench.errors import StoreError
 from ggbench.machine.records import ImportedRow, MachineReading
 from ggbench.runs.experiment import Concluded, experiment_of
-from ggbench.runs.reading_series import Readings
 from ggbench.runs.recording import (
     GpusInUse,
     ModelDescribed,
@@ -127,11 +126,11 @@ def read_observations(store: Store, stored: StoredRun) -> Recording:
     return recording
 
 
-def _add_readings(readings: Readings, bodies: Sequence[bytes]) -> None:
+def _add_readings(readings: list[MachineReading], bodies: Sequence[bytes]) -> None:
     """Add readings from their JSON, all at once or, if one of them is damaged, one by one without it."""
     try:
         readings.extend(msgspec.json.decode(b"[%b]" % b",".join(bodies), type=list[MachineReading]))
-    except (msgspec.DecodeError, ValueError, OverflowError):
+    except (msgspec.DecodeError, ValueError):
         for each in bodies if len(bodies) > 1 else ():
             _add_readings(readings, [each])
 

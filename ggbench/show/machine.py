@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ggbench.machine.records import Environment, GpuUse, MachineReading
-from ggbench.runs.reading_series import Readings
+from ggbench.runs.reading_series import column, gpu_column, gpu_indices
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Table
@@ -88,20 +88,20 @@ def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None)
     """Return minimum, median and maximum of CPU, RAM and each GPU of `use`, or of every GPU."""
     found = [
         _Reading(name, known, figure)
-        for name, values, figure in _lines(Readings.of(readings), use)
+        for name, values, figure in _lines(readings, use)
         if (known := [value for value in values.tolist() if not math.isnan(value)])
     ]
     return Table(_READINGS, found, f"Machine, {counted(len(readings), 'reading')}")
 
 
-def _lines(series: Readings, use: GpuUse | None) -> Iterator[tuple[str, NDArray[Any], Figure[Any]]]:
+def _lines(readings: Sequence[MachineReading], use: GpuUse | None) -> Iterator[tuple[str, NDArray[Any], Figure[Any]]]:
     for each in _OF_MACHINE:
-        yield each.header, series.column(each.key), each
-    shown = [index for index in series.gpu_indices if use is None or index in use.indices]
+        yield each.header, column(readings, each.key), each
+    shown = [index for index in gpu_indices(readings) if use is None or index in use.indices]
     for index in shown:
         gpu_name = f"GPU {index}" if len(shown) > 1 else "GPU"
         for each in _OF_GPU:
-            yield f"{gpu_name} {each.header}", series.gpu_column(index, each.key), each
+            yield f"{gpu_name} {each.header}", gpu_column(readings, index, each.key), each
 
 
 def serving_facts(run: Run) -> list[tuple[str, str]]:

@@ -174,7 +174,7 @@ def test_setting_the_clock_moves_no_step(target: Target, store: Store, monkeypat
     assert run.run_id is not None
     stored = store.load_run(run.run_id)
     observed = [each.at_ns for each in store.load_observations(run.run_id) if each.kind != "machine_reading"]
-    readings = read_recording(store, stored).readings.column("at_ns").tolist()
+    readings = [each.at_ns for each in read_recording(store, stored).readings]
     chunks = [each.at_ns for each in store.load_chunks(run.run_id)]
     for moments in (observed, readings, chunks):
         assert moments == sorted(moments)
