@@ -58,11 +58,6 @@ def user_models_file() -> Path:
     return _folder("config") / "models.toml"
 
 
-def updated_models_file() -> Path:
-    """Return the catalog of `models --update`, between the shipped one and the user's own."""
-    return _folder("data") / "models.toml"
-
-
 def added_places_file() -> Path:
     """Return the list of folders and files that the user added by hand."""
     return _folder("config") / "places.json"

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import shlex
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ggbench import paths
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, HubOptions, offline_option, option, output_options
 from ggbench.commands.output import Output
-from ggbench.errors import BadFile, GgbenchError, UsageError
-from ggbench.paths import expand_path, path_exists
+from ggbench.errors import GgbenchError, UsageError
+from ggbench.paths import expand_path
 from ggbench.text import sanitize
-from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.hub.repo_records import RepoListing, RepoVariant
-    from ggbench.models.catalog import CatalogModel
     from ggbench.models.reference import ModelRef
-
-_LARGEST_CATALOG_BYTES = 4 << 20
 
 
 @click.command(
@@ -40,30 +33,17 @@ _LARGEST_CATALOG_BYTES = 4 << 20
 )
 @click.argument("filters", nargs=-1, metavar="[WORD]...")
 @option("--dir folder", "List only the GGUF files in and below this folder.", PATH, metavar="DIR")
-@option(
-    "--verify blob",
-    "Verify a cached file by the SHA-256 in its name. In Hugging Face's or Ollama's cache.",
-    PATH,
-    metavar="FILE",
-)
 @option("--repo", "List the files of a Hub repo. Also org/name@revision.", metavar="ORG/NAME")
 @option("--search words", "Search the Hub for GGUF repos.", metavar="TEXT")
 @option("--limit", "Show at most N repos of a search.", click.IntRange(1, 1000), metavar="N", default=20)
-@option(
-    "--update",
-    "Install a newer catalog. A file in the format of models.toml, or ORG/NAME[/FILE.toml] on the Hub.",
-    metavar="FILE|ORG/NAME",
-)
 @offline_option
 @output_options
 def command(
     filters: tuple[str, ...],
     folder: Path | None,
-    blob: Path | None,
     repo: str | None,
     words: str | None,
     limit: int,
-    update: str | None,
     hub: HubOptions,
     output: Output,
 ) -> None:
@@ -74,13 +54,11 @@ def command(
     The folders of Hugging Face, llama.cpp, LM Studio, Ollama and ggbench's twins are searched; each file is listed with
     the MODEL and QUANT that select it. To add models to the catalog, or override some, write a models.toml in the
     config folder (~/.config/ggbench on Linux), in the format explained in ggbench's own models.toml. It overrides the
-    catalog of --update, which overrides the shipped one, model by model and key by key; to undo an update, delete the
-    file named in this list.
+    shipped catalog model by model and key by key.
     """
     if len(filters) == 1 and folder is None and repo is None:
         filters, folder, repo = _as_place(filters[0])
-    asked = {"WORD": filters or None, "--dir": folder, "--verify": blob, "--repo": repo, "--search": words,
-             "--update": update}  # fmt: skip
+    asked = {"WORD": filters or None, "--dir": folder, "--repo": repo, "--search": words}
     questions = [name for name, value in asked.items() if value is not None]
     if len(questions) > 1:
         raise click.UsageError(f"{' and '.join(questions)} exclude each other; give one of them")
@@ -88,10 +66,6 @@ def command(
         _show_repo(repo, hub.access(), output)
     elif words is not None:
         _show_search(words, limit, hub.access(), output)
-    elif update is not None:
-        _update(update, hub.access(), output)
-    elif blob is not None:
-        _verify(blob, output)
     elif folder is not None:
         _list_folder(folder, output)
     else:
@@ -121,79 +95,14 @@ def _list_all(words: Sequence[str], output: Output) -> None:
 
         output.record(MODELS, {"rows": rows, "files": found})
         return
-    notes = _update_notes(rows)
     if words:
-        output.answer(matching_answer(" ".join(words), rows, found, notes))
+        output.answer(matching_answer(" ".join(words), rows, found))
     else:
-        output.answer(models_answer(rows, found, notes))
+        output.answer(models_answer(rows, found))
 
 
 def _matches(words: Sequence[str], *names: str) -> bool:
     return all(word.lower() in " ".join(names).lower() for word in words)
-
-
-def _update_notes(catalog: Sequence[CatalogModel]) -> list[str]:
-    """Name the installed update if one of these models is of it, or if another version of ggbench installed it."""
-    from ggbench.models.catalog import updated_from
-    from ggbench.show.words import say
-
-    update = updated_from()
-    if update is None:
-        return []
-    source, is_of_this_version = update
-    undo = shlex.join(["rm", str(paths.updated_models_file())])
-    notes = []
-    if any(model.origin == "updated" for model in catalog):
-        notes.append(say("models.update_from", source=source, undo=undo))
-    if not is_of_this_version:
-        notes.append(say("models.update_is_old", undo=undo))
-    return notes
-
-
-def _update(source: str, access: HubAccess, output: Output) -> None:
-    from ggbench.models.catalog import HUB_REPO, update_catalog
-
-    repo = rf"(?:hf:)?(?P<repo>(?:datasets/)?{HUB_REPO.pattern}(?<!\.toml))(?:/(?P<path>[\w./-]+\.toml))?"
-    named = None if path_exists(source) else re.fullmatch(repo, source, re.ASCII)
-    if named is not None:
-        path, origin = _fetch_catalog(named["repo"], named["path"] or "models.toml", access)
-    else:
-        path = expand_path(source).absolute()
-        origin = f"from {sanitize(str(path))}"
-        if not path.is_file():
-            raise UsageError(f"{sanitize(source)!r} is not a file", "name a file, or a Hub repo as ORG/NAME")
-        _check_size(path.name, path.stat().st_size)
-    found = update_catalog(path, f"{origin}, {date.today().isoformat()}")
-    if output.as_json:
-        from ggbench.show.model_documents import UPDATED
-
-        output.record(UPDATED, found)
-    else:
-        from ggbench.show.models import update_answer
-
-        output.answer(update_answer(found, origin))
-
-
-def _fetch_catalog(repo: str, name: str, access: HubAccess) -> tuple[Path, str]:
-    """Download a catalog file, verified by its hash; return it and its origin. Raises BadFile, and like `download`."""
-    from ggbench.hub.download import download
-    from ggbench.hub.listing import find_file
-
-    listing = find_file(access, repo, name)
-    (variant,) = listing.variants
-    _check_size(f"{repo}/{name}", variant.file_bytes)
-    (path,) = download(access, listing, variant)
-    return path, f"from {repo}@{listing.commit[:12]} {name}"
-
-
-def _check_size(name: str, file_bytes: int) -> None:
-    """Raise BadFile for a file that is too large to be a catalog."""
-    if file_bytes > _LARGEST_CATALOG_BYTES:
-        size, most = map(format_bytes, (file_bytes, _LARGEST_CATALOG_BYTES))
-        raise BadFile(
-            f"{sanitize(name)} is {size}; a catalog has at most {most}",
-            "check the file's name; nothing was changed",
-        )
 
 
 def _list_folder(folder: Path, output: Output) -> None:
@@ -208,32 +117,6 @@ def _list_folder(folder: Path, output: Output) -> None:
         from ggbench.show.models import folder_answer
 
         output.answer(folder_answer(folder, found))
-
-
-def _verify(blob: Path, output: Output) -> None:
-    from ggbench.commands.downloads import byte_progress
-    from ggbench.hub.repo_records import verify_blob
-    from ggbench.show.words import say
-
-    with byte_progress(output, f"hashing {sanitize(blob.name)}") as on_progress:
-        verified = verify_blob(blob, on_progress)
-    if output.as_json:
-        from ggbench.show.model_documents import VERIFIED
-
-        output.record(VERIFIED, verified)
-    name = sanitize(str(blob))
-    if verified.matches is None:
-        raise UsageError(
-            f"the name of {name} has no SHA-256 to verify against",
-            f"its sha256 is {verified.sha256_found}; compare it with the one on the file's page",
-        )
-    if not verified.matches:
-        raise BadFile(
-            f"{name} is damaged: its sha256 is {verified.sha256_found}, not {verified.sha256_expected} as in its name",
-            "delete it and download it again",
-        )
-    if not output.as_json:
-        click.echo(say("models.intact", path=name, sha256=verified.sha256_found))
 
 
 def _show_repo(repo: str, access: HubAccess, output: Output) -> None:

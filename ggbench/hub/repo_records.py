@@ -8,12 +8,10 @@ is read without a request and without importing huggingface_hub.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -161,23 +159,7 @@ def _missing(shards: Sequence[RepoFile]) -> tuple[str, ...]:
     return tuple(islice((path for path in expected if path not in there), _MAX_MISSING))
 
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_OLLAMA_BLOB = re.compile(r"sha256-([0-9a-f]{64})")
-_CHUNK_BYTES = 1 << 20
 _REPO_PREFIX = "models--"
-_MAX_LINKS = 40
-"""Maximum number of symbolic links to follow, the same as in Linux."""
-
-
-class VerifiedFile(msgspec.Struct, frozen=True):
-    """A file's SHA-256 compared with the one in its name."""
-
-    path: Path
-    sha256_expected: str | None
-    """None if neither the path nor a link target is named by a hash."""
-    sha256_found: str
-    matches: bool | None
-    """None if there is no expected hash."""
 
 
 def repo_folder(access: HubAccess, repo: str) -> Path:
@@ -239,42 +221,6 @@ def find_snapshots(hub_cache: Path) -> Iterator[tuple[str, Path]]:
         folder = hub_cache / name
         for snapshot in snapshots(folder, recorded_commit(folder, "main")):
             yield repo, snapshot
-
-
-def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = None) -> VerifiedFile:
-    """Hash a file and verify it against the SHA-256 in its name: `blobs/SHA256` here, `sha256-HEX` in Ollama's store.
-
-    `on_progress` receives the bytes hashed and the total. Raises BadFile if the file cannot be read.
-    """
-    digest = hashlib.sha256()
-    try:
-        expected = _stated_sha256(path)
-        with path.open("rb", buffering=0) as source:
-            total = path.stat().st_size
-            buffer = memoryview(bytearray(_CHUNK_BYTES))
-            done = 0
-            while n_read := source.readinto(buffer):
-                digest.update(buffer[:n_read])
-                done += n_read
-                if on_progress is not None:
-                    on_progress(done, total)
-    except OSError as error:
-        raise BadFile(f"{sanitize(str(path))} cannot be read: {error.strerror}", "check the path") from None
-    found = digest.hexdigest()
-    return VerifiedFile(path, expected, found, None if expected is None else found == expected)
-
-
-def _stated_sha256(path: Path) -> str | None:
-    # Follow one link at a time: a blob may itself link to a store that names files by another hash.
-    for _ in range(_MAX_LINKS):
-        if match := _OLLAMA_BLOB.fullmatch(path.name):
-            return match[1]
-        if path.absolute().parent.name == "blobs" and _SHA256.fullmatch(path.name):
-            return path.name
-        if not path.is_symlink():
-            return None
-        path = path.parent / path.readlink()
-    return None
 
 
 def _is_whole(path: Path, file: RepoFile, *, own: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The catalog of models known by id: shipped, then of `models --update`, then the user's own."""
+"""The catalog of models known by id: shipped, then the user's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,9 +17,9 @@ import msgspec
 import msgspec.structs
 from msgspec import Meta
 
-from ggbench import __version__, paths
-from ggbench.errors import BadFile, UnknownName, UsageError
-from ggbench.files import get_cached, make_folders, put_cached, write_as
+from ggbench import paths
+from ggbench.errors import UnknownName, UsageError
+from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.text import sanitize
 
@@ -31,11 +31,7 @@ _LINE = r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]*$"
 _Quant = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$")]
 _Bytes = Annotated[int, Meta(gt=0)]
 
-Origin = Literal["shipped", "updated", "user"]
-
-
-_BY = ", by ggbench "
-"""In the first line of an installed update, between its source and the version that installed it."""
+Origin = Literal["shipped", "user"]
 
 
 class CatalogModel(msgspec.Struct, frozen=True):
@@ -45,7 +41,7 @@ class CatalogModel(msgspec.Struct, frozen=True):
     """The MODEL argument; lower case."""
     hyper: Hyperparameters
     origin: Origin
-    """The last file that a value comes from: `updated` is that of `models --update`, `user` the user's own."""
+    """The last file that a value comes from: `user` is the user's own."""
     title: Annotated[str, Meta(pattern=_LINE)] = ""
     """Defaults to the id."""
     repo: Annotated[str, Meta(pattern=f"^{HUB_REPO.pattern}$")] | None = None
@@ -117,64 +113,16 @@ def shipped_models_file() -> Path:
 
 
 def load_catalog(user_file: Path | None = None) -> Catalog:
-    """Load the shipped models, those of `models --update`, and the user's own.
+    """Load the shipped models and the user's own.
 
-    `user_file` defaults to the one in the config directory. An entry overrides that of its id in the files before key
-    by key, or adds a model. Only the shipped file must exist. Raises UsageError, with file and line, for any error.
+    `user_file` defaults to the one in the config directory. An entry overrides the shipped one of its id key by key, or
+    adds a model. Only the shipped file must exist. Raises UsageError, with file and line, for any error.
     """
-    user_file = paths.user_models_file() if user_file is None else user_file
-    return _built(
-        [
-            *_shipped(shipped_models_file()),
-            *_read(paths.updated_models_file(), "updated"),
-            *_read(user_file, "user"),
-        ]
-    )
-
-
-class CatalogUpdate(msgspec.Struct, frozen=True):
-    file: str
-    """The copy that is read from now on; removing it undoes the update."""
-    source: str
-    """What it was copied from, with the commit of a Hub repo; printable."""
-    added: tuple[str, ...]
-    """Ids that the shipped catalog lacks."""
-    changed: tuple[str, ...]
-    """Ids whose shipped values differ."""
-
-
-def update_catalog(file: Path, source: str) -> CatalogUpdate:
-    """Copy a catalog file to the data folder if the whole catalog is valid with it; it replaces an earlier one.
-
-    Raises BadFile, and UsageError if the user's own file, which overrides it, is not valid with it.
-    """
-    shipped = _shipped(shipped_models_file())
-    hint = f"nothing was changed; the format is explained at the top of {shipped_models_file()}"
-    try:
-        update = _read(file, "updated")
-        models = _built([*shipped, *update])
-    except UsageError as error:
-        raise BadFile(error.message, hint) from None
-    if not update:
-        raise BadFile(f"{sanitize(str(file))} has no [[model]]", hint)
-    _built([*shipped, *update, *_read(paths.user_models_file(), "user")])
-    landed = paths.updated_models_file()
-    with contextlib.suppress(OSError):
-        make_folders(landed.parent)
-    write_as(landed, f"# {source}{_BY}{__version__}\n{_text_of(file)}".encode(), force=True)
-    mine, known = {each.id for each in models if each.origin == "updated"}, {each.id for each in shipped}
-    return CatalogUpdate(str(landed), source, tuple(sorted(mine - known)), tuple(sorted(mine & known)))
-
-
-def updated_from() -> tuple[str, bool] | None:
-    """Return the source of the installed update, and whether this version of ggbench installed it; None without one."""
-    with (
-        contextlib.suppress(OSError),
-        paths.updated_models_file().open(encoding="utf-8", errors="replace") as file,
-    ):
-        source, _, version = file.readline().removeprefix("#").strip().partition(_BY)
-        return sanitize(source), version == __version__
-    return None
+    own = _read(user_file or paths.user_models_file(), "user")
+    merged = {entry.id: entry for entry in _shipped(shipped_models_file())}
+    for entry in own:
+        merged[entry.id] = entry.over(merged.get(entry.id))
+    return Catalog(tuple(entry.model for entry in merged.values()))
 
 
 class _Entry(msgspec.Struct, frozen=True, dict=True):
@@ -209,24 +157,16 @@ class _Entry(msgspec.Struct, frozen=True, dict=True):
         )
 
 
-def _built(entries: Iterable[_Entry]) -> Catalog:
-    merged: dict[str, _Entry] = {}
-    for entry in entries:
-        merged[entry.id] = entry.over(merged.get(entry.id))
-    return Catalog(tuple(entry.model for entry in merged.values()))
-
-
 @functools.cache
 def _shipped(path: Path) -> list[_Entry]:
     return _read(path, "shipped")
 
 
 def _read(path: Path, origin: Origin) -> list[_Entry]:
-    if origin != "shipped" and not os.path.lexists(path):
+    if origin == "user" and not os.path.lexists(path):
         return []
-    text = _text_of(path)
     try:
-        document = tomllib.loads(text) if origin == "user" else _parsed(text)
+        document = _parsed(_text_of(path))
     except (ValueError, RecursionError) as error:
         raise _error(path, str(error)) from None
     tables = document.pop("model", [])
@@ -254,11 +194,7 @@ def _text_of(path: Path) -> str:
 
 def _error(path: Path, what: str) -> UsageError:
     shipped = shipped_models_file()
-    hint = f"the format is explained at the top of {shipped}"
-    if path == shipped:
-        hint = "reinstall ggbench"
-    elif path == paths.updated_models_file():
-        hint = "repeat ggbench models --update, or remove the file"
+    hint = "reinstall ggbench" if path == shipped else f"the format is explained at the top of {shipped}"
     return UsageError(f"{sanitize(str(path))}: {sanitize(what)}", hint)
 
 

@@ -192,7 +192,9 @@ def _read_while_timed(readings: Sequence[MachineReading], spans: Sequence[Span])
     """
     import numpy as np
 
-    at_ns, n_faults, n_bytes = (column(readings, name) for name in ("at_ns", "worker_faults", "worker_read_bytes"))
+    at_ns, n_faults, n_bytes = (
+        column(readings, name) for name in ("at_ns", "worker_faults", "worker_read_bytes")
+    )
     known = ~np.isnan(n_faults + n_bytes)
     columns = (at_ns, n_faults, n_bytes, column(readings, "swapped_bytes"))
     counted = np.column_stack([each[known].astype(np.int64) for each in columns])

@@ -94,7 +94,9 @@ def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None)
     return Table(_READINGS, found, f"Machine, {counted(len(readings), 'reading')}")
 
 
-def _lines(readings: Sequence[MachineReading], use: GpuUse | None) -> Iterator[tuple[str, NDArray[Any], Figure[Any]]]:
+def _lines(
+    readings: Sequence[MachineReading], use: GpuUse | None
+) -> Iterator[tuple[str, NDArray[Any], Figure[Any]]]:
     for each in _OF_MACHINE:
         yield each.header, column(readings, each.key), each
     shown = [index for index in gpu_indices(readings) if use is None or index in use.indices]

@@ -13,8 +13,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.hub.download import FileProgress
-from ggbench.hub.repo_records import RepoListing, RepoSummary, VerifiedFile
-from ggbench.models.catalog import CatalogUpdate
+from ggbench.hub.repo_records import RepoListing, RepoSummary
 from ggbench.models.disk import LocalModel
 from ggbench.models.sources import FoundVariant
 from ggbench.show.answer import Answer, Table
@@ -59,10 +58,6 @@ MODELS = rows_document(
 MODELS_IN_FOLDER = rows_document(
     "models.folder", "models --dir DIR", "The models in and below a folder.", LocalModel
 )
-VERIFIED = Document(
-    "models.verify", "models --verify FILE", "A file compared with the SHA-256 in its name.", VerifiedFile
-)
-UPDATED = Document("models.update", "models --update FILE", "The installed catalog update.", CatalogUpdate)
 REPO = rows_document(
     "models.repo",
     "models --repo ORG/NAME",

@@ -15,7 +15,7 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.hub.repo_records import RepoListing, RepoSummary, RepoVariant
-from ggbench.models.catalog import CatalogModel, CatalogUpdate
+from ggbench.models.catalog import CatalogModel
 from ggbench.models.disk import LocalModel, twins_by_model
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.figure import Figure, member
@@ -26,7 +26,7 @@ from ggbench.units import counted, format_bytes, format_count, format_params, fo
 
 _VALUE_WIDTH = 72
 _LIST_ENDS = 8
-_ORIGINS = {"shipped": "", "updated": "models --update", "user": "your models.toml"}
+_ORIGINS = {"shipped": "", "user": "your models.toml"}
 
 
 class CatalogRow(CatalogModel, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ def catalog_rows(catalog: Iterable[CatalogModel], on_disk: Iterable[LocalModel])
     )
 
 
-def models_answer(catalog: Sequence[CatalogRow], found: Sequence[LocalModel], notes: Sequence[str]) -> Answer:
+def models_answer(catalog: Sequence[CatalogRow], found: Sequence[LocalModel]) -> Answer:
     """Return the models of this disk, and the sizes of the catalog's families."""
     grouped: defaultdict[str, list[str]] = defaultdict(list)
     for row in catalog:
@@ -85,12 +85,10 @@ def models_answer(catalog: Sequence[CatalogRow], found: Sequence[LocalModel], no
     text = say("models.here", models=_total(found), catalog=counted(len(catalog), "model"))
     parts: list[Part] = [Table(LOCAL, found), families]
     every = Table(CATALOG, catalog)
-    return Answer(text, "ggbench pick", parts, [*notes, say("models.family")], [every], is_list=True)
+    return Answer(text, "ggbench pick", parts, [say("models.family")], [every], is_list=True)
 
 
-def matching_answer(
-    words: str, catalog: Sequence[CatalogRow], found: Sequence[LocalModel], notes: Sequence[str]
-) -> Answer:
+def matching_answer(words: str, catalog: Sequence[CatalogRow], found: Sequence[LocalModel]) -> Answer:
     """Return the models of the catalog and of this disk that match words."""
     usable = [each.arguments for each in found if each.paths and not each.reason]
     command = shlex.join(["ggbench", "models", "--search", words])
@@ -99,7 +97,7 @@ def matching_answer(
     if usable:
         command = f"ggbench bench {' '.join(map(shell_path, usable[0]))}"
     text = say("models.matching", words=words, models=_total(found), catalog=counted(len(catalog), "model"))
-    return Answer(text, command, [Table(CATALOG, catalog), Table(LOCAL, found)], notes)
+    return Answer(text, command, [Table(CATALOG, catalog), Table(LOCAL, found)])
 
 
 def folder_answer(folder: Path, found: Sequence[LocalModel]) -> Answer:
@@ -108,18 +106,6 @@ def folder_answer(folder: Path, found: Sequence[LocalModel]) -> Answer:
     text = say("models.folder", models=_total(found), folder=str(folder))
     has_usable = any(not each.reason for each in found)
     return Answer(text, f"ggbench pick {shell_path(str(folder))}" if has_usable else "", [Table(LOCAL, found)])
-
-
-def update_answer(update: CatalogUpdate, origin: str) -> Answer:
-    text = say(
-        "models.updated",
-        models=counted(len(update.added), "new model"),
-        changed=len(update.changed),
-        origin=origin,
-    )
-    undo = shlex.join(["rm", update.file])
-    items = [("new", " ".join(update.added)), ("changed", " ".join(update.changed)), ("undo with", undo)]
-    return Answer(text, parts=[Facts(items)])
 
 
 def _total(models: Sequence[LocalModel]) -> str:

@@ -5,7 +5,7 @@ import itertools
 import json
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -107,26 +107,22 @@ _OF_CATALOGS = (("models",), ("limits", "mine-qwen1.5-0.5b", "--gpu", "rtx-4090"
 
 
 def damaged_catalogs(n: int, draw: random.Random, folder: Path) -> Trials:
-    """Damage the user's catalog, that of an update, and a file to update from; no command changes one of them."""
+    """Damage the user's catalog; no command changes it."""
     row = Trials("damaged catalogs")
     folder.mkdir(parents=True)
     first = shipped_models_file().read_bytes().split(b"\n[[model]]")[1]
     sound = b"[[model]]" + first.replace(b'id = "', b'id = "mine-') + b"\n[[model]]" + first
-    user, updated, offered = paths.user_models_file(), paths.updated_models_file(), folder / "offered.toml"
-    cases = itertools.cycle(itertools.product(_KINDS, (user, updated, offered)))
-    for number, (kind, path) in enumerate(itertools.islice(cases, n)):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    path = paths.user_models_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for number, kind in enumerate(itertools.islice(itertools.cycle(_KINDS), n)):
         content = damaged(sound, draw, kind)
         path.write_bytes(content)
-        words: Sequence[str] = ("models", "--update", str(offered))
-        if path != offered:
-            words = _OF_CATALOGS[number // 3 % len(_OF_CATALOGS)]
+        words = _OF_CATALOGS[number % len(_OF_CATALOGS)]
         row.run(f"{kind} of {path.parent.name}/{path.name}, {words[0]}", *words)
         if path.read_bytes() != content:
             row.lost_bytes += len(content)
             row.fault(f"{kind} of {path.name}: the file was changed")
-        for each in (user, updated):
-            each.unlink(missing_ok=True)
+        path.unlink()
     return row
 
 

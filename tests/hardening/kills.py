@@ -1,6 +1,7 @@
 """Kills and signals at random moments, of a command and of its worker."""
 
 import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -18,7 +19,6 @@ import psutil
 from ggbench import paths
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.header import read_model_file
-from ggbench.hub.repo_records import verify_blob
 from tests.fakes.llama_server import install
 from tests.hardening.commands import count_orphans, started, stopped_commands, workers_of
 from tests.hardening.served import served_hub
@@ -151,7 +151,7 @@ def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
                 if path.is_file():
                     path.unlink()
         for blob in Path(os.environ["HF_HOME"]).glob("hub/*/blobs/*"):
-            if not blob.name.endswith(".incomplete") and not verify_blob(blob).matches:
+            if not blob.name.endswith(".incomplete") and hashlib.sha256(blob.read_bytes()).hexdigest() != blob.name:
                 row.unverified_bytes += blob.stat().st_size
                 row.fault(f"{blob.name} has a name that is not its hash")
     return row

@@ -1,6 +1,7 @@
 """Many ggbench at once, on one store and one cache."""
 
 import contextlib
+import hashlib
 import json
 import random
 import sqlite3
@@ -8,7 +9,6 @@ from pathlib import Path
 
 from ggbench import paths
 from ggbench.gguf_file.header import read_model_file
-from ggbench.hub.repo_records import verify_blob
 from tests.hardening.commands import finish, started
 from tests.hardening.served import served_hub
 from tests.hardening.trials import Trials, ggbench
@@ -56,7 +56,8 @@ def all_at_once(draw: random.Random, folder: Path, model: Path, n_rounds: int = 
         if read_model_file(path).missing_bytes:
             row.unverified_bytes += path.stat().st_size
     for path in [*folder.glob("to-*/*.gguf"), *paths.headers_dir().parent.glob("**/blobs/*")]:
-        if path.read_bytes() != content and verify_blob(path).matches is not True:
+        held = path.read_bytes()
+        if held != content and hashlib.sha256(held).hexdigest() != path.name:
             row.unverified_bytes += path.stat().st_size
             row.fault(f"{path.name} is not what was published")
     return row

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.errors import BadFile
 from ggbench.hub.access import HubAccess
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, cached_paths, repo_folder, verify_blob
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, cached_paths, repo_folder
 from ggbench.models.sources import FoundVariant, RepoRequest, find_variants
 from tests.fakes.hub import TestHub
 
@@ -114,36 +113,8 @@ def test_an_incomplete_file_does_not_count(access: HubAccess, damage: str) -> No
     assert cached_paths(access, _listing(NEW, variant), variant) is None
 
 
-def test_a_blob_is_verified_against_its_name(access: HubAccess, tmp_path: Path) -> None:
-    file = _put(access, NEW, "a-q8_0.gguf", b"content")
-    link = repo_folder(access, REPO) / "snapshots" / NEW / file.path
-    ollama = tmp_path / f"sha256-{file.sha256}"
-    ollama.write_bytes(b"content")
-    reported: list[tuple[int, int]] = []
-    for path in (link, link.resolve(), ollama):
-        verified = verify_blob(path, lambda done, total: reported.append((done, total)))
-        assert (verified.sha256_expected, verified.sha256_found, verified.matches) == (file.sha256, file.sha256, True)
-    assert reported == [(7, 7)] * 3
-    link.resolve().write_bytes(b"CONTENT")
-    assert verify_blob(link).matches is False
-
-
 def test_an_unchanged_file_of_an_older_commit_is_used(access: HubAccess) -> None:
     """Another README moves the branch; the 20 GB beside it are the same."""
     variant = RepoVariant("a-q8_0", "q8_0", (_put(access, OLD, "a-q8_0.gguf", b"same"),))
     paths = cached_paths(access, _listing(NEW, variant), variant)
     assert paths is not None and paths[0].parent.name == OLD
-
-
-def test_a_blob_that_links_to_a_store_is_verified_by_its_own_name(access: HubAccess, tmp_path: Path) -> None:
-    """The store behind it goes by another kind of hash."""
-    file = _put(access, NEW, "a-q8_0.gguf", b"content")
-    blob, stored = repo_folder(access, REPO) / "blobs" / str(file.sha256), tmp_path / ("f" * 64)
-    blob.rename(stored)
-    blob.symlink_to(stored)
-    assert verify_blob(repo_folder(access, REPO) / "snapshots" / NEW / file.path).matches is True
-    circle = tmp_path / "circle"
-    circle.symlink_to(circle)
-    for path in (tmp_path / "missing", tmp_path, circle):
-        with pytest.raises(BadFile, match="cannot be read"):
-            verify_blob(path)

@@ -31,14 +31,6 @@ def test_what_arrives_damaged_is_not_kept(access: HubAccess, hub: TestHub) -> No
     assert find_archive(access) is None
 
 
-def test_a_damaged_file_in_the_cache_is_named(access: HubAccess) -> None:
-    path = fetch_archive(access).resolve()
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(BadFile, match="SHA-256 is not the one in its name") as caught:
-        find_text(WIKITEXT_2, access)
-    assert "remove it" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("content", "error", "message"),
     [
