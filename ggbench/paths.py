@@ -25,10 +25,6 @@ def twins_dir() -> Path:
     return _folder("cache") / "twins"
 
 
-def header_index_file() -> Path:
-    return _folder("cache") / "local-headers.json"
-
-
 def hub_listings_dir() -> Path:
     return _folder("cache") / "hub"
 

@@ -17,14 +17,14 @@ from ggbench.hub.repo_records import find_snapshots
 from ggbench.models.local_files import (
     MAX_FOLDERS,
     HeaderFacts,
-    HeaderIndex,
     LocalVariant,
     local_variants,
+    read_facts,
     variants_in,
 )
 from ggbench.models.model_stores import ModelStore, OllamaModel, find_model_stores, ollama_models
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_count
+from ggbench.units import format_count
 
 _TWIN = "twin:"
 
@@ -82,7 +82,6 @@ def find_local_models(
     found = [
         finder.models(store) for store in (*stores, *(ModelStore("folder", path, "folder") for path in dirs))
     ]
-    finder.index.save()
     return tuple(model for models in found for model in models)
 
 
@@ -103,11 +102,8 @@ def models_in_place(place: Path) -> tuple[LocalModel, ...]:
             return find_local_models([place], ())
     except OSError as error:
         raise BadFile(f"{sanitize(str(place))} cannot be read: {error.strerror}", "check the path") from None
-    finder = _Finder()
     candidates = ((each, each.stem, None) for each in local_variants(place))
-    found = tuple(finder.with_headers("folder", candidates, whole=True))
-    finder.index.save()
-    return found
+    return tuple(_Finder().with_headers("folder", candidates))
 
 
 _Candidate = tuple[LocalVariant, str, str | None]
@@ -115,10 +111,9 @@ _Candidate = tuple[LocalVariant, str, str | None]
 
 
 class _Finder:
-    """One scan of the disk: the header index and the files seen so far."""
+    """One scan of the disk, with the files seen so far."""
 
     def __init__(self) -> None:
-        self.index = HeaderIndex(paths.header_index_file())
         self._seen: set[tuple[tuple[int, int], ...]] = set()
 
     def models(self, store: ModelStore) -> list[LocalModel]:
@@ -133,7 +128,7 @@ class _Finder:
                 case "folder":
                     variants, is_truncated = variants_in(store.root)
                     candidates = ((each, each.stem, None) for each in variants)
-                    found.extend(self.with_headers(store.name, candidates, whole=True))
+                    found.extend(self.with_headers(store.name, candidates))
                     if is_truncated:
                         reason = f"it has more than {format_count(MAX_FOLDERS)} folders; choose one of them"
                         found.append(_unreadable_store(store, reason))
@@ -141,13 +136,8 @@ class _Finder:
             found.append(_unreadable_store(store, f"it cannot be read: {error.strerror}"))
         return sorted(found, key=lambda model: (model.name.lower(), -(model.file_bytes or 0), model.paths))
 
-    def with_headers(
-        self, store_name: str, candidates: Iterable[_Candidate], *, whole: bool = False
-    ) -> Iterator[LocalModel]:
-        """Yield the candidates with header facts, skipping files seen before or deleted meanwhile.
-
-        With `whole`, an incomplete file is recognized: no program named it when it was complete.
-        """
+    def with_headers(self, store_name: str, candidates: Iterable[_Candidate]) -> Iterator[LocalModel]:
+        """Yield the candidates with header facts, skipping files seen before or deleted meanwhile."""
         for variant, name, repo in candidates:
             try:
                 statuses = [path.stat() for path in variant.paths]
@@ -156,49 +146,7 @@ class _Finder:
             identity = tuple((status.st_dev, status.st_ino) for status in statuses)
             if identity not in self._seen:
                 self._seen.add(identity)
-                yield self._model(store_name, variant, name, repo, statuses, whole=whole)
-
-    def _model(
-        self,
-        store_name: str,
-        variant: LocalVariant,
-        name: str,
-        repo: str | None,
-        statuses: Sequence[os.stat_result],
-        *,
-        whole: bool,
-    ) -> LocalModel:
-        first, (facts, reason) = variant.paths[0], self._facts(variant, statuses, whole=whole)
-        reason = variant.shortage or reason
-        quant = variant.quant or facts.quant or quant_from_file_name(first.parent.name)
-        return LocalModel(
-            store=store_name,
-            name=sanitize(name),
-            model=repo or _twin_argument(first, facts, quant) or path_argument(first),
-            quant=quant,
-            paths=variant.paths,
-            file_bytes=variant.file_bytes,
-            architecture=facts.architecture,
-            n_ctx_train=facts.n_ctx_train,
-            is_twin=facts.is_twin,
-            n_missing=variant.n_missing,
-            reason=reason,
-        )
-
-    def _facts(
-        self, variant: LocalVariant, statuses: Sequence[os.stat_result], *, whole: bool
-    ) -> tuple[HeaderFacts, str]:
-        """Return the facts of the first file, and why the variant cannot be measured, empty if it can."""
-        files = list(zip(variant.paths, statuses, strict=True))[: None if whole else 1]
-        try:
-            found = [self.index.facts(*file, whole=whole) for file in files]
-        except BadFile as error:
-            return HeaderFacts(), sanitize(error.message)
-        missing_bytes = sum(each.missing_bytes or 0 for each in found)
-        if not missing_bytes:
-            return found[0], ""
-        needed = format_bytes(variant.file_bytes + missing_bytes)
-        return found[0], f"truncated: {format_bytes(variant.file_bytes)} of {needed} are here"
+                yield _model(store_name, variant, name, repo)
 
     def _of_ollama(self, store_name: str, entry: OllamaModel) -> Iterator[LocalModel]:
         reason = entry.reason
@@ -212,6 +160,29 @@ class _Finder:
         except BadFile as error:
             reason = error.message
         yield LocalModel(store_name, sanitize(entry.name), "", entry.quant, (), None, reason=reason)
+
+
+def _model(store_name: str, variant: LocalVariant, name: str, repo: str | None) -> LocalModel:
+    first = variant.paths[0]
+    facts, reason = HeaderFacts(), variant.shortage
+    try:
+        facts = read_facts(first)
+    except BadFile as error:
+        reason = reason or sanitize(error.message)
+    quant = variant.quant or facts.quant or quant_from_file_name(first.parent.name)
+    return LocalModel(
+        store=store_name,
+        name=sanitize(name),
+        model=repo or _twin_argument(first, facts, quant) or path_argument(first),
+        quant=quant,
+        paths=variant.paths,
+        file_bytes=variant.file_bytes,
+        architecture=facts.architecture,
+        n_ctx_train=facts.n_ctx_train,
+        is_twin=facts.is_twin,
+        n_missing=variant.n_missing,
+        reason=reason,
+    )
 
 
 def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:

@@ -1,8 +1,8 @@
 """Find the GGUF models in and below a folder, and read from their headers the data for a listing.
 
-Finding reads no header, so broken files are listed too; names and quants follow the same rules as in a Hub listing. An
-index by path, size and mtime lets a listing of hundreds of models open none of them. Where a program names a file only
-once it is complete, only the metadata before the vocabulary are read. Without a valid index, files are read again.
+Finding reads no header, so broken files are listed too; names and quants follow the same rules as in a Hub listing.
+Only the metadata before the vocabulary are read, a few kilobytes: a listing of hundreds of models takes part of a
+second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 
 from ggbench.errors import BadFile
-from ggbench.files import replace_file
 from ggbench.gguf_file.quants import is_sidecar, parse_shard_name, quant_by_ftype
 from ggbench.hub.repo_records import RepoFile, RepoVariant, group_variants
 from ggbench.text import sanitize, shorten
@@ -140,10 +139,6 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-_VERSION = 1
-_MAX_INDEX_BYTES = 64 << 20
-_MAX_ENTRIES = 20_000
-"""Maximum number of files in the index."""
 _NAME_WIDTH = 120
 _LARGEST = 1 << 31
 
@@ -158,80 +153,19 @@ class HeaderFacts(msgspec.Struct, frozen=True):
     is_twin: bool = False
     twin_source: str | None = None
     """Source of a twin, e.g. `catalog:qwen1.5-7b`."""
-    missing_bytes: int | None = None
-    """Bytes that the tensor table requires but the file lacks; None if only the metadata before the vocabulary were
-    read."""
 
 
-class _Entry(msgspec.Struct, frozen=True, array_like=True):
-    size: int
-    mtime_ns: int
-    facts: HeaderFacts
+def read_facts(path: Path) -> HeaderFacts:
+    """Read the facts from the start of a file. Raises BadFile."""
+    from ggbench.gguf_file.parser import read_leading_metadata
 
-
-class HeaderIndexFile(msgspec.Struct, frozen=True):
-    """The stored form of `HeaderIndex`."""
-
-    version: int
-    files: dict[str, _Entry]
-
-
-class HeaderIndex:
-    """The index stored in one file; not thread-safe."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._known: dict[str, _Entry] = {}
-        self._seen: dict[str, _Entry] = {}
-        self._changed = False
-        with suppress(OSError, ValueError, RecursionError):
-            with file.open("rb") as source:
-                index = msgspec.json.decode(source.read(_MAX_INDEX_BYTES), type=HeaderIndexFile)
-            self._known = index.files if index.version == _VERSION else {}
-
-    def facts(self, path: Path, status: os.stat_result, *, whole: bool = False) -> HeaderFacts:
-        """Return a file's header facts, with `whole` also what it lacks, cached by size and mtime.
-
-        Raises BadFile; a broken file is not cached.
-        """
-        key = str(path)
-        entry = self._known.get(key)
-        is_known = entry is not None and (entry.size, entry.mtime_ns) == (status.st_size, status.st_mtime_ns)
-        if entry is None or not is_known or (whole and entry.facts.missing_bytes is None):
-            entry = _Entry(status.st_size, status.st_mtime_ns, read_facts(path, whole=whole))
-            self._changed = True
-        self._seen[key] = entry
-        return entry.facts
-
-    def save(self) -> None:
-        """Write changes; entries of files that were not queried stay while the files exist. Never raises OSError."""
-        if not self._changed:
-            return
-        # a name that is not UTF-8 cannot be stored in JSON; such a file is read each time
-        kept = {key: entry for key, entry in self._seen.items() if key.isprintable()}
-        for key, entry in self._known.items():
-            if len(kept) < _MAX_ENTRIES and key not in kept and os.path.lexists(key):
-                kept[key] = entry
-        with suppress(OSError):
-            replace_file(self._file, msgspec.json.encode(HeaderIndexFile(_VERSION, kept)))
-            self._changed = False
-
-
-def read_facts(path: Path, *, whole: bool = False) -> HeaderFacts:
-    """Read the facts from the file itself; with `whole`, from its whole header. Raises BadFile."""
-    from ggbench.gguf_file.parser import read_header, read_leading_metadata
-
-    name, missing_bytes = sanitize(path.name), None
+    name = sanitize(path.name)
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise BadFile(f"{name} is not a regular file", "give a .gguf file")
         with path.open("rb", buffering=0) as file:
-            if whole:
-                header = read_header(file, status.st_size, name, allow_missing_data=True)
-                metadata, missing_bytes = header.metadata, header.missing_bytes
-            else:
-                metadata = read_leading_metadata(file, status.st_size, name)
+            metadata = read_leading_metadata(file, status.st_size, name)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadFile(f"{name} cannot be read: {reason}", "check its permissions") from error
@@ -244,7 +178,6 @@ def read_facts(path: Path, *, whole: bool = False) -> HeaderFacts:
         quant_by_ftype(file_type) if isinstance(file_type, int) else None,
         bool(metadata.get("ggbench.twin")),
         _text(metadata, "ggbench.twin.source"),
-        missing_bytes,
     )
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.units import format_bytes
 from tests.cli.conftest import Run
 from tests.fakes.model_stores import gguf_bytes, hide_model_stores, put_in_hub_cache, put_in_ollama
 
@@ -80,14 +79,3 @@ def test_a_folder_that_has_none_or_is_not_there(ggbench: Run, tmp_path: Path) ->
     assert (ran.code, ran.err) == (0, "")
     assert ggbench("models", "--dir", tmp_path, "--json").json["rows"] == []
     assert ggbench("models", "--dir", tmp_path / "nowhere").code == 5
-
-
-def test_a_truncated_file_says_what_is_here(ggbench: Run, tmp_path: Path, tiny_twin: Path) -> None:
-    """Its metadata are whole, so that only the tensor table shows it."""
-    whole = tiny_twin.read_bytes()
-    (tmp_path / "mine-q8_0.gguf").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "whole-q8_0.gguf").write_bytes(whole)
-    shown = ggbench("models", "--dir", tmp_path).out
-    assert f"truncated: {format_bytes(len(whole) // 2)} of {format_bytes(len(whole))} are here" in shown
-    rows = ggbench("models", "--dir", tmp_path, "--json").json["rows"]
-    assert [row["name"] for row in rows if not row["reason"]] == ["whole-q8_0"]
