@@ -152,7 +152,7 @@ def candidates_of(session: Session, file: ModelFile) -> list[TuneCandidate]:
 
 
 def _others(defaults: LlamaConfig, settings: TuneSettings, n_gpus: int) -> Iterator[dict[str, Any]]:
-    """Yield changes of threads, n_ubatch, KV types and split mode; RPC servers cannot split rows."""
+    """Yield changes of threads, n_ubatch, KV types and split mode."""
     if not n_gpus or defaults.places_tensors:
         n_cores = describe_cpu().n_cores
         yield from ({"threads": n} for n in (logical_cpus(), n_cores, n_cores // 2) if n)
@@ -162,8 +162,7 @@ def _others(defaults: LlamaConfig, settings: TuneSettings, n_gpus: int) -> Itera
     )  # n_batch makes room for it
     yield from ({"type_k": each, "type_v": each} for each in settings.kv_types)
     if n_gpus > 1 and defaults.main_gpu is None:
-        modes = ("none",) if defaults.rpc_servers else ("row", "none")
-        yield from ({"split_mode": each} for each in modes)
+        yield {"split_mode": "none"}
 
 
 class _Rounds:
