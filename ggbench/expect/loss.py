@@ -16,6 +16,7 @@ from ggbench.gguf_file.hyperparameters import FAMILIES
 from ggbench.gguf_file.quants import canonical_quant, name_without_quant, plain_quant
 from ggbench.models.published import data_text, reads_data
 from ggbench.stats.intervals import Z_95, Estimate
+from ggbench.units import counted
 
 LossBasis = Literal["measured", "published", "typical"]
 """By a quality run here, by published rows of the model itself, or typical of the type by family and size."""
@@ -107,11 +108,13 @@ def expected_loss(model: str, quant: str, n_params: int | None, architecture: st
     size = max(each for each in SIZES_B if each * 1e9 <= (n_params or _USUAL_PARAMS))
     lines = _weights()
     line = _nearest(lines, (*_names(model), f"{family_of(architecture)}/{size}B", f"/{size}B"))
-    found = _loss(line, name) or _loss(line, plain_quant(name))
+    column = name if line.get(name) else plain_quant(name)
+    found = _loss(line, column)
     if found is None or found.basis == "published":
         return found
-    n_rows, _, n_models = lines["rows"][plain_quant(name)].partition(" ")
-    return Loss(found.nats, "typical", f"{found.source}; {n_rows} rows of {n_models} models in all")
+    n_rows, n_models = map(int, lines["rows"][column].split(" "))
+    scored = f"{counted(n_rows, 'row')} of {counted(n_models, 'model')} in all"
+    return Loss(found.nats, "typical", f"{found.source}; {scored}")
 
 
 def expected_cache_loss(model: str, architecture: str, cache: tuple[str, str]) -> Loss:

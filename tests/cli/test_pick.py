@@ -116,11 +116,11 @@ def test_a_prompt_cache_is_limited_to_the_main_memory_that_is_left(ggbench: Run)
 def test_needs_that_change_the_answer(ggbench: Run) -> None:
     options = ("pick", "qwen1.5-7b", *CARD, "-ctk", "f16", "-ctv", "f16", "--need-ctx", "5120", "--json")
     free = ggbench(*options).json
-    just_too_fast = format(1.01 * free["pick"]["expected_tok_s"], ".1f")
-    fast = ggbench(*options, "--min-speed", just_too_fast).json
-    strict = ggbench(*options, "--min-speed", just_too_fast, "--max-loss", "0.003").json
+    too_fast = format(1.15 * free["pick"]["expected_tok_s"], ".1f")
+    fast = ggbench(*options, "--min-speed", too_fast).json
+    strict = ggbench(*options, "--min-speed", too_fast, "--max-loss", "0.003").json
     assert free["pick"]["quant"] == "q6_k"
-    assert fast["pick"]["quant"] == "q5_k_m"
+    assert free["pick"]["kld"] < fast["pick"]["kld"] < 0.05
     assert fast["pick"]["meets"] is None
     assert any("q6_k would come first, but answers at" in each for each in fast["reasons"])
     assert strict["pick"] is None

@@ -114,8 +114,9 @@ def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
         yield "raised"
     if pick.needs.has_shorter_turn:
         yield "shorter_turn"
-    if own.cache_loss is not None and (concern := pick.needs.concern(own.cache_loss.nats)) != "little":
-        yield f"cache_{concern}"
+    concern = "little" if own.cache_loss is None else pick.needs.concern(own.cache_loss.nats)
+    if concern != "little":
+        yield "cache_noticed" if concern == "noticed" else "cache_may"
     yield from _speed_notes(pick, best, "_here" if is_here else "")
     if pick.alternatives and pick.recommended is None:
         yield "may_meet"
