@@ -178,7 +178,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         else:
             rate = None if self.bandwidth is None else Bandwidth(parse_bandwidth(self.bandwidth), "given")
             budget = machine_budget(setup, reserve_bytes=reserve_bytes, bandwidth=rate, measures=measures)
-        _check_split(setup, len(budget.devices))
+        _check_split(setup, budget)
         return budget
 
 
@@ -221,8 +221,15 @@ def dry_allocator(engine: Engine, setup: LlamaConfig, budget: Budget, draft: Tar
     return DraftingAllocator(engine, loaded, budget.devices, drafts, lambda: launch_engine(loaded))
 
 
-def _check_split(setup: LlamaConfig, n_devices: int) -> None:
-    """Raise UsageError for a tensor split into more shares than there are GPUs."""
+def _check_split(setup: LlamaConfig, budget: Budget) -> None:
+    """Raise UsageError for a tensor split into more shares than there are GPUs, or rows over described GPUs.
+
+    Source of the latter: https://github.com/ggml-org/llama.cpp/pull/24216.
+    """
+    n_devices = len(budget.devices)
+    if setup.split_mode == "row" and any(device.backend for device in budget.devices):
+        what = "-sm row is planned for no described GPU: llama.cpp has removed it for all but SYCL (b9890)"
+        raise UsageError(what, "use -sm tensor, which replaces it, or -sm layer")
     if len(setup.tensor_split) > max(1, n_devices):
         what = f"a split into {len(setup.tensor_split)} shares, for {counted(n_devices, 'GPU')}"
         raise UsageError(what, "pass a share for each GPU")

@@ -47,6 +47,15 @@ a 95 % prediction interval for one more machine.
 """
 ASSUMED_THREADS = 8
 """Threads of a CPU of which nothing is known: the cores of a common desktop."""
+_MEETING_MS = Estimate(0.13, 0.046, 0.365)
+"""Time for each layer in which devices wait for each other with `-sm tensor`.
+
+A step with it, less the largest part of a step of one card or by layers, over the layers: RTX 3060 and 4070 Super
+0.091 (Qwen3.5 27B, https://ai-maestro.online/dual-gpu-llama-cpp-speedup/), two RTX 3090 Ti 0.092 (Qwen3.6 27B,
+https://aicrier.com/post/0w4ciamqba2vdcc3nhp2), two RX 7900 XTX 0.121 with ROCm (Qwen3.8 27B, llama.cpp issue 28863)
+and 0.149 with Vulkan (Qwen3.5 27B, PR 25051), four RTX 4090 0.122 (gpt-oss 120B) and 0.25 (Llama 70B, PR 19378). The
+geometric mean, and a 95 % prediction interval for one more machine.
+"""
 _METAL = "MTL"
 """ggml's name of it."""
 
@@ -111,12 +120,14 @@ def rows_behind(names: Sequence[str]) -> tuple[BenchedRow, ...]:
 def published_curve(file: ModelFile, setup: LlamaConfig, budget: Budget) -> SpeedCurve | None:
     """Return the speed that others' rows of these devices, of their relatives and of CPUs let expect.
 
-    None if a bandwidth is unknown, or the bytes read.
+    None if a bandwidth is unknown, or the bytes read, or with `-sm row`.
     """
     devices, bandwidths = budget.devices, place_bandwidths(budget)
     # Rows with a quantized cache are too few to say what its kernels gain.
     plain = msgspec.structs.replace(setup, type_k="f16", type_v="f16")
     placement = Placement.of(file, plain, budget)
+    if placement.is_parallel and setup.split_mode == "row":
+        return None
     try:
         read = {n: placement.read_bytes(n) for n in placement.speed_positions}
     except Unsupported:
@@ -144,7 +155,7 @@ def published_curve(file: ModelFile, setup: LlamaConfig, budget: Budget) -> Spee
     return SpeedCurve(
         "published",
         f"others' llama-bench: {in_words(list(rows.values()))}",
-        tuple((n, fitted_speeds().decode.predict(step.costs(by_place))) for n, by_place in read.items()),
+        tuple((n, step.time(by_place)) for n, by_place in read.items()),
         _prefills(placement, file, setup, devices, step.model) if len(on_devices) == 1 else (),
         rows=tuple(rows),
     )
@@ -165,6 +176,18 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True):
     has_flash_attn: bool
     n_threads: int
 
+    def time(self, read_bytes: Mapping[int, float]) -> Estimate:
+        """Return the time [ms] of a step that reads so many bytes from each memory."""
+        computed = fitted_speeds().decode.predict(self.costs(read_bytes))
+        if not self.placement.is_parallel:
+            return computed
+        n_layers, wait = self.placement.n_gpu_layers, _MEETING_MS
+        return Estimate(
+            computed.value + n_layers * wait.value,
+            computed.low + n_layers * wait.low,
+            computed.high + n_layers * wait.high,
+        )
+
     def costs(self, read_bytes: Mapping[int, float]) -> list[Cost]:
         """Return the costs of a step that reads so many bytes from each memory."""
         reads, host = [], None
@@ -172,13 +195,15 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True):
             rate = self.bandwidths[place].bytes_per_s
             weights = self.placement.weights_read.get(place)
             weight_bytes = 0.0 if weights is None else weights.read_bytes()
-            n_layers = self.placement.layers[:-1].count(place)
+            n_layers = self._n_layers(place)
             if place == HOST:
                 n_params = 0.0 if weights is None else weights.parameters.active * weight_bytes / self.all_bytes
                 host = HostRead(rate, weight_bytes, n_bytes - weight_bytes, n_layers, n_params, self.n_threads)
             else:
                 kind = self.kinds[place]
                 reads.append(DeviceRead(kind, rate, weight_bytes, n_bytes - weight_bytes, n_layers))
+        if self.placement.is_parallel:
+            reads = sorted(reads, key=_read_seconds)[-1:]
         return decode_costs(
             reads,
             self.model,
@@ -187,10 +212,20 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True):
             has_flash_attn=self.has_flash_attn,
         )
 
+    def _n_layers(self, place: int) -> int:
+        """Return the number of layers that a memory's processor computes: of devices that split each, their part."""
+        if self.placement.is_parallel and place != HOST:
+            return (self.placement.n_gpu_layers - 1) // len(self.kinds)
+        return self.placement.layers[:-1].count(place)
+
     @property
     def all_bytes(self) -> float:
         """Weights read from all memories."""
         return sum(each.read_bytes() for each in self.placement.weights_read.values())
+
+
+def _read_seconds(read: DeviceRead) -> float:
+    return (read.weight_bytes + read.kv_bytes) / read.bandwidth_bytes_per_s
 
 
 def device_kind(device: DeviceMemory) -> DeviceKind:

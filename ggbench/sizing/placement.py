@@ -27,7 +27,15 @@ from ggbench.sizing.plan_record import (
     PlannedDevice,
 )
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
-from ggbench.sizing.theory.offload import HOST, device_layers, is_on_device, overriding_buffers, split_shares
+from ggbench.sizing.theory.offload import (
+    HOST,
+    are_parallel,
+    cache_shares,
+    device_layers,
+    is_on_device,
+    overriding_buffers,
+    tensor_shares,
+)
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.speed_curve import POSITIONS
@@ -67,7 +75,11 @@ class Placement:
         """Number of layers on devices, including the output."""
         self.first_gpu_layer = len(self.layers) - self.n_gpu_layers
         self._buffers = overriding_buffers(file, setup.tensor_overrides)
-        self._tensor_places = list(map(self._place_of, file.tensors, self._buffers))
+        self.is_parallel = are_parallel(setup, devices)
+        """Whether all devices compute a part of each layer at once."""
+        self._is_meta = self.is_parallel and setup.split_mode == "tensor"
+        """Whether llama.cpp makes one device of them."""
+        self._tensor_shares = list(map(self._shares_of, file.tensors, self._buffers))
         self.is_split = on_gpu and (self.first_gpu_layer > 0 or self.overridden_bytes > 0)
         """Whether some tensors that could be offloaded are in main memory."""
         self.has_two_speeds = on_gpu and (self.is_split or len(devices) > 1 or not setup.kv_offload)
@@ -107,11 +119,18 @@ class Placement:
         self.is_cache_on_devices = HOST not in self._cache_places
         self.caches: dict[int, KvCache] = {}
         """The cache in each memory, by formula."""
+        self._cached_layers: dict[int, float] = {}
+        """Number of layers with their cache in each memory."""
+        for place in self._cache_places:
+            for device, share in cache_shares(file, place, setup, self.devices).items():
+                self._cached_layers[device] = self._cached_layers.get(device, 0.0) + share
         try:
             self.theory = kv_cache(file, setup.type_k, setup.type_v)
             for place in set(self._cache_places):
                 layers = {layer for layer, each in enumerate(self._cache_places) if each == place}
-                self.caches[place] = kv_cache(file, setup.type_k, setup.type_v, layers)
+                cache = kv_cache(file, setup.type_k, setup.type_v, layers)
+                for device, share in cache_shares(file, place, setup, self.devices).items():
+                    self.caches[device] = cache.part(share)
         except Unsupported as error:
             self.no_theory_reason = error.message
 
@@ -127,9 +146,14 @@ class Placement:
     @property
     def n_crossed(self) -> int:
         """Number of layers of devices with tensors in main memory: each token crosses to the CPU and back in them."""
-        placed = zip(self._file.tensors, self._tensor_places, strict=True)
-        kept = {layer_of(tensor.name) for tensor, place in placed if place == HOST}
+        placed = zip(self._file.tensors, self._tensor_shares, strict=True)
+        kept = {layer_of(tensor.name) for tensor, shares in placed if HOST in shares}
         return sum(place != HOST and layer in kept for layer, place in enumerate(self.layers[:-1]))
+
+    def _shares_of(self, tensor: TensorInfo, buffer: str | None) -> dict[int, float]:
+        """Return the share of a tensor in each memory."""
+        place = self._place_of(tensor, buffer)
+        return tensor_shares(self._file, tensor, place, self._setup, self.devices)
 
     def _place_of(self, tensor: TensorInfo, buffer: str | None) -> int:
         """Return the location of a tensor in llama.cpp: given by an override, or else its layer's device."""
@@ -151,25 +175,20 @@ class Placement:
     def _weights_by_place(self) -> dict[int, int]:
         """Return the bytes in each memory; a tied embedding table is both in main memory and with the output."""
         held = dict.fromkeys((HOST, *range(max(1, len(self.devices)))), 0)
-        rows: dict[int, int] = {}
-        for tensor, place in zip(self._file.tensors, self._tensor_places, strict=True):
-            n_bytes = tensor.n_bytes or 0
-            if (
-                self._setup.split_mode == "row"
-                and len(self.devices) > 1
-                and place != HOST
-                and len(tensor.shape) > 1
-            ):
-                rows[place] = rows.get(place, 0) + n_bytes
-            else:
-                held[place] += n_bytes
-            if tensor.name == "token_embd.weight" and self.layers[-1] != HOST and is_tied(self._file.tensors):
-                held[self.layers[-1]] += n_bytes
-        if rows:  # every matrix is split over all devices
-            shares = split_shares(self._setup, self.devices)
-            for place, share in enumerate(shares):
-                held[place] += round(sum(rows.values()) * share / sum(shares))
+        for tensor, shares in zip(self._file.tensors, self._tensor_shares, strict=True):
+            for place, share in shares.items():
+                held[place] += round(share * (tensor.n_bytes or 0))
+            if self._is_tied_output(tensor) and self.layers[-1] != HOST:
+                for place, share in self._output_shares(tensor).items():
+                    held[place] += round(share * (tensor.n_bytes or 0))
         return held
+
+    def _is_tied_output(self, tensor: TensorInfo) -> bool:
+        return tensor.name == "token_embd.weight" and is_tied(self._file.tensors)
+
+    def _output_shares(self, tensor: TensorInfo) -> dict[int, float]:
+        """Return where the output reads an embedding table that it is tied to."""
+        return tensor_shares(self._file, tensor, self.layers[-1], self._setup, self.devices)
 
     def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
         """Return the contents of each device, main memory last; nothing if they have no names."""
@@ -180,7 +199,7 @@ class Placement:
             PlannedDevice(
                 device=device.device,
                 name=device.name,
-                n_layers=self.layers.count(place),
+                n_layers=self.layers_at(place),
                 memory_bytes=device.free_bytes,
                 weight_bytes=self._weights[place],
                 kv_bytes=caches.get(place, 0),
@@ -206,6 +225,10 @@ class Placement:
             ),
         )
 
+    def layers_at(self, place: int) -> int:
+        """Return the number of layers in a memory, the output included; with `-sm tensor` each device has all."""
+        return self.layers.count(0 if self._is_meta and place != HOST else place)
+
     def left_bytes(self, context: DryContext) -> int:
         """Return the least memory left on any device, or the shortage of main memory; negative if one lacks memory."""
         left = self.left_by_memory(context)
@@ -227,22 +250,38 @@ class Placement:
         return bool(self.devices) and self.devices[0].is_shared and self.host is None
 
     def _compute_at(self, place: int, context: DryContext) -> int:
-        found = dict(context.device_compute)
         if len(self.devices) == 1:
             return self.compute_bytes(context)
-        return found.get(self.devices[place].device, 0)
+        if self._is_meta:
+            return context.device_compute_bytes + self._reduced_bytes(context)
+        return dict(context.device_compute).get(self.devices[place].device, 0)
+
+    def _reduced_bytes(self, context: DryContext) -> int:
+        """Return the buffers for the sums over all devices: of the largest result, one for each step.
+
+        Source: `n_reduce_steps` and `max_tmp_size` in ggml-backend-meta.cpp of llama-cpp-python 0.3.36.
+        """
+        n_tokens, file = min(self._setup.n_ubatch, context.n_ctx), self._file
+        return (
+            _FLOAT_BYTES
+            * n_tokens
+            * file.n_embd
+            * max(1, file.n_expert_used)
+            * (len(self.devices) - 1).bit_length()
+        )
 
     def _host_compute(self, context: DryContext) -> int:
         return context.host_compute_bytes if context.device_compute_bytes else 0
 
     def _cache_by_place(self, context: DryContext) -> dict[int, int]:
         """Return the cache in each memory, weighted by the theory, or else by layers."""
-        counts = {place: float(self._cache_places.count(place)) for place in set(self._cache_places)}
-        if self.theory is not None:
+        if self.theory is None:
+            counts, total = self._cached_layers, float(len(self._cache_places))
+        else:
             counts = {
                 place: sum(self._cached_bytes(each, context).values()) for place, each in self.caches.items()
             }
-        total = sum(counts.values())
+            total = sum(counts.values())
         return (
             {place: round(context.cache_bytes * count / total) for place, count in counts.items()}
             if total
@@ -251,12 +290,14 @@ class Placement:
 
     def cache_bytes(self, context: DryContext) -> int:
         """Return the cache in the planned memory."""
-        if not self.on_gpu or set(self._cache_places) == {0}:
+        if not self.on_gpu or self._cached_layers.keys() == {0}:
             return context.cache_bytes
         return sum(n_bytes for place, n_bytes in self._cache_by_place(context).items() if place != HOST)
 
     def compute_bytes(self, context: DryContext) -> int:
         """Return the compute buffers there; without a GPU here, the CPU's stand in for a GPU's."""
+        if self._is_meta:
+            return len(self.devices) * self._compute_at(0, context)
         if self.on_gpu and context.device_compute_bytes:
             return context.device_compute_bytes
         return context.device_compute_bytes + context.host_compute_bytes
@@ -386,12 +427,11 @@ class Placement:
 
         Raises Unsupported if a tensor's size is unknown.
         """
-        tied = is_tied(self._file.tensors)
-        places = [
-            self.layers[-1] if tied and tensor.name == "token_embd.weight" else place
-            for tensor, place in zip(self._file.tensors, self._tensor_places, strict=True)
+        shares = [
+            self._output_shares(tensor) if self._is_tied_output(tensor) else shares
+            for tensor, shares in zip(self._file.tensors, self._tensor_shares, strict=True)
         ]
-        return weights_by_place(self._file, places)
+        return weights_by_place(self._file, shares)
 
     def weights_ratio(self, bandwidths: Mapping[int, Bandwidth], n_seqs: int) -> float:
         """Return how much longer a step of `n_seqs` sequences reads the weights than one of a single sequence, at best.
@@ -445,7 +485,7 @@ def _as_loaded(file: ModelFile, setup: LlamaConfig) -> ModelFile:
 def speed_limits(budget: Budget, placement: Placement, n_ctx: int) -> tuple[DecodeLimit | None, float | None]:
     """Return what bandwidth allows: the limit of decoding, and tokens/s at `n_ctx`; nothing if it is unknown.
 
-    A token reads from the memories in turn.
+    A token reads from the memories in turn, unless each device has a part of each layer.
     """
     latency_ms = read_latencies_ms(budget, placement, (1, n_ctx))
     if latency_ms is None:
@@ -467,9 +507,19 @@ def read_latencies_ms(
     if not places or not places <= set(bandwidths):
         return None
     return {
-        n: sum(n_bytes / bandwidths[place].bytes_per_s for place, n_bytes in by_place.items()) * 1e3
+        n: 1e3
+        * _together(
+            placement, {place: each / bandwidths[place].bytes_per_s for place, each in by_place.items()}
+        )
         for n, by_place in read.items()
     }
+
+
+def _together(placement: Placement, seconds: dict[int, float]) -> float:
+    """Return the time in which all memories are read, given that of each."""
+    of_devices = [each for place, each in seconds.items() if place != HOST]
+    slowest = max(of_devices, default=0.0)
+    return seconds.get(HOST, 0.0) + (slowest if placement.is_parallel else sum(of_devices))
 
 
 def place_bandwidths(budget: Budget) -> dict[int, Bandwidth]:
@@ -485,10 +535,11 @@ def place_bandwidths(budget: Budget) -> dict[int, Bandwidth]:
 
 
 def _limit(placement: Placement, bandwidths: dict[int, Bandwidth], b_ms: float, n_bytes: float) -> DecodeLimit:
-    growth = 0.0
+    grows: dict[int, float] = {}
     for place, cache in placement.caches.items():
         of_token = cache.full.read_bytes + (0 if cache.window else cache.windowed.read_bytes)
-        growth += of_token / bandwidths[place].bytes_per_s if of_token else 0.0
+        grows[place] = of_token / bandwidths[place].bytes_per_s if of_token else 0.0
+    growth = _together(placement, grows)
     used = [bandwidths[place] for place in sorted(placement.read_bytes(1), reverse=True)]
     source = in_words([f"{format_bandwidth(each.bytes_per_s)} ({each.source})" for each in dict.fromkeys(used)])
     return DecodeLimit(
@@ -499,6 +550,8 @@ def _limit(placement: Placement, bandwidths: dict[int, Bandwidth], b_ms: float, 
     )
 
 
+_FLOAT_BYTES = 4
+"""Bytes of an element of a computed tensor."""
 _CONTEXT_BYTES, _TENSOR_BYTES, _FEWEST_TENSORS = 2 * MIB, 160 << 10, 128
 """Mostly the scheduler: ggml reserves 60 copies of each node for split inputs, and llama.cpp 8 nodes per tensor, at
 least 1024. Measured: 43 MiB with 272 tensors, 37 with 236."""

@@ -19,6 +19,7 @@ from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import Budget, PlannedDevice
 from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.offload import are_parallel
 from ggbench.sizing.theory.weights import is_tied
 
 _MOST_TRIES = 6
@@ -82,8 +83,7 @@ class _Search:
         }
         fits: LlamaConfig | None = None
         for _ in range(_MOST_TRIES):
-            sized = ((number, self._counts(number, beside)) for number in range(low, most + 1))
-            number, counts = next(((number, counts) for number, counts in sized if counts), (0, ()))
+            number, counts = self._next(low, most, beside)
             if not counts:
                 break
             setup = self._with(number, counts)
@@ -100,6 +100,16 @@ class _Search:
             else:
                 fits, most = setup, number - 1
         return fits
+
+    def _next(self, low: int, most: int, beside: Mapping[str, int]) -> tuple[int, tuple[int, ...]]:
+        """Return the number to size next, with how many layers lie on each GPU; with none, the search ends.
+
+        GPUs that split each layer have no layers of their own: the interval is halved.
+        """
+        if are_parallel(self._setup, self._budget.devices):
+            return (low + most) // 2, (1,) * (low <= most)
+        sized = ((number, self._counts(number, beside)) for number in range(low, most + 1))
+        return next(((number, counts) for number, counts in sized if counts), (0, ()))
 
     def _planned(self, setup: LlamaConfig, context: DryContext) -> tuple[PlannedDevice, ...]:
         """Return the contents of the GPUs."""

@@ -301,3 +301,20 @@ def test_one_card_of_two_holds_everything_without_a_split(ggbench: Run, main: tu
     [alone] = ggbench(*asked, "--gpu", card).json["rows"]
     assert row["devices"] == alone["devices"]
     assert row["planned_n_ctx"] == alone["planned_n_ctx"]
+
+
+def test_a_split_by_tensors_divides_every_layer(ggbench: Run) -> None:
+    """Each card has all layers, half of the weights and of the cache, and a whole compute buffer."""
+    asked = ("plan", "qwen3-30b-a3b", "q8_0", "-c", "32k", "--gpu", "rtx-3090x2", "--json")
+    [by_layers], [by_tensors] = (ggbench(*asked, "-sm", mode).json["rows"] for mode in ("layer", "tensor"))
+    first, second, _ = by_tensors["devices"]
+    assert first | {"device": "CUDA1"} == second
+    assert by_tensors["kv_bytes"] == by_layers["kv_bytes"] == first["kv_bytes"] * 2
+    assert first["compute_bytes"] > 100 << 20
+    assert by_tensors["limit_tok_s"] == pytest.approx(2 * by_layers["limit_tok_s"], rel=0.02)
+    assert by_tensors["expected"]["high"] < by_tensors["limit_tok_s"]
+
+
+def test_a_split_by_rows_that_llama_cpp_no_longer_has(ggbench: Run) -> None:
+    ran = ggbench("plan", "qwen3-4b", "q4_k_m", "--gpu", "rtx-3090x2", "-sm", "row")
+    assert (ran.code, "-sm tensor" in ran.err) == (2, True)

@@ -158,3 +158,24 @@ def test_the_rows_behind_an_estimate_can_be_listed_as_it_counts_them(gpu: str, n
     assert len(known.rows) == n_names
     with pytest.raises(UnknownName, match="no rows behind an estimate"):
         rows_behind(["rtx-9999"])
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "n", "measured"),
+    [
+        ("qwen3.8-27b:q4_k_m", "rx-7900-xtxx2", 64, 1.31 * 34.03),  # llama.cpp issue 28863, of one card
+        ("qwen3.6-27b:q4_k_m", "rtx-3090-tix2", 64, 58),
+        ("llama-3.1-70b:q4_k_m", "rtx-4090x4", 32832, 28.94),
+        ("gpt-oss-120b:mxfp4_moe", "rtx-4090x4", 64, 179.79),
+    ],
+)
+def test_devices_that_split_each_layer_read_at_once(model: str, gpu: str, n: int, measured: float) -> None:
+    """The pairs that were measured lie in the intervals; a token is then read faster than by layers in turn."""
+    expected = _speed(model, gpu, setup=LlamaConfig(split_mode="tensor")).tok_s_at(n)
+    assert expected.low < measured < expected.high
+    assert expected.high > _speed(model, gpu).tok_s_at(n).high
+
+
+def test_no_rows_tell_how_fast_a_split_by_rows_is() -> None:
+    budget = described_budget(describe_machine(["rtx-3090x2"], None), reserve_bytes=None)
+    assert published_curve(_file("qwen3-8b:q4_k_m"), LlamaConfig(split_mode="row"), budget) is None

@@ -2,13 +2,21 @@
 
 import re
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from ggbench.engines.contract import DescribedDevice
+from ggbench.engines.llama.c_functions import llama_library
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.described_devices import DescribedDevices
 from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.llama.ggml_devices import GgmlDevices
+from ggbench.engines.llama.logs import parse_allocations
+from ggbench.engines.llama.model import LlamaModel
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
@@ -18,9 +26,9 @@ from ggbench.models.targets import resolve_headers
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.layer_sample import layer_placements
-from ggbench.sizing.placement import Placement
+from ggbench.sizing.placement import Placement, speed_limits
 from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.sizing.plan_record import Budget
+from ggbench.sizing.plan_record import Budget, DeviceMemory
 from ggbench.sizing.theory.offload import HOST
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
@@ -194,3 +202,78 @@ def test_several_sequences_of_a_mixture_read_the_union_of_their_experts(moe: Mod
     assert split.weights_ratio({0: fast}, 2) == pytest.approx(whole.weights_ratio({}, 2))
     unknown = replace(moe, tensors=(*moe.tensors, replace(moe.tensors[0], name="blk.0.x.weight", n_bytes=None)))
     assert Placement(unknown, LlamaConfig(), on_gpu=True).weights_ratio({0: slow}, 2) == 1
+
+
+def _cards(*free_bytes: int) -> tuple[DeviceMemory, ...]:
+    rate = Bandwidth(1e12, "made up")
+    return tuple(
+        DeviceMemory(f"CUDA{number}", each, backend="CUDA", bandwidth=rate) for number, each in enumerate(free_bytes)
+    )
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize(("model", "shares"), [(MODEL, ()), (EXPERTS, ()), (MODEL, (3.0, 1.0))])
+def test_what_each_device_holds_of_every_layer_is_what_llama_cpp_asks_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: ModelFile, shares: tuple[float, ...]
+) -> None:
+    """With `-sm tensor` llama.cpp loads the model and makes the context, and each device's buffers are counted."""
+    asked: dict[str, list[int]] = {"CUDA0": [], "CUDA1": []}
+    make_function, make_device = DescribedDevices._function, DescribedDevices._device
+
+    def counting(self: DescribedDevices, index: int, described: DescribedDevice) -> int:
+        def counted(this: DescribedDevices, result: object, types: Sequence[object], function: Any) -> Any:  # noqa: ANN401
+            def allocate(buffer_type: int, size: int) -> object:
+                asked[described.name].append(size)
+                return function(buffer_type, size)
+
+            return make_function(this, result, types, allocate if function.__name__ == "allocate" else function)
+
+        monkeypatch.setattr(DescribedDevices, "_function", counted)
+        return make_device(self, index, described)
+
+    monkeypatch.setattr(DescribedDevices, "_device", counting)
+    setup = LlamaConfig(n_ctx=1024, threads=1, split_mode="tensor", tensor_split=shares, mmap=False)
+    lines: list[str] = []
+    llama, devices = LlamaModel(lambda _, line: lines.append(line), lambda: None), GgmlDevices(llama_library())
+    described = tuple(DescribedDevice(each.device, "CUDA", GIB) for each in _cards(GIB, GIB))
+    llama.load(str(write_sparse(model, tmp_path)), setup, devices, lambda _: None, dry=False, described=described)
+    llama.make_context(setup)
+    placement = Placement(model, setup, on_gpu=True, devices=_cards(GIB, GIB))
+    allocated = parse_allocations(lines, devices.places)
+    [meta] = (each for each in allocated.buffers if not each.is_host)
+    context = DryContext(1024, allocated.cache_bytes or 0, meta.compute_bytes, 0, 0, True)
+    for card, (weights, *cache, compute) in zip(placement.planned(context), asked.values(), strict=False):
+        assert card.weight_bytes == pytest.approx(weights, rel=1e-3)
+        assert card.kv_bytes == sum(cache)
+        summed = 4 * 256 * 512 * max(1, model.n_expert_used)
+        assert card.compute_bytes - summed == pytest.approx(compute, abs=5 << 10)
+    llama.free_context()
+
+
+def test_devices_that_split_each_layer_are_limited_by_the_slowest() -> None:
+    """By layers a token reads one card after the other."""
+    limits = {}
+    for mode in ("layer", "tensor", "row"):
+        setup = LlamaConfig(n_ctx=1024, split_mode=mode)
+        budget = Budget("two cards", True, 2 * GIB, "made up", 0, "", devices=_cards(GIB, GIB))
+        placement = Placement.of(MODEL, setup, budget)
+        limits[mode], _ = speed_limits(budget, placement, 1024)
+        assert sum(placement.read_bytes(1).values()) == pytest.approx(
+            sum(Placement.of(MODEL, LlamaConfig(), budget).read_bytes(1).values()), rel=0.03
+        )
+    by_layers, by_tensors, by_rows = (limits[mode] for mode in ("layer", "tensor", "row"))
+    assert by_layers and by_tensors and by_rows
+    assert by_tensors.b_ms == pytest.approx(by_layers.b_ms / 2, rel=0.02)
+    assert by_tensors.w_tokens_per_ms == pytest.approx(2 * (by_layers.w_tokens_per_ms or 0))
+    assert by_tensors.b_ms < by_rows.b_ms < by_layers.b_ms
+
+
+def test_a_split_cache_of_deepseek_v4_is_on_every_device() -> None:
+    """llama.cpp copies it."""
+    setup = LlamaConfig(split_mode="tensor")
+    whole, copied = (
+        Placement(replace(MODEL, architecture=name, no_kv_reason="mixes"), setup, on_gpu=True, devices=_cards(GIB, GIB))
+        for name in ("qwen2", "deepseek4")
+    )
+    assert whole.cache_bytes(CONTEXT) == CONTEXT.cache_bytes
+    assert copied.cache_bytes(CONTEXT) == 2 * CONTEXT.cache_bytes

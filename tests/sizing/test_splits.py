@@ -11,7 +11,7 @@ from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
 from ggbench.sizing.splits import smallest_split
-from ggbench.units import MIB
+from ggbench.units import GIB, MIB
 from tests.conftest import TINY
 
 FILE = build_model(
@@ -46,6 +46,22 @@ def test_the_smallest_number_of_layers_is_found(compute_bytes: int, room: int, m
         setup = replace(asked, n_cpu_moe=number)
         placement = Placement(FILE, setup, on_gpu=True, devices=budget.devices, host=host)
         return (placement.planned(allocator.sized(4096, setup))[0].left_bytes or 0) >= 0
+
+    assert not fits(0)
+    found = smallest_split(FILE, asked, budget, cast("DryAllocator", allocator), WHOLE)
+    assert found == replace(asked, n_cpu_moe=next(number for number in range(1, 25) if fits(number)))
+
+
+@pytest.mark.parametrize("room", [80 * MIB, 120 * MIB])
+def test_gpus_that_split_each_layer_keep_the_experts_of_as_many(room: int) -> None:
+    """They have no layers of their own, so no shares are given."""
+    gpus = tuple(DeviceMemory(f"CUDA{number}", room, backend="CUDA") for number in range(2))
+    budget = Budget("cards", True, 2 * room, "made up", 0, "", devices=gpus, host=DeviceMemory(HOST_DEVICE, GIB))
+    asked, allocator = LlamaConfig(n_ctx=4096, split_mode="tensor"), _Allocator(8 * MIB)
+
+    def fits(number: int) -> bool:
+        placement = Placement.of(FILE, replace(asked, n_cpu_moe=number), budget)
+        return placement.left_bytes(allocator.sized(4096, replace(asked, n_cpu_moe=number))) >= 0
 
     assert not fits(0)
     found = smallest_split(FILE, asked, budget, cast("DryAllocator", allocator), WHOLE)

@@ -133,8 +133,10 @@ def place_of(name: str, places: Mapping[str, MemoryKind]) -> MemoryKind:
     buffer's.
 
     Names without a buffer type of their own are those of mapped files (`CPU_Mapped`), of repacked weights
-    (`CPU_REPACK`, `AMX`), and of rows over several GPUs (`CUDA_Split`).
+    (`CPU_REPACK`, `AMX`), of rows over several GPUs (`CUDA_Split`), and of all GPUs with `-sm tensor` (`Meta()`).
     """
+    if name.startswith("Meta("):
+        return MemoryKind.GPU
     if name in places:
         return places[name]
     beginnings = [

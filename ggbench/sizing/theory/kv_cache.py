@@ -59,6 +59,14 @@ class KvCache(msgspec.Struct, frozen=True):
     def bytes_per_token(self) -> int:
         return self.full.n_bytes + self.windowed.n_bytes
 
+    def part(self, share: float) -> KvCache:
+        """Return a share of every layer's cache, as one device has some of its heads."""
+        full, windowed = (
+            Growth(*(round(share * each) for each in msgspec.structs.astuple(part)))
+            for part in (self.full, self.windowed)
+        )
+        return replace(self, full=full, windowed=windowed, state_bytes=round(share * self.state_bytes))
+
     def cached_bytes(self, n: float) -> float:
         return self.state_bytes + self._over(n, self.full.n_bytes, self.windowed.n_bytes)
 

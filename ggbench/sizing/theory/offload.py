@@ -28,6 +28,20 @@ _ROWS_READ_ON_CUDA = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q
 HOST = -1
 """The place of what lies in main memory; the others are numbers of devices."""
 
+_LAYER = r"blk\.\d+\."
+_SPLIT_TENSORS = re.compile(
+    rf"output\.(weight|bias)|{_LAYER}(attn_(q|k|v|qkv)\.(weight|bias)|attn_(output|gate|sinks)\.weight"
+    r"|ssm_(a|dt\.bias|(alpha|beta|ba|conv1d|out)\.weight)|ffn_(up|gate|gate_up|down)(_exps)?\.weight"
+    r"|ffn_(up|gate)(_exps)?\.bias)"
+)
+_SPLIT_TENSORS_DEEPSEEK4 = re.compile(
+    rf"{_LAYER}(attn_(sinks|q_b|output_a|output_b)|ffn_(up|gate|down)(_shexp|_exps)?)\.weight"
+)
+"""Tensors that `-sm tensor` splits; each device has a copy of all others. Source:
+`llama_meta_device_get_split_state` in llama-model.cpp of llama-cpp-python 0.3.36."""
+_COMPRESSED = "deepseek4"
+"""The architecture whose cache each device copies."""
+
 
 def overriding_buffers(file: ModelFile, overrides: tuple[tuple[str, str], ...]) -> list[str | None]:
     """Return the buffer type that the first matching override gives each tensor; None without one."""
@@ -50,20 +64,60 @@ def _joined(overrides: tuple[tuple[str, str], ...]) -> tuple[tuple[re.Pattern[st
 
 
 def split_shares(setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> list[float]:
-    """Return the given share of each device, else its free memory; a single one has all."""
+    """Return the given share of each device, else its free memory, or equal ones with `-sm tensor`."""
     if len(devices) < 2:
         return [1.0]
     given = [*setup.tensor_split, *[0.0] * (len(devices) - len(setup.tensor_split))]
-    return given if any(given) else [float(device.free_bytes) for device in devices]
+    if any(given):
+        return given
+    return [1.0 if setup.split_mode == "tensor" else float(device.free_bytes) for device in devices]
+
+
+def tensor_shares(
+    file: ModelFile, tensor: TensorInfo, place: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]
+) -> dict[int, float]:
+    """Return the share of a tensor in each memory, given the place of its layer; of a copy it is 1.
+
+    `-sm row` splits matrices, but not those of experts (`mul_mat_id` in ggml-sycl.cpp).
+    """
+    if setup.split_mode == "row" and len(tensor.shape) != 2:
+        return {place: 1.0}
+    names = _SPLIT_TENSORS_DEEPSEEK4 if file.architecture == _COMPRESSED else _SPLIT_TENSORS
+    is_copied = setup.split_mode == "tensor" and names.fullmatch(tensor.name) is None
+    return _shares(place, setup, devices, is_copied=is_copied)
+
+
+def cache_shares(
+    file: ModelFile, place: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]
+) -> dict[int, float]:
+    """Return the share of a layer's cache in each memory; `-sm tensor` splits it by heads."""
+    if setup.split_mode == "row":
+        return {place: 1.0}
+    return _shares(place, setup, devices, is_copied=file.architecture == _COMPRESSED)
+
+
+def _shares(
+    place: int, setup: LlamaConfig, devices: Sequence[DeviceMemory], *, is_copied: bool
+) -> dict[int, float]:
+    """Return the share of each device, of what is split over all or else copied to each."""
+    if place == HOST or not are_parallel(setup, devices):
+        return {place: 1.0}
+    shares = split_shares(setup, devices)
+    return {device: 1.0 if is_copied else share / sum(shares) for device, share in enumerate(shares)}
+
+
+def are_parallel(setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> bool:
+    """Return whether all devices compute a part of each layer at once, instead of whole layers in turn."""
+    return len(devices) > 1 and setup.split_mode in ("row", "tensor")
 
 
 def device_layers(n_layer: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> tuple[int, ...]:
     """Return the device of each layer by its index, the output's as the last; HOST is main memory.
 
     Shares are `tensor_split` or the free memory of each device, in 32-bit floats; offloaded layer i is on the first
-    device whose cumulative share exceeds i / their number.
+    device whose cumulative share exceeds i / their number. With `-sm tensor` all devices together are device 0.
     """
-    shares = split_shares(setup, devices)
+    shares = [1.0] if setup.split_mode == "tensor" else split_shares(setup, devices)
     n_slots = n_layer + 1
     n_offloaded = n_slots if setup.n_gpu_layers < 0 else min(setup.n_gpu_layers, n_slots)
     sums = list(accumulate((_float32(share) for share in shares), lambda total, share: _float32(total + share)))

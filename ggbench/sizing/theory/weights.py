@@ -12,7 +12,7 @@ import functools
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -170,16 +170,18 @@ def file_weights(file: ModelFile, name: str) -> Weights:
     return tensor_weights(file.tensors, count_parameters(file), name, _decoding_layers(file))
 
 
-def weights_by_place(file: ModelFile, places: Sequence[int]) -> dict[int, Weights]:
-    """Return the weights that decoding reads from each place; `places` are those of the file's tensors, in order.
+def weights_by_place(file: ModelFile, shares: Sequence[Mapping[int, float]]) -> dict[int, Weights]:
+    """Return the weights that decoding reads from each place; `shares` are those of the file's tensors, in order.
 
     Raises Unsupported for a tensor of unknown type.
     """
     whole, n_layer, tied = file_weights(file, file.name), _decoding_layers(file), is_tied(file.tensors)
-    held: dict[int, dict[Role | None, int]] = {place: {} for place in places}
-    for tensor, place in zip(file.tensors, places, strict=True):
-        role, of_place = _role(tensor.name, n_layer, tied=tied), held[place]
-        of_place[role] = of_place.get(role, 0) + (tensor.n_bytes or 0)
+    held: dict[int, dict[Role | None, float]] = {}
+    for tensor, of_tensor in zip(file.tensors, shares, strict=True):
+        role = _role(tensor.name, n_layer, tied=tied)
+        for place, share in of_tensor.items():
+            of_place = held.setdefault(place, {})
+            of_place[role] = of_place.get(role, 0) + share * (tensor.n_bytes or 0)
     return {
         place: replace(
             whole,
