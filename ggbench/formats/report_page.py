@@ -182,7 +182,7 @@ def how_to_read(figure: LineChart) -> str:
     curves = [curve for curve in figure.curves if len(curve.x)]
     has_steps = any(curve.error is None for curve in curves)
     meanings = {
-        "Line: the median of the steps at each point of the axis. Paler behind it: every single step.": has_steps,
+        "Line: the rolling median over 256 positions. Paler behind it: every single step.": has_steps,
         "Band: the 95 % interval.": any(curve.error is not None and curve.error.any() for curve in curves),
         "Dashed: the fit.": any(curve.fit for curve in curves),
         "Dotted: the memory bandwidth limit.": any(curve.limit for curve in curves),

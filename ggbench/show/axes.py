@@ -12,21 +12,27 @@ import numpy.typing as npt
 
 from ggbench.show.charts import Curve, Floats, Integers, LineChart
 
-_USUAL, _OUTLIER = 0.9, 2.0
-"""Steps over twice the 90th percentile are outliers."""
+_QUANTILE, _ROOM_ABOVE = 0.995, 1.1
+_USUAL, _OUTLIER = 0.9, 3.0
+"""Steps over 3 times the 90th percentile are outliers, even if they are more than 0.5 % of a short run."""
 _UNSETTLED = 0.1
 """Share of the values with an error that the range ignores, counted from the first."""
+_PLACES = 32
+"""Number of medians of a dimmed curve."""
 _ROUNDING = 1e-9
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """One linear axis. `high` is above `low`."""
+    """One axis, linear or logarithmic. `high` is above `low`; on a logarithmic axis `low` is above zero."""
 
     low: float
     high: float
+    is_log: bool = False
 
     def share(self, value: npt.ArrayLike) -> Floats:
         """Return the place of each value as a share of the axis, 0 at `low` and 1 at `high`."""
+        if self.is_log:
+            return np.log(np.asarray(value, np.float64) / self.low) / math.log(self.high / self.low)
         return (np.asarray(value, np.float64) - self.low) / (self.high - self.low)
 
     def dots(self, value: npt.ArrayLike, count: int) -> Integers:
@@ -35,14 +41,22 @@ class Axis(msgspec.Struct, frozen=True):
 
     def bins(self, value: npt.ArrayLike, count: int) -> Integers:
         """Return which of `count` equal parts of the axis each value is in; `high` is in the last."""
+        if self.is_log:
+            return np.minimum((self.share(value) * count).astype(np.int64), count - 1)
         bins = ((np.asarray(value) - self.low) * (count / (self.high - self.low))).astype(np.int64)
         return np.minimum(bins, count - 1)
 
     def ticks(self, count: int) -> list[float]:
-        """Return round numbers that divide the axis into at most `count` parts."""
-        step = tick_step(self.low, self.high, count)
-        first, last = math.ceil(self.low / step - _ROUNDING), math.floor(self.high / step + _ROUNDING)
-        return [index * step for index in range(first, last + 1)]
+        if not self.is_log:
+            return ticks_within(self.low, self.high, tick_step(self.low, self.high, count))
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        steps: tuple[int, ...] = (1, 2, 5)
+        if len(decades) > count:
+            steps = (1,)
+        elif 2 * len(decades) > count:
+            steps = (1, 3)
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+        return [tick for tick in ticks if self.low <= tick <= self.high]
 
 
 def tick_step(low: float, high: float, count: int) -> float:
@@ -52,18 +66,17 @@ def tick_step(low: float, high: float, count: int) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - _ROUNDING))
 
 
+def ticks_within(low: float, high: float, step: float) -> list[float]:
+    first, last = math.ceil(low / step - _ROUNDING), math.floor(high / step + _ROUNDING)
+    return [index * step for index in range(first, last + 1)]
+
+
+def tick_below(value: float, step: float) -> float:
+    return math.floor(value / step + _ROUNDING) * step
+
+
 def tick_decimals(step: float) -> int:
     return max(0, -math.floor(math.log10(step) + _ROUNDING))
-
-
-def axes_of(figure: LineChart, n_ticks: tuple[int, int]) -> tuple[Axis, Axis]:
-    """Return the axes of a figure, each from one of its ticks, of which x and y have at most these numbers.
-
-    The ends of y are round, so that they seldom move during a run.
-    """
-    x = x_axis(figure.curves, figure.x_end)
-    y = y_axis(figure.curves, x, figure.least_range, figure.y_low)
-    return from_a_tick(x, n_ticks[0]), from_a_tick(y, n_ticks[1])
 
 
 def x_axis(curves: Sequence[Curve], end: int | None = None) -> Axis:
@@ -74,65 +87,129 @@ def x_axis(curves: Sequence[Curve], end: int | None = None) -> Axis:
     return Axis(low, max(high, low + 1))
 
 
-def y_axis(curves: Sequence[Curve], x: Axis, least_range: float, y_low: float | None = None) -> Axis:
-    """Return the axis from the least value or limit to the largest value that is no outlier, both ends rounded; 0 to 1
-    without values. `y_low` is always included.
+def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tuple[float, float]:
+    """Return the range of y to draw, 0 to 1 without values: from the least value or limit to the largest value, or to a
+    tenth above the 99.5th percentile, or above three times the 90th, if that is lower.
 
     A single step of a second among thousands of 20 ms would flatten all others: it is marked at the top instead. Of
-    values with an error, the first scatter most and are ignored.
+    values with an error, the first scatter most and are ignored, and of dimmed steps all but the medians. `y_low` is
+    always included.
     """
+    shown = [one for one in curves if len(one.y)]
     limits = [one.limit for one in curves if one.limit is not None]
-    ranges = [_values_range(one) for one in curves if len(one.y)]
-    ranges += [(each.ms(x.low), each.ms(x.high)) for each in limits]
+    ranges = [_values_range(one, x) for one in shown] + [(each.ms(x.low), each.ms(x.high)) for each in limits]
     if not ranges:
-        return Axis(0.0, 1.0)
-    lows, highs = [low for low, _ in ranges], [high for _, high in ranges]
-    low, high = float(min(lows if y_low is None else [*lows, y_low])), float(max(highs))
+        return 0.0, 1.0
+    lows = [low for low, _ in ranges] + ([] if y_low is None else [y_low])
+    return float(min(lows)), float(max(high for _, high in ranges))
+
+
+def _values_range(one: Curve, x: Axis) -> tuple[Any, Any]:
+    if one.error is not None:
+        settled = slice(int(len(one.y) * _UNSETTLED) if one.error.any() else 0, None)
+        error = 0.0 if one.dimmed else one.error[settled]
+        return (one.y[settled] - error).min(), (one.y[settled] + error).max()
+    if one.dimmed:
+        typical = rolling_median(one.x, one.y, np.linspace(x.low, x.high, _PLACES))
+        return typical.min(), typical.max()
+    most, usual = (float(np.quantile(one.y, each, method="lower")) for each in (_QUANTILE, _USUAL))
+    return one.y.min(), min(float(one.y.max()), min(most, _OUTLIER * usual) * _ROOM_ABOVE)
+
+
+def y_axis(curves: Sequence[Curve], x: Axis, least_range: float, y_low: float | None = None) -> Axis:
+    """Return the axis of `y_range` with round ends, so it seldom moves during a run."""
+    low, high = y_range(curves, x, y_low)
+    if not any(len(one.y) or one.limit is not None for one in curves):
+        return Axis(low, high)
     step = 10.0 ** math.floor(math.log10(max(high - low, least_range))) / 5
     return Axis(math.floor(low / step) * step, (math.floor(high / step) + 1) * step)
 
 
-def _values_range(one: Curve) -> tuple[Any, Any]:
-    if one.error is None:
-        return one.y.min(), one.y[one.y <= _OUTLIER * np.quantile(one.y, _USUAL)].max()
-    settled = slice(int(len(one.y) * _UNSETTLED) if one.error.any() else 0, None)
-    return (one.y[settled] - one.error[settled]).min(), (one.y[settled] + one.error[settled]).max()
-
-
 def from_a_tick(axis: Axis, count: int) -> Axis:
     """Return the axis with its low end at one of its `count` ticks, so that its start is labelled."""
-    while True:
-        step = tick_step(axis.low, axis.high, count)
-        low = math.floor(axis.low / step + _ROUNDING) * step
-        if low == axis.low:
-            return axis
+    while axis.low != (low := tick_below(axis.low, tick_step(axis.low, axis.high, count))):
         axis = Axis(low, axis.high)
+    return axis
+
+
+WINDOW = 256
+"""Number of positions in one median. llama.cpp reads the KV cache in steps of 256 cells (`llama_kv_cache::get_n_kv`),
+so latency rises in stairs of that width: a median over one stair keeps their edges in place."""
+_SHORT = 8
+"""A median spans at most 1/8 of the positions, so that a short run is not a flat line."""
+
+
+def rolling_median(x: Integers, y: Floats, at: npt.ArrayLike) -> Floats:
+    """Return the median of the values around each x of `at`, over `WINDOW` positions or an eighth of all.
+
+    `x` may be unordered and contain duplicates, as with repetitions. Near an end or a gap in `x`, the window narrows to
+    stay centred. Empty without values.
+    """
+    places = np.asarray(at, np.float64)
+    if not len(x):
+        return np.empty(0)
+    if (np.diff(x) < 0).any():
+        order = np.argsort(x, kind="stable")
+        x, y = x[order], y[order]
+    steps = np.diff(x)
+    n_positions = int(np.count_nonzero(steps)) + 1
+    half = min(WINDOW, n_positions // _SHORT) * len(x) // n_positions // 2
+    breaks = np.flatnonzero(steps > 1) + 1
+    edges = np.concatenate([[0], breaks, [len(x)]])
+    middle = _nearest(x, places)
+    part = np.searchsorted(breaks, middle, "right")
+    reach = np.minimum(half, np.minimum(middle - edges[part], edges[part + 1] - 1 - middle))
+    found = np.empty(len(middle))
+    is_whole = reach == half
+    windows = np.lib.stride_tricks.sliding_window_view(y, 2 * half + 1)
+    found[is_whole] = np.median(windows[middle[is_whole] - half], axis=1)
+    for index in np.flatnonzero(~is_whole):
+        start, stop = middle[index] - reach[index], middle[index] + reach[index] + 1
+        found[index] = np.median(y[start:stop])
+    return found
+
+
+def _nearest(x: Integers, places: Floats) -> Integers:
+    above = np.clip(np.searchsorted(x, places), 1, max(len(x) - 1, 1))
+    is_below = (places - x[above - 1]) <= (x[np.minimum(above, len(x) - 1)] - places)
+    return np.where(is_below, above - 1, np.minimum(above, len(x) - 1)).astype(np.int64)
 
 
 class Columns(NamedTuple):
-    """The values of a curve in columns: of every column that has any, from the left."""
-
     column: Integers
-    typical: Floats
-    """The median."""
+    """From 0 at the left, ascending."""
     least: Floats
-    """Of the ends of the 95 % intervals, as `largest`, if the values have errors."""
     largest: Floats
 
 
-def columns_of(curve: Curve, x: Axis, n_columns: int) -> Columns:
-    """Reduce a curve to columns of an axis; values may be unordered, as with repetitions."""
-    error = 0.0 if curve.error is None else curve.error
-    column = x.bins(curve.x, n_columns)
-    order = np.lexsort((curve.y, column))
-    column, y, low, high = column[order], curve.y[order], (curve.y - error)[order], (curve.y + error)[order]
-    starts = np.flatnonzero(np.diff(column, prepend=-1))
-    if not len(starts):
-        return Columns(column, y, low, high)
-    last = np.append(starts[1:], len(column)) - 1
-    typical = y[(starts + last) // 2]
-    least, largest = np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
-    return Columns(column[starts], typical, least, largest)
+def typical_columns(curve: Curve, x: Axis, n_columns: int) -> Columns:
+    """Return the typical latency of single steps at the middle of every column that has any, without a range."""
+    column = min_max_columns(curve, x, n_columns).column
+    middle = x.low + (column + 0.5) / n_columns * (x.high - x.low)
+    typical = rolling_median(curve.x, curve.y, middle)
+    return Columns(column, typical, typical)
+
+
+def min_max_columns(curve: Curve, x: Axis, n_columns: int, *, is_band: bool = False) -> Columns:
+    """Return the least and the largest value of every column that has any, with `is_band` widened by its 95 % interval;
+    values beyond the axis are left out.
+
+    Values may be unordered, as with repetitions.
+    """
+    at = curve.x
+    error = curve.error if is_band and curve.error is not None else 0.0
+    low, high = curve.y - error, curve.y + error
+    inside = (at >= x.low) & (at <= x.high)
+    if not inside.all():
+        at, low, high = at[inside], low[inside], high[inside]
+    if not len(at):
+        return Columns(np.empty(0, np.int64), np.empty(0), np.empty(0))
+    columns = x.bins(at, n_columns)
+    if (np.diff(columns) < 0).any():
+        order = np.argsort(columns, kind="stable")
+        columns, low, high = columns[order], low[order], high[order]
+    starts = np.flatnonzero(np.diff(columns, prepend=columns[0] - 1))
+    return Columns(columns[starts], np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts))
 
 
 BINS = 800
@@ -160,9 +237,11 @@ def curve_data(figure: LineChart) -> CurveData:
     10,000 steps exceed the pixels of a screen: each of at most `BINS` bins keeps its least and largest step, so that no
     spike is lost, and a typical one.
     """
-    x, y = axes_of(figure, TICKS)
+    curves = [curve for curve in figure.curves if len(curve.x)]
+    whole = x_axis(curves, figure.x_end)
+    x = from_a_tick(whole, TICKS[0])
+    y = from_a_tick(y_axis(curves, whole, figure.least_range, figure.y_low), TICKS[1])
     data = CurveData(x, y, [], [], [], [])
-    whole = x_axis(figure.curves, figure.x_end)
     for index, curve in enumerate(figure.curves):
         if not len(curve.x):
             continue
@@ -181,11 +260,15 @@ def curve_data(figure: LineChart) -> CurveData:
 
 
 def _bins(index: int, curve: Curve, whole: Axis) -> Iterator[dict[str, Any]]:
+    if curve.error is not None:
+        for x, y, error in zip(curve.x.tolist(), curve.y.tolist(), curve.error.tolist(), strict=True):
+            yield {"s": index, "x": x, "y": _short(y), "lo": _short(y - error), "hi": _short(y + error)}
+        return
     n_bins = BINS if len(curve.x) > BINS else min(BINS, int(whole.high - whole.low) + 1)
-    found = columns_of(curve, whole, n_bins)
-    middle = whole.low + (found.column + 0.5) / n_bins * (whole.high - whole.low)
-    columns = (middle, found.typical, found.least, found.largest)
-    for x, y, low, high in zip(*(each.tolist() for each in columns), strict=True):
+    band, typical = min_max_columns(curve, whole, n_bins), typical_columns(curve, whole, n_bins)
+    middle = whole.low + (band.column + 0.5) / n_bins * (whole.high - whole.low)
+    columns = (middle.tolist(), typical.least.tolist(), band.least.tolist(), band.largest.tolist())
+    for x, y, low, high in zip(*columns, strict=True):
         yield {"s": index, "x": round(x), "y": _short(y), "lo": _short(low), "hi": _short(high)}
 
 

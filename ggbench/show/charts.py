@@ -49,8 +49,20 @@ class Curve(msgspec.Struct, frozen=True):
     limit: LatencyLine | None = None
     note: str = ""
     """Text after the name in the legend: W and B, or the last value."""
+    dimmed: bool = False
+    """Whether to draw it paler, behind the others, and without its band."""
     run: int | None = None
     """Index of the run; None if each run has one curve, in order."""
+    is_formula: bool = False
+    """Whether to repeat the letter along the curve, as for a computed one that crosses others."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    x: float
+    y: float
+    text: str
+    index: int | None = None
+    """Index of the curve that gives the colour; None for the colour of text."""
 
 
 class LineChart(msgspec.Struct, frozen=True):
@@ -68,6 +80,10 @@ class LineChart(msgspec.Struct, frozen=True):
     """Smaller differences are not worth drawing."""
     y_low: float | None = None
     """The y axis starts here or lower; None for the least value."""
+    marks: tuple[Mark, ...] = ()
+    is_log: bool = False
+    ends: tuple[tuple[float, float], tuple[float, float]] | None = None
+    """Ends of the x and the y axis; None for those of the values."""
 
     @property
     def is_empty(self) -> bool:
@@ -99,6 +115,7 @@ class PlottedRun(msgspec.Struct, frozen=True):
     """None while the run is in progress."""
     end: int | None = None
     """The expected last x; None if unknown or the run has ended."""
+    dimmed: bool = False
 
 
 def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> LineChart:
@@ -132,7 +149,7 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
     if not len(x) and windows:
         x, y, error = _window_means(windows)
     limit = None if run.limit is None else LatencyLine(run.limit.w_tokens_per_ms, run.limit.b_ms)
-    return Curve(run.name, x, y, error, fitted_line(run.fit), limit, _fit_text(run.fit))
+    return Curve(run.name, x, y, error, fitted_line(run.fit), limit, _fit_text(run.fit), run.dimmed)
 
 
 def _depth_windows(run: PlottedRun) -> list[DecodeWindow]:

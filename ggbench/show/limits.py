@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import GenericAlias
+from typing import TYPE_CHECKING
 
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show import UNKNOWN
@@ -24,6 +25,7 @@ from ggbench.sizing.theory.limits import (
     PromptLimit,
     Regime,
     SchemeLimits,
+    decode_latency_ms,
 )
 from ggbench.sizing.theory.weights import Parameters
 from ggbench.text import in_words
@@ -37,6 +39,10 @@ from ggbench.units import (
     format_number,
     format_params,
 )
+
+if TYPE_CHECKING:
+    from ggbench.show.charts import LineChart
+
 
 _PREFILL_LENGTHS = (512, 4096, 32768)
 
@@ -169,6 +175,74 @@ def _prompt_figures(n: int) -> tuple[Figure[SchemeLimits], Figure[SchemeLimits]]
         Figure("first_token_ms", format_length(n), at(bound), unit="ms, bound", priority=4),
         Figure("floor_ms", "KV once", once, unit="ms", priority=5),
     )
+
+
+_AROUND_KNEES = 6
+"""The plot starts at the first knee divided by this and ends at the last knee times this."""
+_WITHOUT_KNEES = 700
+_POINTS = 640
+
+
+def prefill_figure(rows: Sequence[SchemeLimits]) -> LineChart | None:
+    """Return compute time and read time of a prompt for each scheme, knees marked ◆, on logarithmic axes.
+
+    Only rows with the first row's batch size are drawn.
+    """
+    import numpy as np
+
+    from ggbench.show.charts import Curve, LineChart, Mark
+
+    drawn = [
+        (row, row.prefill) for row in rows if row.prefill is not None and row.batch_size == rows[0].batch_size
+    ]
+    if not drawn:
+        return None
+    prefill = drawn[0][1]
+    knees = [knee for _, each in drawn for knee in each.knees()]
+    first = max(1, min(knees, default=1) // _AROUND_KNEES)
+    last = min(prefill.longest, max(knees, default=_WITHOUT_KNEES) * _AROUND_KNEES)
+    x = np.unique(np.geomspace(first, last, _POINTS).astype(np.int64))
+
+    def curve(name: str, note: str, ms: Callable[[int], float]) -> Curve:
+        return Curve(name, x, np.array([ms(int(n)) for n in x]), np.zeros(len(x)), note=note, is_formula=True)
+
+    curves = [curve(f"read {row.scheme}", f"knees ◆ {knees_text(each)}", each.read_ms) for row, each in drawn]
+    marks = [
+        Mark(knee, each.compute_ms(knee), "◆", index)
+        for index, (_, each) in enumerate(drawn)
+        for knee in each.knees()
+    ]
+    curves.append(curve("compute", "", prefill.compute_ms))
+    return LineChart(
+        "prefill", "first token", "ms", "prompt", "tokens", tuple(curves), marks=tuple(marks), is_log=True
+    )
+
+
+def decode_figure(rows: Sequence[SchemeLimits], hardware: Hardware) -> LineChart | None:
+    """Return the latency of one step by position for each scheme; ◆ marks the longest context that fits."""
+    import numpy as np
+
+    from ggbench.show.charts import Curve, LineChart, Mark
+
+    drawn = [row for row in rows if row.b_ms is not None and row.batch_size == rows[0].batch_size]
+    bandwidth = hardware.bandwidth_bytes_per_s
+    if not drawn or bandwidth is None:
+        return None
+    curves, marks = [], []
+    for index, row in enumerate(drawn):
+        last = min(DECODE_POSITIONS[-1], row.max_n_ctx or DECODE_POSITIONS[-1])
+        x = np.unique(np.linspace(1, max(2, last), _POINTS).astype(np.int64))
+        rates = bandwidth, hardware.compute_flop_per_s
+        y = np.array([decode_latency_ms(row.weights, row.kv, *rates, int(n), row.batch_size) for n in x])
+        note = f"W {format_number(row.w_tokens_per_ms, 4)} tokens/ms, B {format_ms(row.b_ms)} ms"
+        if last < DECODE_POSITIONS[-1]:
+            marks.append(Mark(float(x[-1]), float(y[-1]), "◆", index))
+            note += f", fits {format_count(row.max_n_ctx)} ◆"
+        elif row.fits is False:
+            note += ", does not fit"
+        curves.append(Curve(row.scheme, x, y, np.zeros(len(x)), note=note, is_formula=True))
+    titles = "latency of one step", "ms", "position", "tokens"
+    return LineChart("decode", *titles, tuple(curves), y_low=0.0, marks=tuple(marks))
 
 
 def knees_text(curve: PrefillLimit | None) -> str:

@@ -129,18 +129,26 @@ class LiveJob:
         self.text = (self.text + text)[-_TEXT_TAIL:]
         self.n_done = end  # last: a reader looks at this before it takes the arrays
 
-    def plotted(self) -> PlottedRun:
-        """Return what to plot, with the line through the samples so far."""
+    def plotted(self, name: str, *, behind: PlottedRun | None = None) -> PlottedRun:
+        """Return what to plot, with the line through the samples so far; `name` is for the legend.
+
+        Behind another run it is dimmed, with only the steps between the first and the last position of that.
+        """
         positions, step_ns = self._samples()
+        fit, end = self._line(positions, step_ns), self._last_position
+        if behind is not None and behind.end is not None and len(behind.positions):
+            end, kept = None, (positions >= behind.positions.min()) & (positions <= behind.end)
+            positions, step_ns = positions[kept], step_ns[kept]
         return PlottedRun(
-            name="",
+            name=name,
             positions=positions,
             step_ns=step_ns,
-            fit=self._line(positions, step_ns),
+            fit=fit,
             limit=self.limit,
             observations=self.observations,
             settings=self.settings,
-            end=self._last_position,
+            end=end,
+            dimmed=behind is not None,
         )
 
     @property

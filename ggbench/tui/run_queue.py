@@ -33,9 +33,12 @@ from ggbench.runs.progress import (
 from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
+from ggbench.show.presenter import presenter_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.work_queue import WorkItem, WorkQueue, WorkState
 
+_MOST_PLOTTED = 12
+"""Jobs whose samples are kept for the plot: more curves cannot be told apart."""
 _NOTIFY_EVERY_S = 1.0
 """Minimum time between notices of only more tokens, or of progress in the same work."""
 
@@ -82,6 +85,8 @@ class RunQueue(WorkQueue[QueueItem]):
         self._notified_at = 0.0
         self.live: LiveJob | None = None
         """The running job, or else the last one."""
+        self.plotted: tuple[LiveJob, ...] = ()
+        """The latest jobs with something to plot, in running order, including the current one."""
         self.store_error: StoreError | None = None
         """Why the last run is not stored, or only in part; None if it is stored."""
         self.revision = 0
@@ -189,6 +194,7 @@ class RunQueue(WorkQueue[QueueItem]):
         live.take(record)
         match record:
             case SamplesTimed():
+                self._plot(live)
                 self._set_state(item.id, WorkState.DECODING)
             case Working(stage=stage):
                 self._set_state(item.id, WorkState.SEARCHING if live.question else _STATES[stage])
@@ -196,7 +202,9 @@ class RunQueue(WorkQueue[QueueItem]):
                 is_search = self._items[item.id].state is WorkState.SEARCHING
                 state = WorkState.SEARCHING if is_search else WorkState.PROMPT
                 self._update(item.id, state=state, run_id=run_id)
-            case PointMeasured():
+            case PointMeasured(observation=observation):
+                if isinstance(observation, presenter_of(item.kind).plotted):
+                    self._plot(live)
                 self._report()
             case Finished(run=run):
                 self.store_error = record.store_error or self.store_error
@@ -206,6 +214,10 @@ class RunQueue(WorkQueue[QueueItem]):
                     run.run_id or self._items[item.id].run_id,
                 )
                 self._update(item.id, state=state, reason=run.reason, run=run, run_id=run_id)
+
+    def _plot(self, live: LiveJob) -> None:
+        if live not in self.plotted:
+            self.plotted = (*self.plotted, live)[-_MOST_PLOTTED:]
 
     def _set_state(self, item_id: int, state: WorkState) -> None:
         """Report a new state at once, and progress in the same state at most once a second."""

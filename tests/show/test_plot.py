@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.axes import (
     Axis,
-    axes_of,
-    columns_of,
     from_a_tick,
+    min_max_columns,
+    rolling_median,
+    tick_below,
     tick_decimals,
     tick_step,
+    y_range,
 )
 from ggbench.show.charts import Curve, Floats, Integers, LatencyLine, LineChart, PlottedRun, latency_figure
 from ggbench.show.plot import Frame, draw, plot_text
@@ -35,25 +37,28 @@ def test_a_spike_among_thousands_stays() -> None:
     """Every column has its least and its largest sample, so one slow step of 10,000 is in the plot."""
     latency_ms = CLIMBING.copy()
     latency_ms[5000] = 500
-    columns = columns_of(series(POSITIONS, latency_ms), WHOLE, 60)
+    columns = min_max_columns(series(POSITIONS, latency_ms), WHOLE, 60)
     assert len(columns.column) == 60
     assert columns.largest.max() == 500
-    for number, _, least, largest in zip(*columns, strict=True):
+    for number, least, largest in zip(*columns, strict=True):
         of_column = number == (POSITIONS - 26) * 60 // (10_025 - 26)
         of_column[-1] = number == 59
         assert (least, largest) == (latency_ms[of_column].min(), latency_ms[of_column].max())
 
 
-def test_a_single_value_and_none_have_columns() -> None:
-    assert columns_of(series(POSITIONS[:1], CLIMBING[:1]), Axis(26, 27), 10).column.tolist() == [0]
-    assert not len(columns_of(series(POSITIONS[:0], CLIMBING[:0]), WHOLE, 10).column)
+def test_a_zoom_leaves_out_what_is_beyond_its_edges() -> None:
+    columns = min_max_columns(series(), Axis(1000, 1099), 10)
+    assert columns.least[0] == LatencyLine(200.0, 10.0).ms(1000)
+    assert columns.largest[-1] == LatencyLine(200.0, 10.0).ms(1099)
+    assert min_max_columns(series(POSITIONS[:1], CLIMBING[:1]), Axis(26, 27), 10).column.tolist() == [0]
+    assert not len(min_max_columns(series(), Axis(20_000, 30_000), 10).column)
+    assert not len(min_max_columns(series(POSITIONS[:0], CLIMBING[:0]), WHOLE, 10).column)
 
 
 def test_a_curve_has_no_gaps() -> None:
     positions = np.array([1, 40, 41, 100])
     frame = Frame(Axis(1, 100), Axis(0, 10), 20, 6)
-    found = frame.columns(series(positions, np.array([1.0, 9.0, 2.0, 10.0])))
-    cells = frame.cells(found.column, found.least, found.largest)
+    cells = frame.cells(frame.columns(series(positions, np.array([1.0, 9.0, 2.0, 10.0]))))
     by_column: dict[int, set[int]] = {}
     for column, row, _ in cells:
         by_column.setdefault(column, set()).add(row)
@@ -65,16 +70,20 @@ def test_a_curve_has_no_gaps() -> None:
         assert here == set(range(min(here), max(here) + 1))
 
 
-def test_few_values_have_marks() -> None:
+def test_few_values_have_marks_and_an_earlier_run_scales_by_its_usual_steps() -> None:
     few = series(np.arange(0, 8000, 1000), np.arange(8.0))
-    rows, _ = draw(LineChart("", "latency", "ms", "position", "tokens", (few,)), 80, 20)
+    earlier = replace(series(POSITIONS, np.where(POSITIONS % 8, CLIMBING, 900.0)), dimmed=True)
+    figure = LineChart("", "latency", "ms", "position", "tokens", (few,))
+    rows, _ = draw(figure, 80, 20)
     assert sum(text.count("•") for row in rows for text, _ in row) == 7  # the last has the letter
+    assert y_range([few, earlier], WHOLE)[1] == pytest.approx(CLIMBING.max(), rel=0.01)
 
 
 def test_a_step_divides_the_range_into_round_numbers() -> None:
     assert Axis(8.3, 16.1).ticks(4) == [10, 12, 14, 16]
     assert tick_step(0.0, 0.7, 4) == pytest.approx(0.2)
     assert [tick_decimals(step) for step in (0.002, 0.5, 1, 20)] == [3, 1, 0, 0]
+    assert tick_below(8.3, 2) == 8
 
 
 def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
@@ -178,15 +187,41 @@ def test_any_samples_keep_to_the_size(step_ms: list[float], width: int, height: 
     assert len(lines) - max(height, 8) in (1, 2, 3)
 
 
-def test_spikes_and_slow_repetitions_do_not_move_the_typical_latency() -> None:
-    """Of three repetitions, one slow, and of steps of which every tenth takes five times as long."""
-    x = np.concatenate([np.arange(1, 513)] * 3)
+PLACES = np.arange(1, 10_001)
+STAIRS = 10 + np.ceil(PLACES / 256)
+
+
+def test_spikes_do_not_move_the_typical_latency() -> None:
+    spiky = STAIRS.copy()
+    spiky[::10] *= 5
+    found = rolling_median(PLACES, spiky, PLACES[300:-300])
+    exact = STAIRS[300:-300]
+    assert np.median(np.abs(found - exact)) == 0
+    off = np.flatnonzero(found != exact)
+    near_an_edge = np.minimum((off + 301) % 256, -(off + 301) % 256)
+    assert near_an_edge.max() <= 32
+
+
+def test_repetitions_count_together_in_any_order() -> None:
+    """The typical one of three repetitions shows, one being slow; a place between positions has its neighbour's."""
+    x = np.concatenate([PLACES[:512]] * 3)
     y = np.concatenate([np.full(512, 10.0), np.full(512, 30.0), np.full(512, 11.0)])
-    assert set(columns_of(series(x, y), Axis(1, 512), 512).typical.tolist()) == {11}
-    stairs = 10 + np.ceil(POSITIONS / 256)
-    spiky = np.where(POSITIONS % 10, stairs, 5 * stairs)
-    found = columns_of(series(POSITIONS, spiky), WHOLE, 1000)
-    assert found.typical == pytest.approx(columns_of(series(POSITIONS, stairs), WHOLE, 1000).typical, rel=0.1)
+    assert rolling_median(x, y, [100.4, 256.0]) == pytest.approx([11, 11])
+    single = np.arange(1, 8)
+    assert rolling_median(single, single.astype(np.float64), [-5, 1.4, 1.6, 99]).tolist() == [1, 1, 2, 7]
+    assert not len(rolling_median(x[:0], y[:0], [1.0]))
+
+
+def test_the_window_stays_centred_to_the_ends() -> None:
+    rising = np.asarray(10 + PLACES / 200.0, np.float64)
+    at = np.concatenate([PLACES[:300], PLACES[-300:]])
+    assert rolling_median(PLACES, rising, at) == pytest.approx(np.concatenate([rising[:300], rising[-300:]]))
+
+
+def test_a_gap_is_not_averaged_over() -> None:
+    x = np.concatenate([np.arange(1, 1001), np.arange(6001, 7001)])
+    y = np.where(x < 5000, 10.0, 20.0).astype(np.float64)
+    assert rolling_median(x, y, [1000, 6001, 3000, 4000]).tolist() == [10, 20, 10, 20]
 
 
 def test_values_with_errors_settle_and_are_named_at_their_end() -> None:
@@ -199,4 +234,4 @@ def test_values_with_errors_settle_and_are_named_at_their_end() -> None:
     assert "▲" not in text
     assert "b q2_k  12.0 ±0.6, 40 chunks" in text
     assert text.splitlines()[0] == "PPL"
-    assert axes_of(figure, (8, 6))[1].high < 25 < float((y + 3).max())
+    assert y_range(figure.curves, Axis(1, 50))[1] < 20 < float((y + 3).max())

@@ -46,10 +46,12 @@ def drive(steps: Callable[[PlotApp, Pilot[None]], Awaitable[None]], size: tuple[
     asyncio.run(run())
 
 
-def series(name: str, b_ms: float, *, n: int = 5000) -> Curve:
+def series(name: str, b_ms: float, *, dimmed: bool = False, n: int = 5000) -> Curve:
     positions = np.arange(26, 26 + n)
     latency_ms = b_ms + (positions - 1) / 200 + 0.2 * (positions % 7)
-    return Curve(name, positions, latency_ms, fit=LatencyLine(200.0, b_ms), limit=LatencyLine(400.0, b_ms / 2))
+    return Curve(
+        name, positions, latency_ms, fit=LatencyLine(200.0, b_ms), limit=LatencyLine(400.0, b_ms / 2), dimmed=dimmed
+    )
 
 
 def test_a_curve_has_samples_fit_limit_and_a_letter() -> None:
@@ -66,11 +68,14 @@ def test_a_curve_has_samples_fit_limit_and_a_letter() -> None:
 
 def test_two_curves_have_a_legend_and_letters() -> None:
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
-        app.plot.show([latencies([series("q8_0", 20), series("[b]q2_k", 10)])])
+        app.plot.show([latencies([series("q8_0", 20, dimmed=True), series("[b]q2_k", 10)])])
         await pilot.pause()
         assert {"a", "b"} <= set("".join(app.text))
         assert app.lines[0] == "a q8_0   b [b]q2_k"
         assert app.lines[1].startswith("latency")
+        app.plot.show([latencies([series("q8_0", 20, dimmed=True)])])
+        await pilot.pause()
+        assert "╌" not in "".join(app.text)
 
     drive(steps)
 
@@ -88,14 +93,36 @@ def test_a_run_without_samples_is_not_in_the_legend() -> None:
     drive(steps)
 
 
-def test_several_outliers_of_a_short_run_flatten_nothing_and_are_marked() -> None:
+def test_several_outliers_of_a_short_run_flatten_nothing_and_are_counted() -> None:
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         one = series("q8_0", 20, n=60)
         one.y[[3, 20, 41]] = 3000
         app.plot.show([latencies([one])])
         await pilot.pause()
-        assert app.plot.render().plain.count("▲") == 3
-        assert "3,000" not in app.plot.render().plain
+        assert "▲ 3 slower steps" in str(app.plot.render())
+        assert app.plot._ends()[1][1] < 100
+
+    drive(steps)
+
+
+def test_a_zoom_stays_while_more_samples_come() -> None:
+    async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
+        app.plot.show([latencies([series("q8_0", 20, n=2000)])])
+        app.plot.focus()
+        await pilot.pause()
+        everything = app.text
+        await pilot.press("+", "right")
+        zoomed = app.text
+        assert zoomed != everything
+        view = app.plot.view
+        assert view is not None
+        app.plot.show([latencies([series("q8_0", 20, n=2010)])])
+        await pilot.pause()
+        assert app.plot.view == view
+        app.plot.action_reset_scales()
+        app.plot.show([latencies([series("q8_0", 20, n=2000)])])
+        await pilot.pause()
+        assert app.text == everything
 
     drive(steps)
 

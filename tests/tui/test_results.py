@@ -20,6 +20,7 @@ from ggbench.tui.host import RunStored, Services
 from ggbench.tui.screens.measured import MeasuredScreen
 from ggbench.tui.screens.results import ResultsScreen
 from ggbench.tui.stored_runs import read_runs
+from ggbench.tui.widgets.curves_plot import CurvesPlot
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import burst, check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
 from tests.fakes.measured import put_run, start
@@ -249,6 +250,11 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
         whole = words_of(app)
         assert "Model" in await press(app, pilot, "w")
         assert await press(app, pilot, "w") == whole
+        details = app.focused
+        app.screen.query_one(CurvesPlot).focus()
+        assert await press(app, pilot, "+") != whole
+        app.screen.set_focus(details)
+        assert await press(app, pilot, "r") == whole
         await press(app, pilot, "escape", "k", "enter")
         assert "out of memory" in words_of(app)
         saved = await press(app, pilot, "s")

@@ -123,12 +123,12 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
         gate.opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
         first, second, third = lines_of(host)
-        assert first.startswith("✓ ")
+        assert first.startswith("✓ a")
         assert "79.2 tok/s" in first
         assert second.startswith("✗")
         assert "GGML_ASSERT" in second
-        assert third.startswith("✓ ")
-        assert len(host.screen.query_one(CurvesPlot).figures[0].curves) == 1
+        assert third.startswith("✓ b")
+        assert [one.dimmed for one in host.screen.query_one(CurvesPlot).figures[0].curves] == [True, False]
         host.screen.query_one(QueueList).highlighted = 1
         await pilot.pause()
         assert "GGML_ASSERT" in str(host.screen.query_one("#reason", Static).content)
@@ -274,7 +274,7 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
         Subject(model="a\x1b[2Jb", quant="q8_0", source="file"), "decode", id=0, state=WorkState.FAILED,
         reason="no\x1b]0;title\x07 luck",
     )  # fmt: skip
-    assert queue_lines([item], paused=False) == ["✗ a[2Jb q8_0  no]0;title luck"]
+    assert queue_lines([item], {}, paused=False) == ["✗   a[2Jb q8_0  no]0;title luck"]
 
 
 class _ListApp(App[None]):
@@ -305,7 +305,7 @@ def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:
             shown = app.query_one(QueueList)
 
             async def run(current: int) -> int | None:
-                shown.show(_items(current), paused=False)
+                shown.show(_items(current), {}, paused=False)
                 await settle(app, pilot)
                 return shown.highlighted
 
@@ -350,7 +350,16 @@ def test_the_time_left_is_that_of_the_rest_at_the_rate_of_the_last_seconds() -> 
     for n_done in (10, 20, 40, 60):
         live.take(SamplesTimed("decode", 1, (10_000_000,), n_done, 3000, ""))
     assert live.pace.left_s == pytest.approx(2940 / 2)
-    assert latency_figure([live.plotted()]).x_end == 1000
+    assert latency_figure([live.plotted("q8_0")]).x_end == 1000
+
+
+def test_an_earlier_run_is_drawn_as_far_as_the_new_one_goes() -> None:
+    earlier, live = grown(1000), LiveJob(1)
+    live.n_total = 200
+    live.append(26, [10_000_000] * 40, "")
+    newer = live.plotted("newer")
+    figure = latency_figure([earlier.plotted("earlier", behind=newer), newer])
+    assert (figure.x_end, len(figure.curves[0].x), figure.curves[0].dimmed) == (225, 200, True)
 
 
 def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
@@ -360,16 +369,17 @@ def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
     numbers = live.numbers()
     assert numbers.fit is not None
     assert (numbers.fit.w_tokens_per_ms, numbers.fit.b_ms) == (None, None)
-    assert latency_figure([live.plotted()]).curves[0].fit is None
+    assert latency_figure([live.plotted("q8_0")]).curves[0].fit is None
 
 
 def test_a_series_has_the_fit_and_the_limit() -> None:
     live = grown(1000)
     live.limit = DecodeLimit(300.0, 8.0, 20e9, "given")
-    (series,) = latency_figure([live.plotted()]).curves
+    (series,) = latency_figure([live.plotted("q8_0", behind=live.plotted("newer"))]).curves
     assert series.limit == LatencyLine(300.0, 8.0)
     assert series.fit is not None
     assert (series.fit.w_tokens_per_ms, series.fit.b_ms) == pytest.approx((200, 10))
+    assert series.dimmed
     assert np.allclose(series.y[:2], [10.125, 10.13])
 
 
@@ -377,10 +387,10 @@ def test_a_live_job_keeps_what_a_reader_took_and_a_tail_of_its_text() -> None:
     live = LiveJob(0)
     assert live.numbers().latency is None
     live = grown(1000)
-    before = live.plotted().step_ns
+    before = live.plotted("q8_0").step_ns
     kept = before.copy()
     live.append(1026, [1] * 5000, "x" * 10_000)
-    plotted = live.plotted()
+    plotted = live.plotted("q8_0")
     assert plotted.positions.tolist() == list(range(26, 6026))
     assert (before == kept).all() and (plotted.step_ns[:1000] == kept).all()
     live.append(6026, [1], "end")
@@ -395,7 +405,7 @@ def test_few_tokens_show_neither_w_nor_b() -> None:
 
 def test_a_job_that_ended_shows_what_is_stored() -> None:
     live, head = grown(1000), start()
-    live.plotted()
+    live.plotted("q8_0")
     fit = LineFit(1000, 201.0, (199.0, 203.0), 9.9, (9.8, 10.0), 0.9)
     result = DecodeResult(n_prompt=25, n_gen=1000, fit=fit, latency=LatencySummary(11.0, 12.0, 13.0, 90.0, None))
     live.take(Finished(Run(head=head, outcome=Outcome.COMPLETED, result=result)))
@@ -404,7 +414,7 @@ def test_a_job_that_ended_shows_what_is_stored() -> None:
 
 def test_files_and_kv_types_of_one_quant_are_told_apart_in_the_queue() -> None:
     def names(*items: QueueItem) -> list[str]:
-        return [each[2:].split("  ")[0] for each in queue_lines(items, paused=False)]
+        return [each[4:].split("  ")[0] for each in queue_lines(items, {}, paused=False)]
 
     subject, other = (Subject(model="m", quant=quant, source="file") for quant in ("q4_1", "q2_k"))
     quantized = LlamaConfig(type_k="q8_0", type_v="q8_0")

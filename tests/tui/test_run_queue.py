@@ -134,7 +134,7 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
     *_, asked_last, found_text = bracket_lines(live.answers, live.question)
     assert asked_last.startswith("context     4,096 – cancelled")
     assert found_text == "none known to work"
-    assert queue_lines([item], paused=False)[0].endswith("  skipped, stopped before the end")
+    assert queue_lines([item], {}, paused=False)[0].endswith("  skipped, stopped before the end")
 
 
 def test_a_waiting_job_is_taken_out_and_the_others_run(target: Target, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_waiting_job_is_taken_out_and_the_others_run(target: Target, tmp_path:
         watched.wait(is_done)
         items = watched.queue.items
     assert [item.state for item in items] == [WorkState.DONE, WorkState.CANCELLED, WorkState.DONE]
-    assert queue_lines(items, paused=False)[1].endswith("cancelled, removed from the queue")
+    assert queue_lines(items, {}, paused=False)[1].endswith("cancelled, removed from the queue")
 
 
 def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path) -> None:

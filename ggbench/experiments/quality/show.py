@@ -120,7 +120,9 @@ class QualityPresenter(Presenter):
                 y, error = running(scores)
                 text = f"{value_text(_last(y, error))} {unit}".rstrip()
                 note = f"{text}, {counted(scores.n_chunks, 'chunk')}" if len(y) else ""
-                curves.append(Curve(run.name, np.arange(1, len(y) + 1), y, Z_95 * error, note=note))
+                curves.append(
+                    Curve(run.name, np.arange(1, len(y) + 1), y, Z_95 * error, note=note, dimmed=run.dimmed)
+                )
             return LineChart(key, name, unit, "chunks scored", "", tuple(curves), end, _LEAST_RANGE)
 
         return (

@@ -206,10 +206,10 @@ def _chart(n_depth: int, runs: Sequence[PlottedRun], found: Sequence[SpeculateRe
             y = np.array([case.step.speedup(float(length)).value for length in x])
             name = f"{run.name}, k {case.k}" if len(runs) > 1 else f"k {case.k}"
             note = f"{format_number(float(y[-1]))} times at {case.k + 1} tokens"
-            curves.append(Curve(name, x, y, np.zeros(len(y)), note=note, run=index))
+            curves.append(Curve(name, x, y, np.zeros(len(y)), note=note, dimmed=run.dimmed, run=index))
             end = max(end, case.k + 1)
     x = np.arange(1, end + 1)
-    curves.append(Curve("without a draft", x, np.ones(len(x)), np.zeros(len(x)), run=0))
+    curves.append(Curve("without a draft", x, np.ones(len(x)), np.zeros(len(x)), run=0, is_formula=True))
     name = "speed over that without a draft"
     if n_depth:
         name += f", depth {format_count(n_depth)}"

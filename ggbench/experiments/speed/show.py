@@ -171,7 +171,7 @@ def _figure(n_seqs: int, runs: Sequence[PlottedRun]) -> LineChart:
         x = np.asarray([n_input for n_input, _ in found], np.int64)
         y = np.asarray([tok_s for _, tok_s in found], np.float64)
         note = f"{format_number(found[-1][1])} tok/s at {format_count(found[-1][0])}" if found else ""
-        curves.append(Curve(run.name, x, y, np.zeros(len(y)), note=note))
+        curves.append(Curve(run.name, x, y, np.zeros(len(y)), note=note, dimmed=run.dimmed))
     name = f"speed as Qwen2.5 counts, batch {format_count(n_seqs)}"
     return LineChart(f"speed-b{n_seqs}", name, "tok/s", "input", "tokens", tuple(curves), y_low=0.0)
 

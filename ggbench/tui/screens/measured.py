@@ -71,6 +71,7 @@ class MeasuredScreen(RunsScreen):
             "Measure again",
             tooltip="Measure the runs again, in turns, and mark the new runs",
         ),
+        Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
     ]
 
     def __init__(
@@ -146,6 +147,10 @@ class MeasuredScreen(RunsScreen):
     def action_next_plot(self) -> None:
         for plot in self.query(CurvesPlot):
             plot.show_next()
+
+    def action_reset_zoom(self) -> None:
+        for plot in self.query(CurvesPlot):
+            plot.action_reset_scales()
 
     def action_copy_command(self) -> None:
         self.status.copy_commands(self.runs[0].summary.run.head.command)

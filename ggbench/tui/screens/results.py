@@ -120,7 +120,7 @@ class ResultsScreen(RunsScreen):
         if len(over) < 2:
             self.status.show("Mark two or more finished runs with space, then press c.")
         else:
-            self.open_runs(sorted(over))
+            self.open_runs(sorted(over))  # which gives them the letters of the Run screen
 
     def action_copy_command(self) -> None:
         if runs := self._selected:

@@ -18,6 +18,8 @@ from textual.events import ScreenResume
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, OptionList, Static
 
+from ggbench.show import letter
+from ggbench.show.names import distinct_by_kv, row_labels
 from ggbench.show.presenter import LiveView, line_charts_of, presenter_of
 from ggbench.text import sanitize
 from ggbench.tui.host import RunsOpened, host_of
@@ -72,6 +74,7 @@ class RunScreen(Screen[None]):
         ),
         Binding("d,delete", "remove", "Remove", tooltip="Remove the waiting run at the cursor from the queue"),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
+        Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
         Binding("t", "toggle_text", "Text", tooltip="Show or hide the decoded text"),
     ]
 
@@ -149,6 +152,9 @@ class RunScreen(Screen[None]):
     def action_next_plot(self) -> None:
         self.query_one(CurvesPlot).show_next()
 
+    def action_reset_zoom(self) -> None:
+        self.query_one(CurvesPlot).action_reset_scales()
+
     def action_toggle_text(self) -> None:
         self.toggle_class("-text")
         self._draw()
@@ -175,14 +181,19 @@ class RunScreen(Screen[None]):
         if not self.app.is_running:  # during exit, widgets may have lost their children
             return
         queue, started = self._queue, time.thread_time()
-        live, items = queue.live, queue.items  # in this order: the live job is among the items
+        live, items, plotted = (
+            queue.live,
+            queue.items,
+            queue.plotted,
+        )  # in this order: the live job is among the items
         is_token = items == self._drawn_items
         self._drawn_items, self._drawn_revision = items, queue.revision
         self.set_class(bool(items), "-busy").set_class(self._is_mute, "-mute")
-        self.query_one(QueueList).show(items, paused=queue.is_paused)
+        letters = {job.item_id: letter(index) for index, job in enumerate(plotted)}
+        self.query_one(QueueList).show(items, letters, paused=queue.is_paused)
         self._show_reason()
         if live is not None:
-            self._show_live(live, items[live.item_id])
+            self._show_live(live, items, plotted)
         if is_token:
             self.call_after_refresh(self._note_cost, started)
 
@@ -199,8 +210,8 @@ class RunScreen(Screen[None]):
         items, row = self._queue.items, self.query_one(QueueList).highlighted
         return items[row] if row is not None and row < len(items) else None
 
-    def _show_live(self, live: LiveJob, item: QueueItem) -> None:
-        queue = self._queue
+    def _show_live(self, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]) -> None:
+        item, queue = items[live.item_id], self._queue
         switcher, widget_id = self.query_one(ContentSwitcher), _WIDGETS[presenter_of(item.kind).live_view]
         switcher.current = widget_id
         view = switcher.get_child_by_id(widget_id)
@@ -208,14 +219,27 @@ class RunScreen(Screen[None]):
             lines = bracket_lines(live.answers, live.question, live.asked_s)
             view.lines = tuple(lines[-max(1, view.size.height) :])
         elif isinstance(view, CurvesPlot):
-            view.show(line_charts_of([item.kind], [live.plotted()]))
-            view.visible = not view.figure.is_empty  # without values there is no scale
+            self._show_curves(view, live, items, plotted)
         numbers = number_lines(live, item, paused=queue.is_paused)
         self.query_one("#numbers", Lines).lines = tuple(numbers)
         reading = live.reading if queue.is_busy else None
         self.query_one("#gauges", Lines).lines = () if reading is None else tuple(gauge_lines(reading))
         if self.has_class("-text"):
             self.query_one(DecodedText).text = live.text
+
+    def _show_curves(
+        self, view: CurvesPlot, live: LiveJob, items: tuple[QueueItem, ...], plotted: tuple[LiveJob, ...]
+    ) -> None:
+        item, shown = items[live.item_id], [items[job.item_id] for job in plotted]
+        names = distinct_by_kv(row_labels([each.subject for each in shown]), [each.setup for each in shown])
+        own = live.plotted("")
+        runs = [
+            job.plotted(name, behind=None if job is live else own)
+            for job, name in zip(plotted, names, strict=True)
+        ]
+        view.show(line_charts_of([item.kind], runs))
+        # without values there is no scale, and that of an earlier run is not this one's
+        view.visible = not view.figure.is_empty and (live in plotted or item.state.is_over)
 
     @on(OptionList.OptionHighlighted, "#queue")
     def _show_reason(self) -> None:

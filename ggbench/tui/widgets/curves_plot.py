@@ -1,56 +1,114 @@
-"""Curves of a live run, or of several runs in one plot."""
+"""Curves of a live run, or of several runs in one plot; zoom and pan by keys."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
+from msgspec.structs import replace
 from rich.text import Text
+from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from ggbench.show import letter
+from ggbench.show.axes import from_a_tick, x_axis, y_axis
 from ggbench.show.charts import LineChart
 from ggbench.show.plot import Ink, draw
 from ggbench.text import sanitize
+from ggbench.units import format_count
 
 _ON_DARK = ("#5fd7ff", "#ffd75f", "#ff87ff", "#87ff87", "#ff8787", "#afafff")
 _ON_LIGHT = ("#005f87", "#875f00", "#870087", "#005f00", "#af0000", "#3a3aaf")
+_ROOM_AT_THE_END = 0.03
+"""Share of the x axis left for a curve's letter and half the last tick's number."""
+_X_TICKS = 6
 _LEGEND = 4
 """Part of the height, as a divisor, that the legend takes at most."""
 _GAP = "   "
+_ZOOM, _PAN = 0.85, 0.05
+"""Share of an axis left by a zoom step, and share by which a key moves the view."""
 _NOTHING = LineChart("", "", "", "", "", ())
 
+View = tuple[tuple[float, float], tuple[float, float]]
+"""The ends of the x axis and of the y axis."""
 
-class CurvesPlot(Widget):
+
+class CurvesPlot(Widget, can_focus=True):
     """One figure of several: values as braille with all steps or errors dim behind them, the fit as dashes, the limit
     as points, a letter on each curve.
 
     Steps beyond the y axis are marked at its top. With two or more curves, a legend above names those with values.
     """
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("+", f"zoom({_ZOOM})", "Zoom in"),
+        Binding("-", f"zoom({1 / _ZOOM})", "Zoom out"),
+        Binding("left", f"pan(-{_PAN}, 0)", "Pan left", show=False),
+        Binding("right", f"pan({_PAN}, 0)", "Pan right", show=False),
+        Binding("up", f"pan(0, {_PAN})", "Pan up", show=False),
+        Binding("down", f"pan(0, -{_PAN})", "Pan down", show=False),
+    ]
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.figures: tuple[LineChart, ...] = ()
+        self.view: View | None = None
+        """The zoomed view; None shows everything."""
         self._chosen = ""
         """Key of the figure to draw; the first is drawn if none has it."""
 
     def show(self, figures: Sequence[LineChart]) -> None:
-        """Draw the chosen one of these figures."""
+        """Draw the chosen one of these figures; a zoom stays until the scales are reset."""
+        before = self.figure.key
         self.figures = tuple(figures)
+        if self.figure.key != before:
+            self.view = None
         self.refresh()
 
     def show_next(self) -> None:
         if self.figures:
             keys = [figure.key for figure in self.figures]
             self._chosen = keys[(keys.index(self.figure.key) + 1) % len(keys)]
-            self.refresh()
+            self.action_reset_scales()
+
+    def action_reset_scales(self) -> None:
+        self.view = None
+        self.refresh()
+
+    def action_zoom(self, factor: float) -> None:
+        """Scale both axes around their middles."""
+        x, y = (
+            ((low + high - factor * (high - low)) / 2, (low + high + factor * (high - low)) / 2)
+            for low, high in self._ends()
+        )
+        self.view = x, y
+        self.refresh()
+
+    def action_pan(self, x_share: float, y_share: float) -> None:
+        (x_low, x_high), (y_low, y_high) = self._ends()
+        x_step, y_step = x_share * (x_high - x_low), y_share * (y_high - y_low)
+        self.view = (x_low + x_step, x_high + x_step), (y_low + y_step, y_high + y_step)
+        self.refresh()
 
     def render(self) -> Text:
         if not self.size.width or not self.size.height:
             return Text()
         legend = self._legend(self.size.width, self.size.height // _LEGEND)
-        rows, _ = draw(self.figure, self.size.width, self.size.height - len(legend))
-        lines = [Text.assemble(*((part, self._style(ink)) for part, ink in row)) for row in rows]
-        return Text("\n", no_wrap=True, end="").join([*legend, *lines])
+        figure, height = replace(self.figure, ends=self._ends()), self.size.height - len(legend)
+        rows, frame = draw(figure, self.size.width, height)
+        high = frame.y.high
+        if n_slower := sum(
+            int((one.y > high).sum()) for one in figure.curves if one.error is None and not one.dimmed
+        ):
+            rows[0].append(
+                (f"   ▲ {format_count(n_slower)} slower {'step' if n_slower == 1 else 'steps'}", Ink())
+            )
+        text = Text("\n", no_wrap=True, end="").join(legend)
+        for number, row in enumerate(rows, len(legend)):
+            text.append("\n" * bool(number))
+            for part, ink in row:
+                text.append(part, self._style(ink))
+        return text
 
     @property
     def figure(self) -> LineChart:
@@ -58,15 +116,26 @@ class CurvesPlot(Widget):
         chosen = (figure for figure in self.figures if figure.key == self._chosen)
         return next(chosen, self.figures[0] if self.figures else _NOTHING)
 
+    def _ends(self) -> View:
+        """Return the ends of the zoomed view; without zoom, round numbers, which seldom change during a run."""
+        if self.view is not None:
+            return self.view
+        figure = self.figure
+        x = x_axis(figure.curves, figure.x_end)
+        y = y_axis(figure.curves, x, figure.least_range, figure.y_low)
+        x_high = x.high + max(1.0, _ROOM_AT_THE_END * (x.high - x.low))
+        x = from_a_tick(replace(x, high=x_high), _X_TICKS)
+        return (x.low, x.high), (y.low, y.high)
+
     def _legend(self, width: int, most_lines: int) -> list[Text]:
-        """Return the names of curves with values, as many as fit; none for a figure of one curve."""
+        """Return the names of curves with values, as many as fit; none for a figure of one curve of this run."""
         lines, curves = list[Text](), self.figure.curves
-        if len(curves) == 1:
+        if len(curves) == 1 and not curves[0].dimmed:
             return []
         for index, one in ((index, one) for index, one in enumerate(curves) if len(one.x)):
             # with the last value, if it has an error; W and B are shown next to the plot
             name = f"{one.name}  {one.note}" if one.error is not None and one.note else one.name
-            text = Text(f"{letter(index)} {sanitize(name)}", self._style(Ink(index)))
+            text = Text(f"{letter(index)} {sanitize(name)}", self._style(Ink(index, one.dimmed)))
             text.truncate(width, overflow="ellipsis")
             if lines and lines[-1].cell_len + len(_GAP) + text.cell_len <= width:
                 lines[-1] = Text.assemble(lines[-1], _GAP, text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -53,9 +53,9 @@ class QueueList(OptionList):
         self._current: int | None = None
         """Index of the job that ran last."""
 
-    def show(self, items: Sequence[QueueItem], *, paused: bool) -> None:
-        """Update the lines."""
-        lines = queue_lines(items, paused=paused)
+    def show(self, items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> None:
+        """Update the lines; `letters` are the plot's, by item id."""
+        lines = queue_lines(items, letters, paused=paused)
         for index, line in enumerate(lines):
             if index >= len(self._shown):
                 self.add_option(Text(line))
@@ -68,8 +68,8 @@ class QueueList(OptionList):
             self.highlighted = self._current  # which scrolls to it
 
 
-def queue_lines(items: Sequence[QueueItem], *, paused: bool) -> list[str]:
-    """Return `✓ qwen1.5-0.5b q8_0  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or the reason of a failure."""
+def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> list[str]:
+    """Return `✓ a qwen1.5-0.5b q8_0  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or the reason of a failure."""
     models = shorten_alike(model_names([item.subject for item in items]), _NAME_WIDTH)
     quants = [f"{model} {sanitize(item.subject.quant)}" for model, item in zip(models, items, strict=True)]
     names = distinct_by_kv(quants, [item.setup for item in items])
@@ -78,7 +78,7 @@ def queue_lines(items: Sequence[QueueItem], *, paused: bool) -> list[str]:
     for item, name in zip(items, names, strict=True):
         glyph = GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
         state = _state_text(item, paused=paused)
-        lines.append(f"{glyph} {name:<{name_width}}  {state}")
+        lines.append(f"{glyph} {letters.get(item.id, ' ')} {name:<{name_width}}  {state}")
     return lines
 
 
@@ -124,7 +124,7 @@ def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
     lines += _progress_lines(live)
     if presenter.has_line:
         lines += _latency_lines(live.numbers())
-    lines += presenter.live_lines(live.plotted())
+    lines += presenter.live_lines(live.plotted(""))
     memory = (
         live.memory if item.run is None else item.run.memory
     )  # a search continues after the first context found
