@@ -10,9 +10,8 @@ and 4.6 MB of JavaScript in each page; matplotlib has no interaction.
 from __future__ import annotations
 
 import functools
-import textwrap
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -44,9 +43,8 @@ BINS_NAME = "bins"
 FONT = "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 """Common desktop fonts; nothing is downloaded."""
 _HEIGHT, _WIDTH = 320, 760
-_BAR, _BAR_GAP, _NAME_LINE = 16, 12, 15
-_NAME_CHARACTERS = 48
-"""Characters per line of a name: what fits in 320 pixels, the narrowest phone."""
+_BAR, _ROW, _BELOW = 16, 43, 8
+"""Heights of a bar and of its row, and from the middle of the row down to that of the bar."""
 _STEPS, _ERRORS = 0.45, 0.15
 """Opacity of single steps and of intervals behind a line."""
 _STEP_WIDTH = 0.8
@@ -54,7 +52,7 @@ _STEP_WIDTH = 0.8
 _PARTS = 1.0, 0.64, 0.4, 0.24, 0.13
 """Opacities of the parts of a stack, which share the run's colour."""
 _DASHES, _DOTS = [9, 5], [1, 5]
-LIMITS = "the dashed line is the memory bandwidth limit"
+LIMITS = "the mark behind a bar is the memory bandwidth limit"
 _TEXT_WIDTH = 120
 _LABEL_WIDTH = 220
 """Pixels for a run's name next to a point; longer names are cut there, but complete in the legend."""
@@ -106,17 +104,16 @@ class Drawing(msgspec.Struct, frozen=True):
 
 def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
     """Return the Vega-Lite specification of a non-empty chart."""
-    labels_by_run = labels_of
     match chart:
         case LineChart():
             spec = _curves(chart, drawing)
         case BarChart():
-            spec, labels_by_run = _bars(chart, drawing), _wrapped_labels
+            spec = _bars(chart, drawing)
         case StackChart():
-            spec, labels_by_run = _stack(chart, drawing), _wrapped_labels
+            spec = _stack(chart, drawing)
         case PointChart():
             spec = _points(chart, drawing)
-    labels = {str(run): text for run, text in labels_by_run(chart, drawing.names).items()}
+    labels = {str(run): text for run, text in labels_of(chart, drawing.names).items()}
     is_interactive, look = drawing.is_interactive, drawing.look
     spec |= {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
@@ -201,22 +198,20 @@ def _bars(chart: BarChart, drawing: Drawing) -> Spec:
     limits = f", {LIMITS}" if has_limits and not drawing.is_interactive else ""
     most = max(max(bar.value, bar.high or 0, bar.limit or 0) for bar in chart.bars)
     x = _bar_length(f"{chart.unit}, {better}{limits}", most)
-    run, ink = _run_rows(chart, drawing), drawing.look.ink
-    y, middle = run.y, run.middle
+    y, ink = _run_rows(chart), drawing.look.ink
     colored = {"x": x, "y": y, "color": _run_color(chart, drawing, has_legend=False), "tooltip": _words("t")}
-    layers = [_layer("bar", colored, height=_BAR, yOffset=middle, opacity=0.85)]
+    layers = [_layer("bar", colored, height=_BAR, yOffset=_BELOW, opacity=0.85)]
     span = {"x": x | {"field": "lo"}, "x2": {"field": "hi"}, "y": y}
     layers.append(_layer("rule", span, where="isValid(datum.lo) && isValid(datum.hi)", color=ink, strokeWidth=2,
-                         yOffset=middle, y2Offset=middle))  # fmt: skip
+                         yOffset=_BELOW, y2Offset=_BELOW))  # fmt: skip
     if has_limits:
-        across = {"y": y | {"bandPosition": run.bar_top}, "y2": {"field": "s", "bandPosition": run.bar_end}}
-        layers.append(_layer("rule", {"x": x | {"field": "limit"}, **across}, where="isValid(datum.limit)", color=ink,
-                             strokeWidth=2, strokeDash=[4, 2]))  # fmt: skip
+        layers.append(_layer("tick", {"x": x | {"field": "limit"}, "y": y}, where="isValid(datum.limit)", color=ink,
+                             orient="vertical", size=_BAR + 4, thickness=2, yOffset=_BELOW))  # fmt: skip
     text = _layer("text", {"x": x | {"field": "end"}, "y": y, "text": {"field": "t"}}, align="left",
-                  baseline="middle", dx=8, yOffset=middle, color=ink)  # fmt: skip
+                  baseline="middle", dx=8, yOffset=_BELOW, color=ink)  # fmt: skip
     text["transform"] = [{"calculate": "max(datum.v, datum.hi || 0, datum.limit || 0)", "as": "end"}]
-    return {"data": {"values": rows}, "transform": [_SHOWN], "height": {"step": run.height},
-            "layer": [*layers, text, run.names]}  # fmt: skip
+    return {"data": {"values": rows}, "transform": [_SHOWN], "height": {"step": _ROW},
+            "layer": [*layers, text]}  # fmt: skip
 
 
 def _stack(chart: StackChart, drawing: Drawing) -> Spec:
@@ -238,15 +233,14 @@ def _stack(chart: StackChart, drawing: Drawing) -> Spec:
             "legend": {"orient": "top", "symbolType": "square", "symbolFillColor": ink, "symbolStrokeColor": ink,
                        "symbolStrokeWidth": 0.5}}  # fmt: skip
     x = _bar_length(chart.unit, max(total.value for total in chart.totals)) | {"stack": "zero"}
-    run = _run_rows(chart, drawing)
-    at = {"x": x, "y": run.y, "color": _run_color(chart, drawing, has_legend=False), "opacity": part,
+    y = _run_rows(chart)
+    at = {"x": x, "y": y, "color": _run_color(chart, drawing, has_legend=False), "opacity": part,
           "order": {"field": "o", "type": "quantitative"}, "tooltip": _words("t")}  # fmt: skip
-    bars = _layer("bar", at, rows, height=_BAR, yOffset=run.middle, stroke=drawing.look.muted, strokeWidth=0.5)
-    end = {"x": x | {"stack": None}, "y": run.y, "text": {"field": "t"}}
-    ends = _layer("text", end, totals, align="left", baseline="middle", dx=6, yOffset=run.middle,
+    bars = _layer("bar", at, rows, height=_BAR, yOffset=_BELOW, stroke=drawing.look.muted, strokeWidth=0.5)
+    end = {"x": x | {"stack": None}, "y": y, "text": {"field": "t"}}
+    ends = _layer("text", end, totals, align="left", baseline="middle", dx=6, yOffset=_BELOW,
                   color=drawing.look.ink)  # fmt: skip
-    names = run.names | {"data": {"values": totals}, "transform": [_SHOWN, *run.names["transform"]]}
-    return {"height": {"step": run.height}, "layer": [bars, ends, names]}
+    return {"height": {"step": _ROW}, "layer": [bars, ends]}
 
 
 def _bar_length(title: str, most: float) -> Spec:
@@ -308,48 +302,16 @@ def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Sp
     }
 
 
-class _RunRows(NamedTuple):
-    """Rows of a bar chart, one per run: the name in one or more lines, with the bar below."""
-
-    y: Spec
-    names: Spec
-    """The layer of the names; its data has the run's index in `s`."""
-    height: int
-    middle: float
-    """Pixels from the middle of a row down to the middle of its bar."""
-    bar_top: float
-    """Ends of a line across the bar, as shares of the row."""
-    bar_end: float
-
-
-def _run_rows(chart: Chart, drawing: Drawing) -> _RunRows:
-    """Return rows with names above the bars: beside them, a phone has room for only a dozen characters."""
+def _run_rows(chart: Chart) -> Spec:
+    """Return the channel of rows, one per run, with names above the bars: beside them, a phone has too little room."""
+    axis = {
+        "labelAlign": "left", "labelBaseline": "bottom", "labelOffset": _BELOW - _BAR / 2 - 4, "labelPadding": 0,
+        "labelExpr": "labels[datum.value]", "labelLimit": {"expr": "width"}, "labelFontSize": 12, "ticks": False,
+        "domain": False, "maxExtent": 0, "labelOverlap": False,
+    }  # fmt: skip
     scale = {"paddingInner": 0, "paddingOuter": 0}
-    y = {
-        "field": "s",
-        "type": "nominal",
-        "sort": list(series_of(chart)),
-        "title": None,
-        "axis": None,
-        "scale": scale,
-    }
-    n_lines = next(iter(_wrapped_labels(chart, drawing.names).values())).count("\n") + 1
-    height = n_lines * _NAME_LINE + _BAR + _BAR_GAP
-    middle = (height - _BAR_GAP - _BAR) / 2
-    names = _layer(
-        "text", {"x": {"value": 0}, "y": y, "text": _words("n")}, align="left", baseline="bottom", lineBreak="\n",
-        lineHeight=_NAME_LINE, yOffset=middle - _BAR / 2 - 4 - (n_lines - 1) * _NAME_LINE, color=drawing.look.ink,
-    )  # fmt: skip
-    names["transform"] = [{"calculate": "labels[datum.s]", "as": "n"}]
-    top, end = (0.5 + (middle + side * (_BAR / 2 + 2)) / height for side in (-1, 1))
-    return _RunRows(y, names, height, middle, top, end)
-
-
-def _wrapped_labels(chart: Chart, names: Sequence[str]) -> dict[int, str]:
-    """Return the label of each run, all with the same number of lines, narrow enough for a phone."""
-    wrapped = {run: textwrap.wrap(text, _NAME_CHARACTERS) for run, text in labels_of(chart, names).items()}
-    most = max(map(len, wrapped.values()))
-    return {run: "\n".join([""] * (most - len(lines)) + lines) for run, lines in wrapped.items()}
+    order = list(series_of(chart))
+    return {"field": "s", "type": "nominal", "sort": order, "title": None, "axis": axis, "scale": scale}
 
 
 def _words(field: str) -> Spec:
