@@ -43,6 +43,8 @@ class Device(msgspec.Struct, frozen=True):
     """None if unknown."""
     backend: str = "CUDA"
     """ggml's name of the backend with which llama.cpp uses it."""
+    is_headless: bool = False
+    """Whether a screen is usually on another GPU."""
     shared_bytes: int | None = None
     """Total main memory, of which the GPU can use `memory_bytes`; None for a GPU with memory of its own."""
 
@@ -154,9 +156,10 @@ def _gpu(text: str, host: MainMemory | None) -> Device:
     known = find_device(text, None if ram_bytes is None else ram_bytes / GIB)
     bandwidth = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source, known.assumed_memory)
     if not known.is_unified:
-        return Device(known.name, known.gpu_bytes, known.memory_source, bandwidth, known.backend)
-    shared_bytes = round(known.memory_gib * GIB)
-    if ram_bytes not in (None, shared_bytes):
+        return Device(
+            known.name, known.gpu_bytes, known.memory_source, bandwidth, known.backend, known.is_headless
+        )
+    if ram_bytes not in (None, round(known.memory_gib * GIB)):
         raise UsageError(
             f"the {known.name} is not sold with {format_bytes(ram_bytes)}",
             "omit --ram: its memory is part of the chip",
@@ -164,7 +167,9 @@ def _gpu(text: str, host: MainMemory | None) -> Device:
     if host is not None and host.bandwidth is not None:
         bandwidth = host.bandwidth
     backend = _METAL if known.backend == "Metal" else known.backend  # ggml's name of it
-    return Device(known.name, known.gpu_bytes, known.memory_source, bandwidth, backend, shared_bytes)
+    return Device(
+        known.name, known.gpu_bytes, known.memory_source, bandwidth, backend, shared_bytes=known.shared_bytes
+    )
 
 
 def _sized(text: str) -> tuple[int, Bandwidth | None] | None:

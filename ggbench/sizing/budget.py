@@ -24,12 +24,18 @@ from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import counted_names, in_words
 from ggbench.units import GIB, MIB, format_bytes, format_count
 
-CARD_RESERVE_BYTES = 1280 * MIB
-"""Reserve, given a card's total memory.
+PROCESS_RESERVE_BYTES = 305 * MIB
+"""What llama.cpp's process takes of a GPU beside its buffers, at most: 239 to 305 MiB on CUDA in public reports.
 
-Source: the article, table 6.3.9. At the longest contexts that loaded on its 24 GiB RTX 4090 without flash attention,
-llama.cpp's buffers leave 1.2 to 1.7 GiB unused in 46 quants (1.2 to 1.25 in smaller models, tried in finer steps).
+The article's RTX 4090 (table 6.3.9) left 1.2 to 1.7 GiB of 24 GiB unused at the longest contexts that loaded: it shows
+24,080 MiB, the contexts were tried in coarse steps, and without flash attention a longer one needs much more.
 """
+SCREEN_RESERVE_BYTES = 256 * MIB
+"""What a desktop takes of the first card, rounded: of two in a log of llama.cpp (an RTX 5070 Ti and an RTX 5060 Ti)
+the first has 275 MiB less free at the start. Browsers take some hundred MiB more.
+"""
+LITTLE_BYTES = 300 * MIB
+"""Too little to leave free: a browser's tabs and a desktop's windows take as much of a GPU."""
 FREE_RESERVE_BYTES = GIB
 """Reserve, given a GPU's free memory. Source: the default of llama.cpp's `--fit-target`."""
 CPU_RESERVE_BYTES = GIB
@@ -38,7 +44,10 @@ CPU_RESERVE_BYTES = GIB
 With 256 MiB kept free, decodes at 231,000 tokens took 56 s, 166 s and over 250 s on 24 GiB without swap.
 """
 DESKTOP_RESERVE_BYTES = 4 * GIB
-"""The largest reserve of a described main memory, for the system and other programs: an assumption."""
+"""The largest reserve of a described main memory, for the system and other programs: an assumption.
+
+In a log of llama.cpp 114.6 of a DGX Spark's 121.69 GiB are available.
+"""
 _ASSUMED_RATE = Bandwidth(51.2e9, "assumed: DDR4-3200 in two channels", "DDR4-3200")
 _ASSUMED_HOST = DeviceMemory(
     HOST_DEVICE,
@@ -103,10 +112,11 @@ class Reserve(msgspec.Struct, frozen=True):
         )
 
 
-_CARD = Reserve(
-    CARD_RESERVE_BYTES,
-    "for driver and runtime: unused at the longest contexts that loaded on an RTX 4090",
-    CARD_RESERVE_BYTES,
+_PROCESS = Reserve(PROCESS_RESERVE_BYTES, "for llama.cpp's process", PROCESS_RESERVE_BYTES)
+_SCREEN = Reserve(
+    PROCESS_RESERVE_BYTES + SCREEN_RESERVE_BYTES,
+    "for llama.cpp's process and a desktop",
+    PROCESS_RESERVE_BYTES + SCREEN_RESERVE_BYTES,
 )
 GPU_RESERVE = Reserve(FREE_RESERVE_BYTES, "as much as llama.cpp's --fit-target leaves free", FREE_RESERVE_BYTES)
 
@@ -125,16 +135,33 @@ def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes
             )
         return replace(host, bandwidth=machine.host.bandwidth, is_here=False)
     each = [
-        (_CARD if device.shared_bytes is None else GPU_RESERVE).budget(
+        _reserve_of(device, number).budget(
             device.name, True, device.memory_bytes, device.memory_source, limit_bytes, reserve_bytes
         )
-        for device in machine.devices
+        for number, device in enumerate(machine.devices)
     ]
     if not all(budget.usable_bytes for budget in each):
         kept, memory = format_bytes(each[0].reserve_bytes), format_bytes(each[0].memory_bytes)
         raise UsageError(f"a reserve of {kept} uses up {memory}", "lower --reserve; 0 for none")
     devices = _described_devices(machine.devices)
     return _of_devices(devices, each, None if host is None else _as_host(host, machine.host), is_here=False)
+
+
+def _reserve_of(device: Device, number: int) -> Reserve:
+    """Return the reserve of a described GPU: the first draws the screen, and one that may take all of main memory
+    leaves some to the system.
+    """
+    if device.shared_bytes == device.memory_bytes:
+        return _of_system(device.memory_bytes)
+    if number or device.is_headless or device.shared_bytes is not None:
+        return _PROCESS
+    return _SCREEN
+
+
+def _of_system(memory_bytes: int) -> Reserve:
+    """Return the reserve of a described main memory."""
+    default_bytes = min(DESKTOP_RESERVE_BYTES, memory_bytes // CPU_RESERVE_SHARE)
+    return Reserve(default_bytes, _DESKTOP, min(default_bytes, BESIDE_BUFFERS_BYTES), BESIDE_BUFFERS_BYTES)
 
 
 def _described_devices(described: Sequence[Device]) -> list[DeviceMemory]:
@@ -161,10 +188,10 @@ def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: in
     if memory_bytes is None or memory_bytes <= shared_bytes:  # the GPU may take all of it
         return None
     memory_bytes -= shared_bytes
-    default_bytes = min(DESKTOP_RESERVE_BYTES, memory_bytes // CPU_RESERVE_SHARE)
-    reserve = Reserve(default_bytes, _DESKTOP, min(default_bytes, BESIDE_BUFFERS_BYTES), BESIDE_BUFFERS_BYTES)
     limit_bytes = None if machine.devices else limit_bytes
-    return reserve.budget("main memory", False, memory_bytes, "given", limit_bytes, reserve_bytes)
+    return _of_system(memory_bytes).budget(
+        "main memory", False, memory_bytes, "given", limit_bytes, reserve_bytes
+    )
 
 
 def _as_host(budget: Budget, host: MainMemory | None) -> DeviceMemory:
@@ -198,14 +225,13 @@ def _of_devices(
 ) -> Budget:
     """Return the sum of several GPUs' budgets."""
     bandwidths = {device.bandwidth for device in devices}
-    of_each = ", of each" if len(each) > 1 else ""
     return Budget(
         device=counted_names([device.name for device in devices]),
         on_gpu=True,
         memory_bytes=sum(budget.memory_bytes for budget in each),
         memory_source=in_words(list(dict.fromkeys(budget.memory_source for budget in each))),
         reserve_bytes=sum(budget.reserve_bytes for budget in each),
-        reserve_source=each[0].reserve_source + of_each,
+        reserve_source=each[0].reserve_source,
         process_bytes=sum(budget.process_bytes for budget in each),
         bandwidth=bandwidths.pop() if len(bandwidths) == 1 else None,
         devices=tuple(map(_within, devices, each)),

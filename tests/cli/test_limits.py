@@ -7,7 +7,7 @@ import pytest
 from ggbench.machine import gpus
 from tests.cli.conftest import Run
 
-CARD = ("--gpu", "rtx-4090")
+CARD = ("--gpu", "rtx-4090", "--vram", "24GiB")
 
 
 def test_the_articles_numbers_are_in_the_json(ggbench: Run) -> None:

@@ -11,22 +11,22 @@ from ggbench.machine.description import (
     parse_host,
 )
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.units import GIB
+from ggbench.units import GIB, MIB
 
 
 @pytest.mark.parametrize(
-    ("text", "names", "gib"),
+    ("text", "names", "mib"),
     [
-        ("rtx-3090x2", ["NVIDIA GeForce RTX 3090"] * 2, [24, 24]),
-        ("rtx-3060, rtx-4090", ["NVIDIA GeForce RTX 3060", "NVIDIA GeForce RTX 4090"], [12, 24]),
-        ("7900-xtx", ["AMD Radeon RX 7900 XTX"], [24]),
-        ("24GiBx3", ["a GPU with the given memory"] * 3, [24] * 3),
+        ("rtx-3090x2", ["NVIDIA GeForce RTX 3090"] * 2, [24_121] * 2),
+        ("rtx-3060, rtx-4090", ["NVIDIA GeForce RTX 3060", "NVIDIA GeForce RTX 4090"], [11_906, 24_080]),
+        ("7900-xtx", ["AMD Radeon RX 7900 XTX"], [24_560]),
+        ("24GiBx3", ["a GPU with the given memory"] * 3, [24_576] * 3),
     ],
 )
-def test_gpus_by_name_or_size_and_how_many(text: str, names: list[str], gib: list[float]) -> None:
+def test_gpus_by_name_or_size_and_how_many(text: str, names: list[str], mib: list[float]) -> None:
     found = parse_gpus(text)
     assert [device.name for device in found] == names
-    assert [device.memory_bytes / GIB for device in found] == gib
+    assert [device.memory_bytes / MIB for device in found] == mib
 
 
 def test_a_name_that_begins_with_a_number_is_no_size() -> None:
@@ -50,9 +50,9 @@ def test_a_name_that_begins_with_a_number_is_no_size() -> None:
         ("arc-140v", "32GiB", 16, 32, 136.5, ""),
         ("strix-halo", "96GiB", 48, 96, 256, ""),
         ("dgx-spark", "121.5GiB", 121.5, 121.5, 273, ""),
-        ("orin-nano", "4GiB", 4, 4, 34, ""),
-        ("m3-max-36gb", "48GiB", 36, 48, 400, ""),
-        ("m3-max-36gb", "36GiB@280GB/s", 27, 36, 280, ""),
+        ("orin-nano", "5GiB", 5, 5, 34, ""),
+        ("m3-max-36gb", "48GiB", 37.44, 48, 400, ""),
+        ("m3-max-36gb", "36GiB@280GB/s", 28.08, 36, 280, ""),
     ],
 )
 def test_unified_memory_is_the_memory_that_is_described(
@@ -62,7 +62,8 @@ def test_unified_memory_is_the_memory_that_is_described(
     machine = describe_machine([gpu], ram)
     [device] = machine.devices
     assert device.bandwidth is not None
-    assert (device.memory_bytes / GIB, (device.shared_bytes or 0) / GIB) == (memory_gib, total_gib)
+    assert device.memory_bytes == round(memory_gib * GIB)
+    assert (device.shared_bytes or 0) == total_gib * GIB
     assert device.bandwidth.bytes_per_s / 1e9 == pytest.approx(gb_s, abs=0.05)
     assert device.bandwidth.assumed == assumed
     assert machine.host == MainMemory(device.shared_bytes, device.bandwidth)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from ggbench.machine.known_devices import find_device
@@ -12,11 +13,16 @@ from ggbench.show.plot import plot_text
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import known_hardware, model_limits
 from ggbench.sizing.theory.weights import CountedModel, count_model, count_parameters
+from ggbench.units import GIB
 
 Golden = Callable[[str, str], None]
 Render = Callable[..., str]
 
-CARD = known_hardware(find_device("rtx-4090"))
+CARD = replace(
+    known_hardware(find_device("rtx-4090")),
+    memory_bytes=24 * GIB,
+    memory_source="NVIDIA Ada GPU Architecture whitepaper",
+)
 
 
 @pytest.fixture(scope="module")

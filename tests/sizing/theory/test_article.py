@@ -67,7 +67,7 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
         return kv.params_per_token * 1024 / MIB
     if quantity == "kv_params_per_token":
         return kv.params_per_token / MIB
-    hardware = known_hardware(find_device("rtx-4090"))
+    hardware = msgspec.structs.replace(known_hardware(find_device("rtx-4090")), memory_bytes=24 * GIB)
     assert hardware.memory_bytes and hardware.bandwidth_bytes_per_s and hardware.compute_flop_per_s
     bits = scheme_bits(scheme)
     assert bits is not None
