@@ -66,7 +66,8 @@ def command(
     """Show what each quant needs, whether it fits, its longest context, expected speed and loss.
 
     Only headers are read, so catalog models need no file, and nothing is loaded; llama.cpp's own quantizer and
-    allocator compute the sizes. Exit code 3: none of the requested quants fits.
+    allocator compute the sizes. Exit code 3: none of the requested quants fits, or the model was trained with a shorter
+    context than asked for, which is then planned, as llama-server gives a slot no more.
 
     Headers of a Hub repo (org/name) are fetched with range requests and cached for --offline; incomplete files work.
     --gpu and --vram plan for a card that this machine lacks, and --or compares several: each then keeps the fewest
@@ -101,7 +102,8 @@ def command(
             _compare([each for each, _ in plans], output)
     _show(plan, alternative, setup, output, is_named=bool(ref.quants))
     rows = plan.rows
-    misses = bool(ref.quants or len(rows) == 1) and not any(row.fits for row in rows)
+    meets = any(row.fits and row.asked_n_ctx is None for row in rows)
+    misses = bool(ref.quants or len(rows) == 1) and not meets
     raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))
 
 

@@ -25,6 +25,7 @@ from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, m
 from ggbench.show.names import model_names, models_title, row_labels, short_device
 from ggbench.show.text import rows_behind_text, slots_text
 from ggbench.show.words import say
+from ggbench.sizing.budget import LITTLE_BYTES
 from ggbench.sizing.placement import place_bandwidths
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
@@ -40,6 +41,7 @@ from ggbench.sizing.theory.offload import HOST
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.text import in_words
 from ggbench.units import (
+    MIB,
     counted,
     exact_size,
     format_bandwidth,
@@ -321,11 +323,30 @@ def _notes(budget: Budget, rows: Sequence[PlanRow], nearest: PlanRow | None, n_m
         assumed_memory(budget, rows),
         say("plan.more", rows=counted(n_more, "more quant")) if n_more else "",
         *map(_trouble, rows),
-        "" if nearest is None else _remedy(nearest),
+        _beyond_training(rows),
+        _room(budget, rows, nearest),
+        "" if nearest is None else _remedy(budget, nearest),
         estimated_from(budget, rows),
         say("plan.drafting") if any(row.draft_bytes for row in rows) else "",
     ]
     return [*filter(None, notes)]
+
+
+def _beyond_training(rows: Sequence[PlanRow]) -> str:
+    """Return that a context is planned shorter than asked for."""
+    capped = [row for row in rows if row.asked_n_ctx is not None]
+    return say("pick.beyond_training", n_ctx_train=capped[0].n_ctx_train) if capped else ""
+
+
+def _room(budget: Budget, rows: Sequence[PlanRow], nearest: PlanRow | None) -> str:
+    """Return that the reserve alone decides against a quant, or that the largest that fits leaves little."""
+    kept_bytes = max((device.reserve_bytes for device in budget.devices), default=budget.reserve_bytes)
+    if nearest is not None and -(nearest.left_bytes or 0) <= kept_bytes:
+        return say(
+            "plan.reserve", quant=nearest.quant, kept=format_bytes(kept_bytes), why=budget.reserve_source
+        )
+    left_bytes = min((row.left_bytes or 0 for row in _fitting(rows)), default=LITTLE_BYTES)
+    return say("pick.little_left", left=format_bytes(left_bytes)) if left_bytes < LITTLE_BYTES else ""
 
 
 def _apart(row: PlanRow) -> Sequence[PlannedDevice]:
@@ -415,8 +436,33 @@ def _setup(budget: Budget, rows: Sequence[PlanRow]) -> str:
     )
 
 
-def _remedy(row: PlanRow) -> str:
+def _larger_share(budget: Budget, row: PlanRow) -> str:
+    """Return how to give a described GPU as much of the main memory that it shares as a quant needs; empty if that has
+    too little, or the system no setting for it.
+    """
+    if not budget.is_unified or budget.is_here or not row.devices:
+        return ""
+    gpu, host = row.devices[0], row.devices[-1]
+    setting = _SHARE_SETTINGS.get(budget.devices[0].backend)
+    missing_bytes = -(gpu.left_bytes or 0)
+    if setting is None or gpu.memory_bytes is None or missing_bytes > (host.left_bytes or 0):
+        return ""
+    mib = -(-(gpu.memory_bytes + missing_bytes) // MIB)
+    command = setting.format(mib=mib, pages=mib * _PAGES_OF_MIB)
+    return say("plan.larger_share", quant=row.quant, command=command, mib=str(mib))
+
+
+_PAGES_OF_MIB = MIB // 4096
+_SHARE_SETTINGS = dict.fromkeys(("ROCm", "Vulkan"), "ttm.pages_limit={pages}") | {
+    "MTL": "sudo sysctl iogpu.wired_limit_mb={mib}"
+}
+"""How macOS, and Linux as a parameter of the kernel, let a GPU take more of main memory, by backend."""
+
+
+def _remedy(budget: Budget, row: PlanRow) -> str:
     """Return what would make a quant fit, the best first, other than another quant."""
+    if share := _larger_share(budget, row):
+        return share
     enough = {change.kind: _way(change) for change in row.changes if change.fits and change.setup is not None}
     if "n_cpu_moe" in enough:
         enough.pop("n_gpu_layers", None)  # slower than experts in main memory

@@ -150,13 +150,18 @@ class Planner:
 
     def rows(self, setup: LlamaConfig, caches: Sequence[KvCacheTypes] = ()) -> Iterator[PlanRow]:
         """Yield a row for each of `caches`; without any, one for the setup, with changes that would help if it does not
-        fit.
+        fit. An n_ctx of more than the model was trained with in each slot is that, as llama-server uses no more.
 
         Of several caches the longest context is found by a line, to about 2 %, as a search takes many dry ones.
         A cache of at least 8 bits, or the only one, that does not fit has a second row, with the least of the model in
         main memory, if that is enough for the GPUs; main memory may be too small for it. A setup that llama.cpp refuses
         has a row with the reason.
         """
+        most = (self._fitter.file.n_ctx_train or LONGEST) * setup.n_seq_max
+        if setup.n_ctx is not None and setup.n_ctx > most:
+            rows = self.rows(replace(setup, n_ctx=most), caches)
+            yield from (replace(row, asked_n_ctx=setup.n_ctx) for row in rows)
+            return
         if not caches:
             yield from self._explained(setup, self._of_setup(setup))
         for cache in caches:

@@ -134,6 +134,11 @@ class Budget(msgspec.Struct, frozen=True):
     """Whether it is this machine's, so measurements made here apply."""
 
     @property
+    def is_unified(self) -> bool:
+        """Whether its GPUs share main memory, so that nothing is gained by what lies beside them."""
+        return self.on_gpu and bool(self.devices) and all(device.is_shared for device in self.devices)
+
+    @property
     def kept_bytes(self) -> int:
         """Memory that even a search leaves free."""
         return self.reserve_bytes - self.process_bytes
@@ -215,6 +220,8 @@ class PlanRow(msgspec.Struct, frozen=True):
     n_ctx_slot: int | None = None
     """Tokens that one slot can have of `n_ctx`."""
     n_ctx_train: int | None = None
+    asked_n_ctx: int | None = None
+    """The n_ctx that was asked for, if the model was trained with less: `n_ctx` is then what it was trained with."""
     kv_bytes: int | None = None
     """The whole cache at `n_ctx`, by llama.cpp's allocator."""
     device_kv_bytes: int | None = None

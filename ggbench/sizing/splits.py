@@ -51,7 +51,7 @@ def smallest_split(
         or not setup.kv_offload
     ):
         return None  # the user has placed it
-    if budget.host is None and any(device.is_shared for device in budget.devices):
+    if budget.is_unified:
         return None  # main memory is the GPU's
     layers = _layers(file, setup, whole)
     kinds = ("n_cpu_moe", "n_gpu_layers") if any(layer.experts for layer in layers) else ("n_gpu_layers",)

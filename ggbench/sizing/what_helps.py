@@ -82,7 +82,7 @@ def placements(fitter: Fitter, setup: LlamaConfig) -> Iterator[tuple[ChangeKind,
     """Yield, for a GPU, the setups with the fewest experts or whole layers in main memory that are enough, else with
     the most.
     """
-    if not fitter.budget.on_gpu:
+    if not fitter.budget.on_gpu or fitter.budget.is_unified:
         return
     n_layer = fitter.file.n_layer
     if fitter.file.n_expert and not setup.cpu_moe and setup.n_cpu_moe < n_layer:

@@ -43,9 +43,73 @@ def test_main_memory_that_was_given_is_not_that_of_a_machine_with_its_own(ggbenc
     others = ("--or", "strix-halo", "--or", "radeon-890m", "--or", "m4-pro-24gb")
     words = ("plan", tiny_twin, "--gpu", "rtx-3060", "--ram", "54GiB@ddr5-5600x2", *others, "--json")
     _, soldered, modules, mac = (each["machine"] for each in ggbench(*words).json["machines"])
-    assert (mac["memory_bytes"], mac["bandwidth_bytes_per_s"]) == (pytest.approx(16 * GIB, rel=1e-4), 273e9)
+    assert (mac["memory_bytes"], mac["bandwidth_bytes_per_s"]) == (pytest.approx(17.76 * GIB, rel=1e-4), 273e9)
     assert (soldered["memory_bytes"], soldered["bandwidth_bytes_per_s"]) == (64 * GIB, 256e9)
     assert (modules["memory_bytes"], modules["bandwidth_bytes_per_s"]) == (27 * GIB, 89.6e9)
+
+
+@pytest.mark.parametrize(
+    ("words", "fits"),
+    [
+        ("qwen2.5-14b q8_0 -c 4096 --gpu t4", False), ("qwen2.5-14b q8_0 -c 1024 --gpu t4", True),
+        ("qwen3.5-122b-a10b q8_0 -c 32k --gpu dgx-spark", False),
+        ("gpt-oss-120b mxfp4 -ncmoe 31 -c 24k -ub 2048 --gpu rtx-4070 --ram 64GiB", True),
+        ("qwen3-32b q8_0 -c 32k --gpu a40", True), ("qwen2.5-72b q4_k_m -c 8k --gpu l40s", False),
+    ],
+)  # fmt: skip
+def test_a_card_holds_what_it_holds_in_reports(ggbench: Run, words: str, fits: bool) -> None:
+    """Figures of the memory that drivers show; datasheets would hold the T4's and the DGX Spark's, and a reserve of
+    1.25 GiB refuse the RTX 4070's.
+    """
+    plan = ggbench("plan", *words.split(), "--json")
+    assert (plan.json["rows"][0]["fits"], plan.code) == (fits, 0 if fits else 3)
+
+
+def test_a_reserve_that_alone_decides_is_said(ggbench: Run) -> None:
+    setup = ("-c", "32k", "-ub", "2048", "--gpu", "rtx-4070", "--ram", "64GiB")
+    words = ("plan", "gpt-oss-120b", "mxfp4", *setup, "-ncmoe")
+    assert "561.0 MiB for llama.cpp's process and a desktop; --reserve 0" in ggbench(*words, "31").out
+    assert ggbench(*words, "31", "--reserve", "0").code == 0
+    assert "--reserve" not in ggbench(*words, "20").out
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "setting", "a_mib"),
+    [
+        ("qwen3-32b", "m4-24gb", "sudo sysctl iogpu.wired_limit_mb=", 1),
+        ("qwen3-30b-a3b", "m4-pro-24gb", "sudo sysctl iogpu.wired_limit_mb=", 1),
+        ("llama-3.1-70b", "strix-halo-64gb", "ttm.pages_limit=", 256),
+        ("qwen3-30b-a3b", "radeon-890m-32gb", "ttm.pages_limit=", 256),
+    ],
+)
+def test_a_gpu_that_shares_memory_is_given_more_of_it(
+    ggbench: Run, model: str, gpu: str, setting: str, a_mib: int
+) -> None:
+    """It gains nothing by layers or experts beside its share: that is the same memory, read by the CPU."""
+    words = ("plan", model, "q4_k_m", "--gpu", gpu, "-c", "8k")
+    [row] = [row for row in ggbench(*words, "--json").json["rows"] if row["quant"] == "q4_k_m"]
+    assert not row["fits"] and not {"n_cpu_moe", "n_gpu_layers"} & {each["change"] for each in row["changes"]}
+    found = re.search(f"{re.escape(setting)}([0-9]+); --vram ([0-9]+)MiB", ggbench(*words).out)
+    assert found is not None and int(found[1]) == a_mib * int(found[2])
+    assert ggbench(*words, "--vram", f"{found[2]}MiB").code == 0
+    assert ggbench(*words, "--vram", f"{int(found[2]) - 2}MiB").code == 3
+
+
+def test_a_share_is_not_raised_beyond_what_the_system_needs(ggbench: Run) -> None:
+    out = ggbench("plan", "qwen3-30b-a3b", "q6_k", "--gpu", "m4-pro-24gb", "-c", "4k").out
+    assert "sysctl" not in out and "-ncmoe" not in out
+
+
+def test_no_more_than_what_the_model_was_trained_with_is_planned(ggbench: Run) -> None:
+    """As pick does, in the same words: llama-server gives a slot no more, whatever the cache is made for."""
+    words = ("qwen3-8b", "q4_k_m", "-c", "65536", "--gpu", "rtx-3090")
+    planned = ggbench("plan", *words, "--json")
+    [row] = planned.json["rows"]
+    assert (planned.code, row["fits"], row["n_ctx"], row["asked_n_ctx"]) == (3, True, 40_960, 65_536)
+    said = {line for line in ggbench("plan", *words).out.splitlines() if "40,960 tokens;" in line}
+    assert len(said) == 1 and said <= set(ggbench("pick", *words).out.splitlines())
+    slots = ggbench("plan", *words, "-np", "2", "--json")
+    assert (slots.code, slots.json["rows"][0]["n_ctx"], slots.json["rows"][0]["asked_n_ctx"]) == (0, 65_536, None)
 
 
 def test_each_machine_keeps_as_few_experts_in_main_memory_as_it_needs(ggbench: Run) -> None:
