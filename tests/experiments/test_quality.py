@@ -1,7 +1,8 @@
 """Quality runs over fake workers: what is asked of them, recorded, reduced, and read again."""
 
+import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from ggbench.engines.contract import Request, Score
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.experiments.quality import base_rows, scoring
-from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
+from ggbench.experiments.quality.logits_file import read_logits_file
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
 from ggbench.experiments.quality.texts import find_text
@@ -160,36 +161,17 @@ def test_a_base_that_does_not_fit_beside_the_model_goes_first(
     assert "do not fit into memory together" in timed.reason
 
 
-def test_logits_in_use_are_not_removed_by_another_process(
+def test_logits_in_use_are_left_to_the_process_that_uses_them(
     trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(scoring, "describe_ram", lambda: Ram(1 << 30, 1))
-    folder = logits_dir()
-    seen: list[str] = []
-
-    def clean() -> None:
-        """What another process does before it writes the logits of another base."""
-        if folder.exists():
-            base_rows._remove_unused(folder)
-            seen.extend(path.suffix for path in folder.iterdir())
-
-    def begin_then_clean(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, tokens: Sequence[int]) -> LogitsFile:
-        begun = begin_logits_file(path, n_ctx, n_vocab, n_chunks, tokens)
-        clean()
-        return begun
-
-    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
-        clean()
-        yield from scores()(request)
-
-    monkeypatch.setattr("ggbench.experiments.quality.logits_file.begin_logits_file", begin_then_clean)
-    run, _, _ = _run(trained, settings, [answer], base=Base(trained))
-    assert (run.outcome, run.reason) == (Outcome.COMPLETED, "")
-    assert _result(run).divergence is not None
-    assert set(seen) == {".part", ".logits"}
-    clean()
-    assert not list(folder.iterdir())
+    with contextlib.ExitStack() as other:
+        base_rows._lock_cache(other)
+        run, _, _ = _run(trained, settings, [scores()], base=Base(trained))
+        assert "another ggbench" in run.reason and not list(logits_dir().iterdir())
+    run, _, _ = _run(trained, settings, [scores()], base=Base(trained))
+    assert run.outcome is Outcome.COMPLETED
 
 
 def test_a_twin_has_no_quality(tiny_twin: Path, settings: QualitySettings) -> None:

@@ -8,7 +8,6 @@ format of files given by the user.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import sys
@@ -19,6 +18,7 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
+from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, RowsFile, Score, Source, Tokenize
@@ -184,25 +184,24 @@ def require_trained(file: ModelFile) -> None:
 def _kept_logits(
     scoring: Scoring, setup: LlamaConfig, file: ModelFile, scored: ScoredBase, stack: contextlib.ExitStack
 ) -> Generator[Progress, None, Path]:
-    """Return the locked cache file of the base's logits, writing it unless an earlier run did.
+    """Return the cache file of the base's logits, writing it unless an earlier run did.
 
-    `setup` is the base's; the base replaces the model while it is scored. The stack unlocks the file. Raises like
+    `setup` is the base's; the base replaces the model while it is scored. The stack unlocks the cache. Raises like
     `open_rows`.
     """
     session, n_chunks = scoring.session, scoring.n_chunks
     path = _cache_path(scoring, setup, file)
-    if _lock(path, stack):
+    _lock_cache(stack)
+    if path.exists():
         return path
     if scoring.settings.within_s is not None:
         raise DoesNotFit(
             "the model and its base do not fit into memory together, so the base must be scored first",
             "use --chunks N instead of --within",
         )
-    with contextlib.suppress(
-        OSError
-    ):  # a folder that cannot be created cannot be written either, which has a message
-        path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_unused(path.parent)
+    for other in (*path.parent.glob("*.logits"), *path.parent.glob(".*.part")):  # each takes gigabytes
+        with contextlib.suppress(OSError):
+            other.unlink()
     new = _NewFileRows(path, scoring, stack)
     name = quant_name(scored.subject)
     yield PointMeasured(
@@ -217,10 +216,7 @@ def _kept_logits(
         for request in scoring.requests(first):
             asked = replace(request, rows=new.of(request, first))
             require_completed((yield from session.ask(asked))[1])
-    with contextlib.suppress(FileExistsError):  # another process has meanwhile scored the same base
-        take_free_name(new.aside, path)
-    if not _lock(path, stack):
-        raise BadFile(f"{path.name} was removed from the cache while it was in use", "run the command again")
+    new.aside.replace(path)
     require_completed((yield from session.open(scoring.setup)))
     return path
 
@@ -243,41 +239,15 @@ def _cache_path(scoring: Scoring, setup: LlamaConfig, file: ModelFile) -> Path:
     return logits_dir() / f"{digest.hexdigest()[:16]}.logits"
 
 
-def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> bool:
-    """Prevent all processes from removing the file until the stack is closed; return whether it exists.
-
-    With `create`, a missing file is created empty; False then means that the folder is not writable.
-    """
-    while True:
+def _lock_cache(stack: contextlib.ExitStack) -> None:
+    """Keep other processes out of the cache of logits until the stack is closed. Raises UsageError if one is there."""
+    with contextlib.suppress(OSError):  # a folder that cannot be created cannot be written, which has a message
+        logits_dir().mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = os.open(path, os.O_RDONLY | (os.O_CREAT if create else 0), 0o600)
-        except OSError:
-            return False
-        stack.callback(os.close, descriptor)
-        with contextlib.suppress(
-            OSError
-        ):  # some network file systems cannot lock; then nothing removes the file either
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        if _is_at(descriptor, path):  # otherwise it was removed before it was locked
-            return True
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _remove_unused(folder: Path) -> None:
-    """Remove unlocked logits of other bases: each file takes gigabytes."""
-    for path in (*folder.glob("*.logits"), *folder.glob(".*.part")):
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            descriptor = os.open(path, os.O_RDONLY)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(descriptor, path):
-                path.unlink()
+            stack.enter_context(FileLock(logits_dir().with_name("logits.lock"), timeout=0))
+        except Timeout:
+            what = "another ggbench is using the cached logits of a base"
+            raise UsageError(what, "wait until it has ended, then run the command again") from None
 
 
 @contextlib.contextmanager
@@ -322,10 +292,9 @@ class _NewFileRows(_FileRows):
     """Rows of a file that has a temporary name until it is complete."""
 
     def __init__(self, path: Path, scoring: Scoring, stack: contextlib.ExitStack) -> None:
-        """Start the file; when the stack closes, it is unlocked, and removed if it is incomplete."""
+        """Start the file; when the stack closes, it is removed if it is incomplete."""
         self._path, self.aside = path, path.with_name(f".{path.name}.{os.getpid()}.part")
         n_ctx, n_vocab = scoring.settings.n_ctx, scoring.tokenized.n_vocab
-        _lock(self.aside, stack, create=True)
         stack.callback(self.aside.unlink, missing_ok=True)
         super().__init__(
             begin_logits_file(self.aside, n_ctx, n_vocab, scoring.n_chunks, scoring.tokens), writes=True
