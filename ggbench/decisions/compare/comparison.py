@@ -90,11 +90,6 @@ class ComparedFigure(msgspec.Struct, frozen=True):
     """Runs that are not compared, by the reason."""
     lead: str | None = None
     """Letter of the run that the verdict is about, if it is about one."""
-    over: str | None = None
-    """Letter of the next best, if one run is better than all others."""
-    ratio: float | None = None
-    """The ratio of the best value to the next best, or of the second to the first of those of which none is better."""
-    ratio_ci95: Interval | None = None
     verdict: str = ""
 
     @property
@@ -363,10 +358,10 @@ def _decided(line: ComparedFigure, ranking: _Ranking, metric: Metric, names: Seq
     """Return the line with its outcome, in a sentence too."""
     outcome = ranking.outcome(metric.alike)
     one, other = ranking.lead_pair(outcome)
-    lead, key, over = ranking.pairs[one, other], str(outcome), None
+    lead, key = ranking.pairs[one, other], str(outcome)
     gain = lead.text
     if outcome == "better":
-        key, over = metric.win, letter(other)
+        key = metric.win
         gain = gain if metric.difference is None else metric.difference(abs(lead.difference))
     if len(names) > 2 and outcome != "single":
         key += "_of_many"
@@ -383,9 +378,6 @@ def _decided(line: ComparedFigure, ranking: _Ranking, metric: Metric, names: Seq
         line,
         outcome=outcome,
         lead=letter(one) if outcome in ("better", "single") else None,
-        over=over,
-        ratio=lead.ratio,
-        ratio_ci95=lead.ratio_ci95,
         verdict=verdict,
     )
 

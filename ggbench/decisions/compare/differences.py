@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from ggbench.engines.endings import Outcome
-from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN, letter
@@ -160,24 +159,7 @@ def _environment(summaries: Sequence[QuantSummary]) -> Sequence[RunFigure]:
     """Return the figures of the machine and the programs, or which run's are unknown."""
     if any(summary.environment is None for summary in summaries):
         return [_fact("environment", lambda summary: "" if summary.environment is None else "known")]
-    return (*_ENVIRONMENT, *_compiled_in(summaries))
-
-
-def _compiled_in(summaries: Sequence[QuantSummary]) -> list[RunFigure]:
-    """Return those of the dozens of instruction sets that builds list which not all have."""
-    known = [build for summary in summaries if (build := _build_parts(summary.environment))]
-    common = frozenset.intersection(*known) if known else frozenset()
-
-    def own(summary: QuantSummary) -> str:
-        build = _build_parts(summary.environment)
-        return ", ".join(sorted(build - common)) or ("nothing else" if build else "")
-
-    return [_fact("compiled in", own)] if len(set(known)) > 1 else []
-
-
-def _build_parts(environment: Environment | None) -> frozenset[str]:
-    text = "" if environment is None else environment.system_info
-    return frozenset(part.strip() for part in text.replace(" : ", " | ").split("|") if part.strip())
+    return _ENVIRONMENT
 
 
 def unsteady_of(column: Column) -> str:

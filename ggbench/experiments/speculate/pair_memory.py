@@ -1,4 +1,4 @@
-"""Size a model with its draft, and what context length the draft costs, by llama.cpp's allocator run dry."""
+"""Size a model with its draft, by llama.cpp's allocator run dry."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.session import Session
 from ggbench.sizing.budget import machine_budget
 from ggbench.sizing.drafts import DraftingAllocator
-from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
+from ggbench.sizing.dry_allocator import setup_to_load
 from ggbench.sizing.plan import PlanRequest, plan_variant
-from ggbench.sizing.plan_record import PlanRow
 
 
 def pair_memory(session: Session, target: ModelFile, draft: ModelFile, setup: LlamaConfig) -> PairMemory | None:
@@ -23,16 +22,11 @@ def pair_memory(session: Session, target: ModelFile, draft: ModelFile, setup: Ll
     loaded = replace(setup_to_load(setup, budget), threads=threads)
     request, variant = PlanRequest(budget, setup), replace(session.target, file=target)
 
-    def planned(allocator: DryAllocator) -> PlanRow:
-        with allocator:
-            *_, row = plan_variant(variant, request, allocator)
-            return row
-
     def engine_of() -> Engine:
         return session.context.launch(loaded, session.cancel)
 
-    alone = planned(DryAllocator(engine_of(), loaded, budget.devices))
-    paired = planned(DraftingAllocator(engine_of(), loaded, budget.devices, draft, engine_of))
+    with DraftingAllocator(engine_of(), loaded, budget.devices, draft, engine_of) as allocator:
+        *_, paired = plan_variant(variant, request, allocator)
     if paired.draft_bytes is None or paired.n_ctx is None:
         return None
     weight_bytes = draft.weight_bytes or 0
@@ -40,9 +34,7 @@ def pair_memory(session: Session, target: ModelFile, draft: ModelFile, setup: Ll
         n_ctx=paired.n_ctx,
         draft_weight_bytes=weight_bytes,
         draft_context_bytes=max(0, paired.draft_bytes - weight_bytes),
-        output_bytes=max(0, (paired.output_bytes or 0) - (alone.output_bytes or 0)),
         needed_bytes=paired.needed_bytes,
         usable_bytes=budget.usable_bytes,
         max_n_ctx=paired.planned_n_ctx,
-        max_n_ctx_alone=alone.planned_n_ctx,
     )

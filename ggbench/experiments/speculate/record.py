@@ -155,16 +155,12 @@ class PairMemory(msgspec.Struct, frozen=True):
     draft_weight_bytes: int
     draft_context_bytes: int
     """The draft's own KV cache, compute buffers and outputs."""
-    output_bytes: int
-    """Further logits of the model, as it computes those of every verified token."""
     needed_bytes: int | None
     """Model, draft and their contexts; None if unknown."""
     usable_bytes: int
     """Free memory less a reserve."""
     max_n_ctx: int | None
     """The longest context with the draft; None if none fits."""
-    max_n_ctx_alone: int | None
-    """The longest context without it; None if none fits."""
 
     @property
     def lack(self) -> str:

@@ -194,7 +194,6 @@ _MEMORY = (
     member("needed_bytes", "with the model", format_bytes),
     member("usable_bytes", "usable", format_bytes),
     member("max_n_ctx", "max n_ctx"),
-    member("max_n_ctx_alone", "without a draft"),
 )
 
 
