@@ -123,7 +123,6 @@ def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -
         file_bytes=sum(header.file_bytes for header in headers),
         missing_bytes=sum(header.missing_bytes for header in headers),
         version=first.version,
-        big_endian=first.big_endian,
         architecture=architecture,
         metadata=first.metadata,
         tensors=tuple(tensors.values()),
@@ -223,7 +222,7 @@ def encode_model(metadata: Mapping[str, object], tensors: Iterable[TensorInfo], 
     header, keys = encode_header(metadata, listed), encode_header(metadata, ()).data
     stored = read_header(io.BytesIO(keys), len(keys), name).metadata  # numbers as in the file
     raw = header.data[: len(header.data) - header.n_padding_bytes]
-    return assemble([Header(raw, VERSION, False, stored, listed, header.file_bytes, len(header.data))], name)
+    return assemble([Header(raw, VERSION, stored, listed, header.file_bytes, len(header.data))], name)
 
 
 def write_sparse_file(path: Path, data: bytes, n_bytes: int) -> Path:

@@ -111,7 +111,6 @@ class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
     file_bytes: int
     version: int | None = None
     """Version of the GGUF format; None for a safetensors checkpoint."""
-    big_endian: bool = False
     architecture: str
     metadata: dict[str, object]
     """All keys; the tokenizer's long arrays are replaced by their length."""

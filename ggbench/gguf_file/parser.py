@@ -1,4 +1,4 @@
-"""Parse a GGUF header, version 2 or 3 in either byte order: bytes in, a `Header` out.
+"""Parse a little-endian GGUF header, version 2 or 3: bytes in, a `Header` out.
 
 gguf's GGUFReader is not used, for three reasons.
 
@@ -54,6 +54,7 @@ _STRING_BYTES = 64 << 20
 _KEPT_ELEMENTS = 4096
 """A longer array is replaced by its length; arrays with a value per layer are far shorter."""
 _LARGEST_ALIGNMENT = 1 << 20
+_U64 = struct.Struct("<Q")
 _CHUNK_BYTES, _LEADING_CHUNK_BYTES = 256 << 10, 16 << 10
 """Bytes to read at once: of a whole header, and of the metadata before the vocabulary, a few kilobytes."""
 
@@ -68,7 +69,6 @@ class Header(msgspec.Struct, frozen=True):
     raw: bytes
     """Bytes up to the end of the tensor table."""
     version: int
-    big_endian: bool
     metadata: dict[str, object]
     """Arrays of the tokenizer, of more than 4,096 elements or of arrays are an `ArrayLength`."""
     tensors: tuple[TensorInfo, ...]
@@ -107,7 +107,7 @@ def read_header(source: ByteSource, size: int, name: str, *, allow_missing_data:
             f"{cursor.name} is truncated: {format_bytes(missing)} of its {format_bytes(size + missing)} are missing",
             "download it again; ggbench needs the whole file here",
         )
-    return Header(cursor.consumed, version, cursor.big_endian, metadata, tensors, size, data_offset, missing)
+    return Header(cursor.consumed, version, metadata, tensors, size, data_offset, missing)
 
 
 def read_leading_metadata(source: ByteSource, size: int, name: str) -> dict[str, object]:
@@ -130,11 +130,8 @@ class _HeaderBytes:
         self.size = size
         """Size of the whole file."""
         self.position = 0
-        self.big_endian = False
         self._source, self._chunk_bytes = source, chunk_bytes
         self._data = bytearray()
-        self._order = "<"
-        self._u64 = struct.Struct("<Q")
         source.seek(0)
 
     @property
@@ -148,9 +145,6 @@ class _HeaderBytes:
 
     def broken(self, reason: str) -> BadFile:
         return BadFile(f"{self.name}: {reason}", BROKEN_HINT)
-
-    def use_big_endian(self) -> None:
-        self.big_endian, self._order, self._u64 = True, ">", struct.Struct(">Q")
 
     def expect(self, n_items: int, least_bytes: int, what: str) -> None:
         """Raise BadFile unless this many items, of at least this many bytes each, can follow."""
@@ -171,14 +165,14 @@ class _HeaderBytes:
         return start
 
     def number(self, code: str, what: str) -> int | float | bool:
-        layout = self._order + code
+        layout = "<" + code
         start = self.skip(struct.calcsize(layout), what)
         value: int | float | bool = struct.unpack_from(layout, self._data, start)[0]
         return value
 
     def numbers(self, code: str, count: int, what: str) -> tuple[int | float | bool, ...]:
         self.expect(count, struct.calcsize("<" + code), what)
-        layout = f"{self._order}{count}{code}"
+        layout = f"<{count}{code}"
         start = self.skip(struct.calcsize(layout), what)
         return struct.unpack_from(layout, self._data, start)
 
@@ -187,7 +181,7 @@ class _HeaderBytes:
 
     def u64(self, what: str) -> int:
         start = self.skip(8, what)
-        value: int = self._u64.unpack_from(self._data, start)[0]
+        value: int = _U64.unpack_from(self._data, start)[0]
         return value
 
     def string(self, most_bytes: int, what: str) -> str:
@@ -200,7 +194,7 @@ class _HeaderBytes:
     def skip_strings(self, count: int, what: str) -> None:
         """Skip strings without decoding them: a vocabulary has more than a hundred thousand."""
         self.expect(count, 8, what)
-        length_at = self._u64.unpack_from
+        length_at = _U64.unpack_from
         while count:
             self._fill(self.position + 8, what)
             data, position, last = self._data, self.position, len(self._data) - 8
@@ -276,13 +270,11 @@ def _check_magic(cursor: _HeaderBytes) -> None:
 
 
 def _read_version(cursor: _HeaderBytes) -> int:
-    raw = cursor.take(4, "the version")
-    version = int.from_bytes(raw, "little")
+    version = cursor.u32("the version")
     if version > 0xFFFF:
-        version = int.from_bytes(raw, "big")
-        if version > 0xFFFF:
-            raise cursor.broken("its GGUF version is garbage")
-        cursor.use_big_endian()
+        raise Unsupported(
+            f"{cursor.name} is a big-endian GGUF, or its version is garbage", "use the little-endian file"
+        )
     if version not in READABLE_VERSIONS:
         is_old = version < min(READABLE_VERSIONS)
         raise Unsupported(

@@ -10,11 +10,11 @@ for a 118 GB model it takes a few hundred kilobytes.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import os
 import re
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -306,25 +306,15 @@ def _selected_metadata(
 
 
 _PREFIX = "twins-"
-_LOCK = "in-use.lock"
-"""Locked as long as the folder's process lives; a folder without it was not created here."""
+_ABANDONED_S = 86_400
+"""A temporary folder this old belongs to a killed process: a forecast takes minutes."""
 
 
 @contextlib.contextmanager
 def twin_folder(parent: Path) -> Iterator[Path]:
-    """Yield a temporary folder for twins, protected from `remove_left_twins`. Raises OSError."""
-    with contextlib.ExitStack() as stack:
-        while True:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent)))
-            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            stack.callback(os.close, descriptor)
-            with contextlib.suppress(
-                OSError
-            ):  # some network file systems cannot lock; then nothing removes it either
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if (folder / _LOCK).exists():  # otherwise it was removed before it was locked
-                break
-        yield folder
+    """Yield a temporary folder for twins. Raises OSError."""
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent) as folder:
+        yield Path(folder)
 
 
 def require_twin_room(n_bytes: int) -> Path:
@@ -340,19 +330,11 @@ def require_twin_room(n_bytes: int) -> Path:
 
 
 def remove_left_twins(parent: Path) -> None:
-    """Remove unlocked folders of twins; one that cannot be removed stays."""
+    """Remove the old folders of twins; one that cannot be removed stays."""
     for folder in parent.glob(f"{_PREFIX}*"):
-        if folder.is_symlink():
-            continue
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for path in folder.iterdir():
-                if path.name != _LOCK:
-                    path.unlink()
-            (folder / _LOCK).unlink()  # last, so the next removal continues an interrupted one
-            folder.rmdir()
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(folder)
 
 
 def write_sparse(file: ModelFile, folder: Path) -> Path:

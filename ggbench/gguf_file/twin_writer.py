@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import shutil
 import time
@@ -74,8 +73,6 @@ def write_twin(
         require_room(path.parent, header.file_bytes)
         with written_aside(path) as part:
             with part.open("xb") as file:
-                with contextlib.suppress(OSError):  # a file system without locks
-                    fcntl.flock(file.fileno(), fcntl.LOCK_EX)
                 report_at = 0
                 for chunk in _pieces(planned, header.data):
                     file.write(chunk)
@@ -109,10 +106,7 @@ def remove_abandoned_parts(directory: Path) -> None:
     for part in directory.glob(f".*{PART_SUFFIX}"):
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _ABANDONED_S:
-                with part.open("r+b") as file:
-                    # fails if it is still being written but looks old because the clock was set
-                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    part.unlink()
+                part.unlink()
 
 
 def _pieces(planned: ModelFile, header: bytes) -> Iterator[bytes | memoryview]:

@@ -271,7 +271,6 @@ _MORE_SHAPE = (
         lambda file: sum(state.window is not None for state in file.states) or None,
     ),
     member("version", "GGUF version"),
-    Figure[ModelFile]("big_endian", "big endian", lambda file: file.big_endian or None),
     Figure[ModelFile]("n_tensors", "tensors", lambda file: len(file.tensors)),
     member("header_sha256", "sha256 of the header"),
 )

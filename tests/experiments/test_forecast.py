@@ -1,5 +1,6 @@
 """Forecasts over fake workers whose steps take what their layers and their cache cost."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -189,8 +190,8 @@ def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
 def test_twins_that_a_killed_forecast_left_are_removed(model: Path) -> None:
     left = forecasts_dir() / "twins-left"
     left.mkdir(parents=True)
-    for name in ("in-use.lock", "twin-0.gguf"):
-        (left / name).touch()
+    (left / "twin-0.gguf").touch()
+    os.utime(left, (0, 0))
     _run(model, _Costly([]))
     assert not left.exists()
 

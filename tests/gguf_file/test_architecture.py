@@ -136,7 +136,7 @@ CACHE_LINE = re.compile(r"llama_kv_cache: size = +[0-9.]+ MiB .*K \(f16\): +([0-
 
 def model_of(architecture: str, keys: dict[str, object], tensors: tuple[TensorInfo, ...] = ()) -> ModelFile:
     metadata = {"general.architecture": architecture, **{f"{architecture}.{key}": keys[key] for key in keys}}
-    return assemble([Header(b"", 3, False, metadata, tensors, file_bytes=0, data_offset=0)], "x")
+    return assemble([Header(b"", 3, metadata, tensors, file_bytes=0, data_offset=0)], "x")
 
 
 @pytest.mark.llama

@@ -20,7 +20,7 @@ from ggbench.gguf_file.quants import (
 
 def model_file(file_name: str, file_type: object = None) -> ModelFile:
     return ModelFile(
-        name=file_name, paths=(Path("models") / file_name,), file_bytes=0, version=3, big_endian=False,
+        name=file_name, paths=(Path("models") / file_name,), file_bytes=0, version=3,
         architecture="qwen2", metadata={} if file_type is None else {"general.file_type": file_type}, tensors=(),
         header_sha256="", n_layer=0, n_embd=0, n_head=(), n_head_kv=(), head_dim_k=0, head_dim_v=0, n_ff=(),
         n_vocab=None, n_ctx_train=None,

@@ -3,8 +3,6 @@
 import ctypes
 import math
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -203,42 +201,17 @@ def _logits(path: Path, tokens: list[int]) -> list[float]:
         llama_cpp.llama_log_set(before, user_data)
 
 
-_HOLDS = """
-import sys, time
-from pathlib import Path
-from ggbench.gguf_file.twin import twin_folder
-with twin_folder(Path(sys.argv[1])) as folder:
-    (folder / "twin-0.gguf").write_bytes(bytes(1000))
-    (folder / "link.gguf").symlink_to("twin-0.gguf")
-    print(folder, flush=True)
-    time.sleep(60)
-"""
-
-
-def test_the_twins_of_a_killed_process_are_removed_and_no_sooner(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", _HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        folder = Path(process.stdout.readline().strip())
-        remove_left_twins(tmp_path)
-        assert (folder / "twin-0.gguf").stat().st_size == 1000
-        process.kill()
-    assert (folder / "twin-0.gguf").exists()
+def test_the_twins_of_a_killed_process_are_removed_once_they_are_old(tmp_path: Path) -> None:
+    old, fresh, other = (tmp_path / name for name in ("twins-old", "twins-fresh", "other"))
+    for folder in (old, fresh, other):
+        folder.mkdir()
+        (folder / "twin-0.gguf").touch()
+    for folder in (old, other):
+        os.utime(folder, (0, 0))
+    (tmp_path / "twins-link").symlink_to(other)
     remove_left_twins(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_ggbench_did_not_make_stays(tmp_path: Path) -> None:
-    own, other = tmp_path / "cache", tmp_path / "other"
-    for folder in (own / "twins-mine", own / "twins-kept" / "inside", other):
-        folder.mkdir(parents=True)
-    (own / "twins-mine" / "model.gguf").touch()
-    for folder in (own / "twins-kept", other):
-        (folder / "in-use.lock").touch()
-    (own / "twins-link").symlink_to(other)
-    remove_left_twins(own)
-    assert (own / "twins-mine" / "model.gguf").exists()
-    assert (own / "twins-kept" / "inside").exists()
-    assert (other / "in-use.lock").exists()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "twins-fresh", "twins-link"]
+    assert (other / "twin-0.gguf").exists()
 
 
 def test_twins_share_what_is_outside_their_layers(tmp_path: Path) -> None:

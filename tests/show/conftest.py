@@ -187,7 +187,7 @@ def model_file() -> ModelFile:
     )
     return ModelFile(
         name="tiny-moe-q4_k_m", paths=(Path("/models/tiny-moe-q4_k_m.gguf"),), file_bytes=950_000, version=3,
-        big_endian=False, architecture="qwen2moe",
+        architecture="qwen2moe",
         metadata={
             "general.architecture": "qwen2moe", "general.file_type": 15,
             "general.name": "tiny\x1b]0;owned\x07 [blink]moe[/blink]", "ggbench.twin": True,
