@@ -78,16 +78,13 @@ def send_request(
     raise AssertionError("the last try returns or raises")
 
 
-def fetch_json(
-    url: str, kind: type[_Document], *, repo: str, doing: str, params: Params = ()
-) -> tuple[_Document, Params | None]:
-    """Fetch one JSON document of the API; return it with the query of the next page, None on the last one.
+def fetch_json(url: str, kind: type[_Document], *, repo: str, doing: str, params: Params = ()) -> _Document:
+    """Fetch one JSON document of the API.
 
     Raises like `send_request`, and NetworkError if the response does not match `kind`.
     """
-    import httpx2
 
-    def read(response: httpx2.Response) -> tuple[bytearray, Params | None]:
+    def read(response: httpx2.Response) -> bytearray:
         body = bytearray()
         for chunk in response.iter_bytes():
             body += chunk
@@ -96,13 +93,11 @@ def fetch_json(
                     f"the Hub's response exceeds {format_bytes(_MAX_RESPONSE_BYTES)} while {doing}",
                     _UNEXPECTED_HINT,
                 )
-        # Only the query of the next page is used: its URL may name another host, which must not receive the token.
-        link = response.links.get("next", {}).get("url")
-        return body, None if link is None else tuple(httpx2.URL(link).params.multi_items())
+        return body
 
-    body, next_page = send_request(url, read, repo=repo, doing=doing, params=params)
+    body = send_request(url, read, repo=repo, doing=doing, params=params)
     try:
-        return msgspec.json.decode(body, type=kind), next_page
+        return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise NetworkError(f"the Hub's response cannot be parsed while {doing}", _UNEXPECTED_HINT) from None
 
@@ -242,20 +237,15 @@ def range_headers(begin: int, end: int) -> dict[str, str]:
     return {"Accept-Encoding": "identity", "Range": f"bytes={begin}-{end - 1}"}
 
 
-def bytes_to_skip(response: httpx2.Response, begin: int, file: RepoFile) -> int:
-    """Return how many bytes of the response precede `begin`: a server that ignores ranges starts at the first.
-
-    Raises NetworkError if the body is not the file's own bytes (another range, or compressed), and NotReadable.
-    """
-    is_range = response.status_code == 206
-    stated_range = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "")) if is_range else None
+def check_range(response: httpx2.Response, begin: int, file: RepoFile) -> None:
+    """Raise NetworkError unless the body is the file's bytes from `begin` on, and NotReadable for another length."""
+    stated = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "bytes 0-0/*"))
     is_packed = response.headers.get("Content-Encoding", "identity") != "identity"
-    if is_packed or (is_range and (stated_range is None or int(stated_range[1]) != begin)):
+    if is_packed or stated is None or int(stated[1]) != begin:
         raise NetworkError("the server returned other bytes than requested", "try again, or without the proxy")
-    stated = stated_range[3] if stated_range else response.headers.get("Content-Length", "*")
-    if stated not in ("*", str(file.n_bytes)):
+    length = stated[3] if response.status_code == 206 else response.headers.get("Content-Length", "*")
+    if length not in ("*", str(file.n_bytes)):
         raise NotReadable(
-            f"the server reports {shorten(stated, 20)} bytes, the repo listing {file.n_bytes}",
+            f"the server reports {shorten(length, 20)} bytes, the repo listing {file.n_bytes}",
             "try again; a proxy or HF_ENDPOINT mirror may alter the file",
         )
-    return 0 if is_range else begin

@@ -24,7 +24,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.hub.api import (
     NotReadable,
     Stop,
-    bytes_to_skip,
+    check_range,
     file_url,
     range_headers,
     send_request,
@@ -164,7 +164,6 @@ class RangeSource:
         self._url = file_url(access, repo, file.path, commit)
         self._held = bytearray()
         self._position = 0
-        self._ignores_ranges = False
 
     @property
     def held(self) -> bytes:
@@ -195,9 +194,7 @@ class RangeSource:
     def _fetch(self, end: int) -> None:
         """Fetch up to `end` and some more, so that a long header takes few requests."""
         held = len(self._held)
-        # A server that ignores ranges resends everything, so fetch in larger steps.
-        step = held if self._ignores_ranges else held // 8
-        wanted = min(max(end, held + max(step, FIRST_BYTES)), MAX_HEADER_BYTES, self._file.n_bytes)
+        wanted = min(max(end, held + max(held // 8, FIRST_BYTES)), MAX_HEADER_BYTES, self._file.n_bytes)
         doing = f"reading the header of {sanitize(self._file.path)}"
         while len(self._held) < wanted:
             before = len(self._held)
@@ -213,13 +210,10 @@ class RangeSource:
                 raise NetworkError(f"the Hub sent no data while {doing}", "try again later")
 
     def _take(self, response: httpx2.Response, wanted: int) -> None:
-        self._ignores_ranges = response.status_code != 206
-        n_skip = bytes_to_skip(response, len(self._held), self._file)
+        check_range(response, len(self._held), self._file)
         for chunk in response.iter_raw():
             self._stop.check()
             self.moved_bytes += len(chunk)
-            new = chunk[n_skip:]
-            n_skip = max(0, n_skip - len(chunk))
-            self._held += new[: wanted - len(self._held)]
+            self._held += chunk[: wanted - len(self._held)]
             if len(self._held) >= wanted:
                 break

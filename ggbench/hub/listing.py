@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +20,7 @@ from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.quants import is_sidecar
 from ggbench.hub.access import HubAccess
-from ggbench.hub.api import Params, api_url, fetch_json
+from ggbench.hub.api import api_url, fetch_json
 from ggbench.hub.repo_records import (
     RepoFile,
     RepoListing,
@@ -40,7 +39,6 @@ _CHECKPOINT_FILE = re.compile(
 """The files that Transformers needs to run a checkpoint on token ids, all at the top of its repo."""
 _CHECKPOINT = "checkpoint "
 """Prefix of the revision in the cache's key, as a repo may also have GGUF files."""
-_MAX_PAGES = 1000
 _MAX_RESULTS = 1000
 """Maximum number of repos in one response of the Hub."""
 _Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
@@ -48,21 +46,21 @@ _GitName = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{40}\Z")]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Info(msgspec.Struct):
-    id: str
-    sha: _GitName
-
-
 class _Lfs(msgspec.Struct):
-    oid: _Sha256
+    sha256: _Sha256
 
 
 class _Entry(msgspec.Struct):
-    type: str
-    path: str
-    oid: _GitName
-    size: _Count = 0
+    path: str = msgspec.field(name="rfilename")
+    blob_id: _GitName = msgspec.field(name="blobId")
+    size: _Count
     lfs: _Lfs | None = None
+
+
+class _Info(msgspec.Struct):
+    id: str
+    sha: _GitName
+    siblings: list[_Entry]
 
 
 class _SearchResult(msgspec.Struct, rename="camel"):
@@ -84,12 +82,12 @@ def list_repo(access: HubAccess, repo: str, revision: str = "main") -> RepoListi
     kept = cached_listing(access, repo, revision) if access.offline else None
     if kept is not None:
         return kept
-    info, entries = _contents(access, repo, revision, _listing_of(repo, revision))
+    info = _contents(access, repo, revision, _listing_of(repo, revision))
     if not _is_name(info.id):
         raise NetworkError(
             f"the Hub returned an invalid name for {repo}", "check the repo's name on the Hub, and HF_ENDPOINT"
         )
-    listing = _listing(info, revision, entries)
+    listing = _listing(info, revision)
     for key in {revision, listing.commit}:
         _cache_listing(access, repo, key, replace(listing, revision=key))
     return listing
@@ -108,8 +106,8 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
     kept = cached_listing(access, repo, f"{_CHECKPOINT}{revision}") if access.offline else None
     if kept is not None:
         return kept
-    info, entries = _contents(access, repo, revision, _listing_of(repo, revision))
-    by_path = {entry.path: entry for entry in entries if _CHECKPOINT_FILE.fullmatch(entry.path)}
+    info = _contents(access, repo, revision, _listing_of(repo, revision))
+    by_path = {entry.path: entry for entry in info.siblings if _CHECKPOINT_FILE.fullmatch(entry.path)}
     if "config.json" not in by_path:
         raise UsageError(
             f"{sanitize(info.id)} has no config.json, hence no checkpoint of Transformers",
@@ -121,7 +119,7 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
         }
     files = tuple(_repo_file(by_path[path]) for path in sorted(by_path))
     variant = RepoVariant("checkpoint", None, files)
-    listing = RepoListing(info.id, revision, info.sha, (variant,), (), len(entries) - len(files), _now())
+    listing = RepoListing(info.id, revision, info.sha, (variant,), (), len(info.siblings) - len(files), _now())
     _cache_listing(access, repo, f"{_CHECKPOINT}{revision}", listing)
     return listing
 
@@ -132,8 +130,8 @@ def find_file(access: HubAccess, repo: str, path: str) -> RepoListing:
     It is not cached. Raises NetworkError, also if the repo has no such file.
     """
     doing = f"looking for {sanitize(path)} in {sanitize(repo)}"
-    info, entries = _contents(access, repo, "main", doing)
-    found = [_repo_file(entry) for entry in entries if entry.path == path]
+    info = _contents(access, repo, "main", doing)
+    found = [_repo_file(entry) for entry in info.siblings if entry.path == path]
     if not found:
         raise NetworkError(
             f"{sanitize(repo)} has no {sanitize(path)}", "check the repo's page, or update ggbench"
@@ -166,7 +164,7 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
         ("limit", str(min(limit, _MAX_RESULTS))),
     )
     fields = tuple(("expand", field) for field in ("downloads", "likes", "lastModified", "gated"))
-    found, _ = fetch_json(
+    found = fetch_json(
         api_url(access, "models"), list[_SearchResult], repo="", doing=doing, params=(*wanted, *fields)
     )
     return tuple(
@@ -191,35 +189,20 @@ def _listing_of(repo: str, revision: str) -> str:
     return f"listing {sanitize(repo)}" + ("" if revision == "main" else f" at {shorten(revision, 60)}")
 
 
-def _contents(access: HubAccess, repo: str, revision: str, doing: str) -> tuple[_Info, list[_Entry]]:
+def _contents(access: HubAccess, repo: str, revision: str, doing: str) -> _Info:
+    """Return the commit of a revision and all its files. Source: `HfApi.repo_info` with `files_metadata`."""
     access.require_network(doing)
-    on_hub = path_on_hub(repo)
-    info, _ = fetch_json(api_url(access, on_hub, "revision", revision), _Info, repo=repo, doing=doing)
-    url = api_url(access, on_hub, "tree", info.sha)
-    return info, [entry for entry in _tree(url, repo, doing) if entry.type == "file"]
+    url = api_url(access, path_on_hub(repo), "revision", revision)
+    return fetch_json(url, _Info, repo=repo, doing=doing, params=[("blobs", "true")])
 
 
-def _tree(url: str, repo: str, doing: str) -> Iterator[_Entry]:
-    page: Params | None = (("recursive", "true"), ("expand", "false"))
-    for _ in range(_MAX_PAGES):
-        if page is None:
-            return
-        asked = page
-        entries, page = fetch_json(url, list[_Entry], repo=repo, doing=doing, params=asked)
-        yield from entries
-        if page is not None and tuple(page) == tuple(asked):
-            break
-    raise NetworkError(f"the Hub's list of files does not end while {doing}", "try again later")
-
-
-def _listing(info: _Info, revision: str, entries: Iterable[_Entry]) -> RepoListing:
+def _listing(info: _Info, revision: str) -> RepoListing:
     models: list[RepoFile] = []
     sidecars: list[RepoFile] = []
-    by_path = {entry.path: entry for entry in entries}
-    gguf = {path: entry for path, entry in by_path.items() if path.lower().endswith(".gguf")}
-    for path, entry in gguf.items():
-        _check_path(path, info.id)
-        (sidecars if is_sidecar(path) else models).append(_repo_file(entry))
+    gguf = [entry for entry in info.siblings if entry.path.lower().endswith(".gguf")]
+    for entry in gguf:
+        _check_path(entry.path, info.id)
+        (sidecars if is_sidecar(entry.path) else models).append(_repo_file(entry))
     if not models:
         raise UsageError(
             f"{sanitize(info.id)} has no GGUF model",
@@ -231,13 +214,13 @@ def _listing(info: _Info, revision: str, entries: Iterable[_Entry]) -> RepoListi
         commit=info.sha,
         variants=group_variants(models),
         sidecars=tuple(sorted(sidecars, key=lambda file: file.path)),
-        n_other_files=len(by_path) - len(gguf),
+        n_other_files=len(info.siblings) - len(gguf),
         listed_at=_now(),
     )
 
 
 def _repo_file(entry: _Entry) -> RepoFile:
-    return RepoFile(entry.path, entry.size, entry.lfs.oid if entry.lfs else None, entry.oid)
+    return RepoFile(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else None, entry.blob_id)
 
 
 def _now() -> str:

@@ -1,8 +1,7 @@
-"""A partially downloaded file: filled by range requests, written through to disk, and hashed as it arrives.
+"""A partially downloaded file: filled by range requests, written through to disk, and hashed when it is complete.
 
-A kill loses no written byte: the length of the part is its only state. A resumed part is hashed when it is complete, so
-that resuming does not delay the network. Every request goes to the file's resolve URL, which redirects to the storage:
-signed URLs expire.
+A kill loses no written byte: the length of the part is its only state. Every request goes to the file's resolve URL,
+which redirects to the storage: signed URLs expire.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ggbench.hub.api import (
     RETRY_STATUSES,
     NotReadable,
     Stop,
-    bytes_to_skip,
+    check_range,
     file_url,
     open_response,
     range_headers,
@@ -61,14 +60,12 @@ class PartFile:
         """Bytes appended since it was opened, without copies."""
         self.copied_bytes = 0
         """Bytes copied from another local file since it was opened."""
-        self._hash = _FileHash(file)
         if self.n_bytes > file.n_bytes:
             self.restart()
 
     def append(self, data: bytes, *, is_copy: bool = False) -> None:
         """Write data through to the file; bytes beyond the file's end are dropped."""
         appended = view = memoryview(data)[: self.missing_bytes]
-        begin = self.n_bytes
         with disk_errors(self.path.parent):
             while view:
                 # Write at an offset, not at the end, so a second writer is harmless if locks are ignored.
@@ -79,8 +76,6 @@ class PartFile:
             self.copied_bytes += len(appended)
         else:
             self.moved_bytes += len(appended)
-        if self._hash.n_bytes == begin:
-            self._hash.update(appended)
 
     @property
     def missing_bytes(self) -> int:
@@ -89,13 +84,12 @@ class PartFile:
 
     def agrees(self, check: Callable[[], None]) -> bool:
         """Return whether a complete part has the expected hash. Calls `check` meanwhile, which may raise."""
-        return self._hash.finish(self._descriptor, self.n_bytes, check) == self.file.etag
+        return _content_hash(self._descriptor, self.file, check) == self.file.etag
 
     def restart(self) -> None:
         with disk_errors(self.path.parent):
             os.ftruncate(self._descriptor, 0)
         self.n_bytes = 0
-        self._hash = _FileHash(self.file)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -127,7 +121,7 @@ def file_agrees(path: Path, file: RepoFile, check: Callable[[], None]) -> bool:
     except OSError:
         return False
     with content:
-        return _FileHash(file).finish(content.fileno(), file.n_bytes, check) == file.etag
+        return _content_hash(content.fileno(), file, check) == file.etag
 
 
 @contextmanager
@@ -164,29 +158,21 @@ def disk_errors(place: Path) -> Iterator[None]:
         raise UsageError(f"cannot write to {where}: {error.strerror or error}", OTHER_FOLDER_HINT) from None
 
 
-class _FileHash:
-    """The hash of a file's first `n_bytes`, of the kind that the Hub states."""
-
-    def __init__(self, file: RepoFile) -> None:
-        self._digest = hashlib.sha256() if file.sha256 is not None else hashlib.sha1(usedforsecurity=False)
-        if file.sha256 is None:
-            # Source: git hash-object; a blob's name is the SHA-1 of a header with its length, and the content.
-            self._digest.update(b"blob %d\0" % file.n_bytes)
-        self.n_bytes = 0
-
-    def update(self, data: bytes | memoryview) -> None:
-        self._digest.update(data)
-        self.n_bytes += len(data)
-
-    def finish(self, descriptor: int, until: int, check: Callable[[], None]) -> str:
-        """Return the hash of the first `until` bytes, in hex. Raises UsageError if the file cannot be read."""
-        try:
-            while data := os.pread(descriptor, min(_READ_BYTES, until - self.n_bytes), self.n_bytes):
-                check()
-                self.update(data)
-        except OSError as error:
-            raise UsageError(f"a file cannot be read back: {error.strerror}", "check the disk") from error
-        return self._digest.hexdigest()
+def _content_hash(descriptor: int, file: RepoFile, check: Callable[[], None]) -> str:
+    """Return the hash of an open file, in hex and of the kind that the Hub states. Raises UsageError."""
+    digest = hashlib.sha256()
+    if file.sha256 is None:
+        # Source: git hash-object; a blob's name is the SHA-1 of a header with its length, and the content.
+        digest = hashlib.sha1(b"blob %d\0" % file.n_bytes, usedforsecurity=False)
+    position = 0
+    try:
+        while data := os.pread(descriptor, _READ_BYTES, position):
+            check()
+            digest.update(data)
+            position += len(data)
+    except OSError as error:
+        raise UsageError(f"a file cannot be read back: {error.strerror}", "check the disk") from error
+    return digest.hexdigest()
 
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
@@ -251,11 +237,9 @@ def _fill_once(url: str, part: PartFile, stop: Stop) -> tuple[str, float]:
         if response.is_error:
             response.read()
             hf_raise_for_status(response)
-        n_skip = bytes_to_skip(response, begin, part.file)
+        check_range(response, begin, part.file)
         for chunk in response.iter_raw():
             stop.check()
-            if n_skip:
-                chunk, n_skip = chunk[n_skip:], max(0, n_skip - len(chunk))
             part.append(chunk)
             if not part.missing_bytes:
                 break

@@ -85,14 +85,10 @@ class TestHub:
         self.requests: list[HubRequest] = []
         self.errors: list[BaseException] = []
         """Exceptions inside the Hub itself."""
-        self.page_entries = 1000
-        """Tree entries per page."""
         self.send_buffer_bytes = send_buffer_bytes
         """A small buffer keeps `sent_bytes` close to the received bytes."""
         self.bytes_per_s = bytes_per_s
         """Bandwidth limit of file content per connection; None for unlimited."""
-        self.gates_trees = True
-        """Whether a gated repo also hides its file list."""
         self.closing = threading.Event()
         self.lock = threading.Lock()
         self.repos: dict[str, HubRepo] = {}

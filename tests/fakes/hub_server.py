@@ -162,8 +162,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send_info(self._repo(org, name), "main")
             case ["api", "models", org, name, "revision", revision]:
                 self._send_info(self._repo(org, name), revision)
-            case ["api", "models", org, name, "tree", revision]:
-                self._send_tree(self._repo(org, name), revision)
             case [org, name, "resolve", revision, *inside]:
                 self._send_resolved(self._repo(org, name), revision, "/".join(inside))
             case ["cdn", org, name, commit, *inside]:
@@ -225,30 +223,6 @@ class _Handler(BaseHTTPRequestHandler):
                     sibling["lfs"] = {"sha256": file.sha256, "size": file.n_bytes, "pointerSize": 134}
             siblings.append(sibling)
         self._send_json({**self._summary(repo), "sha": commit, "siblings": siblings}, headers={"X-Repo-Commit": commit})
-
-    def _send_tree(self, repo: HubRepo, revision: str) -> None:
-        """Send the list of all files with their folders, a page of it."""
-        if self.hub.gates_trees:
-            self._check_gate(repo)
-        commit = self._commit(repo, revision)
-        entries: dict[str, dict[str, object]] = {}
-        for path, file in repo.commits[commit].items():
-            above = path.rpartition("/")[0]
-            oid = hashlib.sha1(above.encode()).hexdigest()
-            if above:
-                entries[above] = {"type": "directory", "oid": oid, "size": 0, "path": above}
-            entries[path] = {"type": "file", "oid": file.blob_id, "size": file.n_bytes, "path": path}
-            if not file.in_git:
-                entries[path]["lfs"] = {"oid": file.sha256, "size": file.n_bytes, "pointerSize": 134}
-        shown = list(entries.values())
-        begin = int(self.query.get("cursor", "0"))
-        end = begin + min(self.hub.page_entries, int(self.query.get("limit", "1000")))
-        headers = {"X-Repo-Commit": commit}
-        if end < len(shown):
-            kept = "&".join(f"{key}={quote(value)}" for key, value in self.query.items() if key != "cursor")
-            address = f"{self.hub.url}{quote(self.asked.path)}?{kept}&cursor={end}"
-            headers["Link"] = f'<{address}>; rel="next"'
-        self._send_json(shown[begin:end], headers=headers)
 
     def _send_resolved(self, repo: HubRepo, revision: str, path: str) -> None:
         self._check_gate(repo)

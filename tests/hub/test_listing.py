@@ -6,7 +6,6 @@ import msgspec.structs
 import pytest
 
 from ggbench.errors import BadFile, NetworkError, UsageError
-from ggbench.hub import listing as listing_module
 from ggbench.hub.access import HubAccess
 from ggbench.hub.listing import cached_listing, list_repo, search_repos
 from tests.fakes.hub import Cut, Says, TestHub, TooMany, Unavailable
@@ -62,38 +61,10 @@ def test_a_missing_shard_is_named(access: HubAccess, hub: TestHub) -> None:
     assert broken.name != whole.name
 
 
-def test_long_listings_are_paged(access: HubAccess, hub: TestHub) -> None:
-    files = {f"{n:03}/m-q8_0.gguf": bytes([n % 251]) * (n + 1) for n in range(400)}
-    hub.add_repo(REPO, files)
-    hub.page_entries = 50
-    listing = list_repo(access, REPO)
-    assert len(listing.variants) == 400
-    assert listing.total_bytes == sum(range(1, 401))
-    asked = [request for request in hub.requests if "/tree/" in request.path]
-    assert len(asked) == 16
-    assert all("recursive=true" in request.query for request in asked)
-
-
-def test_a_next_page_on_another_host_is_not_requested(
-    access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A link to another host never receives the token. An endless list is abandoned."""
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    monkeypatch.setattr(listing_module, "_MAX_PAGES", 5)
-    hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
-    link = {"Link": f'<{hub.cdn_url}/steal?cursor=9>; rel="next"'}
-    hub.fail("*/tree/*", Says(b"[]", headers=link), times=None)
-    with pytest.raises(NetworkError, match="does not end"):
-        list_repo(access, REPO)
-    assert {request.host for request in hub.requests} == {hub.url.removeprefix("http://")}
-    assert all(request.had_token for request in hub.requests)
-
-
 def test_revisions_are_pinned(access: HubAccess, hub: TestHub) -> None:
     old = hub.add_repo(REPO, {"m-q8_0.gguf": b"old"}, revision="refs/pr/1")
     new = hub.add_repo(REPO, {"m-q8_0.gguf": b"newer"})
     assert [list_repo(access, REPO, each).commit for each in ("main", "refs/pr/1", old)] == [new, old, old]
-    assert all(request.path.endswith((old, new)) for request in hub.requests if "/tree/" in request.path)
     with pytest.raises(NetworkError, match=r"no such revision .*nope"):
         list_repo(access, REPO, "nope")
 
@@ -125,8 +96,8 @@ def test_an_invalid_repo_name_is_not_requested(access: HubAccess, hub: TestHub, 
     assert hub.requests == []
 
 
-INFO = {"id": REPO, "sha": HEX}
-FILE = {"type": "file", "path": "m-q8_0.gguf", "oid": HEX, "size": 1}
+FILE = {"rfilename": "m-q8_0.gguf", "blobId": HEX, "size": 1}
+INFO = {"id": REPO, "sha": HEX, "siblings": [FILE]}
 
 
 @pytest.mark.parametrize(
@@ -135,9 +106,10 @@ FILE = {"type": "file", "path": "m-q8_0.gguf", "oid": HEX, "size": 1}
         ("*/revision/*", []), ("*/revision/*", {"id": REPO}), ("*/revision/*", {**INFO, "sha": "../../etc"}),
         ("*/revision/*", {**INFO, "sha": HEX + "\n"}), ("*/revision/*", {**INFO, "id": 5}),
         ("*/revision/*", {**INFO, "id": "../../x"}), ("*/revision/*", {**INFO, "id": "org--model/GGUF"}),
-        ("*/tree/*", {"error": "no"}), ("*/tree/*", [{**FILE, "size": -1}]), ("*/tree/*", [{**FILE, "size": "1"}]),
-        ("*/tree/*", [{**FILE, "oid": "../../../x"}]), ("*/tree/*", [{**FILE, "path": None}]),
-        ("*/tree/*", [{**FILE, "lfs": {"oid": "sha256:x"}}]), ("*/tree/*", [[[]]]), ("*", "[" * 100_000),
+        *(("*/revision/*", {**INFO, "siblings": siblings}) for siblings in (
+            {"error": "no"}, [{**FILE, "size": -1}], [{**FILE, "size": "1"}], [{**FILE, "blobId": "../../../x"}],
+            [{**FILE, "rfilename": None}], [{**FILE, "lfs": {"sha256": "sha256:x"}}], [[[]]],
+        )), ("*", "[" * 100_000),
         ("*", "<html>log in to the hotel's network</html>"),
     ],
 )  # fmt: skip
