@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from ggbench.errors import UsageError
 
-_COUNTS = ("n_layer", "n_embd", "n_head", "n_head_kv", "n_ff", "n_vocab", "n_ctx_train")
 _ROUTED = ("n_expert", "n_expert_used", "n_ff_expert")
 _SHARED = (*_ROUTED, "n_ff_shared_expert")
 _LATENT = ("kv_lora_rank", "n_rot", "v_head_dim", "head_dim")
@@ -128,26 +127,28 @@ _OPTIONAL = tuple(
 )
 _MOST_LAYERS = 512
 """LLAMA_MAX_LAYERS of llama.cpp's src/llama-hparams.h."""
-_LARGEST = 1 << 31
+_Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
+_OptionalCount = Annotated[int, Meta(ge=0, lt=1 << 31)]
+_Positive = Annotated[float, Meta(gt=0)]
 
 
 class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The shape of a model; UsageError names an invalid field. 0 means none."""
+    """The shape of a model; UsageError names a field that the architecture does not allow. 0 means none."""
 
     architecture: str
     """llama.cpp's name, one of `ARCHITECTURES`."""
-    n_layer: int
-    n_embd: int
-    n_head: int
-    n_head_kv: int
-    n_ff: int
+    n_layer: Annotated[int, Meta(ge=1, le=_MOST_LAYERS)]
+    n_embd: _Count
+    n_head: _Count
+    n_head_kv: _Count
+    n_ff: _Count
     """Width of a dense feed-forward, or of an expert if `n_ff_expert` is 0."""
-    n_vocab: int
-    n_ctx_train: int
-    head_dim: int | None = None
+    n_vocab: _Count
+    n_ctx_train: _Count
+    head_dim: _Count | None = None
     """None: `n_embd // n_head`. With a latent cache, the width of Q, with and without rotary positions."""
-    rope_freq_base: float = 1e6
-    norm_rms_eps: float = 1e-6
+    rope_freq_base: _Positive = 1e6
+    norm_rms_eps: _Positive = 1e-6
     tied_embeddings: bool = False
     """Whether the output reuses the input embedding table, which the file then contains once."""
     qkv_bias: bool | None = None
@@ -162,109 +163,80 @@ class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     In `nemotron_h` they are all of a layer, besides `E` experts and `-` a feed-forward. Empty: all layers have
     attention, and the architecture says which of them in a window.
     """
-    n_layer_nextn: int = 0
+    n_layer_nextn: _OptionalCount = 0
     """Layers after the last that only draft (NextN, MTP), if the files contain them; not counted in `n_layer`."""
     nextn_embeddings: bool = False
     """Whether those have an embedding and an output matrix of their own."""
-    n_rot: int = 0
+    n_rot: _OptionalCount = 0
     """Elements of a head with rotary positions, if not all."""
-    sliding_window: int = 0
+    sliding_window: _OptionalCount = 0
     """Positions kept by windowed layers."""
-    head_dim_window: int = 0
+    head_dim_window: _OptionalCount = 0
     """Width of a head in windowed layers, if not `head_dim`."""
-    n_head_kv_window: int = 0
+    n_head_kv_window: _OptionalCount = 0
     """KV heads in windowed layers, if not `n_head_kv`; the layers without a window then use K as V."""
-    n_layer_shared_kv: int = 0
+    n_layer_shared_kv: _OptionalCount = 0
     """Number of last layers that attend to the KV of earlier ones."""
-    n_ff_shared_kv: int = 0
+    n_ff_shared_kv: _OptionalCount = 0
     """Width of the feed-forward in those layers, if not `n_ff`."""
-    n_embd_per_layer: int = 0
+    n_embd_per_layer: _OptionalCount = 0
     """Width of each layer's own embedding of a token."""
-    n_expert: int = 0
-    n_expert_used: int = 0
-    n_ff_expert: int = 0
-    n_ff_shared_expert: int = 0
+    n_expert: _OptionalCount = 0
+    n_expert_used: _OptionalCount = 0
+    n_ff_expert: _OptionalCount = 0
+    n_ff_shared_expert: _OptionalCount = 0
     """Width of the feed-forward that every token passes in addition to its experts."""
-    n_layer_dense: int = 0
+    n_layer_dense: _OptionalCount = 0
     """Number of first layers with one feed-forward of `n_ff` and no experts."""
-    n_expert_every: int = 0
+    n_expert_every: _OptionalCount = 0
     """Period of layers, the last of which has experts; 0: all layers have them."""
-    n_embd_expert: int = 0
+    n_embd_expert: _OptionalCount = 0
     """Width of the input and output of experts, if not `n_embd`."""
     expert_bias: bool | None = None
     """Whether each expert has a selection bias, and scores are sigmoids. None: the architecture's default."""
-    kv_lora_rank: int = 0
+    kv_lora_rank: _OptionalCount = 0
     """Width of the latent from which K and V are computed (MLA); the cache keeps the latent."""
-    q_lora_rank: int = 0
-    v_head_dim: int = 0
-    indexer_n_head: int = 0
+    q_lora_rank: _OptionalCount = 0
+    v_head_dim: _OptionalCount = 0
+    indexer_n_head: _OptionalCount = 0
     """Heads that choose which positions are attended to (DSA); they have a cache of their own."""
-    indexer_head_dim: int = 0
-    indexer_top_k: int = 0
-    ssm_conv: int = 0
+    indexer_head_dim: _OptionalCount = 0
+    indexer_top_k: _OptionalCount = 0
+    ssm_conv: _OptionalCount = 0
     """Positions of the convolution before the recurrence."""
-    ssm_state: int = 0
+    ssm_state: _OptionalCount = 0
     """Width of a head's state: Mamba's, or of K and V in linear attention."""
-    ssm_inner: int = 0
+    ssm_inner: _OptionalCount = 0
     """Width of all heads of the recurrence together."""
-    ssm_n_head: int = 0
-    ssm_n_group: int = 0
+    ssm_n_head: _OptionalCount = 0
+    ssm_n_group: _OptionalCount = 0
 
     def __post_init__(self) -> None:
         if problem := next(self._problems(), ""):
             raise UsageError(problem, "check the model's entry in models.toml")
 
     def _problems(self) -> Iterator[str]:
-        """Yield the errors of the fields; each check relies on the previous ones."""
+        """Yield which fields the architecture lacks or does not have, and which do not go together."""
         family = FAMILIES.get(self.architecture)
         if family is None:
             yield f"architecture {self.architecture!r} is unknown, known are {', '.join(ARCHITECTURES)}"
             return
-        yield from self._wrong_values(family)
-        yield from self._wrong_pattern(family)
-        yield from self._mismatches(family)
-
-    def _wrong_values(self, family: Family) -> Iterator[str]:
-        """Yield what is wrong with a field by itself."""
-        optional = () if self.head_dim is None else ("head_dim",)
-        positive = (*_COUNTS, *optional, *family.needs)
-        for name in (*positive, *_OPTIONAL):
-            value, least = getattr(self, name), 1 if name in positive else 0
-            if not least <= value < _LARGEST:
-                yield f"{name} must be from {least} to 2^31, not {value}"
-            if value and name in _OPTIONAL and name not in (*family.needs, *family.allows):
+        for name in family.needs:
+            if not getattr(self, name):
+                yield f"{self.architecture} needs {name}"
+        for name in _OPTIONAL:
+            if getattr(self, name) and name not in (*family.needs, *family.allows):
                 yield f"{name} is given, but {self.architecture} has none"
-        if self.n_layer + self.n_layer_nextn > _MOST_LAYERS:
-            yield f"n_layer is {self.n_layer}, but llama.cpp loads at most {_MOST_LAYERS} layers"
-        for name in ("rope_freq_base", "norm_rms_eps"):
-            if not 0 < getattr(self, name) < math.inf:
-                yield f"{name} must be a number above zero, not {getattr(self, name)!r}"
-
-    def _wrong_pattern(self, family: Family) -> Iterator[str]:
-        if set(self.layer_pattern) - set(family.letters) or (family.letters and not self.layer_pattern):
-            letters = (
-                " and ".join(filter(None, [", ".join(family.letters[:-1]), family.letters[-1:]]))
-                or "no letters"
-            )
-            yield f"layer_pattern has {letters} in {self.architecture}, not {self.layer_pattern!r}"
-
-    def _mismatches(self, family: Family) -> Iterator[str]:
-        """Yield which fields do not go together."""
+        if bool(family.letters) != bool(self.layer_pattern) or set(self.layer_pattern) - set(family.letters):
+            yield f"layer_pattern of {self.architecture} has the letters {family.letters!r}, not {self.layer_pattern!r}"
         if family.n_embd_of_heads and self.n_embd_head * self.n_head != self.n_embd:
             yield f"n_embd {self.n_embd} is not n_head {self.n_head} x head_dim {self.n_embd_head}"
         if self.n_head % self.n_head_kv:
             yield f"n_head {self.n_head} is not a multiple of n_head_kv {self.n_head_kv}"
-        if self.n_embd_head % 2:
-            yield f"head_dim {self.n_embd_head} is odd, and rotary positions need pairs"
         if not bool(self.n_expert) <= self.n_expert_used <= self.n_expert:
             yield f"n_expert_used {self.n_expert_used} is not 1 to n_expert {self.n_expert}"
-        for name in ("n_layer_dense", "n_layer_shared_kv"):
-            if getattr(self, name) > self.n_layer:
-                yield f"{name} {getattr(self, name)} is above n_layer {self.n_layer}"
         if self.kv_lora_rank and self.n_rot >= self.n_embd_head:
             yield f"n_rot {self.n_rot} is not below head_dim {self.n_embd_head}"
-        if self.n_ff_expert and self.n_ff_shared_expert % self.n_ff_expert and self.kv_lora_rank:
-            yield f"n_ff_shared_expert {self.n_ff_shared_expert} is not a multiple of n_ff_expert {self.n_ff_expert}"
 
     @property
     def n_embd_head(self) -> int:

@@ -16,8 +16,7 @@ EXPERTS = {"n_expert": 8, "n_expert_used": 2, "n_ff_expert": 256, "n_ff_shared_e
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n_layer", 0), ("n_ctx_train", 1 << 60), ("n_head", 3), ("n_head_kv", 3), ("head_dim", 128),
-        ("rope_freq_base", float("nan")), ("architecture", "gpt2"), ("n_expert", 8),
+        ("n_head", 3), ("n_head_kv", 3), ("head_dim", 128), ("architecture", "gpt2"), ("n_expert", 8),
     ],
 )  # fmt: skip
 def test_a_value_that_makes_no_model_names_its_field(field: str, value: object) -> None:

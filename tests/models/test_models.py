@@ -247,7 +247,9 @@ def test_example_in_the_head_of_the_shipped_file_is_a_model(write_models: WriteM
         ('[[model]]\nid = "a"\ntitle = "red \\u001b[31m"\n', "at `title`"),
         ('\n["qwen1.5-7b"]\nrepo = "me/mirror"\n', "a model begins with [[model]]"),
         ('[[model]]\nid = "qwen1.5-7b"\nn_head = 33\n', "n_head"),
-        (f'[[model]]\nid = "a"\n{SHAPE.replace("16", "1_000_000", 1)}', "at most 512 layers"),
+        ('[[model]]\nid = "qwen1.5-7b"\nn_ctx_train = 0\n', ">= 1 - at `n_ctx_train`"),
+        ('[[model]]\nid = "qwen1.5-7b"\nrope_freq_base = nan\n', "> 0.0 - at `rope_freq_base`"),
+        (f'[[model]]\nid = "a"\n{SHAPE.replace("16", "1_000_000", 1)}', "<= 512 - at `n_layer`"),
         ('[[model]]\nid = "a"\ntitle = "\xe9"\n', "not UTF-8"),
     ],
 )  # fmt: skip
