@@ -85,8 +85,8 @@ def command(
         raise UsageError("--plot cannot be used with --json", hint)
     published = PUBLISHED if against == PUBLISHED else None
     with Store.open() as store:
-        columns, notices = compared_runs(store, named, model, against)
-        output.notice(*store.notices, *notices)
+        columns = compared_runs(store, named, model, against)
+        output.notice(*store.notices)
         comparison = _compared(store, columns, is_alone_enough=bool(published) and not asked and repeat is None)
     if repeat is not None:
         from ggbench.commands.comparing import compare_again

@@ -17,8 +17,8 @@ import click
 from ggbench import __version__
 from ggbench.cli.help import TOPICS
 from ggbench.commands.process import discard_output, escape_missing, open_closed, stoppable
-from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
-from ggbench.machine.address_space import forbid_core_files, limit_bytes
+from ggbench.errors import ExitCode, GgbenchError, UnknownName
+from ggbench.machine.address_space import forbid_core_files
 from ggbench.plugins import plugin_names
 from ggbench.text import sanitize
 
@@ -71,8 +71,6 @@ _REMOVED = {
 }
 """Commands of earlier versions, with what does their work."""
 _NO_MEMORY = "not enough memory for ggbench itself"
-_LEAST_ADDRESS_SPACE = 200 << 20
-"""In bytes; numpy's libraries cannot be loaded with less."""
 _NO_TEMPORARY = "No usable temporary directory"
 """The only way to recognize the error. Source: `_get_default_tempdir` in CPython's tempfile."""
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -166,7 +164,8 @@ def main(args: list[str] | None = None) -> NoReturn:
 def _run(args: list[str] | None) -> int:
     """Run the command line, print what went wrong, and return the exit code. Raises BrokenPipeError."""
     try:
-        _check_machine()
+        if sys.platform == "win32":  # the worker's pipes cannot be awaited there
+            raise GgbenchError("ggbench does not run on Windows", "run it in WSL 2")
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
         sys.stdout.flush()  # here, as the exiting interpreter would complain about a closed pipe
         return status if isinstance(status, int) else ExitCode.DONE
@@ -210,37 +209,11 @@ def _report(error: Exception) -> int:
     if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
         hint = "free some space, or set TMPDIR to another disk"
         return _fail("no folder for temporary files can be written", hint, ExitCode.DOES_NOT_FIT)
-    if _lacks_memory(error):
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         hint = "close other programs; if the shell limits memory, raise the limit: ulimit -v unlimited"
         return _fail(_NO_MEMORY, hint, ExitCode.DOES_NOT_FIT)
     what = f"{type(error).__name__}: {error}".splitlines()[0]
     return _fail(f"unexpected, {what}", "GGBENCH_DEBUG=1 shows where; please report it", ExitCode.UNEXPECTED)
-
-
-def _check_machine() -> None:
-    """Raise DoesNotFit under a limit of address space with which libraries would crash, and GgbenchError on Windows.
-
-    OpenBLAS reserves memory for each thread; if it cannot start any, it exits or sends SIGINT to this process. Source:
-    OpenBLAS's driver/others/blas_server.c and memory.c.
-    """
-    if sys.platform == "win32":  # the worker's pipes cannot be awaited there
-        raise GgbenchError("ggbench does not run on Windows", "run it in WSL 2")
-    limit = limit_bytes()
-    if limit is None:
-        return
-    if limit < _LEAST_ADDRESS_SPACE:
-        raise DoesNotFit(
-            f"ggbench needs {_LEAST_ADDRESS_SPACE >> 20} MiB of address space, but the limit is {limit >> 20} MiB",
-            "raise it for this command: ulimit -v unlimited",
-        )
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-
-def _lacks_memory(error: BaseException) -> bool:
-    """Return whether memory ran out; under a limit, loading a library then fails with other errors."""
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return True
-    return isinstance(error, (ImportError, SystemError)) and limit_bytes() is not None
 
 
 def _fail(what: str, hint: str, code: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import runs_named
 from ggbench.text import sanitize
-from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.decisions.compare.differences import Column
@@ -28,32 +26,24 @@ if TYPE_CHECKING:
 PUBLISHED = "published"
 
 
-def compared_runs(
-    store: Store, named: Sequence[str], model: str | None, against: str | None
-) -> tuple[list[Column], list[str]]:
-    """Return the columns to compare, the base first, and notices about omitted runs; repeats are averaged.
+def compared_runs(store: Store, named: Sequence[str], model: str | None, against: str | None) -> list[Column]:
+    """Return the columns to compare, the base first, each run once; repeats are averaged.
 
     Raises UsageError for names that are not runs, BadFile for a file without results, and StoreError.
     """
-    _refuse_repeats([*named, *([against] if against else [])])
-    notices: list[str] = []
     if model is not None:
-        columns, notices = _of_model(store, named, model)
+        columns = _of_model(store, named, model)
     else:
-        found = [(name, run) for name in named for run in _named(store, name)]
+        found = [(name, run) for name in dict.fromkeys(named) for run in _named(store, name)]
         places = ["" if name.isdecimal() else name for name, _ in found]
         columns = columns_of([QuantSummary.of([run]) for _, run in found], places)
     if against and against != PUBLISHED:
-        base = _base(_named(store, against), columns, against)
-        columns = [base, *columns]
-    return columns, notices
-
-
-def _refuse_repeats(names: Sequence[str]) -> None:
-    """Raise UsageError for the number of a run that is given more than once."""
-    for number, count in Counter(int(name) for name in names if name.isdecimal()).items():
-        if count > 1:
-            raise UsageError(f"run {number} is given {count} times", "give each run once")
+        base = _named(store, against)
+        if len(base) != 1:
+            hint = "import it, and give the number of the run to compare with"
+            raise UsageError(f"{sanitize(against)} has {len(base)} runs", hint)
+        columns = [(QuantSummary.of(base),), *columns]
+    return columns
 
 
 def _named(store: Store, name: str) -> list[Run]:
@@ -70,8 +60,8 @@ def _named(store: Store, name: str) -> list[Run]:
     return [each.run for each in read_runs(path)]
 
 
-def _of_model(store: Store, named: Sequence[str], model: str) -> tuple[list[Column], list[str]]:
-    """Return a column for each file and setup, with the newest runs of each kind, and a notice about the other runs."""
+def _of_model(store: Store, named: Sequence[str], model: str) -> list[Column]:
+    """Return a column for each file and setup, with the newest completed runs of each kind."""
     if named:
         raise UsageError(
             "RUN and --model exclude each other", "give run numbers from `ggbench results`, or --model MODEL"
@@ -80,18 +70,12 @@ def _of_model(store: Store, named: Sequence[str], model: str) -> tuple[list[Colu
     if not found:
         raise _no_run_of(store, model)
     quants: dict[str, dict[str, list[Run]]] = {}
-    n_completed, typed = 0, dict.fromkeys(run.subject.model for run in found)
-    n_stored = sum(map(store.count_of, typed))
-    for count, newest in (each for name in typed for each in runs_of_model(store, name)):
-        n_completed += count
+    typed = dict.fromkeys(run.subject.model for run in found)
+    for newest in (each for name in typed for each in runs_of_model(store, name)):
         runs = list(_measured(store, newest))
         if runs:
             quants.setdefault(_file_and_setup(runs[0]), {}).setdefault(runs[0].head.kind, runs)
-    n_left_out = n_stored - n_completed
-    notices = (
-        [f"{counted(n_left_out, 'run')} left out: not completed, or of another ggbench"] if n_left_out else []
-    )
-    return [_joined(kinds) for kinds in quants.values()][::-1], notices
+    return [_joined(kinds) for kinds in quants.values()][::-1]
 
 
 def _file_and_setup(run: Run) -> str:
@@ -116,21 +100,6 @@ def _joined(kinds: Mapping[str, list[Run]]) -> Column:
     repeats = sorted(kinds.values(), key=lambda runs: not isinstance(runs[0].result, DecodeResult))
     count = max(map(len, repeats))
     return tuple(QuantSummary.of([runs[n] for runs in repeats if n < len(runs)]) for n in range(count))
-
-
-def _base(runs: Sequence[Run], columns: Sequence[Column], name: str) -> Column:
-    """Return the base: the only run of its file, or the one of the same kind and quant as the first column."""
-    if len(runs) == 1:
-        return (QuantSummary.of(runs),)
-    own = columns[0][0].run if columns else None
-    alike = [
-        run for run in runs if own and (run.head.kind, run.subject.quant) == (own.head.kind, own.subject.quant)
-    ]
-    if len(alike) == 1:
-        return (QuantSummary.of(alike),)
-    what = f"{own.head.kind} of {sanitize(own.subject.quant)}" if own else "run"
-    hint = "import it, and give the number of the run to compare with"
-    raise UsageError(f"{sanitize(name)} has {len(runs)} runs, {len(alike)} of them a {what}", hint)
 
 
 def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> list[StoredRun]:

@@ -104,13 +104,13 @@ def runs_of_file(store: Store, machine: str, header: str, shape: str) -> list[Ru
     return list(_runs(store, sorted((run_id for group in groups for run_id in group), reverse=True)))
 
 
-def runs_of_model(store: Store, model: str) -> list[tuple[int, Iterator[StoredRun]]]:
+def runs_of_model(store: Store, model: str) -> list[Iterator[StoredRun]]:
     """Return the completed runs of a MODEL by their setting, that of the newest run first. Raises StoreError.
 
-    Each has the number of its runs, and the newest of them, newest first, at most twelve.
+    Each has the newest of its runs, newest first, at most twelve.
     """
     update_facts(store)
-    return [(count, store.load_runs(run_ids)) for count, run_ids in store.facts.of_model(model)]
+    return [store.load_runs(run_ids) for run_ids in store.facts.of_model(model)]
 
 
 def runs_with_rates(store: Store, machine: str) -> Iterator[Run]:

@@ -103,34 +103,6 @@ def test_every_error_ends_in_its_exit_code(
     assert len(ran.err.splitlines()) <= 3
 
 
-@pytest.mark.parametrize("error", [SystemError("error return without exception set"), ImportError("failed to map")])
-def test_too_little_address_space_is_named(ggbench: Run, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def fail(self: click.Group, ctx: click.Context) -> None:
-        raise error
-
-    monkeypatch.setattr(type(cli), "invoke", fail)
-    assert ggbench("models").code == ExitCode.UNEXPECTED
-    monkeypatch.setattr("ggbench.cli.main.limit_bytes", lambda: 1 << 30)
-    ran = ggbench("models")
-    assert ran.code == ExitCode.DOES_NOT_FIT
-    error_line, hint = ran.err.splitlines()
-    assert error_line == "Error: not enough memory for ggbench itself"
-    assert "ulimit -v unlimited" in hint
-
-
-@pytest.mark.parametrize(("mib", "code"), [(120, 3), (230, 0)])
-def test_a_small_address_space(mib: int, code: int) -> None:
-    """OpenBLAS would print its own errors and exit, or send SIGINT."""
-    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (mib << 20, mib << 20))
-    words = [sys.executable, "-P", "-m", "ggbench", "results", "--json"]
-    ran = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
-    assert ran.returncode == code, ran.stderr
-    if code:
-        error, hint = ran.stderr.splitlines()
-        assert error == "Error: ggbench needs 200 MiB of address space, but the limit is 120 MiB"
-        assert hint == "Hint: raise it for this command: ulimit -v unlimited"
-
-
 @pytest.mark.parametrize(("words", "code"), [(("twin", "qwen1.5-0.5b", "q2_k"), 3), (("doctor", "--json"), 0)])
 def test_a_full_disk_of_temporary_files(home: Path, words: tuple[str, ...], code: int) -> None:
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))

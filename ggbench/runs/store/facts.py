@@ -138,19 +138,19 @@ class FactsTable:
         newest = f"SELECT run_id FROM facts WHERE {own} ORDER BY run_id DESC LIMIT {NEWEST}"
         return tuple(tuple(row[0] for row in self._select(newest, setting)) for setting in settings)
 
-    def of_model(self, model: str) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    def of_model(self, model: str) -> tuple[tuple[int, ...], ...]:
         """Return the settings of all completed runs of a MODEL, imported ones too, that of the newest run first.
 
-        Each has the number of its runs, and the newest of them, newest first, at most twelve.
+        Each has its newest runs, newest first, at most twelve.
         """
         model = storable_text(model)
-        counted = self._select(
-            "SELECT setting, count(*) FROM facts WHERE model = ? AND setting IS NOT NULL GROUP BY setting"
+        settings = self._select(
+            "SELECT setting FROM facts WHERE model = ? AND setting IS NOT NULL GROUP BY setting"
             " ORDER BY max(run_id) DESC",
             model,
         )
         newest = f"SELECT run_id FROM facts WHERE model = ? AND setting = ? ORDER BY run_id DESC LIMIT {NEWEST}"
-        return tuple((count, tuple(row[0] for row in self._select(newest, model, of))) for of, count in counted)
+        return tuple(tuple(row[0] for row in self._select(newest, model, each[0])) for each in settings)
 
     def with_rates(self, machine: str) -> tuple[int, ...]:
         """Return the newest steady run of each setting of a machine from which the rates of reading memory follow."""
