@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import engine_module
@@ -33,11 +31,10 @@ from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, RequestTiming
 _T = TypeVar("_T")
 
 _OBSERVED: tuple[type, ...] = (
-    DecodeLimit, DecodeWindow, GpusInUse, ImportedRow, Memory, ModelDescribed, PromptTiming,
+    DecodeLimit, DecodeWindow, GpusInUse, ImportedRow, MachineReading, Memory, ModelDescribed, PromptTiming,
     RequestTiming, ServerFound, TokenChunks, WorkerPeak, WorkerStarted,
 )  # fmt: skip
 """Types of observations common to all experiments; an experiment's own types are in its `observed`."""
-_READING = kind_of(MachineReading)
 
 
 def head_of(stored: StoredRun) -> RunHead:
@@ -115,24 +112,13 @@ def read_observations(store: Store, stored: StoredRun) -> Recording:
     recording = Recording(head_of(stored))
     observed = (*_OBSERVED, *experiment_of(stored.kind).observed)
     types: dict[str, type[object]] = {kind_of(each): each for each in observed}
-    for each in store.load_observations(stored.run_id, but=_READING):
-        observed_type = types.get(each.kind)
-        if observed_type is not None:
-            body, problem = decode(each.body_json, observed_type)
-            if not problem:
-                recording.observations.append(Observation(each.at_ns, body))
-    for bodies in store.load_bodies(stored.run_id, _READING):
-        _add_readings(recording.readings, bodies)
+    for each in store.load_observations(stored.run_id):
+        body, _ = decode(each.body_json, types.get(each.kind, object))
+        if isinstance(body, MachineReading):
+            recording.readings.append(body)
+        elif each.kind in types and body is not None:
+            recording.observations.append(Observation(each.at_ns, body))
     return recording
-
-
-def _add_readings(readings: list[MachineReading], bodies: Sequence[bytes]) -> None:
-    """Add readings from their JSON, all at once or, if one of them is damaged, one by one without it."""
-    try:
-        readings.extend(msgspec.json.decode(b"[%b]" % b",".join(bodies), type=list[MachineReading]))
-    except (msgspec.DecodeError, ValueError):
-        for each in bodies if len(bodies) > 1 else ():
-            _add_readings(readings, [each])
 
 
 def _require(stored: StoredRun, what: str, text: str, record_type: type[_T]) -> _T:

@@ -98,6 +98,10 @@ def test_an_invalid_repo_name_is_not_requested(access: HubAccess, hub: TestHub, 
 
 FILE = {"rfilename": "m-q8_0.gguf", "blobId": HEX, "size": 1}
 INFO = {"id": REPO, "sha": HEX, "siblings": [FILE]}
+WRONG_FILES: list[object] = [
+    {"error": "no"}, [{**FILE, "size": -1}], [{**FILE, "size": "1"}], [{**FILE, "blobId": "../../../x"}],
+    [{**FILE, "rfilename": None}], [{**FILE, "lfs": {"sha256": "sha256:x"}}], [[[]]],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -106,10 +110,7 @@ INFO = {"id": REPO, "sha": HEX, "siblings": [FILE]}
         ("*/revision/*", []), ("*/revision/*", {"id": REPO}), ("*/revision/*", {**INFO, "sha": "../../etc"}),
         ("*/revision/*", {**INFO, "sha": HEX + "\n"}), ("*/revision/*", {**INFO, "id": 5}),
         ("*/revision/*", {**INFO, "id": "../../x"}), ("*/revision/*", {**INFO, "id": "org--model/GGUF"}),
-        *(("*/revision/*", {**INFO, "siblings": siblings}) for siblings in (
-            {"error": "no"}, [{**FILE, "size": -1}], [{**FILE, "size": "1"}], [{**FILE, "blobId": "../../../x"}],
-            [{**FILE, "rfilename": None}], [{**FILE, "lfs": {"sha256": "sha256:x"}}], [[[]]],
-        )), ("*", "[" * 100_000),
+        *(("*/revision/*", {**INFO, "siblings": siblings}) for siblings in WRONG_FILES), ("*", "[" * 100_000),
         ("*", "<html>log in to the hotel's network</html>"),
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sqlite3
 import struct
-from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,7 +52,6 @@ _CHUNKS = (
 )
 """Whole integers of 8 bytes, which damage may have cut."""
 _INT64_BYTES = 8
-_MANY = 1000
 
 
 class Store:
@@ -234,22 +233,16 @@ class Store:
         """Return raw samples of a run, empty if it has none; warm-up only if requested. Raises UnknownName."""
         import numpy as np
 
-        lengths: dict[str, int] = {}
-        offsets, n_steps, steps, sampled = array("q"), array("q"), bytearray(), bytearray()
-        for name, row_id in self._series(run_id):
-            if warmup or not name.startswith(WARMUP):
-                n_before = len(n_steps)
-                for first_position, _, step_bytes, sampler_bytes in self._chunks(run_id, row_id):
-                    offsets.append(first_position - len(steps) // _INT64_BYTES)
-                    n_steps.append(len(step_bytes) // _INT64_BYTES)
-                    steps += step_bytes
-                    sampled += sampler_bytes
-                if n := sum(n_steps[n_before:]):
-                    lengths[name] = n
-        step_ns, sampler_ns = (np.frombuffer(each, "<i8").astype(np.int64) for each in (steps, sampled))
-        position = np.repeat(np.array(offsets), np.array(n_steps)) + np.arange(len(step_ns))
+        chunks = [each for each in self.load_chunks(run_id) if warmup or not each.series.startswith(WARMUP)]
+        lengths: Counter[str] = Counter()
+        for each in chunks:
+            lengths[each.series] += len(each.step_ns)
+        position = [each.first_position + n for each in chunks for n in range(len(each.step_ns))]
+        step_ns = [ns for each in chunks for ns in each.step_ns]
+        sampled = [ns for each in chunks for ns in each.sampler_ns]
+        sampler_ns = np.array(sampled, np.int64) if len(sampled) == len(step_ns) else None
         return StoredSamples(
-            lengths, position, step_ns, sampler_ns if len(sampler_ns) == len(step_ns) else None
+            dict(lengths), np.array(position, np.int64), np.array(step_ns, np.int64), sampler_ns
         )
 
     def load_chunks(self, run_id: int) -> Iterator[SampleChunk]:
@@ -258,24 +251,14 @@ class Store:
             for first_position, at_ns, step_bytes, sampler_bytes in self._chunks(run_id, row_id):
                 yield SampleChunk(name, first_position, at_ns, _int64s(step_bytes), _int64s(sampler_bytes))
 
-    def load_observations(self, run_id: int, *, but: str = "") -> Iterator[StoredObservation]:
-        """Yield the observations of a run, in order, without those of the kind `but`. Raises UnknownName."""
+    def load_observations(self, run_id: int) -> Iterator[StoredObservation]:
+        """Yield the observations of a run, in order. Raises UnknownName."""
         self._require(run_id)
         with as_store_errors(self.path):
             for record in self._connection.execute(
-                "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? AND kind <> ? ORDER BY number",
-                (run_id, but),
+                "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? ORDER BY number", (run_id,)
             ):
                 yield StoredObservation(*record)
-
-    def load_bodies(self, run_id: int, kind: str) -> Iterator[list[bytes]]:
-        """Yield the JSON of a run's observations of one kind, in order, many at a time. Raises UnknownName."""
-        self._require(run_id)
-        sql = "SELECT CAST(body AS BLOB) FROM observations WHERE run_id = ? AND kind = ? ORDER BY number"
-        with as_store_errors(self.path):
-            found = self._connection.execute(sql, (run_id, kind))
-            while records := found.fetchmany(_MANY):
-                yield [record[0] or b"" for record in records]
 
     def delete_run(self, run_id: int) -> None:
         """Delete a run with its samples and observations. Raises UnknownName, and StoreError while it is running."""
