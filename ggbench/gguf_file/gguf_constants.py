@@ -44,23 +44,12 @@ def defer_package(name: str) -> None:
         return
     loader, package = spec.loader, importlib.util.module_from_spec(spec)
 
-    def run() -> None:
-        for hook in hooks:  # while the code runs, a name not yet defined is an error, as in any import
-            vars(package).pop(hook, None)
-        try:
-            loader.exec_module(package)
-        except BaseException:
-            vars(package).update(hooks)
-            raise
-
-    def get(attribute: str) -> object:
-        run()
+    def run_and_get(attribute: str) -> object:
+        del vars(package)[
+            "__getattr__"
+        ]  # while the code runs, a name not yet defined is an error, as in any import
+        loader.exec_module(package)
         return getattr(package, attribute)
 
-    def names() -> list[str]:
-        run()
-        return dir(package)
-
-    hooks = {"__getattr__": get, "__dir__": names}
-    vars(package).update(hooks)
+    vars(package)["__getattr__"] = run_and_get
     sys.modules.setdefault(name, package)  # another thread may have been faster

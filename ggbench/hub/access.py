@@ -137,24 +137,14 @@ def retry_after_s(response: httpx2.Response) -> float | None:
     return float(asked) if asked.isdecimal() and asked.isascii() and len(asked) < 10 else None
 
 
-def _url_variables() -> str:
-    names = ("HF_ENDPOINT", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
-    given = [each for name in names for each in (name, name.lower()) if os.environ.get(each)]
-    return " or ".join(given) or "HF_ENDPOINT or a proxy variable"
-
-
 def _network_problem(error: Exception) -> str:
     import httpx2
 
     if isinstance(error, (httpx2.TimeoutException, TimeoutError)):
         return "the Hub did not respond in time"
-    if isinstance(error, httpx2.ProxyError):
-        return "the proxy of HTTPS_PROXY refused the connection"
-    return (
-        "cannot connect to the Hub"
-        if isinstance(error, httpx2.ConnectError)
-        else "the connection to the Hub was lost"
-    )
+    if isinstance(error, (httpx2.ConnectError, httpx2.ProxyError)):
+        return "cannot connect to the Hub"
+    return "the connection to the Hub was lost"
 
 
 @contextmanager
@@ -175,7 +165,7 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         raise error_for_response(error.response, repo, doing) from None
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
-        raise UsageError(f"{_url_variables()} is not a valid URL", "correct or unset it") from None
+        raise UsageError("HF_ENDPOINT or a proxy variable is not a valid URL", "correct or unset it") from None
     except (httpx2.LocalProtocolError, UnicodeEncodeError):
         raise UsageError(
             "the token contains invalid characters", f"{_LOG_IN_HINT} again, or set HF_TOKEN"

@@ -97,7 +97,7 @@ def test_an_invalid_token_is_not_printed(access: HubAccess, hub: TestHub, monkey
     [
         (httpx2.ConnectError("x hf_secret"), NetworkError, "cannot connect"),
         (httpx2.ReadTimeout("x"), NetworkError, "in time"),
-        (httpx2.ProxyError("http://user:hf_secret@proxy"), NetworkError, "proxy"),
+        (httpx2.ProxyError("http://user:hf_secret@proxy"), NetworkError, "cannot connect"),
         (httpx2.UnsupportedProtocol("x"), UsageError, "HF_ENDPOINT"),
         (PermissionError(errno.EACCES, "Permission denied", "/a\x1b[31m/b"), UsageError, "Permission denied: /a[31m/b"),
     ],
