@@ -48,7 +48,9 @@ class Axis(msgspec.Struct, frozen=True):
 
     def ticks(self, count: int) -> list[float]:
         if not self.is_log:
-            return ticks_within(self.low, self.high, tick_step(self.low, self.high, count))
+            step = tick_step(self.low, self.high, count)
+            first, last = math.ceil(self.low / step - _ROUNDING), math.floor(self.high / step + _ROUNDING)
+            return [index * step for index in range(first, last + 1)]
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         steps: tuple[int, ...] = (1, 2, 5)
         if len(decades) > count:
@@ -66,15 +68,6 @@ def tick_step(low: float, high: float, count: int) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - _ROUNDING))
 
 
-def ticks_within(low: float, high: float, step: float) -> list[float]:
-    first, last = math.ceil(low / step - _ROUNDING), math.floor(high / step + _ROUNDING)
-    return [index * step for index in range(first, last + 1)]
-
-
-def tick_below(value: float, step: float) -> float:
-    return math.floor(value / step + _ROUNDING) * step
-
-
 def tick_decimals(step: float) -> int:
     return max(0, -math.floor(math.log10(step) + _ROUNDING))
 
@@ -87,20 +80,19 @@ def x_axis(curves: Sequence[Curve], end: int | None = None) -> Axis:
     return Axis(low, max(high, low + 1))
 
 
-def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tuple[float, float]:
+def y_range(figure: LineChart, x: Axis) -> tuple[float, float]:
     """Return the range of y to draw, 0 to 1 without values: from the least value or limit to the largest value, or to a
     tenth above the 99.5th percentile, or above three times the 90th, if that is lower.
 
     A single step of a second among thousands of 20 ms would flatten all others: it is marked at the top instead. Of
-    values with an error, the first scatter most and are ignored, and of dimmed steps all but the medians. `y_low` is
-    always included.
+    values with an error, the first scatter most and are ignored, and of dimmed steps all but the medians.
     """
-    shown = [one for one in curves if len(one.y)]
-    limits = [one.limit for one in curves if one.limit is not None]
-    ranges = [_values_range(one, x) for one in shown] + [(each.ms(x.low), each.ms(x.high)) for each in limits]
+    limits = [one.limit for one in figure.curves if one.limit is not None]
+    ranges = [_values_range(one, x) for one in figure.curves if len(one.y)]
+    ranges += [(each.ms(x.low), each.ms(x.high)) for each in limits]
     if not ranges:
         return 0.0, 1.0
-    lows = [low for low, _ in ranges] + ([] if y_low is None else [y_low])
+    lows = [low for low, _ in ranges] + ([] if figure.y_low is None else [figure.y_low])
     return float(min(lows)), float(max(high for _, high in ranges))
 
 
@@ -116,20 +108,28 @@ def _values_range(one: Curve, x: Axis) -> tuple[Any, Any]:
     return one.y.min(), min(float(one.y.max()), min(most, _OUTLIER * usual) * _ROOM_ABOVE)
 
 
-def y_axis(curves: Sequence[Curve], x: Axis, least_range: float, y_low: float | None = None) -> Axis:
-    """Return the axis of `y_range` with round ends, so it seldom moves during a run."""
-    low, high = y_range(curves, x, y_low)
-    if not any(len(one.y) or one.limit is not None for one in curves):
-        return Axis(low, high)
-    step = 10.0 ** math.floor(math.log10(max(high - low, least_range))) / 5
-    return Axis(math.floor(low / step) * step, (math.floor(high / step) + 1) * step)
+def axes_of(figure: LineChart, n_ticks: tuple[int, int]) -> tuple[Axis, Axis]:
+    """Return the axes of a figure, each from one of its ticks, of which x and y have at most these numbers.
+
+    The ends of y are round, so that they seldom move during a run. Logarithmic axes end at the values.
+    """
+    x = x_axis(figure.curves, figure.x_end)
+    low, high = y_range(figure, x)
+    if figure.is_log:
+        return Axis(x.low, x.high, is_log=True), Axis(low, max(high, low + figure.least_range), is_log=True)
+    step = 10.0 ** math.floor(math.log10(max(high - low, figure.least_range))) / 5
+    y = Axis(math.floor(low / step) * step, (math.floor(high / step) + 1) * step)
+    return from_a_tick(x, n_ticks[0]), from_a_tick(y, n_ticks[1])
 
 
 def from_a_tick(axis: Axis, count: int) -> Axis:
     """Return the axis with its low end at one of its `count` ticks, so that its start is labelled."""
-    while axis.low != (low := tick_below(axis.low, tick_step(axis.low, axis.high, count))):
+    while True:
+        step = tick_step(axis.low, axis.high, count)
+        low = math.floor(axis.low / step + _ROUNDING) * step
+        if low == axis.low:
+            return axis
         axis = Axis(low, axis.high)
-    return axis
 
 
 WINDOW = 256
@@ -176,40 +176,34 @@ def _nearest(x: Integers, places: Floats) -> Integers:
 
 
 class Columns(NamedTuple):
+    """The values of a curve in the columns of an axis that have any."""
+
     column: Integers
     """From 0 at the left, ascending."""
+    typical: Floats
+    """The typical latency of single steps, or the middle of values with an error."""
     least: Floats
+    """The lower end of the band: the least step, or of the 95 % intervals."""
     largest: Floats
 
 
-def typical_columns(curve: Curve, x: Axis, n_columns: int) -> Columns:
-    """Return the typical latency of single steps at the middle of every column that has any, without a range."""
-    column = min_max_columns(curve, x, n_columns).column
-    middle = x.low + (column + 0.5) / n_columns * (x.high - x.low)
-    typical = rolling_median(curve.x, curve.y, middle)
-    return Columns(column, typical, typical)
-
-
-def min_max_columns(curve: Curve, x: Axis, n_columns: int, *, is_band: bool = False) -> Columns:
-    """Return the least and the largest value of every column that has any, with `is_band` widened by its 95 % interval;
-    values beyond the axis are left out.
-
-    Values may be unordered, as with repetitions.
-    """
-    at = curve.x
-    error = curve.error if is_band and curve.error is not None else 0.0
-    low, high = curve.y - error, curve.y + error
-    inside = (at >= x.low) & (at <= x.high)
-    if not inside.all():
-        at, low, high = at[inside], low[inside], high[inside]
-    if not len(at):
-        return Columns(np.empty(0, np.int64), np.empty(0), np.empty(0))
-    columns = x.bins(at, n_columns)
-    if (np.diff(columns) < 0).any():
-        order = np.argsort(columns, kind="stable")
-        columns, low, high = columns[order], low[order], high[order]
-    starts = np.flatnonzero(np.diff(columns, prepend=columns[0] - 1))
-    return Columns(columns[starts], np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts))
+def columns_of(curve: Curve, x: Axis, n_columns: int) -> Columns:
+    """Reduce a curve to columns; values beyond the axis are left out. Values may be unordered, as with repetitions."""
+    error = np.zeros(len(curve.y)) if curve.error is None else curve.error
+    inside = (curve.x >= x.low) & (curve.x <= x.high)
+    columns = x.bins(curve.x[inside], n_columns)
+    order = np.argsort(columns, kind="stable")
+    columns, y, error = columns[order], curve.y[inside][order], error[inside][order]
+    starts = np.flatnonzero(np.diff(columns, prepend=-1))
+    if not len(starts):
+        return Columns(columns, y, y, y)
+    column = columns[starts]
+    if curve.error is None:
+        typical = rolling_median(curve.x, curve.y, x.low + (column + 0.5) / n_columns * (x.high - x.low))
+    else:
+        typical = (np.minimum.reduceat(y, starts) + np.maximum.reduceat(y, starts)) / 2
+    least, largest = np.minimum.reduceat(y - error, starts), np.maximum.reduceat(y + error, starts)
+    return Columns(column, typical, least, largest)
 
 
 BINS = 800
@@ -237,10 +231,8 @@ def curve_data(figure: LineChart) -> CurveData:
     10,000 steps exceed the pixels of a screen: each of at most `BINS` bins keeps its least and largest step, so that no
     spike is lost, and a typical one.
     """
-    curves = [curve for curve in figure.curves if len(curve.x)]
-    whole = x_axis(curves, figure.x_end)
-    x = from_a_tick(whole, TICKS[0])
-    y = from_a_tick(y_axis(curves, whole, figure.least_range, figure.y_low), TICKS[1])
+    whole = x_axis(figure.curves, figure.x_end)
+    x, y = axes_of(figure, TICKS)
     data = CurveData(x, y, [], [], [], [])
     for index, curve in enumerate(figure.curves):
         if not len(curve.x):
@@ -265,10 +257,10 @@ def _bins(index: int, curve: Curve, whole: Axis) -> Iterator[dict[str, Any]]:
             yield {"s": index, "x": x, "y": _short(y), "lo": _short(y - error), "hi": _short(y + error)}
         return
     n_bins = BINS if len(curve.x) > BINS else min(BINS, int(whole.high - whole.low) + 1)
-    band, typical = min_max_columns(curve, whole, n_bins), typical_columns(curve, whole, n_bins)
-    middle = whole.low + (band.column + 0.5) / n_bins * (whole.high - whole.low)
-    columns = (middle.tolist(), typical.least.tolist(), band.least.tolist(), band.largest.tolist())
-    for x, y, low, high in zip(*columns, strict=True):
+    found = columns_of(curve, whole, n_bins)
+    middle = whole.low + (found.column + 0.5) / n_bins * (whole.high - whole.low)
+    columns = (middle, found.typical, found.least, found.largest)
+    for x, y, low, high in zip(*(each.tolist() for each in columns), strict=True):
         yield {"s": index, "x": round(x), "y": _short(y), "lo": _short(low), "hi": _short(high)}
 
 

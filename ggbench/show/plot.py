@@ -17,20 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ggbench.show import letter
-from ggbench.show.axes import (
-    Axis,
-    Columns,
-    from_a_tick,
-    min_max_columns,
-    tick_below,
-    tick_decimals,
-    tick_step,
-    ticks_within,
-    typical_columns,
-    x_axis,
-    y_range,
-)
-from ggbench.show.charts import Curve, LatencyLine, LineChart, legend_lines
+from ggbench.show.axes import Axis, Columns, axes_of, columns_of, tick_decimals, tick_step
+from ggbench.show.charts import Curve, Floats, Integers, LatencyLine, LineChart, legend_lines
 from ggbench.text import sanitize
 from ggbench.units import format_count, format_fixed, format_ms, format_number
 
@@ -44,6 +32,8 @@ _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _MIN_WIDTH, _MIN_HEIGHT = 40, 8
 _LETTER_EVERY, _DASH_EVERY, _POINT_EVERY = 12, 3, 2
 """Columns between two letters, dashes or points."""
+_Y_LABEL = 8
+"""Columns that the numbers of the y axis take at most, as a rule."""
 _FEW = 16
 """Values up to which each has a mark, as dots so far apart are hardly seen."""
 _LETTER_SHIFT = 5
@@ -64,22 +54,19 @@ class Frame(msgspec.Struct, frozen=True):
     n_rows: int
 
     def columns(self, curve: Curve) -> Columns:
-        """Return the line of a curve at each column of dots: its values, or the typical latency of single steps."""
-        of_curve = typical_columns if curve.error is None else min_max_columns
-        return of_curve(curve, self.x, self.n_columns * DOTS_ACROSS)
+        """Return the values of a curve at each column of dots."""
+        return columns_of(curve, self.x, self.n_columns * DOTS_ACROSS)
 
     def row(self, y: float) -> int:
         n_dots = self.n_rows * _DOTS_DOWN
         dot = min(max(int(self.y.dots(y, n_dots)), 0), n_dots - 1)
         return (n_dots - 1 - dot) // _DOTS_DOWN
 
-    def band(self, curve: Curve) -> Columns:
-        """Return the band around the line: the errors, or the range of single steps."""
-        return min_max_columns(curve, self.x, self.n_columns * DOTS_ACROSS, is_band=True)
-
-    def cells(self, columns: Columns, *, every_fourth: bool = False) -> list[Cell]:
+    def cells(
+        self, column: Integers, least: Floats, largest: Floats, *, every_fourth: bool = False
+    ) -> list[Cell]:
         """Return the dots from the least to the largest of every column, or every fourth, which looks paler."""
-        dots = self._dots(columns)
+        dots = self._dots(column, least, largest)
         if every_fourth:
             down, across = np.ogrid[: dots.shape[0], : dots.shape[1]]
             dots &= (down % 2 == 0) & ((across + down // 2) % 2 == 0)
@@ -102,17 +89,17 @@ class Frame(msgspec.Struct, frozen=True):
             for column, at in zip(columns[inside].tolist(), y[inside].tolist(), strict=True)
         ]
 
-    def _dots(self, columns: Columns) -> npt.NDArray[np.bool_]:
+    def _dots(self, column: Integers, least: Floats, largest: Floats) -> npt.NDArray[np.bool_]:
         """Return the dots from the least to the largest of every column, without gaps between neighbours."""
         n_dots_down = self.n_rows * _DOTS_DOWN
         dots = np.zeros((n_dots_down, self.n_columns * DOTS_ACROSS), bool)
-        if not len(columns.column):
+        if not len(column):
             return dots
-        every = np.arange(columns.column[0], columns.column[-1] + 1)
+        every = np.arange(column[0], column[-1] + 1)
         # dots count from the top, so the largest value has the smallest number
         top, bottom = (
-            n_dots_down - 1 - self.y.dots(np.interp(every, columns.column, values), n_dots_down)
-            for values in (columns.largest, columns.least)
+            n_dots_down - 1 - self.y.dots(np.interp(every, column, values), n_dots_down)
+            for values in (largest, least)
         )
         top[1:] = np.minimum(
             top[1:], bottom[:-1]
@@ -162,14 +149,17 @@ def draw(figure: LineChart, width: int, height: int) -> tuple[list[list[tuple[st
     """Return rows of text with their ink.
 
     Values are dots with paler errors or single steps behind them, the fit is dashes with the curve's letter, the limit
-    points, and marks are on top. The y axis ends a tenth above 99.5 % of the steps; slower ones are marked at the top.
+    points, and marks are on top. Steps beyond the y axis are marked at its top.
     """
     n_rows = max(height - 4, 1)
-    x, y, labels = _axes(figure, n_rows)
+    n_x_ticks, n_y_ticks = max(2, (width - _Y_LABEL) // 12), max(3, n_rows // 3)
+    x, y = axes_of(figure, (n_x_ticks, n_y_ticks))
+    if figure.ends is not None:
+        x, y = Axis(*figure.ends[0]), Axis(*figure.ends[1])
+    labels = _y_labels(y, n_y_ticks)
     margin = max(map(len, labels.values()), default=1)
     n_columns = max(width - margin - 2, 2)
-    n_ticks = max(2, n_columns // 12)
-    frame = Frame(x if figure.ends or x.is_log else from_a_tick(x, n_ticks), y, n_columns, n_rows)
+    frame = Frame(x, y, n_columns, n_rows)
     canvas = _Canvas(n_columns, n_rows)
     _draw_curves(canvas, frame, figure)
     for mark in reversed(figure.marks):  # the first are on top
@@ -182,7 +172,7 @@ def draw(figure: LineChart, width: int, height: int) -> tuple[list[list[tuple[st
             ("".join(cell[0] for cell in run), ink) for ink, run in groupby(cells, key=lambda cell: cell[1])
         )
         rows.append([(rule, Ink()), *runs])
-    below = (*_x_axis_lines(frame, n_ticks), f" {figure.x_title}")
+    below = (*_x_axis_lines(frame, n_x_ticks), f" {figure.x_title}")
     return [*rows, *([(" " * (margin + 1) + line, Ink())] for line in below)], frame
 
 
@@ -190,36 +180,26 @@ def _draw_curves(canvas: _Canvas, frame: Frame, figure: LineChart) -> None:
     """Draw the dimmed curves, the others over them, then all lines and marks of curves."""
     shown = [(one, Ink(index, is_faint=one.dimmed)) for index, one in enumerate(figure.curves) if len(one.x)]
     shown.sort(key=lambda pair: not pair[0].dimmed)
-    drawn = [(one, ink, frame.columns(one), frame.band(one)) for one, ink in shown]
-    for one, ink, values, band in drawn:
+    drawn = [(one, ink, frame.columns(one)) for one, ink in shown]
+    for one, ink, found in drawn:
         if not one.dimmed:
-            canvas.add(frame.cells(band, every_fourth=True), Ink(ink.curve, is_faint=True))
-        canvas.add(frame.cells(values), ink)
-    for one, ink, values, band in drawn:
-        if len(values.column):
+            band = frame.cells(found.column, found.least, found.largest, every_fourth=True)
+            canvas.add(band, Ink(ink.curve, is_faint=True))
+        canvas.add(frame.cells(found.column, found.typical, found.typical), ink)
+    for one, ink, found in drawn:
+        if len(found.column):
             _draw_points(canvas, frame, one, ink)
-            _draw_lines(canvas, frame, one, ink, values)
+            _draw_lines(canvas, frame, one, ink, found)
         if one.error is None and not one.dimmed:  # values with an error scatter at first
-            for column in np.unique(band.column[band.largest > frame.y.high] // DOTS_ACROSS).tolist():
+            for column in np.unique(found.column[found.largest > frame.y.high] // DOTS_ACROSS).tolist():
                 canvas.put(column, 0, "▲", ink)
 
 
-def _axes(figure: LineChart, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
-    if figure.ends is None:
-        x = x_axis(figure.curves, figure.x_end)
-        low, high = y_range(figure.curves, x, figure.y_low)
-        x, y = Axis(x.low, x.high, figure.is_log), Axis(low, max(high, low + figure.least_range), figure.is_log)
-    else:
-        x, y = Axis(*figure.ends[0], is_log=figure.is_log), Axis(*figure.ends[1], is_log=figure.is_log)
+def _y_labels(y: Axis, n_ticks: int) -> dict[float, str]:
     if y.is_log:
-        return x, y, {tick: format_number(tick, 1) for tick in y.ticks(n_rows // 3)}
-    n_ticks = max(2, n_rows // 3)
-    step = tick_step(y.low, y.high, n_ticks)
-    if figure.ends is None:
-        y = Axis(min(y.low, tick_below(y.low, step)), y.high)
-    if len(ticks_within(y.low, y.high, step)) < 2:  # a single number is not a scale
-        step = tick_step(y.low, y.high, 2 * n_ticks)
-    return x, y, {tick: format_fixed(tick, tick_decimals(step)) for tick in ticks_within(y.low, y.high, step)}
+        return {tick: format_number(tick, 1) for tick in y.ticks(n_ticks)}
+    decimals = tick_decimals(tick_step(y.low, y.high, n_ticks))
+    return {tick: format_fixed(tick, decimals) for tick in y.ticks(n_ticks)}
 
 
 def _x_axis_lines(frame: Frame, n_ticks: int) -> tuple[str, str]:
@@ -257,9 +237,11 @@ def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Col
             canvas.put(column, row, "╌", ink)
         places = frame.line_places(one.fit, first, last)
     elif one.is_formula:
-        places = [(column, row) for column, row, _ in frame.cells(values)]
+        places = [
+            (column, row) for column, row, _ in frame.cells(values.column, values.typical, values.typical)
+        ]
     else:
-        canvas.put(last, frame.row(float(values.least[-1] + values.largest[-1]) / 2), letter(index), ink)
+        canvas.put(last, frame.row(float(values.typical[-1])), letter(index), ink)
         return
     for column, row in places:
         if (column + _LETTER_SHIFT * index) % _LETTER_EVERY == 0:

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.axes import (
     Axis,
+    columns_of,
     from_a_tick,
-    min_max_columns,
     rolling_median,
-    tick_below,
     tick_decimals,
     tick_step,
     y_range,
@@ -37,28 +36,29 @@ def test_a_spike_among_thousands_stays() -> None:
     """Every column has its least and its largest sample, so one slow step of 10,000 is in the plot."""
     latency_ms = CLIMBING.copy()
     latency_ms[5000] = 500
-    columns = min_max_columns(series(POSITIONS, latency_ms), WHOLE, 60)
+    columns = columns_of(series(POSITIONS, latency_ms), WHOLE, 60)
     assert len(columns.column) == 60
     assert columns.largest.max() == 500
-    for number, least, largest in zip(*columns, strict=True):
+    for number, _, least, largest in zip(*columns, strict=True):
         of_column = number == (POSITIONS - 26) * 60 // (10_025 - 26)
         of_column[-1] = number == 59
         assert (least, largest) == (latency_ms[of_column].min(), latency_ms[of_column].max())
 
 
 def test_a_zoom_leaves_out_what_is_beyond_its_edges() -> None:
-    columns = min_max_columns(series(), Axis(1000, 1099), 10)
+    columns = columns_of(series(), Axis(1000, 1099), 10)
     assert columns.least[0] == LatencyLine(200.0, 10.0).ms(1000)
     assert columns.largest[-1] == LatencyLine(200.0, 10.0).ms(1099)
-    assert min_max_columns(series(POSITIONS[:1], CLIMBING[:1]), Axis(26, 27), 10).column.tolist() == [0]
-    assert not len(min_max_columns(series(), Axis(20_000, 30_000), 10).column)
-    assert not len(min_max_columns(series(POSITIONS[:0], CLIMBING[:0]), WHOLE, 10).column)
+    assert columns_of(series(POSITIONS[:1], CLIMBING[:1]), Axis(26, 27), 10).column.tolist() == [0]
+    assert not len(columns_of(series(), Axis(20_000, 30_000), 10).column)
+    assert not len(columns_of(series(POSITIONS[:0], CLIMBING[:0]), WHOLE, 10).column)
 
 
 def test_a_curve_has_no_gaps() -> None:
     positions = np.array([1, 40, 41, 100])
     frame = Frame(Axis(1, 100), Axis(0, 10), 20, 6)
-    cells = frame.cells(frame.columns(series(positions, np.array([1.0, 9.0, 2.0, 10.0]))))
+    found = frame.columns(series(positions, np.array([1.0, 9.0, 2.0, 10.0])))
+    cells = frame.cells(found.column, found.least, found.largest)
     by_column: dict[int, set[int]] = {}
     for column, row, _ in cells:
         by_column.setdefault(column, set()).add(row)
@@ -76,14 +76,13 @@ def test_few_values_have_marks_and_an_earlier_run_scales_by_its_usual_steps() ->
     figure = LineChart("", "latency", "ms", "position", "tokens", (few,))
     rows, _ = draw(figure, 80, 20)
     assert sum(text.count("•") for row in rows for text, _ in row) == 7  # the last has the letter
-    assert y_range([few, earlier], WHOLE)[1] == pytest.approx(CLIMBING.max(), rel=0.01)
+    assert y_range(replace(figure, curves=(few, earlier)), WHOLE)[1] == pytest.approx(CLIMBING.max(), rel=0.01)
 
 
 def test_a_step_divides_the_range_into_round_numbers() -> None:
     assert Axis(8.3, 16.1).ticks(4) == [10, 12, 14, 16]
     assert tick_step(0.0, 0.7, 4) == pytest.approx(0.2)
     assert [tick_decimals(step) for step in (0.002, 0.5, 1, 20)] == [3, 1, 0, 0]
-    assert tick_below(8.3, 2) == 8
 
 
 def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
@@ -234,4 +233,4 @@ def test_values_with_errors_settle_and_are_named_at_their_end() -> None:
     assert "▲" not in text
     assert "b q2_k  12.0 ±0.6, 40 chunks" in text
     assert text.splitlines()[0] == "PPL"
-    assert y_range(figure.curves, Axis(1, 50))[1] < 20 < float((y + 3).max())
+    assert y_range(figure, Axis(1, 50))[1] < 20 < float((y + 3).max())

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from ggbench.show import letter
-from ggbench.show.axes import from_a_tick, x_axis, y_axis
+from ggbench.show.axes import axes_of
 from ggbench.show.charts import LineChart
 from ggbench.show.plot import Ink, draw
 from ggbench.text import sanitize
@@ -19,9 +19,7 @@ from ggbench.units import format_count
 
 _ON_DARK = ("#5fd7ff", "#ffd75f", "#ff87ff", "#87ff87", "#ff8787", "#afafff")
 _ON_LIGHT = ("#005f87", "#875f00", "#870087", "#005f00", "#af0000", "#3a3aaf")
-_ROOM_AT_THE_END = 0.03
-"""Share of the x axis left for a curve's letter and half the last tick's number."""
-_X_TICKS = 6
+_TICKS = 6, 6
 _LEGEND = 4
 """Part of the height, as a divisor, that the legend takes at most."""
 _GAP = "   "
@@ -120,11 +118,7 @@ class CurvesPlot(Widget, can_focus=True):
         """Return the ends of the zoomed view; without zoom, round numbers, which seldom change during a run."""
         if self.view is not None:
             return self.view
-        figure = self.figure
-        x = x_axis(figure.curves, figure.x_end)
-        y = y_axis(figure.curves, x, figure.least_range, figure.y_low)
-        x_high = x.high + max(1.0, _ROOM_AT_THE_END * (x.high - x.low))
-        x = from_a_tick(replace(x, high=x_high), _X_TICKS)
+        x, y = axes_of(self.figure, _TICKS)
         return (x.low, x.high), (y.low, y.high)
 
     def _legend(self, width: int, most_lines: int) -> list[Text]:
