@@ -100,10 +100,10 @@ def command(
         plan, alternative = plans[0]
         if others:
             _compare([each for each, _ in plans], output)
-    _show(plan, alternative, setup, output, is_named=bool(ref.quants))
     rows = plan.rows
-    meets = any(row.fits and row.asked_n_ctx is None for row in rows)
-    misses = bool(ref.quants or len(rows) == 1) and not meets
+    is_capped = any(0 < (row.n_ctx or 0) < (setup.n_ctx or 0) for row in rows)
+    _show(plan, alternative, setup, output, is_named=bool(ref.quants), is_capped=is_capped)
+    misses = bool(ref.quants or len(rows) == 1) and (is_capped or not any(row.fits for row in rows))
     raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))
 
 
@@ -115,7 +115,13 @@ def _of_gpu(memory: BudgetOptions, gpu: str) -> BudgetOptions:
 
 
 def _show(
-    plan: EnginePlan, alternative: PlanRow | None, setup: LlamaConfig, output: Output, *, is_named: bool
+    plan: EnginePlan,
+    alternative: PlanRow | None,
+    setup: LlamaConfig,
+    output: Output,
+    *,
+    is_named: bool,
+    is_capped: bool,
 ) -> None:
     from ggbench.show.plan import PLAN, plan_answer, plan_record
 
@@ -123,7 +129,7 @@ def _show(
         output.record(PLAN, plan_record(plan, alternative))
     else:
         headers = "" if plan.listing is None else reading_notice(plan.listing, plan.moved_bytes)
-        output.answer(plan_answer(plan, alternative, headers, is_named=is_named))
+        output.answer(plan_answer(plan, alternative, headers, is_named=is_named, is_capped=is_capped))
     if not plan.budget.on_gpu and setup.n_gpu_layers:
         IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu and --vram plan for a GPU")
 

@@ -168,7 +168,7 @@ def _gpu(text: str, host: MainMemory | None) -> Device:
         bandwidth = host.bandwidth
     backend = _METAL if known.backend == "Metal" else known.backend  # ggml's name of it
     return Device(
-        known.name, known.gpu_bytes, known.memory_source, bandwidth, backend, shared_bytes=known.shared_bytes
+        known.name, known.gpu_bytes, known.memory_source, bandwidth, backend, shared_bytes=known.shown_bytes
     )
 
 

@@ -70,31 +70,28 @@ class KnownDevice(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a screen is usually on another GPU, as in data centres and laptops."""
     gpu_share: float
     """Share of the memory that the GPU may use by default: 1 unless a limit is documented."""
-    share_source: str
-    """Empty if no limit is documented."""
     kept_mib: int
-    """MiB of it that the driver does not show."""
-    kept_source: str
+    """MiB that the driver does not show."""
+    share_source: str
+    """The source of either; empty without both."""
+
+    @property
+    def shown_bytes(self) -> int:
+        """Its memory, or all of a unified one, as the driver shows it."""
+        return round(self.memory_gib * GIB) - self.kept_mib * MIB
 
     @property
     def gpu_bytes(self) -> int:
-        """Memory that the GPU may use, as its driver shows it."""
-        return round(self.memory_gib * self.gpu_share * GIB) - self.kept_mib * MIB
-
-    @property
-    def shared_bytes(self) -> int:
-        """All of a unified memory that the system shows."""
-        return round(self.memory_gib * GIB) - self.kept_mib * MIB
+        """Memory that the GPU may use."""
+        return round(self.shown_bytes * self.gpu_share)
 
     @property
     def memory_source(self) -> str:
         """The source of `gpu_bytes`."""
-        found = [self.memory_from]
-        if self.share_source:
-            found = [f"{self.gpu_share:.0%} of {self.memory_gib:g} GiB, {self.share_source}", *found]
-        if self.kept_mib:
-            found.append(f"less {self.kept_mib:,} MiB, {self.kept_source}")
-        return "; ".join(found)
+        if not self.share_source:
+            return self.memory_from
+        shown = f"{self.gpu_bytes / GIB:.4g} of {self.memory_gib:g} GiB"
+        return f"{shown}, {self.share_source}; {self.memory_from}"
 
 
 @functools.cache
@@ -241,13 +238,13 @@ def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, s
     if bandwidth is None:
         bandwidth = _rounded(entry["bus_bits"] * entry["pin_gbps"] / 8)
         bandwidth_source = source(values.get("bandwidth_source", "pins"))
-    kept_mib, kept_source = values.get("kept_mib", (0, "near"))
+    kept_mib, share_source = values.get("kept_mib", (0, family.get("share_source", "")))
     matrix, matrix_source = rate("matrix")
     vector, vector_source = rate("vector")
     sizes = entry["gib"] if isinstance(entry["gib"], list) else [entry["gib"]]
     for gib in sizes:
         is_plain = gib == entry.get("common") or not isinstance(entry["gib"], list)
-        share = next((part for most_gib, part in values.get("share", ()) if gib <= most_gib), 1.0)
+        share = next((part for most_gib, part in family.get("share", ()) if gib <= most_gib), 1.0)
         yield KnownDevice(
             id=entry["id"] if is_plain else f"{entry['id']}-{gib}gb",
             name=entry["name"],
@@ -269,9 +266,8 @@ def _devices(family: dict[str, Any], entry: dict[str, Any], sources: dict[str, s
             is_stacked=entry.get("bus_bits", 0) >= _HBM_BITS or bandwidth >= _HBM_GB_S,
             is_headless=family.get("headless", False),
             gpu_share=share,
-            share_source=sources.get(values.get("share_source", ""), ""),
             kept_mib=kept_mib,
-            kept_source=source(kept_source),
+            share_source=sources.get(share_source, ""),
         )
 
 

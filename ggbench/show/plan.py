@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -25,7 +26,6 @@ from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, m
 from ggbench.show.names import model_names, models_title, row_labels, short_device
 from ggbench.show.text import rows_behind_text, slots_text
 from ggbench.show.words import say
-from ggbench.sizing.budget import LITTLE_BYTES
 from ggbench.sizing.placement import place_bandwidths
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
@@ -283,12 +283,18 @@ _MOST_ROWS = 12
 
 
 def plan_answer(
-    plan: EnginePlan, alternative: PlanRow | None = None, headers: str = "", *, is_named: bool = True
+    plan: EnginePlan,
+    alternative: PlanRow | None = None,
+    headers: str = "",
+    *,
+    is_named: bool = True,
+    is_capped: bool = False,
 ) -> Answer:
     """Return what fits, with the figures of each quant, and of each device if the model is on several.
 
     `alternative` is a quant that was not asked for, shown if none of those fits; `headers` says what was read. Of many
-    quants that nobody named, those around the largest that fits are in front.
+    quants that nobody named, those around the largest that fits are in front. `is_capped` says that less context is
+    planned than was asked for.
     """
     rows = [*plan.rows, *filter(None, [alternative])]
     nearest = max(_misfits(plan.rows), key=lambda row: row.left_bytes or 0, default=None)
@@ -304,7 +310,7 @@ def plan_answer(
         _sentence(plan, alternative, nearest),
         "" if nearest is None or _fitting(plan.rows) else _next(nearest),
         parts,
-        _notes(plan.budget, rows, nearest, n_more),
+        _notes(plan.budget, rows, nearest, n_more, is_capped=is_capped),
         [*whole, *_behind(plan, rows, headers)],
     )
 
@@ -317,14 +323,16 @@ def _misfits(rows: Sequence[PlanRow]) -> list[PlanRow]:
     return [row for row in rows if row.fits is False]
 
 
-def _notes(budget: Budget, rows: Sequence[PlanRow], nearest: PlanRow | None, n_more: int) -> list[str]:
+def _notes(
+    budget: Budget, rows: Sequence[PlanRow], nearest: PlanRow | None, n_more: int, *, is_capped: bool
+) -> list[str]:
     """Return what to mind: an assumed memory, quants left out, troubles, a remedy, and what speeds are from."""
     notes = [
         assumed_memory(budget, rows),
         say("plan.more", rows=counted(n_more, "more quant")) if n_more else "",
         *map(_trouble, rows),
-        _beyond_training(rows),
-        _room(budget, rows, nearest),
+        say("pick.beyond_training", n_ctx_train=rows[0].n_ctx_train) if is_capped else "",
+        _reserve(budget, rows),
         "" if nearest is None else _remedy(budget, nearest),
         estimated_from(budget, rows),
         say("plan.drafting") if any(row.draft_bytes for row in rows) else "",
@@ -332,21 +340,13 @@ def _notes(budget: Budget, rows: Sequence[PlanRow], nearest: PlanRow | None, n_m
     return [*filter(None, notes)]
 
 
-def _beyond_training(rows: Sequence[PlanRow]) -> str:
-    """Return that a context is planned shorter than asked for."""
-    capped = [row for row in rows if row.asked_n_ctx is not None]
-    return say("pick.beyond_training", n_ctx_train=capped[0].n_ctx_train) if capped else ""
-
-
-def _room(budget: Budget, rows: Sequence[PlanRow], nearest: PlanRow | None) -> str:
-    """Return that the reserve alone decides against a quant, or that the largest that fits leaves little."""
-    kept_bytes = max((device.reserve_bytes for device in budget.devices), default=budget.reserve_bytes)
-    if nearest is not None and -(nearest.left_bytes or 0) <= kept_bytes:
-        return say(
-            "plan.reserve", quant=nearest.quant, kept=format_bytes(kept_bytes), why=budget.reserve_source
-        )
-    left_bytes = min((row.left_bytes or 0 for row in _fitting(rows)), default=LITTLE_BYTES)
-    return say("pick.little_left", left=format_bytes(left_bytes)) if left_bytes < LITTLE_BYTES else ""
+def _reserve(budget: Budget, rows: Sequence[PlanRow]) -> str:
+    """Return that the reserve decides whether some quants fit; empty if it does not."""
+    n_bytes = max((device.reserve_bytes for device in budget.devices), default=budget.reserve_bytes)
+    close = [row.quant for row in rows if row.left_bytes is not None and abs(row.left_bytes) < n_bytes]
+    if not close:
+        return ""
+    return say("plan.reserve", quants=in_words(close), kept=format_bytes(n_bytes), why=budget.reserve_source)
 
 
 def _apart(row: PlanRow) -> Sequence[PlannedDevice]:
@@ -440,23 +440,20 @@ def _larger_share(budget: Budget, row: PlanRow) -> str:
     """Return how to give a described GPU as much of the main memory that it shares as a quant needs; empty if that has
     too little, or the system no setting for it.
     """
-    if not budget.is_unified or budget.is_here or not row.devices:
+    if not budget.is_unified or budget.is_here:
         return ""
-    gpu, host = row.devices[0], row.devices[-1]
-    setting = _SHARE_SETTINGS.get(budget.devices[0].backend)
-    missing_bytes = -(gpu.left_bytes or 0)
-    if setting is None or gpu.memory_bytes is None or missing_bytes > (host.left_bytes or 0):
+    setting = _SHARE_SETTINGS.get(budget.devices[0].backend, "")
+    missing_bytes = -(row.left_bytes or 0)
+    if not setting or missing_bytes > (row.devices[-1].left_bytes or 0):
         return ""
-    mib = -(-(gpu.memory_bytes + missing_bytes) // MIB)
-    command = setting.format(mib=mib, pages=mib * _PAGES_OF_MIB)
+    mib = math.ceil((budget.memory_bytes + missing_bytes) / MIB)
+    command = setting.format(mib=mib, pages=mib * 256)
     return say("plan.larger_share", quant=row.quant, command=command, mib=str(mib))
 
 
-_PAGES_OF_MIB = MIB // 4096
-_SHARE_SETTINGS = dict.fromkeys(("ROCm", "Vulkan"), "ttm.pages_limit={pages}") | {
-    "MTL": "sudo sysctl iogpu.wired_limit_mb={mib}"
-}
-"""How macOS, and Linux as a parameter of the kernel, let a GPU take more of main memory, by backend."""
+_TTM = "ttm.pages_limit={pages}"
+_SHARE_SETTINGS = {"MTL": "sudo sysctl iogpu.wired_limit_mb={mib}", "ROCm": _TTM, "Vulkan": _TTM}
+"""How macOS, and Linux as a parameter of the kernel, with pages of 4 KiB, let a GPU take more of main memory."""
 
 
 def _remedy(budget: Budget, row: PlanRow) -> str:

@@ -34,8 +34,6 @@ SCREEN_RESERVE_BYTES = 256 * MIB
 """What a desktop takes of the first card, rounded: of two in a log of llama.cpp (an RTX 5070 Ti and an RTX 5060 Ti)
 the first has 275 MiB less free at the start. Browsers take some hundred MiB more.
 """
-LITTLE_BYTES = 300 * MIB
-"""Too little to leave free: a browser's tabs and a desktop's windows take as much of a GPU."""
 FREE_RESERVE_BYTES = GIB
 """Reserve, given a GPU's free memory. Source: the default of llama.cpp's `--fit-target`."""
 CPU_RESERVE_BYTES = GIB
@@ -71,10 +69,8 @@ class Reserve(msgspec.Struct, frozen=True):
 
     default_bytes: int
     why: str
-    process_bytes: int
-    """The part of the default reserve that the allocating process itself uses; the rest stays free."""
     besides_bytes: int = 0
-    """Bytes of that process outside its buffers, if a limit includes them."""
+    """Bytes of the allocating process outside its buffers, if a limit includes them; else all of the reserve is its."""
 
     def budget(
         self,
@@ -99,7 +95,7 @@ class Reserve(msgspec.Struct, frozen=True):
                 "for llama.cpp's process" if besides else "--memory-limit is only for weights and context",
             )
         else:
-            besides = self.process_bytes
+            besides = min(self.default_bytes, besides or self.default_bytes)
             kept, why = self.default_bytes - besides, self.why
         return Budget(
             device=device,
@@ -112,13 +108,9 @@ class Reserve(msgspec.Struct, frozen=True):
         )
 
 
-_PROCESS = Reserve(PROCESS_RESERVE_BYTES, "for llama.cpp's process", PROCESS_RESERVE_BYTES)
-_SCREEN = Reserve(
-    PROCESS_RESERVE_BYTES + SCREEN_RESERVE_BYTES,
-    "for llama.cpp's process and a desktop",
-    PROCESS_RESERVE_BYTES + SCREEN_RESERVE_BYTES,
-)
-GPU_RESERVE = Reserve(FREE_RESERVE_BYTES, "as much as llama.cpp's --fit-target leaves free", FREE_RESERVE_BYTES)
+_PROCESS = Reserve(PROCESS_RESERVE_BYTES, "for llama.cpp's process")
+_SCREEN = Reserve(PROCESS_RESERVE_BYTES + SCREEN_RESERVE_BYTES, "for llama.cpp's process and a desktop")
+GPU_RESERVE = Reserve(FREE_RESERVE_BYTES, "as much as llama.cpp's --fit-target leaves free")
 
 
 def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes: int | None = None) -> Budget:
@@ -152,16 +144,14 @@ def _reserve_of(device: Device, number: int) -> Reserve:
     leaves some to the system.
     """
     if device.shared_bytes == device.memory_bytes:
-        return _of_system(device.memory_bytes)
+        return _of_main_memory(device.memory_bytes, DESKTOP_RESERVE_BYTES, _DESKTOP)
     if number or device.is_headless or device.shared_bytes is not None:
         return _PROCESS
     return _SCREEN
 
 
-def _of_system(memory_bytes: int) -> Reserve:
-    """Return the reserve of a described main memory."""
-    default_bytes = min(DESKTOP_RESERVE_BYTES, memory_bytes // CPU_RESERVE_SHARE)
-    return Reserve(default_bytes, _DESKTOP, min(default_bytes, BESIDE_BUFFERS_BYTES), BESIDE_BUFFERS_BYTES)
+def _of_main_memory(total_bytes: int, most_bytes: int, why: str) -> Reserve:
+    return Reserve(min(most_bytes, total_bytes // CPU_RESERVE_SHARE), why, BESIDE_BUFFERS_BYTES)
 
 
 def _described_devices(described: Sequence[Device]) -> list[DeviceMemory]:
@@ -189,7 +179,7 @@ def _described_host(machine: Machine, reserve_bytes: int | None, limit_bytes: in
         return None
     memory_bytes -= shared_bytes
     limit_bytes = None if machine.devices else limit_bytes
-    return _of_system(memory_bytes).budget(
+    return _of_main_memory(memory_bytes, DESKTOP_RESERVE_BYTES, _DESKTOP).budget(
         "main memory", False, memory_bytes, "given", limit_bytes, reserve_bytes
     )
 
@@ -338,8 +328,7 @@ def servers_budget(setup: LlamaConfig, reserve_bytes: int | None) -> Budget | No
 def main_memory_here(limit_bytes: int | None, reserve_bytes: int | None) -> Budget:
     ram = describe_ram()
     why = "for the worker process and the system: a quarter of main memory, at most 1 GiB"
-    default_bytes = min(CPU_RESERVE_BYTES, ram.total_bytes // CPU_RESERVE_SHARE)
-    reserve = Reserve(default_bytes, why, min(default_bytes, BESIDE_BUFFERS_BYTES), BESIDE_BUFFERS_BYTES)
+    reserve = _of_main_memory(ram.total_bytes, CPU_RESERVE_BYTES, why)
     device = f"{describe_cpu().name}, main memory"
     return reserve.budget(
         device, False, ram.available_bytes, "available at this moment", limit_bytes, reserve_bytes

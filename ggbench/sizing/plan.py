@@ -150,18 +150,13 @@ class Planner:
 
     def rows(self, setup: LlamaConfig, caches: Sequence[KvCacheTypes] = ()) -> Iterator[PlanRow]:
         """Yield a row for each of `caches`; without any, one for the setup, with changes that would help if it does not
-        fit. An n_ctx of more than the model was trained with in each slot is that, as llama-server uses no more.
+        fit.
 
         Of several caches the longest context is found by a line, to about 2 %, as a search takes many dry ones.
         A cache of at least 8 bits, or the only one, that does not fit has a second row, with the least of the model in
         main memory, if that is enough for the GPUs; main memory may be too small for it. A setup that llama.cpp refuses
         has a row with the reason.
         """
-        most = (self._fitter.file.n_ctx_train or LONGEST) * setup.n_seq_max
-        if setup.n_ctx is not None and setup.n_ctx > most:
-            rows = self.rows(replace(setup, n_ctx=most), caches)
-            yield from (replace(row, asked_n_ctx=setup.n_ctx) for row in rows)
-            return
         if not caches:
             yield from self._explained(setup, self._of_setup(setup))
         for cache in caches:
@@ -205,7 +200,11 @@ class Planner:
                 yield self._row(self._fitter.fit(setup), by_line=by_line)
 
     def _fit(self, setup: LlamaConfig) -> Fit:
-        n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, self._fitter.file.n_ctx_train or DEFAULT_N_CTX)
+        """Return the fit of a setup, with at most what the model was trained with in each slot: llama-server uses no
+        more.
+        """
+        trained = self._fitter.file.n_ctx_train or LONGEST
+        n_ctx = min(setup.n_ctx or min(DEFAULT_N_CTX, trained), trained * setup.n_seq_max)
         return self._fitter.fit(replace(setup, n_ctx=n_ctx))
 
     def _unplanned(self, setup: LlamaConfig) -> PlanRow:

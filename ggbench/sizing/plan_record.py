@@ -220,8 +220,6 @@ class PlanRow(msgspec.Struct, frozen=True):
     n_ctx_slot: int | None = None
     """Tokens that one slot can have of `n_ctx`."""
     n_ctx_train: int | None = None
-    asked_n_ctx: int | None = None
-    """The n_ctx that was asked for, if the model was trained with less: `n_ctx` is then what it was trained with."""
     kv_bytes: int | None = None
     """The whole cache at `n_ctx`, by llama.cpp's allocator."""
     device_kv_bytes: int | None = None

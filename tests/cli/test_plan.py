@@ -68,7 +68,7 @@ def test_a_card_holds_what_it_holds_in_reports(ggbench: Run, words: str, fits: b
 def test_a_reserve_that_alone_decides_is_said(ggbench: Run) -> None:
     setup = ("-c", "32k", "-ub", "2048", "--gpu", "rtx-4070", "--ram", "64GiB")
     words = ("plan", "gpt-oss-120b", "mxfp4", *setup, "-ncmoe")
-    assert "561.0 MiB for llama.cpp's process and a desktop; --reserve 0" in ggbench(*words, "31").out
+    assert "561.0 MiB (for llama.cpp's process and a desktop); --reserve 0" in ggbench(*words, "31").out
     assert ggbench(*words, "31", "--reserve", "0").code == 0
     assert "--reserve" not in ggbench(*words, "20").out
 
@@ -105,11 +105,11 @@ def test_no_more_than_what_the_model_was_trained_with_is_planned(ggbench: Run) -
     words = ("qwen3-8b", "q4_k_m", "-c", "65536", "--gpu", "rtx-3090")
     planned = ggbench("plan", *words, "--json")
     [row] = planned.json["rows"]
-    assert (planned.code, row["fits"], row["n_ctx"], row["asked_n_ctx"]) == (3, True, 40_960, 65_536)
+    assert (planned.code, row["fits"], row["n_ctx"]) == (3, True, 40_960)
     said = {line for line in ggbench("plan", *words).out.splitlines() if "40,960 tokens;" in line}
     assert len(said) == 1 and said <= set(ggbench("pick", *words).out.splitlines())
     slots = ggbench("plan", *words, "-np", "2", "--json")
-    assert (slots.code, slots.json["rows"][0]["n_ctx"], slots.json["rows"][0]["asked_n_ctx"]) == (0, 65_536, None)
+    assert (slots.code, slots.json["rows"][0]["n_ctx"]) == (0, 65_536)
 
 
 def test_each_machine_keeps_as_few_experts_in_main_memory_as_it_needs(ggbench: Run) -> None:
@@ -372,7 +372,8 @@ def test_a_split_by_tensors_divides_every_layer(ggbench: Run) -> None:
     asked = ("plan", "qwen3-30b-a3b", "q8_0", "-c", "32k", "--gpu", "rtx-3090x2", "--json")
     [by_layers], [by_tensors] = (ggbench(*asked, "-sm", mode).json["rows"] for mode in ("layer", "tensor"))
     first, second, _ = by_tensors["devices"]
-    assert first | {"device": "CUDA1"} == second
+    differing = {name: second[name] for name in ("device", "usable_bytes", "left_bytes")}  # the first draws a desktop
+    assert first | differing == second
     assert by_tensors["kv_bytes"] == by_layers["kv_bytes"] == first["kv_bytes"] * 2
     assert first["compute_bytes"] > 100 << 20
     assert by_tensors["limit_tok_s"] == pytest.approx(2 * by_layers["limit_tok_s"], rel=0.02)

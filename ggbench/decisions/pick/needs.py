@@ -13,10 +13,12 @@ from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
 from ggbench.expect.loss import NOTICED_LOSS, UNNOTICED_LOSS
 from ggbench.stats.intervals import Estimate
-from ggbench.units import format_count, format_number, parse_tokens
+from ggbench.units import MIB, format_count, format_number, parse_tokens
 
 Preference = Literal["balanced", "quality", "speed", "context"]
 
+LITTLE_BYTES = 300 * MIB
+"""Too little to leave free: a browser's tabs and a desktop's windows take as much of a GPU."""
 READING_TOK_S = 238 / 60 / 0.75
 """Tokens/s of silent reading: 238 words a minute (M. Brysbaert, Journal of Memory and Language 109, 2019), 0.75 words a
 token in English."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from ggbench.decisions.pick.needs import LITTLE_BYTES
 from ggbench.decisions.pick.order import is_unsure
 from ggbench.decisions.pick.record import Candidate, Checked, NeedCheck, Pick
 from ggbench.engines.endings import Outcome
@@ -14,7 +15,6 @@ from ggbench.show.figure import Value
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.plan import assumed_memory, speed_mark
 from ggbench.show.words import say
-from ggbench.sizing.budget import LITTLE_BYTES
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words, sanitize
