@@ -65,7 +65,7 @@ def report_html(report: Report) -> str:
         body,
         '</main><div id="tip" role="status" hidden></div>',
         "<noscript><p>Charts need JavaScript (included in this file); tables do not.</p></noscript>",
-        json_script("charts", specs),
+        json_script(specs),
         f"<!-- {_LICENSE} -->",
         f"<script>{vega_script()}</script>",
         f"<script>{_asset('page.js')}</script></body></html>\n",
@@ -238,8 +238,8 @@ def text(value: str) -> str:
     return html.escape(sanitize(value))
 
 
-def json_script(name: str, value: object) -> str:
+def json_script(value: object) -> str:
     """Return a script element with data; no text in it can end the element or start a comment."""
     content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     escaped = _JSON_ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", content)
-    return f'<script type="application/json" id="{name}">{escaped}</script>'
+    return f'<script type="application/json" id="charts">{escaped}</script>'

@@ -188,12 +188,12 @@ def fitted_line(fit: LineFit | None) -> LatencyLine | None:
     return LatencyLine(fit.w_tokens_per_ms, fit.b_ms)
 
 
-def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:
+def legend_lines(parts: Sequence[str], width: int) -> list[str]:
     """Return the parts of a legend in lines of `width` characters; only longer parts are broken, at blanks."""
     lines: list[str] = []
     for part in parts:
-        if lines and len(lines[-1]) + len(gap) + len(part) <= width:
-            lines[-1] += f"{gap}{part}"
+        if lines and len(lines[-1]) + len("  ") + len(part) <= width:
+            lines[-1] += f"  {part}"
         else:
             lines += textwrap.wrap(part, width) or [""]
     return lines

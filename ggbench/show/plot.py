@@ -140,7 +140,7 @@ def plot_text(figure: LineChart, width: int, height: int, color: bool) -> str:
     for index, one in enumerate(figure.curves):
         if len(one.x):
             sign = _colored(letter(index), Ink(index), color=color)
-            parts = legend_lines(_curve_parts(one, frame), max(_MIN_WIDTH, width) - len("a "), "  ")
+            parts = legend_lines(_curve_parts(one, frame), max(_MIN_WIDTH, width) - len("a "))
             lines += [f"{' ' if number else sign} {line}" for number, line in enumerate(parts)]
     return "\n".join(lines)
 

@@ -46,13 +46,11 @@ def estimate(value: float | None, ends: tuple[float, float | None] | None) -> Es
     return Estimate(math.nan if value is None else value, low, math.inf if high is None else high)
 
 
-def estimated(path: str, name: str, of: Callable[[Any], Any] = lambda row: row) -> Callable[[Any], Any]:
+def estimated(path: str, name: str) -> Callable[[Any], Any]:
     """Return a function that reads member `name` of the object at a path, with its interval `name_ci95`."""
-    found = reader(path, of)
-    ends = interval_key(name)
-    return lambda row: (
-        None if (each := found(row)) is None else estimate(getattr(each, name), getattr(each, ends))
-    )
+    value: Callable[[Any], Any] = reader(f"{path}.{name}")
+    ends: Callable[[Any], Any] = reader(f"{path}.{interval_key(name)}")
+    return lambda row: estimate(value(row), ends(row))
 
 
 def measured_text(found: object, name: str, digits: int = 3) -> str:

@@ -65,11 +65,9 @@ class FormField(msgspec.Struct, frozen=True):
             )
         return "" if value == getattr(default, self.name) else self.text(value)
 
-    def value_of(self, text: str, default: object) -> object:
-        """Return the value of a text; an empty one stands for the default. Raises UsageError."""
-        if self.choices:
-            return self.choices[text]
-        return self.parse(text.strip()) if text.strip() else getattr(default, self.name)
+    def value_of(self, text: str) -> object:
+        """Return the value of a text that is not empty. Raises UsageError."""
+        return self.choices[text] if self.choices else self.parse(text)
 
 
 class Form(msgspec.Struct, Generic[Record], frozen=True):
@@ -285,7 +283,7 @@ class FormDialog(Dialog[Answer]):
         for field in self.fields:
             if text := self.editor(field).value.strip():
                 try:
-                    values[field.name] = field.value_of(text, None)
+                    values[field.name] = field.value_of(text)
                 except UsageError as error:
                     self.set_focus(self.editor(field))
                     raise UsageError(f"{field.label}: {error.message}", error.hint) from None
