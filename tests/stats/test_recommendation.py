@@ -415,7 +415,7 @@ def test_a_loss_that_is_only_partly_known_does_not_win_by_that_part() -> None:
     assert _chosen(recommend([longer, whole], Needs(given_prefer="context"))) is whole
 
 
-def test_beside_experts_in_main_memory_the_best_that_is_whole_on_the_gpu_is_an_alternative() -> None:
+def test_beside_a_part_in_main_memory_the_best_that_is_whole_on_the_gpu_is_an_alternative() -> None:
     setup = LlamaConfig(n_ctx=8192, n_cpu_moe=20)
     split = replace(candidate("q4_k_m", loss=0.03, tok_s=40), setup=setup, host_bytes=2**33, is_mixture=True)
     whole = replace(candidate("q2_k", loss=0.3, tok_s=90), is_mixture=True)
@@ -424,4 +424,5 @@ def test_beside_experts_in_main_memory_the_best_that_is_whole_on_the_gpu_is_an_a
     assert _chosen(pick) is split
     assert [(each.label, each.checked.candidate) for each in pick.alternatives] == [("all on GPU", whole)]
     dense = replace(split, setup=LlamaConfig(n_gpu_layers=20), is_mixture=False)
-    assert not recommend([dense, replace(whole, is_mixture=False)], Needs()).alternatives
+    [other] = recommend([dense, replace(whole, is_mixture=False)], Needs()).alternatives
+    assert (other.label, other.checked.candidate.quant) == ("all on GPU", "q2_k")

@@ -1,7 +1,7 @@
 """Choose the quant, the KV cache and the placement to run by `RULES`.
 
 Listeds are also from the front and miss no need. All on GPU: the best without a part in main memory, if the pick
-keeps experts there. Dense, mixture: the best of the other kind. Better: clearly lower loss. Faster: the fastest with
+has one there. Dense, mixture: the best of the other kind. Better: clearly lower loss. Faster: the fastest with
 little loss. More context: the lowest loss among those with at least 1.5 times the context.
 """
 
@@ -250,7 +250,7 @@ def _rivals(
     """Yield those with each advantage over the pick, and what is preferred of them."""
     is_lossy = concessions(own, needs).noticed
     acceptable = [each for each in pool if is_lossy or not concessions(each.candidate, needs).noticed]
-    if own.keeps_experts:
+    if own.is_split:
         yield "all on GPU", [each for each in _of_model(own, pool) if not each.candidate.is_split], needs.prefer
     by_quality: Preference = "quality"
     if needs.prefer == "balanced":

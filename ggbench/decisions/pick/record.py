@@ -164,11 +164,6 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.host_bytes is not None
 
     @property
-    def keeps_experts(self) -> bool:
-        """Whether experts stay in main memory although a GPU is used."""
-        return self.is_split and bool(self.setup.n_cpu_moe or self.setup.cpu_moe)
-
-    @property
     def is_cache_quantized(self) -> bool:
         return not {"f32", "f16", "bf16"}.issuperset(self.cache)
 

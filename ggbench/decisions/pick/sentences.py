@@ -105,7 +105,18 @@ def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tupl
     values, keys = _values(pick, best), note_keys(pick, best, is_here=budget.is_here)
     late = _late_keys(pick, best, "_here" if budget.is_here else "")
     first, last = ([say(f"pick.{key}", **values) for key in each] for each in (keys, late))
-    return (*filter(None, [assumed]), *first, *of_commands, *last)
+    return (*filter(None, [assumed]), *_cache_notes(pick, best), *first, *of_commands, *last)
+
+
+def _cache_notes(pick: Pick, best: Checked) -> Iterator[str]:
+    """Yield that the cache of the pick, or of an alternative for which it asks, costs what people notice."""
+    for each in (best, *(each.checked for each in pick.alternatives)):
+        cost = each.candidate.cache_loss
+        concern = "little" if cost is None else pick.needs.concern(cost.nats)
+        if concern == "noticed" or (concern != "little" and each is best):
+            key = "cache_noticed" if concern == "noticed" else "cache_may"
+            yield say(f"pick.{key}", **_values(pick, each))
+            return
 
 
 def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
@@ -114,9 +125,6 @@ def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
         yield "raised"
     if pick.needs.has_shorter_turn:
         yield "shorter_turn"
-    concern = "little" if own.cache_loss is None else pick.needs.concern(own.cache_loss.nats)
-    if concern != "little":
-        yield "cache_noticed" if concern == "noticed" else "cache_may"
     yield from _speed_notes(pick, best, "_here" if is_here else "")
     if pick.alternatives and pick.recommended is None:
         yield "may_meet"
