@@ -1,7 +1,7 @@
 """What an experienced person would run in situations that people ask about, and whether a pick agrees.
 
 Each row was written from public advice before the rules were: a machine, a model and a need, the answers that would be
-accepted, and why. Planned from the catalog's shapes; nothing is downloaded or measured, so speeds are bounds.
+accepted, and why. Planned from the catalog's shapes; nothing is downloaded or measured, so speeds are estimates.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ DISAGREE = {
 """Situations in which the pick is another than the advice, and why it is not wrong."""
 SLOW = {("llama-3.1-70b", "rtx-3090+64GiB@60GB/s"), ("qwen3-32b", "rtx-3060+64GiB@50GB/s"),
         ("qwen3-32b", "64GiB@ddr5-6000x2"), ("llama-3.1-70b", "64GiB@ddr5-6000x2")}  # fmt: skip
-"""Where even the bandwidth's bound is not comfortable."""
+"""Where it is not expected to be comfortable."""
 SAMPLE = (0, 14, 23, 41)
 """Situations of the usual suite."""
 
@@ -162,7 +162,7 @@ def picked(
     budget = described_budget(describe_machine(gpus, ram), reserve_bytes=None)
     needs = Needs(parse_workload(situation.need)) if situation.need.isalpha() else Needs(
         given_n_ctx=parse_tokens(situation.need), given_tok_s=min_speed)  # fmt: skip
-    setup = LlamaConfig(threads=1)
+    setup = LlamaConfig(threads=8)  # of a common desktop
     caches = caches_of([(name, name) for name in CACHE_TYPES], setup, on_gpu=budget.on_gpu)
     allocator = DryAllocator(engine, setup_to_load(setup, budget), budget.devices)
     request = PickRequest(needs, with_main_memory(budget), setup, caches)
