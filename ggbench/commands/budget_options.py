@@ -203,7 +203,8 @@ def check_draft(text: str | None, setup: LlamaConfig) -> None:
     """Raise UsageError for options of a draft that exclude each other, or without any; None means no draft model."""
     if not text and not setup.mtp and setup != setup.undrafted():
         raise UsageError(
-            "--type-k-draft and --type-v-draft are for a draft", "add --draft or --mtp, or omit them"
+            "--type-k-draft, --type-v-draft and --spec-draft-n-max are for a draft",
+            "add --draft or --mtp, or omit them",
         )
     if text and setup.mtp:
         raise UsageError("--draft and --mtp exclude each other", "omit one of them")

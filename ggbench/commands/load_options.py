@@ -34,8 +34,9 @@ _KV = ("type_k", "type_v")
 _SLOTS = ("n_seq_max", "kv_unified")
 """Fields of commands about memory; others measure one sequence, or as many as they are asked for."""
 _DRAFTS = ("mtp", "type_k_draft", "type_v_draft")
-"""Fields of commands about memory, too."""
-_REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, *_SLOTS, *_DRAFTS, "n_ctx")]
+_OF_MEMORY = (*_SLOTS, *_DRAFTS, "spec_draft_n_max")
+"""Fields of commands about memory; `speculate` has its own number of drafted tokens."""
+_REST = [name for name in options_of(LlamaConfig) if name not in (*_KV, *_OF_MEMORY, "n_ctx")]
 
 
 def _load_options(*names: str, n_ctx: str = "", hides_n_ctx: bool = False) -> Callable[[_Function], _Function]:
@@ -57,21 +58,19 @@ load_options_of_drafts = _load_options(*_KV, "n_ctx", *_DRAFTS)
 load_options_of_plans = _load_options(
     *_KV,
     "n_ctx",
-    *_SLOTS,
-    *_DRAFTS,
+    *_OF_MEMORY,
     n_ctx="Context length, e.g. 16k or 16,384. Default: 8192, or the training context if shorter.",
 )
 load_options_of_searches = _load_options(
     *_KV,
     "n_ctx",
-    *_SLOTS,
-    *_DRAFTS,
+    *_OF_MEMORY,
     n_ctx="Largest n_ctx to try, e.g. 16k. Default: the training context; no limit with --beyond-train.",
 )
 load_options_but_kv_types = _load_options("n_ctx", n_ctx="Tokens of a chunk, e.g. 2k. Default: 512.")
 """Like `load_options`, without KV cache types, for a command that takes several and scores chunks of --n-ctx tokens.
 """
-load_options_but_cache = _load_options(*_SLOTS, *_DRAFTS)
+load_options_but_cache = _load_options(*_OF_MEMORY)
 """Without KV types and n_ctx; with slots and what drafts."""
 load_options_of_cases = _load_options(*_KV, hides_n_ctx=True)
 """For a command that chooses every n_ctx itself: --n-ctx is hidden, and rejected if given."""

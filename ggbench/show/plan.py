@@ -210,11 +210,17 @@ def _n_ubatch(row: PlanRow) -> int | None:
     return None if setup is None or row.n_ctx is None else min(setup.n_ubatch, setup.n_batch, row.n_ctx)
 
 
+def _n_drafted(row: PlanRow) -> int | None:
+    """Return how many tokens are drafted at a time; None without a draft."""
+    return None if row.setup is None or not row.draft_bytes else row.setup.spec_draft_n_max
+
+
 _SETUP: Sequence[Figure[PlanRow]] = (
     Figure("n_ubatch", "n_ubatch", _n_ubatch),
     member("flash_attn", "flash attention"),
     member("swa_cells", "cells of windows"),
     member("draft_bytes", "draft takes", format_bytes),
+    Figure("spec_draft_n_max", "drafted at most", _n_drafted),
     member("checkpoint_bytes", "checkpoint", format_bytes),
 )
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.defaults import DRAFT_TOKENS, LOADS_MTP_IF_ASKED, ROLLS_BACK
+from ggbench.engines.llama.defaults import LOADS_MTP_IF_ASKED, ROLLS_BACK
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.gguf_constants import Keys
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
@@ -393,7 +393,7 @@ class Placement:
         n = context.n_ctx / n_streams
         n_states = setup.n_seq_max
         if setup.mtp and self._file.architecture in ROLLS_BACK:
-            n_states *= 1 + DRAFT_TOKENS
+            n_states *= 1 + setup.spec_draft_n_max
         return {
             "kv": n_streams * cache.full.n_bytes * n,
             "kv_swa": n_streams * cache.windowed.n_bytes * min(n, context.swa_cells or cache.window or n),

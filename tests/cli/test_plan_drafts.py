@@ -1,6 +1,7 @@
 """`ggbench plan` of a model that is not alone: a draft, MTP layers, a projector and a prompt cache beside it."""
 
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -62,16 +63,21 @@ def test_each_byte_of_a_memory_is_in_one_part(ggbench: Run, projector: Path) -> 
 
 def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, tmp_path: Path) -> None:
     asked = ("plan", cached_twin("mtp", DRAFTING, "q8_0", tmp_path), "--gpu", "8GiB", *ASKED)
-    [plain], [drafting] = (ggbench(*asked, *more).json["rows"] for more in ((), ("--mtp",)))
+    more = ((), ("--mtp",), ("--mtp", "--spec-draft-n-max", "1"))
+    [plain], [drafting], [fewer] = (ggbench(*asked, *each).json["rows"] for each in more)
     assert plain["draft_bytes"] is None
     assert drafting["weight_bytes"] == plain["weight_bytes"]
     assert drafting["device_weight_bytes"] > plain["device_weight_bytes"], "llama.cpp loads them only to draft"
     assert drafting["draft_bytes"] > 4096 * 2 * 2 * 64 * 2, "K and V of one layer in f16"
     states = [[part["n_bytes"] for part in each["stacks"][0]["parts"] if part["part"] == "rs"]
-              for each in (plain, drafting)]  # fmt: skip
+              for each in (plain, drafting, fewer)]  # fmt: skip
     assert states[1][0] == pytest.approx(4 * states[0][0], rel=0.01), "three copies to go back to"
-    assert not any("the theory counts" in note for each in (plain, drafting) for note in each["notes"])
-    assert "--mtp" in drafting["command"]
+    assert states[2][0] == pytest.approx(2 * states[0][0], rel=0.01)
+    assert fewer["kv_bytes"] < drafting["kv_bytes"] and fewer["output_bytes"] <= drafting["output_bytes"]
+    assert not any("the theory counts" in note for each in (plain, drafting, fewer) for note in each["notes"])
+    assert "--mtp" in drafting["command"] and "--spec-draft-n-max 1" in fewer["command"]
+    shown = [ggbench(*asked[:-1], *each, "--why").out for each in more]
+    assert [re.findall("drafted at most +([0-9]+)", out) for out in shown] == [[], ["3"], ["1"]]
     assert "add --engine llama-server" in ggbench("speculate", asked[1], "--mtp").err
 
 
@@ -83,7 +89,8 @@ def test_mtp_layers_are_loaded_and_run_in_a_context_of_their_own(ggbench: Run, t
         (("--draft", "qwen1.5-1.8b:q8_0"), 2, "is larger than"),
         (("--draft", "gemma-3-1b:q2_k"), 2, "vocabularies"),
         (("--mmproj", "auto"), 2, "the catalog has no projector of qwen1.5-1.8b"),
-        (("-ctkd", "q8_0"), 2, "--type-k-draft and --type-v-draft are for a draft"),
+        (("-ctkd", "q8_0"), 2, "--spec-draft-n-max are for a draft"),
+        (("--spec-draft-n-max", "2"), 2, "--spec-draft-n-max are for a draft"),
         (("--draft", SMALL, "-ctvd", "q8_0", "-fa", "off"), 2, "a V cache of q8_0 needs flash attention"),
     ],
 )

@@ -65,6 +65,7 @@ def test_every_setting_is_named_as_llama_cpp_names_it(setup: LlamaConfig, words:
         (LlamaConfig(n_gpu_layers=0, type_k_draft="q8_0"), FileToRun("m", "q8_0", repo="org/m"),
          "-hfd org/m:q8_0 --spec-type draft-simple -ngld 0 -ctkd q8_0"),
         (LlamaConfig(mtp=True, type_v_draft="q8_0"), None, "--spec-type draft-mtp -ctvd q8_0"),
+        (LlamaConfig(mtp=True, spec_draft_n_max=2), None, "--spec-type draft-mtp --spec-draft-n-max 2"),
     ],
 )  # fmt: skip
 def test_what_drafts_is_named_for_both_programs(setup: LlamaConfig, draft: FileToRun | None, words: str) -> None:

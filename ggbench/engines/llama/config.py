@@ -161,6 +161,7 @@ _GPU_LAYERS = FieldKind(int, metavar="N", least=-2)
 """llama-server's `-1` and `-2` are `auto` and `all`."""
 _LAYERS = FieldKind(int, metavar="N", least=0)
 _INDEX = FieldKind(int, metavar="INDEX", least=0)
+_DRAFTED = FieldKind(int, metavar="N", least=1, most=64)
 _SHARES = FieldKind(_shares, joined, "N,N,...", names_option=False)
 _OVERRIDES = FieldKind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False)
 _SERVERS = FieldKind(parse_servers, joined, "HOST:PORT,...", names_option=False)
@@ -299,6 +300,10 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         ),
     ] = False
     """If off, llama.cpp does not load them."""
+    spec_draft_n_max: Annotated[
+        int, Option("", "Most tokens to draft at a time, with --draft or --mtp.", _DRAFTED, "rare")
+    ] = DRAFT_TOKENS
+    """The target has an output for each and, with `mtp`, a copy of each recurrent state."""
     type_k_draft: Annotated[
         str, Option("-ctkd", "Data type of the K cache that drafts, with --draft or --mtp.", _KV_TYPE, "rare")
     ] = "f16"
@@ -392,12 +397,12 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         return replace(decisive, n_gpu_layers=-1) if is_all or self.n_gpu_layers < 0 else decisive
 
     def undrafted(self) -> Self:
-        """Return the setup without MTP layers that draft, and without types of a draft's cache."""
-        return replace(self, mtp=False, type_k_draft="f16", type_v_draft="f16")
+        """Return the setup without MTP layers that draft, and without what is set for a draft."""
+        return replace(self, mtp=False, type_k_draft="f16", type_v_draft="f16", spec_draft_n_max=DRAFT_TOKENS)
 
     def of_target(self) -> Self:
         """Return the setup of a context for which another one drafts, with an output for each drafted token."""
-        n_outputs = min(self.n_batch, self.n_seq_max * (1 + DRAFT_TOKENS))
+        n_outputs = min(self.n_batch, self.n_seq_max * (1 + self.spec_draft_n_max))
         return replace(self, n_outputs_max=max(n_outputs, self.n_outputs_max or 0))
 
     def for_draft(self) -> Self:

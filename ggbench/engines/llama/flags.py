@@ -25,6 +25,9 @@ _OF_PLACEMENT = {
     "-sm": "split_mode", "-mg": "main_gpu", "-ts": "tensor_split", "--rpc": "rpc_servers", "-ot": "override_tensor",
     "-ncmoe": "n_cpu_moe", "-t": "threads", "-tb": "threads_batch",
 }  # fmt: skip
+_OF_DRAFTS = {
+    "--spec-draft-n-max": "spec_draft_n_max", "-ctkd": "type_k_draft", "-ctvd": "type_v_draft",
+}  # fmt: skip
 _LOAD_MODES = {(False, False): "none", (False, True): "mlock", (True, True): "mmap+mlock"}
 """llama.cpp's `--load-mode` by (mmap, mlock)."""
 
@@ -57,8 +60,10 @@ def draft_flags(
         spec_type = "draft-mtp"
     words = [*draft, *(["--spec-type", spec_type] if spec_type else [])]
     words += ["-ngld", "0"] if draft and setup.n_gpu_layers == 0 else []
-    words += [] if n_draft is None else ["--spec-draft-n-max", str(n_draft)]
-    return words + _unless_default(setup, {"-ctkd": "type_k_draft", "-ctvd": "type_v_draft"})
+    if n_draft is not None:
+        words += ["--spec-draft-n-max", str(n_draft)]
+        setup = replace(setup, spec_draft_n_max=_DEFAULT.spec_draft_n_max)
+    return words + _unless_default(setup, _OF_DRAFTS)
 
 
 def load_flags(setup: LlamaConfig, *, on_gpu: bool) -> list[str]:

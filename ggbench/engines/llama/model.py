@@ -19,7 +19,7 @@ from ggbench.engines.contract import PROMPT, DescribedDevice, Stage, Workload
 from ggbench.engines.llama.build import RPC_HINT, build_flags
 from ggbench.engines.llama.c_functions import binding_version, lib, llama_library
 from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
-from ggbench.engines.llama.defaults import CONTEXT, DRAFT_TOKENS, MODEL, set_defaults
+from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
 from ggbench.engines.llama.described_devices import DescribedDevices, interface_problem
 from ggbench.engines.llama.ggml_devices import GgmlDevices, NoRpc, add_servers, build_commit
 
@@ -172,7 +172,7 @@ class LlamaModel:
         if setup.ctx_type == "mtp":
             params.ctx_type = lib.LLAMA_CONTEXT_TYPE_MTP
         elif setup.mtp:
-            params.n_rs_seq = DRAFT_TOKENS
+            params.n_rs_seq = setup.spec_draft_n_max
         params.n_threads = setup.threads
         params.n_threads_batch = setup.threads_batch or setup.threads
         params.type_k = _ggml_type_id(setup.type_k)
