@@ -87,7 +87,7 @@ def _list_all(words: Sequence[str], output: Output) -> None:
     from ggbench.show.models import catalog_rows, matching_answer, models_answer
 
     on_disk = find_local_models()
-    rows = catalog_rows(load_catalog(), on_disk)
+    rows = catalog_rows(load_catalog())
     rows = tuple(row for row in rows if _matches(words, row.id, row.title))
     found = tuple(each for each in on_disk if _matches(words, each.name, each.model))
     if output.as_json:

@@ -117,12 +117,7 @@ class _Reader:
         path = self._access.headers_dir / f"{file.etag}.gguf-header"
         raw = get_cached(path)
         if raw is not None:
-            try:
-                return read_header(io.BytesIO(raw), file.n_bytes, file.path)
-            except BadFile:
-                # Broken headers are cached too, so the error is the same offline; online they are fetched again.
-                if self._access.offline:
-                    raise
+            return read_header(io.BytesIO(raw), file.n_bytes, file.path)
         return self._fetch(file, path, fetched)
 
     def _fetch(self, file: RepoFile, path: Path, fetched: list[RangeSource]) -> Header:
@@ -134,10 +129,6 @@ class _Reader:
             header = read_header(source, file.n_bytes, file.path)
         except NetworkError:
             self._n_failures += 1
-            raise
-        except BadFile as error:
-            if not isinstance(error, NotReadable):
-                put_cached(path, source.held)
             raise
         put_cached(path, header.raw)
         return header

@@ -85,15 +85,6 @@ def find_local_models(
     return tuple(model for models in found for model in models)
 
 
-def twins_by_model(models: Iterable[LocalModel]) -> dict[str, tuple[str, ...]]:
-    """Return the quants of existing twins of catalog models, by id, in alphabetical order."""
-    found: dict[str, list[str]] = {}
-    for model in models:
-        if model.model.startswith(_TWIN) and model.quant is not None:
-            found.setdefault(model.model.removeprefix(_TWIN), []).append(model.quant)
-    return {model_id: tuple(sorted(quants)) for model_id, quants in found.items()}
-
-
 def models_in_place(place: Path) -> tuple[LocalModel, ...]:
     """Return the models in and below a folder, or the model of a file. Raises BadFile."""
     try:

@@ -16,7 +16,7 @@ from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.hub.repo_records import RepoListing, RepoSummary, RepoVariant
 from ggbench.models.catalog import CatalogModel
-from ggbench.models.disk import LocalModel, twins_by_model
+from ggbench.models.disk import LocalModel
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.figure import Figure, member
 from ggbench.show.words import say
@@ -33,8 +33,6 @@ class CatalogRow(CatalogModel, frozen=True, kw_only=True):
     """A model of the catalog."""
 
     n_params: int
-    twins: tuple[str, ...]
-    """Quants of its twins on this disk."""
 
 
 CATALOG = (
@@ -44,7 +42,6 @@ CATALOG = (
     member("n_layer", "layers", path="hyper.n_layer", priority=2),
     member("n_ctx_train", "trained to", path="hyper.n_ctx_train", unit="tokens"),
     member("repo", "Hub repo", priority=1),
-    Figure[CatalogRow]("twins", "twins here", lambda model: " ".join(model.twins), priority=3),
     Figure[CatalogRow]("origin", "from", lambda model: _ORIGINS[model.origin]),
 )
 LOCAL = (
@@ -64,15 +61,9 @@ def _is_named_otherwise(model: LocalModel) -> bool:
     return not model.paths or (model.is_named_by_path and model.name not in model.model)
 
 
-def catalog_rows(catalog: Iterable[CatalogModel], on_disk: Iterable[LocalModel]) -> tuple[CatalogRow, ...]:
-    twins = twins_by_model(on_disk)
+def catalog_rows(catalog: Iterable[CatalogModel]) -> tuple[CatalogRow, ...]:
     return tuple(
-        CatalogRow(
-            **msgspec.structs.asdict(model),
-            n_params=count_params(model.hyper),
-            twins=twins.get(model.id, ()),
-        )
-        for model in catalog
+        CatalogRow(**msgspec.structs.asdict(model), n_params=count_params(model.hyper)) for model in catalog
     )
 
 

@@ -9,7 +9,7 @@ from ggbench import paths
 from ggbench.errors import BadFile
 from ggbench.models import local_files
 from ggbench.models.catalog import load_catalog
-from ggbench.models.disk import LocalModel, find_local_models, models_in_place, twins_by_model
+from ggbench.models.disk import LocalModel, find_local_models, models_in_place
 from ggbench.models.local_files import read_facts
 from ggbench.models.model_stores import ModelStore
 from ggbench.models.reference import parse_model
@@ -95,7 +95,6 @@ def test_twins_are_listed_by_catalog_id() -> None:
     found = find_local_models()
     assert all(model.is_twin for model in found)
     assert [model.arguments for model in found if not model.is_named_by_path] == [("twin:qwen1.5-0.5b", "q8_0")]
-    assert twins_by_model(found) == {"qwen1.5-0.5b": ("q8_0",)}
 
 
 def test_broken_files_are_listed_with_the_reason(home: Path) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -132,17 +131,14 @@ def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
             what, hint = f"the disk is full; {path} cannot grow", "free some space; stored runs are kept"
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             what, hint = f"cannot write the results file {path}: {error}", _writable_hint(path)
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_IOERR if not _can_lock(
-            path.parent
-        ):  # SQLite reports either of them
-            what = f"the file system of {path} cannot lock files, as some network file systems cannot"
-            hint = "point XDG_DATA_HOME at a folder on a local disk"
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             what = f"another program kept {path} locked for {_BUSY_TIMEOUT_S:.0f} s"
-            hint = "try again when it has finished"
+            hint = (
+                "try again when it has finished; on a network file system, point XDG_DATA_HOME at a local disk"
+            )
         case sqlite3.SQLITE_IOERR:
             what = f"reading or writing {path} failed: {error}"
-            hint = "check the disk, its quota and its free space"
+            hint = "check the disk, its quota and its free space; a network file system may not lock files"
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             what = f"the results file {path} is damaged: {error}"
             hint = f"`sqlite3 {path} .recover` may recover its contents; move it away to start a new one"
@@ -198,19 +194,6 @@ def _starts_as_sqlite(path: Path) -> bool:
     except FileNotFoundError:
         return True
     return start in (b"", _MAGIC)
-
-
-def _can_lock(folder: Path) -> bool:
-    """Return whether a file in this folder can be locked the way SQLite does; True if that cannot be tried."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            try:
-                fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return False
-    except OSError:
-        pass
-    return True
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:

@@ -1,5 +1,4 @@
 import contextlib
-import errno
 import os
 import shutil
 import sqlite3
@@ -13,7 +12,6 @@ import pytest
 
 from ggbench.errors import StoreError
 from ggbench.runs.run import RunHead
-from ggbench.runs.store.connection import as_store_errors
 from ggbench.runs.store.database import Store
 
 SERIES = "decode/p25/b1/r0"
@@ -159,26 +157,6 @@ def test_a_store_that_cannot_be_written_can_be_read(guarded_folder: Path, head: 
             store.begin(head)
         assert "XDG_DATA_HOME" in caught.value.hint
     assert sorted(guarded_folder.iterdir()) == before
-
-
-@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP])
-def test_a_file_system_without_locks_is_named(code: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    error = sqlite3.OperationalError("database is locked")
-    error.sqlite_errorcode = sqlite3.SQLITE_BUSY if code == errno.ENOLCK else sqlite3.SQLITE_IOERR
-    path.parent.mkdir()
-
-    def refuse(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    def connect(*_: object, **__: object) -> None:
-        raise error
-
-    with pytest.raises(StoreError, match=r"locked for|failed"), as_store_errors(path):
-        connect()
-    monkeypatch.setattr("fcntl.lockf", refuse)
-    with pytest.raises(StoreError, match="cannot lock files") as caught, as_store_errors(path):
-        connect()
-    assert "local disk" in caught.value.hint
 
 
 @pytest.mark.parametrize("blocker", ["file as folder", "folder as file"])
