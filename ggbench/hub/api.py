@@ -11,10 +11,10 @@ import re
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -29,11 +29,9 @@ if TYPE_CHECKING:
     import httpx2
 
 BACKOFF_S = (0.5, 1.0, 2.0)
-"""Delays before each retry; their number is the number of retries."""
 MAX_PAUSE_S = 10.0
-"""Give up when a server requests a longer delay."""
 READ_TIMEOUT_S = 10.0
-"""Retry a request after this long without data."""
+"""The patience with requests of the API and of headers."""
 
 _MAX_RESPONSE_BYTES = 64 << 20
 _UNEXPECTED_HINT = (
@@ -42,6 +40,23 @@ _UNEXPECTED_HINT = (
 _Answer = TypeVar("_Answer")
 _Document = TypeVar("_Document")
 Params = Iterable[tuple[str, str]]
+
+
+class Patience(NamedTuple):
+    """How long a request is tried again."""
+
+    backoff_s: Sequence[float]
+    """Delays before each retry; their number is the number of retries."""
+    max_pause_s: float
+    """Give up when a server requests a longer delay."""
+    read_timeout_s: float
+    """Retry after this long without data."""
+    reconnects: bool = False
+    """Whether it is tried again also if no connection can be made."""
+
+
+class WrongBody(NetworkError):
+    """The body of a response is not what was asked for; that of another try may be."""
 
 
 def send_request(
@@ -53,24 +68,31 @@ def send_request(
     params: Params = (),
     headers: Callable[[], dict[str, str]] = dict,
     stop: Stop | None = None,
+    patience: Patience | None = None,
 ) -> _Answer:
     """Return `read(response)` of a GET request; a retry calls `headers` and `read` again. Raises like `hub_errors`."""
-    stop = stop or Stop()
+    stop, patience = stop or Stop(), patience or Patience(BACKOFF_S, MAX_PAUSE_S, READ_TIMEOUT_S)
     with hub_errors(repo, doing=doing):
         import httpx2
 
         broken = (httpx2.ReadTimeout, httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
-        for pause_s in (*BACKOFF_S, None):
-            opened = open_response(url, stop, read_timeout_s=READ_TIMEOUT_S, params=params, headers=headers())
+        if patience.reconnects:
+            broken = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)
+        for pause_s in (*patience.backoff_s, None):
+            opened = open_response(
+                url, stop, read_timeout_s=patience.read_timeout_s, params=params, headers=headers()
+            )
             try:
                 with opened as response:
-                    wait_s = None if pause_s is None else _retry_pause_s(response, pause_s)
+                    wait_s = (
+                        None if pause_s is None else _retry_pause_s(response, pause_s, patience.max_pause_s)
+                    )
                     if wait_s is None:
                         if response.is_error:
                             raise error_for_response(response, repo, doing)
                         return read(response)
                     pause_s = wait_s
-            except broken:
+            except (*broken, WrongBody, NotReadable):
                 stop.check()
                 if pause_s is None:
                     raise
@@ -110,14 +132,14 @@ def file_url(access: HubAccess, repo: str, path: str, commit: str) -> str:
     return "/".join((access.endpoint, repo, "resolve", quote(commit, safe=""), quote(path)))
 
 
-def _retry_pause_s(response: httpx2.Response, pause_s: float) -> float | None:
+def _retry_pause_s(response: httpx2.Response, pause_s: float, max_pause_s: float) -> float | None:
     """Return the delay before the next retry; None if this response is final."""
     if response.status_code not in RETRY_STATUSES:
         return None
     retry_s = retry_after_s(response)
     if retry_s is None:
         return pause_s
-    return retry_s if retry_s <= MAX_PAUSE_S else None
+    return max(retry_s, pause_s) if retry_s <= max_pause_s else None
 
 
 RETRY_STATUSES = (408, 429, 500, 502, 503, 504)
@@ -238,11 +260,11 @@ def range_headers(begin: int, end: int) -> dict[str, str]:
 
 
 def check_range(response: httpx2.Response, begin: int, file: RepoFile) -> None:
-    """Raise NetworkError unless the body is the file's bytes from `begin` on, and NotReadable for another length."""
+    """Raise WrongBody unless the body is the file's bytes from `begin` on, and NotReadable for another length."""
     stated = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "bytes 0-0/*"))
     is_packed = response.headers.get("Content-Encoding", "identity") != "identity"
     if is_packed or stated is None or int(stated[1]) != begin:
-        raise NetworkError("the server returned other bytes than requested", "try again, or without the proxy")
+        raise WrongBody("the server returned other bytes than requested", "try again, or without the proxy")
     length = stated[3] if response.status_code == 206 else response.headers.get("Content-Length", "*")
     if length not in ("*", str(file.n_bytes)):
         raise NotReadable(

@@ -13,22 +13,27 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ggbench.errors import DoesNotFit, NetworkError, UsageError
 from ggbench.files import make_folders
-from ggbench.hub.access import HubAccess, hub_errors, retry_after_s
+from ggbench.hub.access import HubAccess
 from ggbench.hub.api import (
-    RETRY_STATUSES,
     NotReadable,
+    Patience,
     Stop,
+    WrongBody,
     check_range,
     file_url,
-    open_response,
     range_headers,
+    send_request,
 )
 from ggbench.hub.repo_records import RepoFile
 from ggbench.text import sanitize
-from ggbench.units import format_bytes, format_duration
+from ggbench.units import format_bytes
+
+if TYPE_CHECKING:
+    import httpx2
 
 PART_SUFFIX = ".ggbench.incomplete"
 """Ends in the suffix that huggingface_hub's commands recognize as an interrupted download."""
@@ -176,71 +181,46 @@ def _content_hash(descriptor: int, file: RepoFile, check: Callable[[], None]) ->
 
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Delays before retries. The counter resets when a try receives data; this many empty tries in a row end the
-download.
-"""
+MAX_PAUSE_S = 120.0
 READ_TIMEOUT_S = 30.0
-"""Reconnect after this long without data."""
-MAX_WAIT_S = 120.0
-"""Give up when a server requests a longer delay."""
+"""The patience with a download, which begins anew whenever data arrives."""
 RANGE_BYTES = 8 << 30
 """Largest range of one request: the Hub's CDN does not serve a 50 GB file in one response."""
 
 
 def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, stop: Stop) -> None:
-    """Download the missing bytes of a part. Raises Stopped, NetworkError after empty tries, and like `hub_errors`."""
-    n_empty_tries = 0
-    with hub_errors(repo, doing=f"downloading {sanitize(part.file.path)}"):
-        url = file_url(access, repo, part.file.path, commit)
-        while part.missing_bytes:
-            before = part.n_bytes
-            reason, pause_s = _try_once(url, part, stop)
-            stop.check()
-            if not part.missing_bytes:
-                return
-            n_empty_tries = 0 if part.n_bytes > before else n_empty_tries + 1
-            if n_empty_tries == len(BACKOFF_S) or pause_s > MAX_WAIT_S:
+    """Download the missing bytes of a part. Raises Stopped, and like `send_request` if retries bring no data."""
+    url, patience = (
+        file_url(access, repo, part.file.path, commit),
+        Patience(BACKOFF_S, MAX_PAUSE_S, READ_TIMEOUT_S, True),
+    )
+    while part.missing_bytes:
+        before = part.n_bytes
+        try:
+            send_request(
+                url,
+                lambda response: _fill(response, part, stop),
+                repo=repo,
+                doing=f"downloading {sanitize(part.file.path)}",
+                headers=lambda: range_headers(part.n_bytes, min(part.file.n_bytes, part.n_bytes + RANGE_BYTES)),
+                stop=stop,
+                patience=patience,
+            )
+        except (NetworkError, NotReadable) as error:
+            # Keep the part: the response may come from a captive portal between here and the Hub.
+            if part.n_bytes == before:
                 so_far = f"{format_bytes(part.n_bytes)} of {format_bytes(part.file.n_bytes)}"
-                what = f"the download of {sanitize(part.file.name)} stopped at {so_far}: {reason}"
-                if pause_s > MAX_WAIT_S:
-                    wait = format_duration(pause_s)
-                    raise NetworkError(f"{what} and asks to wait {wait}", f"try again then: {RESUME_HINT}")
-                raise NetworkError(f"{what}, {n_empty_tries} tries without data", RESUME_HINT)
-            stop.wait(max(BACKOFF_S[n_empty_tries], pause_s))
+                what = f"the download of {sanitize(part.file.name)} stopped at {so_far}: {error.message}"
+                raise NetworkError(what, f"{error.hint}; {RESUME_HINT}") from None
 
 
-def _try_once(url: str, part: PartFile, stop: Stop) -> tuple[str, float]:
-    """Return why a request ended (used if the file is still incomplete) and the seconds the server asks to wait."""
-    import httpx2
-
-    try:
-        return _fill_once(url, part, stop)
-    except httpx2.ConnectError:
-        return "cannot connect", 0.0
-    except httpx2.TimeoutException:
-        return "the server did not respond in time", 0.0
-    except (httpx2.NetworkError, httpx2.RemoteProtocolError):
-        return "the connection was cut", 0.0
-    except (NetworkError, NotReadable) as error:
-        # Keep the part: the response may come from a captive portal between here and the Hub.
-        return error.message, 0.0
-
-
-def _fill_once(url: str, part: PartFile, stop: Stop) -> tuple[str, float]:
-    from huggingface_hub.utils import hf_raise_for_status
-
+def _fill(response: httpx2.Response, part: PartFile, stop: Stop) -> None:
     begin = part.n_bytes
-    asked = range_headers(begin, min(part.file.n_bytes, begin + RANGE_BYTES))
-    with open_response(url, stop, read_timeout_s=READ_TIMEOUT_S, headers=asked) as response:
-        if response.status_code in RETRY_STATUSES:
-            return f"the server returned {response.status_code}", retry_after_s(response) or 0.0
-        if response.is_error:
-            response.read()
-            hf_raise_for_status(response)
-        check_range(response, begin, part.file)
-        for chunk in response.iter_raw():
-            stop.check()
-            part.append(chunk)
-            if not part.missing_bytes:
-                break
-    return "the connection closed early", 0.0
+    check_range(response, begin, part.file)
+    for chunk in response.iter_raw():
+        stop.check()
+        part.append(chunk)
+        if not part.missing_bytes:
+            break
+    if part.n_bytes == begin:
+        raise WrongBody("the server sent no data", "try again later")
