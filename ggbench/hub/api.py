@@ -75,7 +75,12 @@ def send_request(
     with hub_errors(repo, doing=doing):
         import httpx2
 
-        broken = (httpx2.ReadTimeout, httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
+        broken: tuple[type[Exception], ...] = (
+            httpx2.ReadTimeout,
+            httpx2.ReadError,
+            httpx2.WriteError,
+            httpx2.RemoteProtocolError,
+        )
         if patience.reconnects:
             broken = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)
         for pause_s in (*patience.backoff_s, None):
