@@ -75,14 +75,11 @@ def send_request(
     with hub_errors(repo, doing=doing):
         import httpx2
 
-        broken: tuple[type[Exception], ...] = (
-            httpx2.ReadTimeout,
-            httpx2.ReadError,
-            httpx2.WriteError,
-            httpx2.RemoteProtocolError,
-        )
+        broken: tuple[type[Exception], ...] = (WrongBody, NotReadable, httpx2.RemoteProtocolError)
         if patience.reconnects:
-            broken = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)
+            broken += (httpx2.TimeoutException, httpx2.NetworkError)
+        else:
+            broken += (httpx2.ReadTimeout, httpx2.ReadError, httpx2.WriteError)
         for pause_s in (*patience.backoff_s, None):
             opened = open_response(
                 url, stop, read_timeout_s=patience.read_timeout_s, params=params, headers=headers()
@@ -97,7 +94,7 @@ def send_request(
                             raise error_for_response(response, repo, doing)
                         return read(response)
                     pause_s = wait_s
-            except (*broken, WrongBody, NotReadable):
+            except broken:
                 stop.check()
                 if pause_s is None:
                     raise

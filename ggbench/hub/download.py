@@ -77,13 +77,11 @@ def download(
     return _Download(access, listing, jobs, on_progress, cancel).run()
 
 
-def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant, to: Path | None = None) -> int:
+def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> int:
     """Return the bytes that a download would transfer: nothing for complete files, the rest of partial ones."""
-    here = cached_paths(access, listing, variant)
-    if to is None and here is not None:
+    if cached_paths(access, listing, variant) is not None:
         return 0
-    jobs = _jobs(access, listing, variant, to, here)
-    return sum(job.missing_bytes for job in jobs if job.local is None)
+    return sum(job.missing_bytes for job in _jobs(access, listing, variant, None, None))
 
 
 class _Job(msgspec.Struct, frozen=True):

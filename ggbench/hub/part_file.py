@@ -190,10 +190,8 @@ RANGE_BYTES = 8 << 30
 
 def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, stop: Stop) -> None:
     """Download the missing bytes of a part. Raises Stopped, and like `send_request` if retries bring no data."""
-    url, patience = (
-        file_url(access, repo, part.file.path, commit),
-        Patience(BACKOFF_S, MAX_PAUSE_S, READ_TIMEOUT_S, True),
-    )
+    url = file_url(access, repo, part.file.path, commit)
+    patience = Patience(BACKOFF_S, MAX_PAUSE_S, READ_TIMEOUT_S, reconnects=True)
     while part.missing_bytes:
         before = part.n_bytes
         try:
