@@ -89,22 +89,34 @@ def command(
     memory = memory.of_model(ref, setup, hub)
     alternative: PlanRow | None = None
     if ref.engine:
-        from ggbench.plugins import load_plugin
-
-        module = load_plugin("ggbench.engines", ref.engine, "plan", "engine")
-        plan: EnginePlan = module.plan_model(ref, memory, setup, hub, measures=not no_measure)
+        plan = _plan_elsewhere(ref, memory, no_measure, setup, hub)
     else:
-        alone = msgspec.structs.replace(memory, vram=None, bandwidth=None)
-        machines = [memory, *(_of_gpu(alone, each) for each in others)]
-        plans = _plan_files(ref, machines, no_measure, setup, hub, output)
+        plans = _plan_files(ref, _machines(memory, others), no_measure, setup, hub, output)
         plan, alternative = plans[0]
         if others:
             _compare([each for each, _ in plans], output)
-    rows = plan.rows
-    is_capped = any(0 < (row.n_ctx or 0) < (setup.n_ctx or 0) for row in rows)
+    is_capped = any(0 < (row.n_ctx or 0) < (setup.n_ctx or 0) for row in plan.rows)
     _show(plan, alternative, setup, output, is_named=bool(ref.quants), is_capped=is_capped)
-    misses = bool(ref.quants or len(rows) == 1) and (is_capped or not any(row.fits for row in rows))
-    raise click.exceptions.Exit(plan_exit_code(rows, misses=misses))
+    misses = is_capped or not any(row.fits for row in plan.rows)
+    is_asked = bool(ref.quants) or len(plan.rows) == 1
+    raise click.exceptions.Exit(plan_exit_code(plan.rows, misses=is_asked and misses))
+
+
+def _machines(memory: BudgetOptions, others: tuple[str, ...]) -> list[BudgetOptions]:
+    """Return the options, and the same for each of other GPUs."""
+    alone = msgspec.structs.replace(memory, vram=None, bandwidth=None)
+    return [memory, *(_of_gpu(alone, each) for each in others)]
+
+
+def _plan_elsewhere(
+    ref: ModelRef, memory: BudgetOptions, no_measure: bool, setup: LlamaConfig, hub: HubOptions
+) -> EnginePlan:
+    """Return the plan of another engine's model, by that engine."""
+    from ggbench.plugins import load_plugin
+
+    module = load_plugin("ggbench.engines", ref.engine, "plan", "engine")
+    plan: EnginePlan = module.plan_model(ref, memory, setup, hub, measures=not no_measure)
+    return plan
 
 
 def _of_gpu(memory: BudgetOptions, gpu: str) -> BudgetOptions:
@@ -177,7 +189,6 @@ def _plan_files(
         if engine is None:
             engine = stack.enter_context(contextlib.closing(launch_engine(setup)))
         from ggbench.decisions.plan import plan_model
-        from ggbench.models.published import load_published
         from ggbench.models.targets import repo_read, resolve_headers, smaller_targets
         from ggbench.sizing.plan import PlanRequest
         from ggbench.sizing.plan_record import EnginePlan
@@ -193,7 +204,6 @@ def _plan_files(
             return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if may_add else ()
 
         importlib.import_module("ggbench.show.plan")  # while the worker starts
-        load_published()
         listing, moved_bytes = repo_read(targets) or (None, 0)
         found = []
         for memory, known in zip(machines, budgets, strict=True):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ggbench.models.targets import Target
     from ggbench.runs.session import Session
     from ggbench.runs.store.database import Store
+    from ggbench.sizing.fit import Fitter
 
 
 class TuneExperiment(Experiment):
@@ -132,23 +133,35 @@ def _first_round(index: int, candidate: TuneCandidate, timings: Sequence[TuneTim
 def candidates_of(session: Session, file: ModelFile) -> list[TuneCandidate]:
     """Return the defaults and the settings to try, with why those that do not fit are not. Raises DoesNotFit."""
     from ggbench.sizing.search_budget import free_fitter, obstacle
-    from ggbench.sizing.what_helps import placements
 
     settings = session.settings(TuneSettings)
     given = LlamaConfig.of(session.setup).holding(settings.n_ctx_needed)
     with free_fitter(lambda: session.context.launch(given, session.cancel), file, given) as fitter:
-        fit, too_large = None if fitter is None else fitter.sized(given), obstacle(fitter, given)
-        smaller: list[LlamaConfig] = []
-        if too_large and fitter is not None:
-            smaller = [each for _, each in placements(fitter, given) if not obstacle(fitter, each)]
-        if too_large and not smaller:
-            raise DoesNotFit(too_large, "lower --depth, or use another quant; ggbench plan shows what fits")
-        defaults, *more = smaller or [given]
-        flash_attn = "on" if fit is not None and fit.context.flash_attn is False else "off"
-        n_gpus = len(fitter.allocator.gpu_devices) if fitter is not None and fitter.budget.on_gpu else 0
+        defaults, *more = _fitting(fitter, given)
+        flash_attn, n_gpus = "off", 0
+        if fitter is not None:
+            fit = fitter.sized(given)
+            flash_attn = "on" if fit is not None and fit.context.flash_attn is False else "off"
+            n_gpus = len(fitter.allocator.gpu_devices) if fitter.budget.on_gpu else 0
         others = (replace(defaults, **each) for each in _others(defaults, settings, n_gpus))
         tried = dict.fromkeys((defaults, replace(defaults, flash_attn=flash_attn), *more, *others))
         return [TuneCandidate(each, "" if each == defaults else obstacle(fitter, each)) for each in tried]
+
+
+def _fitting(fitter: Fitter | None, given: LlamaConfig) -> list[LlamaConfig]:
+    """Return the given setup or, if it does not fit, those that keep just enough out of GPU memory. Raises
+    DoesNotFit.
+    """
+    from ggbench.sizing.search_budget import obstacle
+    from ggbench.sizing.what_helps import placements
+
+    too_large = obstacle(fitter, given)
+    if fitter is None or not too_large:
+        return [given]
+    smaller = [each for _, each in placements(fitter, given) if not obstacle(fitter, each)]
+    if not smaller:
+        raise DoesNotFit(too_large, "lower --depth, or use another quant; ggbench plan shows what fits")
+    return smaller
 
 
 def _others(defaults: LlamaConfig, settings: TuneSettings, n_gpus: int) -> Iterator[dict[str, Any]]:
