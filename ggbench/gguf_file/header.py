@@ -10,8 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
-import os
-import stat
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,14 +32,13 @@ from ggbench.gguf_file.parser import (
     STRING,
     VERSION,
     Header,
+    open_gguf,
     read_header,
 )
 from ggbench.gguf_file.quants import model_name, parse_shard_name
-from ggbench.text import sanitize, shorten_middle
+from ggbench.text import sanitize
 
 _MOST_SHARDS = 99_999
-_LONGEST_NAME = 255
-"""Maximum length of a file name in characters, as no file system of Linux or macOS allows more."""
 _VALUE_TYPES = {code: value_type for value_type, code in NUMBER_CODES.items()}
 _CODES_BY_KEY = {
     "split.no": "H",
@@ -68,29 +65,8 @@ def read_model_file(path: Path, *, allow_missing_data: bool = False) -> ModelFil
 
 def read_local_header(path: Path, *, allow_missing_data: bool = False) -> Header:
     """Return the header of this one file, without other shards. Raises BadFile, and Unsupported for old versions."""
-    name = shorten_middle(path.name, _LONGEST_NAME)
-    try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            inside = sorted(sanitize(entry.name) for entry in path.iterdir() if entry.suffix.lower() == ".gguf")
-            raise BadFile(
-                f"{name or sanitize(str(path))} is a folder",
-                f"give a file in it: {', '.join(inside[:3])}" if inside else "it contains no .gguf file",
-            )
-        if not stat.S_ISREG(status.st_mode):
-            raise BadFile(f"{name} is not an ordinary file", "give a .gguf file")
-        with path.open("rb", buffering=0) as source:
-            size = os.fstat(source.fileno()).st_size
-            return read_header(source, size, path.name, allow_missing_data=allow_missing_data)
-    except FileNotFoundError:
-        raise BadFile(f"{name} does not exist", f"looked in {sanitize(str(path.parent.absolute()))}") from None
-    except PermissionError:
-        raise BadFile(
-            f"no permission to read {name}", "change its permissions, or those of its folder"
-        ) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadFile(f"{name} cannot be opened: {reason}", "check the path") from error
+    with open_gguf(path) as (source, size):
+        return read_header(source, size, path.name, allow_missing_data=allow_missing_data)
 
 
 def shard_count(header: Header, name: str) -> int:

@@ -12,7 +12,11 @@ and enum gguf_type of gguf.h.
 
 from __future__ import annotations
 
+import contextlib
+import stat
 import struct
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -20,7 +24,7 @@ import msgspec
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.ggml_types import known_types
 from ggbench.gguf_file.model_file import TensorInfo
-from ggbench.text import sanitize
+from ggbench.text import sanitize, shorten_middle
 from ggbench.units import format_bytes, format_count
 
 MAGIC = b"GGUF"
@@ -43,6 +47,8 @@ BROKEN_HINT = "the file is damaged, incomplete, or not a GGUF; download or conve
 _LARGEST_HEADER_BYTES = 256 << 20
 """Well above any real one: a vocabulary of 262,144 tokens with its merges takes about 15 MiB."""
 _OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"algg")
+_LONGEST_NAME = 255
+"""Maximum length of a file name in characters, as no file system of Linux or macOS allows more."""
 _MOST_KEYS = 1 << 16
 _MOST_TENSORS = 1 << 20
 _MOST_DIMS = 4
@@ -86,6 +92,24 @@ class ByteSource(Protocol):
 
     def read(self, n_bytes: int, /) -> bytes:
         """Return up to this many bytes; none at the end."""
+
+
+@contextlib.contextmanager
+def open_gguf(path: Path) -> Iterator[tuple[ByteSource, int]]:
+    """Open an ordinary file, and yield it with its size. Raises BadFile."""
+    name = shorten_middle(path.name, _LONGEST_NAME)
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            hint = "give a .gguf file; ggbench models DIR lists those of a folder"
+            raise BadFile(f"{sanitize(str(path))} is not an ordinary file", hint)
+        with path.open("rb", buffering=0) as source:
+            yield source, status.st_size
+    except FileNotFoundError:
+        raise BadFile(f"{name} does not exist", f"looked in {sanitize(str(path.parent.absolute()))}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadFile(f"{name} cannot be opened: {reason}", "check the path and its permissions") from error
 
 
 def read_header(source: ByteSource, size: int, name: str, *, allow_missing_data: bool = False) -> Header:

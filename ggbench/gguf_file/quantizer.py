@@ -1,8 +1,7 @@
 """Run llama.cpp's own quantizer: to get the type of each tensor, and to quantize numbers.
 
 Its mixture of types for a quant depends on the whole shape of a model and changes between releases, so it is run, not
-imitated. A dry run reports its choices only in the log, so they are parsed there, and their sum is checked against the
-log's total.
+imitated. A dry run reports its choices only in the log, so they are parsed there.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from ggbench.gguf_file.ggml_types import GgmlType, tensor_bytes
 from ggbench.gguf_file.gguf_constants import defer_package
 from ggbench.gguf_file.header import encode_header, write_sparse_file
 from ggbench.gguf_file.model_file import TensorInfo
-from ggbench.units import MIB
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,9 +36,6 @@ _TENSOR = re.compile(
     r"\[ *\d+/ *\d+\] +(?P<name>\S+) +- +\[[\d, ]*\], +type = +(?P<before>\w+), "
     r"+size = +[\d.]+ MiB(?: +-> +[\d.]+ MiB \((?P<after>\w+)\))?"
 )
-_TOTAL = re.compile(r"quant size += +(?P<mib>[\d.]+) MiB")
-_ROUNDING_MIB = 0.006
-"""The total is logged with two decimals."""
 _UNREADABLE_HINT = "install llama-cpp-python 0.3.36, whose log ggbench can parse, or upgrade ggbench"
 _NOT_QUANTIZABLE = frozenset({"q8_1", "q8_K", "i8", "i16", "i32", "i64", "f64"})
 """Types for which ggml aborts the process; the first two are for internal arithmetic."""
@@ -171,18 +166,7 @@ def _chosen(quant: str, tensors: Sequence[TensorInfo], log: str) -> list[str]:
     missing = [tensor.name for tensor in tensors if tensor.name not in by_name]
     if missing:
         raise EngineFailed(f"llama.cpp's quantizer did not report {missing[0]} for {quant}", _UNREADABLE_HINT)
-    types = [by_name[tensor.name] for tensor in tensors]
-    total = _TOTAL.search(log)
-    added_up = (
-        sum(_retyped(tensor, name).n_bytes or 0 for tensor, name in zip(tensors, types, strict=True)) / MIB
-    )
-    if total is None or abs(float(total["mib"]) - added_up) > _ROUNDING_MIB:
-        reported = f"{total['mib']} MiB" if total else "no size"
-        raise EngineFailed(
-            f"llama.cpp's quantizer reports {reported} for {quant}, but its tensor types add up to {added_up:.2f} MiB",
-            _UNREADABLE_HINT,
-        )
-    return types
+    return [by_name[tensor.name] for tensor in tensors]
 
 
 def _retyped(tensor: TensorInfo, type_name: str) -> TensorInfo:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -157,18 +156,10 @@ class HeaderFacts(msgspec.Struct, frozen=True):
 
 def read_facts(path: Path) -> HeaderFacts:
     """Read the facts from the start of a file. Raises BadFile."""
-    from ggbench.gguf_file.parser import read_leading_metadata
+    from ggbench.gguf_file.parser import open_gguf, read_leading_metadata
 
-    name = sanitize(path.name)
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise BadFile(f"{name} is not a regular file", "give a .gguf file")
-        with path.open("rb", buffering=0) as file:
-            metadata = read_leading_metadata(file, status.st_size, name)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadFile(f"{name} cannot be read: {reason}", "check its permissions") from error
+    with open_gguf(path) as (source, size):
+        metadata = read_leading_metadata(source, size, path.name)
     architecture = _text(metadata, "general.architecture")
     n_ctx_train = metadata.get(f"{architecture}.context_length")
     file_type = metadata.get("general.file_type")
