@@ -105,10 +105,10 @@ def _refuse_what_excludes(asked: MeasureRequest, *, plot: bool, maxctx: bool, ag
 def _print_document(
     summaries: Sequence[QuantSummary], asked: MeasureRequest, n_gen: int, against: str | None
 ) -> None:
-    from ggbench.show.against import nearest_to
+    from ggbench.commands.run_output import nearest_rows
     from ggbench.show.run_documents import BENCH, bench_row
 
-    rows = [bench_row(each, **({"against": nearest_to(each)} if against else {})) for each in summaries]
+    rows = [bench_row(each, **({"against": nearest_rows(each.run)} if against else {})) for each in summaries]
     asked.output.record(BENCH, {"model": asked.model.text, "n_gen": n_gen, "rows": rows})
 
 

@@ -121,16 +121,12 @@ def _show(
     plot: bool,
     output: Output,
 ) -> None:
-    from ggbench.commands.run_output import show_answer
+    from ggbench.commands.run_output import nearest_rows, show_answer
     from ggbench.decisions.compare.show import COMPARE, NearestRows, comparison_answer, comparison_document
     from ggbench.show.answer import Answer
-    from ggbench.show.presenter import presenter_of
 
     if output.as_json:
-        published = [
-            NearestRows(run.run_id, presenter_of(run.head.kind).nearest(run))
-            for run in (runs if against else ())
-        ]
+        published = [NearestRows(run.run_id, nearest_rows(run)) for run in (runs if against else ())]
         output.record(COMPARE, comparison_document(comparison, checks, published))
         return
     answer = comparison_answer(comparison) if len(comparison.rows) > 1 else Answer("")

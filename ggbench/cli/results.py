@@ -63,7 +63,7 @@ def command(model: str | None, limit: int, output: Output) -> None:
 @output_options
 def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
     """Show one run, even an interrupted one, with its environment and its command line."""
-    from ggbench.commands.run_output import run_document, show_run
+    from ggbench.commands.run_output import nearest_rows, run_document, show_run
     from ggbench.runs.store.database import Store
     from ggbench.runs.stored import read_observations, read_run
     from ggbench.show.presenter import presenter_of
@@ -76,7 +76,7 @@ def show(run_id: int, plot: bool, against: str | None, output: Output) -> None:
         presenter = presenter_of(stored.kind)
     if plot and not presenter.has_figures:
         output.notice(f"run {run_id} has no samples to plot")
-    if against and presenter.nearest(run) is None:
+    if against and nearest_rows(run) is None:
         output.notice(f"run {run_id} has nothing to compare with published rows")
     if output.as_json:
         fields = run_document(run, against=against)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ggbench.commands.output import Output
+from ggbench.models.published.selection import NearRow
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Part
+from ggbench.show.names import quant_name
 from ggbench.show.presenter import presenter_of
+from ggbench.show.words import say
 
 if TYPE_CHECKING:
     from ggbench.commands.measuring import MeasureResult
@@ -45,8 +48,8 @@ def _record(measured: MeasureResult, rows: Sequence[dict[str, object]]) -> None:
 
 def run_document(run: Run, *, against: str | None = None) -> dict[str, object]:
     """Return the run for JSON, with `against` with the nearest published rows."""
-    presenter = presenter_of(run.head.kind)
-    return presenter.documents.value(run, **({"against": presenter.nearest(run)} if against else {}))
+    documents = presenter_of(run.head.kind).documents
+    return documents.value(run, **({"against": nearest_rows(run)} if against else {}))
 
 
 def show_run(
@@ -69,15 +72,20 @@ def show_answer(
         show_plot([QuantSummary.of([run]) for run in runs], output)
 
 
+def nearest_rows(run: Run) -> list[NearRow] | None:
+    """Return the nearest published rows; None if there is nothing to compare."""
+    found = presenter_of(run.head.kind).beside(run)
+    return None if found is None else [row for each in found for row in each.near]
+
+
 def nearest_parts(runs: Sequence[Run]) -> list[Part]:
     """Return the published rows nearest to the runs that can be compared."""
-    found = [(presenter_of(run.head.kind), run) for run in runs]
-    return [
-        part
-        for presenter, run in found
-        if presenter.nearest(run) is not None
-        for part in presenter.against(run)
-    ]
+    parts: list[Part] = []
+    for run in runs:
+        if found := presenter_of(run.head.kind).beside(run):
+            shown = [part for each in found for part in each.parts()]
+            parts += shown or [say("published.no_row", quant=quant_name(run.subject))]
+    return parts
 
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:

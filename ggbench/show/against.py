@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -17,7 +17,6 @@ from ggbench.show.figure import Figure, member
 from ggbench.show.names import quant_name
 from ggbench.show.published import METRIC_FIGURES
 from ggbench.show.run_figures import FIGURES
-from ggbench.show.words import say
 from ggbench.units import format_count
 
 _NEAREST = 4
@@ -53,56 +52,58 @@ _FIGURES = (
 )
 
 
-def against_part(
-    title: str,
-    quant: str,
-    own: Mapping[str, str],
-    near: Sequence[NearRow],
-    note: str,
-    name: Callable[[PublishedRow], str] = lambda row: row.system,
-) -> list[Part]:
-    """Return a table of a run's own figures and the nearest published rows, with every difference below."""
-    rows = [AgainstRow("yours", quant, own)]
-    for each in near:
-        stated = {key: getattr(each.row, key) for key in own}
-        texts = {key: figure.printed for key, figure in stated.items() if figure is not None}
-        rows.append(AgainstRow(name(each.row), each.row.quant or UNKNOWN, texts))
-    return [Table(_FIGURES, rows, title), Facts([("yours", note), *_differences(near, name)])]
+class Beside(msgspec.Struct, frozen=True):
+    """A run's own figures beside the nearest published rows."""
+
+    title: str
+    quant: str
+    own: Mapping[str, str]
+    """As printed, by the names of published figures."""
+    near: tuple[NearRow, ...]
+    note: str
+    """How the run was measured."""
+    name: Callable[[PublishedRow], str] = lambda row: row.system
+
+    def parts(self) -> list[Part]:
+        """Return a table of both, with every difference below; nothing without a row."""
+        if not self.near:
+            return []
+        rows = [AgainstRow("yours", self.quant, self.own)]
+        for each in self.near:
+            stated = {key: getattr(each.row, key) for key in self.own}
+            texts = {key: figure.printed for key, figure in stated.items() if figure is not None}
+            rows.append(AgainstRow(self.name(each.row), each.row.quant or UNKNOWN, texts))
+        return [Table(_FIGURES, rows, self.title), Facts([("yours", self.note), *_differences(self)])]
 
 
-def _differences(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -> list[tuple[str, str]]:
+def _differences(beside: Beside) -> list[tuple[str, str]]:
     """Return the differences shared by all rows, then each row's own, how it was measured, and its source."""
+    near = beside.near
     shared = [text for text in near[0].differences if all(text in each.differences for each in near)]
     facts = [("all published rows", "; ".join(shared))]
     for each in near:
         row, own = each.row, [text for text in each.differences if text not in shared]
         stated = filter(None, [*own, row.setting, row.remark, f"{row.source} {row.table}"])
-        facts.append((f"{name(row)} {row.quant or UNKNOWN}", "; ".join(stated)))
+        facts.append((f"{beside.name(row)} {row.quant or UNKNOWN}", "; ".join(stated)))
     return facts
 
 
-def speed_against(summary: QuantSummary) -> list[Part]:
-    """Return the run's speed beside the nearest published ones."""
-    near = nearest_to(summary)
-    if not near:
-        return [say("published.no_row", quant=quant_name(summary.subject))]
-    own = {key: FIGURES[key].text(summary) for key in ("w_tokens_per_ms", "b_ms", "tok_s", "prefill_ms", "bpw")}
-    decode = summary.decode
-    note = device_of(summary) or "unknown device"
-    if decode is not None and decode.n_gen:
-        note += f"; input {format_count(decode.n_prompt)}, generated {format_count(decode.n_gen)}"
-    unknown = {"throughput_tok_s": UNKNOWN, "memory_gb": UNKNOWN}
-    title = f"{quant_name(summary.subject)} against published rows"
-    return against_part(title, summary.subject.quant, own | unknown, near, note)
-
-
-def nearest_to(summary: QuantSummary) -> tuple[NearRow, ...]:
-    """Return the nearest published speeds of the same model; empty if nobody published any."""
+def speed_beside(summary: QuantSummary) -> Beside:
+    """Return the run's speed beside the nearest published ones of the same model."""
     decode = summary.decode
     n_gen = decode.n_gen or None if decode else None
     longest = max((speed.n_prompt for speed in summary.prefills if not speed.n_depth), default=None)
     own = own_speed(summary, decode.n_prompt if decode and (n_gen or longest is None) else longest, n_gen)
-    return () if own is None else nearest_published(load_published(), own, _NEAREST)
+    texts = {
+        key: FIGURES[key].text(summary) for key in ("w_tokens_per_ms", "b_ms", "tok_s", "prefill_ms", "bpw")
+    }
+    unknown = {"throughput_tok_s": UNKNOWN, "memory_gb": UNKNOWN}
+    note = device_of(summary) or "unknown device"
+    if decode is not None and decode.n_gen:
+        note += f"; input {format_count(decode.n_prompt)}, generated {format_count(decode.n_gen)}"
+    near = () if own is None else nearest_published(load_published(), own, _NEAREST)
+    title = f"{quant_name(summary.subject)} against published rows"
+    return Beside(title, summary.subject.quant, texts | unknown, near, note)
 
 
 def own_speed(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ggbench.machine.records import MachineReading
-from ggbench.models.published.selection import NearRow
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.answer import Answer, Facts, Part
+from ggbench.show.answer import Answer, Facts
 from ggbench.show.charts import Chart, LineChart, PlottedRun, memory_stacks, series_of
 from ggbench.show.figure import Figure
 from ggbench.show.metric import Metric, RunFigure, joined, memory_metric
@@ -21,6 +20,9 @@ from ggbench.show.names import row_labels
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import FIGURES
 from ggbench.text import sanitize
+
+if TYPE_CHECKING:
+    from ggbench.show.against import Beside
 
 LiveView = Literal["figures", "bracket"]
 """The live view of a run: the presenter's figures, or the bracket around the largest context."""
@@ -67,13 +69,9 @@ class Presenter(abc.ABC):
             "", "", [Facts([(name, self.ending(run)) for name, run in zip(names, runs, strict=True)])]
         )
 
-    def nearest(self, run: Run) -> Sequence[NearRow] | None:
-        """Return the nearest published rows; None if there is nothing to compare."""
+    def beside(self, run: Run) -> Sequence[Beside] | None:
+        """Return the run's figures beside the nearest published rows; None if it has none to compare."""
         return None
-
-    def against(self, run: Run) -> Sequence[Part]:
-        """Return the nearest published rows beside the run's own, as parts of the answer."""
-        return ()
 
     def line_charts(self, runs: Sequence[PlottedRun]) -> tuple[LineChart, ...]:
         """Return figures with a curve for each run, in order; empty for a run of another kind."""

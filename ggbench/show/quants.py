@@ -12,10 +12,9 @@ from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.fields import config_options
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
-from ggbench.models.published.selection import NearRow
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import nearest_to, speed_against
+from ggbench.show.against import Beside, speed_beside
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import (
     Chart,
@@ -272,9 +271,6 @@ class QuantPresenter(Presenter):
     def table(self, runs: Sequence[Run]) -> Answer:
         return bench_answer([QuantSummary.of([run]) for run in runs])
 
-    def nearest(self, run: Run) -> Sequence[NearRow] | None:
+    def beside(self, run: Run) -> Sequence[Beside] | None:
         summary = QuantSummary.of([run])
-        return nearest_to(summary) if summary.decode is not None or summary.prefills else None
-
-    def against(self, run: Run) -> Sequence[Part]:
-        return speed_against(QuantSummary.of([run]))
+        return [speed_beside(summary)] if summary.decode is not None or summary.prefills else None

@@ -174,7 +174,7 @@ def test_published_quality_stands_under_ones_own(
     ran = ggbench("quality", folder, *asked, "--against", "published")
     assert "q4_0 against published rows" in ran.out
     assert "llama-3-8b" in ran.out
-    assert "Perplexities of different texts, n_ctx or tokenizers are not comparable." in ran.out
+    assert "perplexities of different texts, n_ctx or tokenizers are not comparable" in " ".join(ran.out.split())
     shown = ggbench("results", "show", "1", "--against", "published", "--json").json
     machine.answers |= {2: scores(2.0), 3: scores(1.5)}
     rows = ggbench("quality", folder, *asked, "--against", "published", "--json").json["against"]

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from ggbench import experiments
 from ggbench.cli.main import cli
+from ggbench.commands.run_output import nearest_parts
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.server.config import EndpointConfig
@@ -109,8 +110,7 @@ def check_shown(run: Run) -> None:
     ending = show.ending(run)
     assert ending and ending.isprintable() and "\n" not in ending
     assert show.short_answer(run).isprintable()
-    show.nearest(run)
-    printed(Answer("", "", show.against(run)))
+    printed(Answer("", "", nearest_parts([run])))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,14 +6,15 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from ggbench.commands.run_output import nearest_parts
 from ggbench.decisions.compare.comparison import compare
 from ggbench.engines.events import DeviceBuffers
-from ggbench.experiments.quality.compared import nearest_to_score
+from ggbench.experiments.quality.compared import score_beside
 from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredText, TextSource
 from ggbench.experiments.quality.texts import SHA256
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import device_of, nearest_to, published_model, speed_against
+from ggbench.show.against import device_of, published_model, speed_beside
 from ggbench.show.answer import Answer
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.intervals import MeanError
@@ -23,9 +24,9 @@ from tests.fakes.measured import with_head, with_memory, with_subject
 def test_the_articles_row_stands_under_the_same_measurement(
     completed: QuantSummary, render: Callable[..., str], golden: Callable[[str, str], None]
 ) -> None:
-    text = render(Answer("", "", speed_against(completed)), 120)
+    text = render(Answer("", "", speed_beside(completed).parts()), 120)
     golden("against.txt", text)
-    (first, *others) = nearest_to(completed)
+    (first, *others) = speed_beside(completed).near
     assert (first.row.table, first.differences) == ("6.4.4", ())
     assert others
     assert all(near.differences for near in others)
@@ -44,7 +45,7 @@ def run(completed: QuantSummary) -> Run:
 
 
 def _differences(run: Run) -> set[str]:
-    return {text for near in nearest_to_score(run) for text in near.differences}
+    return {text for near in score_beside(run).near for text in near.differences}
 
 
 def test_wikitext_2_is_known_by_its_content(run: Run) -> None:
@@ -55,13 +56,13 @@ def test_wikitext_2_is_known_by_its_content(run: Run) -> None:
 
 
 def test_the_nearest_is_the_own_models_row(run: Run) -> None:
-    first, *others = nearest_to_score(run)
+    first, *others = score_beside(run).near
     assert (first.row.source, first.row.model) == ("article", "qwen1.5-7b")
     assert list(first.differences) == [
         "KV cache f16, not f16/q8_0", "text wiki test, not wikitext-2", "n_ctx not stated, not 512"
     ]  # fmt: skip
     assert all("compared with f16, not a file of logits" in each.differences for each in others)
-    assert presenter_of("quality").nearest(replace(run, result=None)) is None
+    assert presenter_of("quality").beside(replace(run, result=None)) is None
 
 
 @pytest.mark.parametrize(("kld", "said"), [(0.031, "may lose least"), (0.2, "loses least")])
@@ -87,7 +88,7 @@ def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -
     subject = replace(run.subject, quant="q4\x1b[2J")
     shown = replace(run, result=result, head=replace(run.head, subject=subject))
     presenter = presenter_of("quality")
-    against = Answer("", "", presenter.against(shown))
+    against = Answer("", "", nearest_parts([shown]))
     for answer in (presenter.table([shown, shown]), against, presenter.details(shown)):
         text = render(answer, 80)
         assert "\x1b" not in text
@@ -106,8 +107,8 @@ def test_a_published_model_is_found_by_its_whole_name_alone(
     ):
         assert published_model(replace(completed.subject, model=model, file=file)) == expected
     unknown = with_subject(completed, model="nobody-7b", file="nobody.gguf")
-    assert nearest_to(unknown) == ()
-    assert "No published row measures nobody-7b q4_k_m." in render(Answer("", "", speed_against(unknown)))
+    assert speed_beside(unknown).near == ()
+    assert "No published row measures nobody-7b q4_k_m." in render(Answer("", "", nearest_parts([unknown.run])))
 
 
 def test_the_device_is_the_one_that_holds_layers(completed: QuantSummary) -> None:

@@ -18,11 +18,10 @@ from ggbench.experiments.quality.record import QualityResult
 from ggbench.experiments.quality.scores import paired_difference
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
 from ggbench.models.published import load_published
-from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
+from ggbench.models.published.selection import OwnScore, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import against_part, published_model
-from ggbench.show.answer import Part
+from ggbench.show.against import Beside, published_model
 from ggbench.show.charts import ChartPoint, PointChart
 from ggbench.show.figure import Figure, interval_text, reader, value_text
 from ggbench.show.metric import Metric, vary
@@ -251,15 +250,22 @@ def row_names(runs: Sequence[Run]) -> list[str]:
 
 _NEAREST = 3
 _COMPARES = (
-    "Perplexities of different texts, n_ctx or tokenizers are not comparable. KLD is relative to each model's base, "
-    "and more comparable."
+    "perplexities of different texts, n_ctx or tokenizers are not comparable; KLD is relative to each model's base, "
+    "and more comparable"
 )
 _KV = "f16"
 
 
-def nearest_to_score(run: Run) -> tuple[NearRow, ...]:
-    own = _own_score(run)
-    return () if own is None else nearest_published(load_published(), own, _NEAREST)
+def score_beside(run: Run) -> Beside:
+    """Return the scores of a run beside the nearest published ones."""
+    found, conditions, summary = run.result, _own_score(run), QuantSummary.of([run])
+    assert isinstance(found, QualityResult)
+    (quant,) = row_names([run])
+    own = {"perplexity": PPL.figure.text(summary), "kld": KLD.figure.text(summary)}
+    near = () if conditions is None else nearest_published(load_published(), conditions, _NEAREST)
+    measured = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {counted(found.n_chunks, 'chunk')}"
+    title = f"{model_name(run.subject)} {quant} against published rows"
+    return Beside(title, quant, own, near, f"{measured}; {_COMPARES}", lambda row: row.model)
 
 
 def _own_score(run: Run) -> OwnScore | None:
@@ -284,18 +290,3 @@ def _own_score(run: Run) -> OwnScore | None:
         is_whole=found.scored is not None and found.n_chunks == found.scored.n_chunks,
         base=base or ("a file of logits" if found.divergence else None),
     )
-
-
-def quality_against(run: Run) -> list[Part]:
-    near = nearest_to_score(run)
-    return [*_parts(run, near), _COMPARES] if near else []
-
-
-def _parts(run: Run, near: Sequence[NearRow]) -> list[Part]:
-    found = run.result
-    assert isinstance(found, QualityResult)
-    (quant,), summary = row_names([run]), QuantSummary.of([run])
-    own = {"perplexity": PPL.figure.text(summary), "kld": KLD.figure.text(summary)}
-    note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {counted(found.n_chunks, 'chunk')}"
-    title = f"{model_name(run.subject)} {quant} against published rows"
-    return against_part(title, quant, own, near, note, lambda row: row.model)

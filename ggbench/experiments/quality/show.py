@@ -21,10 +21,10 @@ from ggbench.experiments.quality.record import (
 )
 from ggbench.experiments.quality.scores import floats, running_means
 from ggbench.machine.records import MachineReading
-from ggbench.models.published.selection import NearRow
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.against import Beside
 from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.charts import Chart, Curve, Floats, LineChart, PlottedRun
 from ggbench.show.figure import Figure, facts_of, member, value_text
@@ -172,11 +172,8 @@ class QualityPresenter(Presenter):
         base, loss = _base_quant(run), compared.KLD.figure.text(summary)
         return say(f"quality.{key}", quant=quant, base=base, nats=loss, chunks=chunks)
 
-    def nearest(self, run: Run) -> Sequence[NearRow] | None:
-        return compared.nearest_to_score(run) if self.answer(run) else None
-
-    def against(self, run: Run) -> Sequence[Part]:
-        return compared.quality_against(run)
+    def beside(self, run: Run) -> Sequence[Beside] | None:
+        return [compared.score_beside(run)] if self.answer(run) else None
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found = result_of(run)

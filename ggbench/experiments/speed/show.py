@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.models.published import load_published
-from ggbench.models.published.selection import NearRow, nearest_published
+from ggbench.models.published.selection import nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.against import against_part, device_of, own_speed
-from ggbench.show.answer import Answer, Facts, Part, Table
+from ggbench.show.against import Beside, device_of, own_speed
+from ggbench.show.answer import Answer, Facts, Table
 from ggbench.show.charts import Curve, LineChart, PlottedRun
 from ggbench.show.figure import Figure, member, reader
 from ggbench.show.machine import serving_facts
@@ -119,15 +119,8 @@ class SpeedPresenter(Presenter):
         shared = sorted({case for case in cases if cases.count(case) > 1})
         return (*(metric for case in shared for metric in _case_metrics(case)), memory_metric(summaries))
 
-    def nearest(self, run: Run) -> Sequence[NearRow] | None:
-        cases = result_of(run).cases
-        return [near for each in cases for near in _nearest(run, each.case)] if cases else None
-
-    def against(self, run: Run) -> Sequence[Part]:
-        found = [(each, near) for each in result_of(run).cases if (near := _nearest(run, each.case))]
-        if not found:
-            return [say("published.no_row", quant=quant_name(run.subject))]
-        return [part for each, near in found for part in _against(run, each, near)]
+    def beside(self, run: Run) -> Sequence[Beside] | None:
+        return [_beside(run, each) for each in result_of(run).cases] or None
 
     def details(self, run: Run, readings: Sequence[MachineReading] = ()) -> Answer:
         found = self.table([run])
@@ -194,24 +187,22 @@ def _case_metrics(case: Case) -> tuple[Metric, Metric]:
     )
 
 
-def _nearest(run: Run, case: Case) -> tuple[NearRow, ...]:
-    """Return the nearest published speeds of the model, of batches for several sequences; empty if there are none."""
-    own = own_speed(QuantSummary.of([run]), case.n_input, case.n_gen, case.n_seqs)
+def _beside(run: Run, found: SpeedCase) -> Beside:
+    """Return a case beside the nearest published speeds of the model, of batches for several sequences."""
+    case, memory, summary = found.case, found.ended.memory_bytes, QuantSummary.of([run])
+    conditions = own_speed(summary, case.n_input, case.n_gen, case.n_seqs)
     stated = "tok_s" if case.n_seqs == 1 else "throughput_tok_s"
     rows = [row for row in load_published() if getattr(row, stated) is not None]
-    return () if own is None else nearest_published(rows, own, _NEAREST)
-
-
-def _against(run: Run, found: SpeedCase, near: Sequence[NearRow]) -> list[Part]:
-    memory = found.ended.memory_bytes
     own = {
         "tok_s": format_number(found.tok_s_qwen2_5),
         "throughput_tok_s": format_number(found.decode_tok_s),
         "memory_gb": UNKNOWN if memory is None else f"{memory / 1e9:.2f}",
     }
-    note = f"llama.cpp, {device_of(QuantSummary.of([run])) or 'unknown device'}"
-    title = f"{quant_name(run.subject)}, {found.case.name}, against published rows"
-    return against_part(title, run.subject.quant, own, near, note)
+    near = () if conditions is None else nearest_published(rows, conditions, _NEAREST)
+    note = f"llama.cpp, {device_of(summary) or 'unknown device'}"
+    return Beside(
+        f"{quant_name(run.subject)}, {case.name}, against published rows", run.subject.quant, own, near, note
+    )
 
 
 PRESENTER = SpeedPresenter()
