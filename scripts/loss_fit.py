@@ -7,6 +7,7 @@ Learning, 2006, chapters 2 and 5). The spreads are those that make the observati
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -75,17 +76,19 @@ def fit(terms: Terms, noise: Terms, kinds: Sequence[Kind], logs: Sequence[float]
 
     spreads, best, step = dict(guess), misfit(guess), 0.5
     while step > 1 / 16:
-        tried = [{**spreads, name: spreads[name] * math.exp(sign * step)} for name in guess for sign in (1, -1)]
-        found, nearest = min(((misfit(each), each) for each in tried), key=lambda each: each[0])
-        if found < best - 1e-3:
-            best, spreads = found, nearest
-        else:
+        before = best
+        for name, sign in itertools.product(guess, (1, -1)):
+            tried = {**spreads, name: spreads[name] * math.exp(sign * step)}
+            found = misfit(tried)
+            if found < best:
+                best, spreads = found, tried
+        if best > before - 0.01:
             step /= 2
     return Fit(terms, noise, kinds, values, mean, spreads)
 
 
 def _weighted(parts: Mapping[str, Matrix], spreads: Spreads) -> Matrix:
-    return sum((spreads.get(name, 1.0) ** 2 * part for name, part in parts.items()), start=np.zeros(()))
+    return np.tensordot([spreads.get(name, 1.0) ** 2 for name in parts], np.stack([*parts.values()]), axes=1)
 
 
 def same(one: Sequence[object], other: Sequence[object]) -> Matrix:

@@ -403,7 +403,7 @@ class LeftOut(NamedTuple):
 
 
 def left_out(found: Sequence[Observation], *, whole_model: bool) -> list[LeftOut]:
-    """Predict each quant of each model from a fit without it, or without the model."""
+    """Predict each quant of each model without it, by the spreads of all, or from a fit without the model."""
     cells: dict[tuple[str, str], list[float]] = defaultdict(list)
     for each in found:
         if not each.kind.by_perplexity:
@@ -411,22 +411,26 @@ def left_out(found: Sequence[Observation], *, whole_model: bool) -> list[LeftOut
     groups: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for model, quant in cells:
         groups[model, "" if whole_model else quant].append((model, quant))
-    guess, results = fitted(found).spreads, []
+    fitted_to_all, results = fitted(found), []
     for (model, quant), group in groups.items():
         rest = [each for each in found if each.kind.model != model or quant not in ("", each.kind.quant)]
         sizes = {each.kind.model: each.kind.billions for each in found}
         size = CLASS_B[sum(sizes[model] >= least for least in SIZES_B) - 1] if whole_model else sizes[model]
         kinds = [kind_of(model, each, size) for _, each in group]
-        for cell, estimate in zip(group, estimates(_refitted(rest, guess), kinds), strict=True):
+        without = fitted(rest) if whole_model else spread_as(fitted_to_all, rest)
+        for cell, estimate in zip(group, estimates(without, kinds), strict=True):
             within = [estimate.low <= each <= estimate.high for each in cells[cell]]
             ratio = estimate.value / statistics.geometric_mean(cells[cell])
             results.append(LeftOut(ratio, estimate.high / estimate.low, statistics.fmean(within)))
     return results
 
 
-def _refitted(found: Sequence[Observation], guess: Mapping[str, float]) -> Fit:
-    kinds, logs = [each.kind for each in found], [each.log for each in found]
-    return Fit(weight_terms, weight_noise, kinds, np.array(logs) - np.mean(logs), float(np.mean(logs)), guess)
+def spread_as(fit_: Fit, found: Sequence[Observation]) -> Fit:
+    """Return a fit of other observations with the same spreads."""
+    logs = np.array([each.log for each in found])
+    return fit_._replace(
+        kinds=[each.kind for each in found], values=logs - logs.mean(), mean=float(logs.mean())
+    )
 
 
 def report(name: str, results: Sequence[LeftOut]) -> None:

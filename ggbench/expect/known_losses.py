@@ -50,9 +50,7 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
 
     scores: tuple[_Scored, ...] = ()
 
-    def parts(
-        self, header: str, row: PlanRow, architecture: str
-    ) -> tuple[Loss | None, Loss | None, Loss | None]:
+    def parts(self, header: str, row: PlanRow, architecture: str) -> tuple[Loss | None, Loss, Loss | None]:
         """Return the losses of a plan's weights and its cache, measured or else expected, and of both if measured."""
         cache = row.type_k, row.type_v
         weights = self.of_weights(header) or expected_loss(row.model, row.quant, row.n_params, architecture)

@@ -73,6 +73,9 @@ class Loss(msgspec.Struct, frozen=True):
         return self.nats.value > CLEAR_RATIO * other.nats.value
 
 
+NO_LOSS = Loss(NOTHING, "published", "the original is the base of comparison")
+
+
 def added(*losses: Loss | None) -> Estimate | None:
     """Return losses measured apart, added, as the divergences of two small independent disturbances are to second
     order; None if one is unknown.
@@ -104,7 +107,7 @@ def expected_loss(model: str, quant: str, n_params: int | None, architecture: st
     """Return what a quant loses against 16 bits by rows of the model, or what is typical; None if nobody scored it."""
     name = canonical_quant(quant)
     if is_original(name, architecture):
-        return _ORIGINAL
+        return NO_LOSS
     size = max(each for each in SIZES_B if each * 1e9 <= (n_params or _USUAL_PARAMS))
     lines = _weights()
     line = _nearest(lines, (*_names(model), f"{family_of(architecture)}/{size}B", f"/{size}B"))
@@ -124,14 +127,13 @@ def expected_cache_loss(model: str, architecture: str, cache: tuple[str, str]) -
     four or five bits, V took 0.2 to 0.7 of the difference (`kv-cache-loss.csv`).
     """
     line = _nearest(_caches(), (*_names(model), family_of(architecture), ""))
-    parts = [_ORIGINAL if each in UNQUANTIZED else _loss(line, each) for each in cache]
-    found = [each or _ORIGINAL for each in parts]
+    parts = [NO_LOSS if each in UNQUANTIZED else _loss(line, each) for each in cache]
+    found = [each or NO_LOSS for each in parts]
     ends = (statistics.fmean(getattr(each.nats, end) for each in found) for end in Estimate.__struct_fields__)
     source = max(found, key=lambda each: each.nats.value)
     return Loss(Estimate(*ends), source.basis, source.source)
 
 
-_ORIGINAL = Loss(NOTHING, "published", "the original is the base of comparison")
 _Line: TypeAlias = Mapping[str, str]
 
 

@@ -34,7 +34,7 @@ def candidate(
     *,
     model: str = "m",
     loss: float | Loss | None = 0.01,
-    cache_loss: float | None = 0.0,
+    cache_loss: float = 0.0,
     tok_s: float | TurnSpeed | None = 20.0,
     n_ctx: int | None = 32768,
     gib: float = 4.0,
@@ -53,6 +53,6 @@ def candidate(
         row=row, model_key=model, selector="", n_ctx=8192, max_n_ctx=n_ctx, offered_n_ctx=n_ctx,
         speed=speed,
         weights_loss=measured_loss(loss) if isinstance(loss, int | float) else loss,
-        cache_loss=None if cache_loss is None else measured_loss(cache_loss),
+        cache_loss=measured_loss(cache_loss),
         setup=LlamaConfig(n_ctx=8192, type_k=cache, type_v=cache),
     )  # fmt: skip

@@ -203,7 +203,7 @@ def test_how_a_number_is_known_is_seen(app: App, planner: FakePlanner, drive: Dr
     measured = planned("measured", timed, weights_loss=measured_loss(0.02), probed_by=3)
     forecast = Expected(31.2, 28.0, 34.4, "scaled", "this machine's other runs", is_steady=False)
     estimated = planned("estimated", msgspec.structs.replace(row, expected=forecast))
-    bounded = planned("bounded", row, cache_loss=None)
+    bounded = planned("bounded", row, weights_loss=None)
     planner.rows_of["small-0.6b"] = (measured, estimated, bounded)
 
     async def steps(app: App, pilot: Page) -> None:

@@ -55,10 +55,10 @@ def _speed(candidate: Candidate, wanted: float) -> NeedCheck:
 
 
 def _loss(candidate: Candidate, wanted: float) -> NeedCheck:
-    known = candidate.least_loss
+    known = candidate.loss
     if known is not None and known.value > wanted:
         short_by = known.value / wanted - 1 if wanted else math.inf
         return NeedCheck("loss", wanted, known.value, False, known.low <= wanted, short_by)
-    if known is None or candidate.loss is None:  # a part of the loss can only prove a miss
+    if known is None:
         return NeedCheck("loss", wanted, None, None)
     return NeedCheck("loss", wanted, known.value, True, known.high > wanted)

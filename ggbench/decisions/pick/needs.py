@@ -34,16 +34,16 @@ RULES = (
     "Candidates that certainly meet the requirements rank before those that may. A speed measured or forecast to be"
     " within 20 % of --min-speed ranks before one that may be enough.",
     f"Nobody can tell losses up to {UNNOTICED_LOSS} nats apart; people notice more than --max-loss (default:"
-    f" {NOTICED_LOSS} nats or more), and the unknown loss of a cache with less than 8 bits.",
+    f" {NOTICED_LOSS} nats or more). A loss that was not measured here counts by what it stays below in four of five"
+    " cases, that of a cache by its median.",
     "--prefer balanced avoids, in this order: a loss that people notice, an answer slower than comfortable, weights in"
     " main memory beside a GPU, and a quantized cache. Of what is left it takes the fastest that nobody can tell from"
     " the original, or else the least loss, unless something with little loss is over 1.2 times as fast; if nothing is"
     " comfortable, the fastest. With weights in main memory anyway, it takes a quantized cache that makes the fastest"
     " over 1.2 times as fast. An unknown speed ranks after a known one that is comfortable.",
-    "--prefer quality: the lowest loss (without a cache of unknown loss if possible; most bits per weight if no loss is"
-    " known), then the fastest of those not clearly worse."
-    " speed: what balanced would take of the fastest with little loss and those not clearly slower: up to 5 % by"
-    " estimates of one kind, by overlapping intervals if measured. context: the longest.",
+    "--prefer quality: the lowest loss (most bits per weight if no loss is known), then the fastest of those not"
+    " clearly worse. speed: what balanced would take of the fastest with little loss and those not clearly slower:"
+    " up to 5 % by estimates of one kind, by overlapping intervals if measured. context: the longest.",
     f"Comfortable: an answer at reading speed, {format_number(READING_TOK_S)} tok/s (agent: 20), its prompt read"
     " in 10 s (agent, documents: 60 s)."
     " With -np N these apply to each user while N users are served at once.",

@@ -7,13 +7,10 @@ from typing import NamedTuple
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate
 from ggbench.gguf_file.quants import plain_quant
-from ggbench.stats.intervals import Estimate
 
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
 _FEWEST_BITS = 4.5
 """Bits of all other cache types, q4_0 and iq4_nl."""
-_GOOD_CACHE_BITS = 8.0
-"""Fewer may cost what people notice, if it is not known."""
 FASTER = 1.05
 """Ratio of speeds up to which two candidates are about equally fast."""
 
@@ -33,16 +30,11 @@ class Concessions(NamedTuple):
 
 def concessions(candidate: Candidate, needs: Needs) -> Concessions:
     return Concessions(
-        needs.notices(candidate.cautious_loss) or is_coarse(candidate),
+        needs.notices(candidate.cautious_loss),
         is_comfortable(candidate, needs) is False,
         candidate.is_split,
         candidate.is_cache_quantized,
     )
-
-
-def is_coarse(candidate: Candidate) -> bool:
-    """Return whether its cache has few bits and an unknown loss."""
-    return candidate.loss is None and cache_bits(candidate) < _GOOD_CACHE_BITS
 
 
 def is_comfortable(candidate: Candidate, needs: Needs) -> bool | None:
@@ -64,7 +56,7 @@ def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
         mine, theirs = one.weights_loss, other.weights_loss
         if mine is not None and theirs is not None and mine.is_estimate and theirs.is_estimate:
             return mine.is_clearly_above(theirs)
-    loss, base = one.least_loss, other.least_loss
+    loss, base = one.loss, other.loss
     return loss is not None and base is not None and loss.low > base.high
 
 
@@ -74,17 +66,17 @@ def cache_bits(candidate: Candidate) -> float:
 
 
 def loss_class(candidate: Candidate, needs: Needs) -> int:
-    """0 for little, 1 for unknown, 2 for more than little, 3 for that and what an unknown cache adds."""
+    """0 for little, 1 for unknown, 2 for more than little."""
     if needs.notices(candidate.cautious_loss):
-        return 3 if candidate.loss is None else 2
+        return 2
     return 1 if candidate.loss is None else 0
 
 
 def loss_order(candidate: Candidate) -> tuple[bool, float]:
     """Order by known loss, or by bits per weight if none is known."""
-    if candidate.weights_loss is None and candidate.joint_loss is None:
+    if candidate.loss is None:
         return True, -(candidate.row.bpw or 0.0)
-    return False, (candidate.least_loss or Estimate(0, 0, 0)).value
+    return False, candidate.loss.value
 
 
 def last_order(candidate: Candidate) -> tuple[bool, float, bool, float, int, tuple[str, ...]]:

@@ -19,7 +19,6 @@ from ggbench.decisions.pick.order import (
     clearly_loses_more,
     clearly_slower,
     concessions,
-    is_coarse,
     is_comfortable,
     is_unsure,
     last_order,
@@ -125,7 +124,7 @@ def _balanced(candidates: Sequence[Candidate], needs: Needs) -> tuple[Candidate,
     least = min(concessions(each, needs) for each in candidates)
     if least.noticed:
         pool = [each for each in candidates if concessions(each, needs)[:2] == least[:2]]
-        return min(pool, key=lambda each: (is_coarse(each), loss_order(each), *last_order(each))), "loss"
+        return min(pool, key=lambda each: (loss_order(each), *last_order(each))), "loss"
     pool = [each for each in candidates if concessions(each, needs) == least]
     if least.split and not least.cache:
         pool = _clearly_faster([each for each in candidates if concessions(each, needs)[:3] == least[:3]], pool)
@@ -206,7 +205,7 @@ def _best_of_model(
         return _balanced(candidates, needs)
     least = min(loss_class(each, needs) for each in candidates)
     pool = [each for each in candidates if loss_class(each, needs) == least]
-    if all(each.loss is None for each in pool):  # no cache's loss is known
+    if all(each.loss is None for each in pool):  # the weights' is not known
         bits = max(map(cache_bits, pool))
         pool = [each for each in pool if cache_bits(each) == bits]
     if prefer == "context":
@@ -223,8 +222,7 @@ def _best_by_speed(pool: Sequence[Candidate], needs: Needs) -> tuple[Candidate, 
 
 
 def _best_by_loss(pool: Sequence[Candidate]) -> tuple[Candidate, BestIn]:
-    known = [each for each in pool if each.least_loss is not None and each.weights_loss is not None]
-    known = [each for each in known if each.loss is not None] or known  # a part of a loss is not comparable
+    known = [each for each in pool if each.loss is not None]
     if not known:
         return min(pool, key=lambda each: (-(each.row.bpw or 0.0), *last_order(each))), "bits"
     best = min(known, key=lambda each: (loss_order(each), *last_order(each)))
@@ -281,14 +279,14 @@ def _is_outdone(one: Candidate, by: Candidate) -> bool:
         and is_unsure(one) >= is_unsure(by)
         and (by.offered_n_ctx or 0) >= (one.offered_n_ctx or 0)
         and by.loss is not None
-        and one.least_loss is not None
-        and by.loss.value <= one.least_loss.value
+        and one.loss is not None
+        and by.loss.value <= one.loss.value
         and pace(by) >= pace(one) > 0
     )
 
 
 def _is_better(one: Candidate, other: Candidate) -> bool:
-    is_known = one.loss is not None and other.least_loss is not None
+    is_known = one.loss is not None and other.loss is not None
     return is_known and loss_order(one) < loss_order(other) and clearly_loses_more(other, one)
 
 

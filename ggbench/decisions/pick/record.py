@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.expect.loss import Loss, LossBasis, added, cautious
+from ggbench.expect.loss import NO_LOSS, Loss, LossBasis, added, cautious
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Change, DeviceMemory, PlanRow
 from ggbench.stats.intervals import Estimate, Expected
@@ -64,7 +64,7 @@ class Candidate(msgspec.Struct, frozen=True):
     speed: TurnSpeed | None = None
     """Not from disturbed runs."""
     weights_loss: Loss | None = None
-    cache_loss: Loss | None = None
+    cache_loss: Loss = NO_LOSS
     joint_loss: Loss | None = None
     """Loss of weights and cache, if measured together."""
     to_run: FileToRun | None = None
@@ -100,7 +100,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def loss(self) -> Estimate | None:
-        """Loss of weights and cache in nats; None if either is unknown."""
+        """Loss of weights and cache in nats; None if that of the weights is unknown."""
         return self.joint_loss.nats if self.joint_loss else added(self.weights_loss, self.cache_loss)
 
     @property
@@ -121,12 +121,12 @@ class Candidate(msgspec.Struct, frozen=True):
     @property
     def cautious_loss(self) -> float:
         """What it loses at most in four of five cases [nats]: of its cache, whose range is over families, the median;
-        nothing of an unknown part.
+        nothing of unknown weights.
         """
-        parts = [] if self.main_loss is None else [cautious(self.main_loss.nats)]
-        if self.joint_loss is None and self.cache_loss is not None:
-            parts.append(self.cache_loss.nats.value)
-        return sum(parts)
+        if self.joint_loss is not None:
+            return cautious(self.joint_loss.nats)
+        weights = 0.0 if self.weights_loss is None else cautious(self.weights_loss.nats)
+        return weights + self.cache_loss.nats.value
 
     @property
     def loss_bases(self) -> frozenset[LossBasis]:
@@ -140,12 +140,6 @@ class Candidate(msgspec.Struct, frozen=True):
         if self.to_run is None or self.to_run.is_here:
             return 0
         return self.row.file_bytes if self.to_run.repo else None
-
-    @property
-    def least_loss(self) -> Estimate | None:
-        """The loss or, if only one part is known, that part, since the other cannot be negative."""
-        known = [each.nats for each in (self.weights_loss, self.cache_loss) if each is not None]
-        return self.loss or (max(known, key=lambda each: each.value) if known else None)
 
     @property
     def name(self) -> tuple[str, ...]:

@@ -64,11 +64,9 @@ def _speed(pick: Pick, own: Candidate) -> str:
 
 
 def _lost(pick: Pick, own: Candidate) -> str:
-    loss = own.least_loss
-    if loss is None or own.main_loss is None:
+    loss = own.loss
+    if loss is None:
         return say("pick.loss_unknown")
-    if own.loss is None:
-        return say("pick.loss_partly", loss=format_number(loss.value, 2), cache=cache_text(own))
     if not loss.high:
         return say("pick.loss_nothing")
     value, interval = parted(loss)
@@ -111,8 +109,7 @@ def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tupl
 def _cache_notes(pick: Pick, best: Checked) -> Iterator[str]:
     """Yield that the cache of the pick, or of an alternative for which it asks, costs what people notice."""
     for each in (best, *(each.checked for each in pick.alternatives)):
-        cost = each.candidate.cache_loss
-        concern = "little" if cost is None else pick.needs.concern(cost.nats)
+        concern = pick.needs.concern(each.candidate.cache_loss.nats)
         if concern == "noticed" or (concern != "little" and each is best):
             key = "cache_noticed" if concern == "noticed" else "cache_may"
             yield say(f"pick.{key}", **_values(pick, each))
@@ -219,7 +216,7 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
         "model": model_name(own.row.subject),
         "options": f" with {options}" if options else "",
         "cache": cache_text(own),
-        "loss": own.least_loss,
+        "loss": own.loss,
         "answer": None,
         "turn": None,
         "offered": own.offered_n_ctx,
@@ -235,9 +232,8 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
         "missed": _joined(map(_miss_text, checked.missed)),
         "n_fit": len({each.candidate.model_key for each in pick.checked if each.meets is not False}),
     }
-    if own.cache_loss is not None:
-        value, interval = parted(own.cache_loss.nats)
-        values |= {"cache_loss": value, "cache_from": f"{own.cache_loss.basis} {interval.strip('()')}"}
+    cache_loss, interval = parted(own.cache_loss.nats)
+    values |= {"cache_loss": cache_loss, "cache_from": f"{own.cache_loss.basis} {interval.strip('()')}"}
     if own.row.expected is not None:
         values["basis"] = own.row.expected.source
     if own.speed is not None:
