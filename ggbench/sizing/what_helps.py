@@ -32,7 +32,7 @@ def what_helps(fitter: Fitter, missed: Fit, longest: int) -> tuple[Change, ...]:
             found.append((kind, fit))
     has_enough = any(fit.is_enough for _, fit in found)
     changes = [_change(kind, fit, fitter, searches=fit.is_enough or not has_enough) for kind, fit in found]
-    return _in_order(changes, longest < (missed.context.n_ctx or 0) / 2)
+    return _in_order(changes, longest < missed.context.n_ctx / 2)
 
 
 def _change(kind: ChangeKind, fit: Fit, fitter: Fitter, *, searches: bool) -> Change:

@@ -54,6 +54,16 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
     assert abs(q4_0["max_n_ctx"] - rows["q4_0"]["planned_n_ctx"]) <= 512  # by a line
 
 
+def test_the_longest_context_of_a_part_in_main_memory_is_that_of_its_placement(ggbench: Run) -> None:
+    words = ("twin:qwen1.5-7b", "q4_k_m", "--gpu", "4GiB@300GB/s", "--ram", "32GiB@60GB/s", "--min-speed", "1", "--json")
+    found = ggbench("pick", *words, "--workload", "longest", "-ctk", "q8_0", "-ctv", "q8_0").json["candidates"]
+    own = next(each for each in found if each["host_bytes"])
+    assert own["fits"] and own["left_bytes"] >= 0 and own["n_gpu_layers"] < 33
+    options = ("-c", str(own["n_ctx"]), "-ngl", str(own["n_gpu_layers"]), "-ctk", "q8_0", "-ctv", "q8_0")
+    [row] = ggbench("plan", *words[:6], *options, "--json").json["rows"]
+    assert (own["needed_bytes"], own["left_bytes"]) == (row["needed_bytes"], row["left_bytes"])
+
+
 def test_a_catalog_models_own_mixture_is_picked_by_its_published_size(ggbench: Run) -> None:
     """What is to be downloaded is what is sized; a quant that the repo is not known to have is not downloaded."""
     words = ("--gpu", "rtx-3090", "--json")

@@ -222,11 +222,11 @@ class _Finder:
         if sized.n_ctx == sized.row.n_ctx or not sized.row.fits:
             return sized
         cache = KvCacheTypes(sized.row.type_k, sized.row.type_v, setup.flash_attn)
-        row = self._rows(variant, replace(self._request.setup, n_ctx=sized.n_ctx), (cache,))[0]
+        row = self._rows(variant, replace(setup, n_ctx=sized.n_ctx), (cache,))[0]
         if row.fits or not row.planned_n_ctx or is_probed:
             return sized._replace(row=row)
         n_ctx = max(self._needed_n_ctx(variant), row.used_of(row.planned_n_ctx))  # the line was not exact
-        at_end = self._rows(variant, replace(self._request.setup, n_ctx=n_ctx), (cache,))[0]
+        at_end = self._rows(variant, replace(setup, n_ctx=n_ctx), (cache,))[0]
         return _Sized(at_end, n_ctx, row.planned_n_ctx, n_ctx)
 
     def _fast_enough(self, curves: Sequence[SpeedCurve], n_ctx: int) -> int:

@@ -83,12 +83,7 @@ def last_order(candidate: Candidate) -> tuple[bool, float, bool, float, int, tup
     """Order by speed (unknown ones last), then quantization of the cache, context, file size and name."""
     size, longest = candidate.row.file_bytes or 0, float(candidate.offered_n_ctx or 0)
     is_quantized = candidate.is_cache_quantized
-    return is_unsure(candidate), -pace(candidate), is_quantized, -longest, size, candidate.name
-
-
-def is_unsure(candidate: Candidate) -> bool:
-    """Return whether the candidate's speed is unknown."""
-    return candidate.speed is None
+    return candidate.speed is None, -pace(candidate), is_quantized, -longest, size, candidate.name
 
 
 def pace(candidate: Candidate) -> float:

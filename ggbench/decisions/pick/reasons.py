@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ggbench.decisions.pick.needs import Needs
-from ggbench.decisions.pick.order import Concessions, concessions, is_unsure, last_order, loss_order, pace
+from ggbench.decisions.pick.order import Concessions, concessions, last_order, loss_order, pace
 from ggbench.decisions.pick.record import Against, Candidate, Checked, Reason
 
 
@@ -63,6 +63,6 @@ def _against(chosen: Checked, other: Checked, needs: Needs) -> Against:
     for kind, own, rival in zip(kinds, mine, theirs, strict=True):
         if own != rival:
             return kind if rival else "ranks lower"
-    if not is_unsure(chosen.candidate) and is_unsure(other.candidate):
+    if chosen.candidate.speed is not None and other.candidate.speed is None:
         return "unknown speed"
     return "slower" if pace(other.candidate) < pace(chosen.candidate) else "hardly faster"

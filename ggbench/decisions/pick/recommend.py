@@ -1,6 +1,6 @@
 """Choose the quant, the KV cache and the placement to run by `RULES`.
 
-Listeds are also from the front and miss no need. All on GPU: the best without a part in main memory, if the pick
+Alternatives are also from the front and miss no need. All on GPU: the best without a part in main memory, if the pick
 has one there. Dense, mixture: the best of the other kind. Better: clearly lower loss. Faster: the fastest with
 little loss. More context: the lowest loss among those with at least 1.5 times the context.
 """
@@ -20,7 +20,6 @@ from ggbench.decisions.pick.order import (
     clearly_slower,
     concessions,
     is_comfortable,
-    is_unsure,
     last_order,
     loss_class,
     loss_order,
@@ -148,7 +147,8 @@ def _least_loss_for_speed(pool: Sequence[Candidate]) -> tuple[Candidate, BestIn]
 def _clearly_faster(several: list[Candidate], pool: list[Candidate]) -> list[Candidate]:
     """Return several candidates if the fastest is over 1.2 times as fast as any of the pool, else the pool."""
     fastest, rival = min(several, key=last_order), min(pool, key=last_order)
-    return several if is_unsure(fastest) == is_unsure(rival) and pace(fastest) > _WORTH * pace(rival) else pool
+    is_comparable = (fastest.speed is None) == (rival.speed is None)
+    return several if is_comparable and pace(fastest) > _WORTH * pace(rival) else pool
 
 
 def _best(checked: Sequence[Checked], needs: Needs, prefer: Preference) -> tuple[Checked, BestIn] | None:
@@ -215,7 +215,7 @@ def _best_of_model(
 
 
 def _best_by_speed(pool: Sequence[Candidate], needs: Needs) -> tuple[Candidate, BestIn]:
-    pool = [each for each in pool if not is_unsure(each)] or pool
+    pool = [each for each in pool if each.speed is not None] or pool
     fastest = min(pool, key=last_order)
     best, _ = _balanced([each for each in pool if not clearly_slower(each, fastest)], needs)
     return best, "speed" if best is fastest else "balance among the fastest"
@@ -276,7 +276,7 @@ def _is_outdone(one: Candidate, by: Candidate) -> bool:
         return True
     return (
         one.model_key == by.model_key
-        and is_unsure(one) >= is_unsure(by)
+        and (by.speed is not None or one.speed is None)
         and (by.offered_n_ctx or 0) >= (one.offered_n_ctx or 0)
         and by.loss is not None
         and one.loss is not None
@@ -291,7 +291,7 @@ def _is_better(one: Candidate, other: Candidate) -> bool:
 
 
 def _is_faster(one: Candidate, other: Candidate) -> bool:
-    is_comparable = not is_unsure(one) or is_unsure(other)
+    is_comparable = one.speed is not None or other.speed is None
     return is_comparable and pace(one) > FASTER * pace(other) > 0 and clearly_slower(other, one)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import LITTLE_BYTES
-from ggbench.decisions.pick.order import is_unsure
 from ggbench.decisions.pick.record import Candidate, Checked, NeedCheck, Pick
 from ggbench.engines.endings import Outcome
 from ggbench.show import UNKNOWN
@@ -189,7 +188,7 @@ def _against(pick: Pick) -> Iterator[tuple[str, Checked]]:
         if first is None or each.other.candidate.name != first.candidate.name or not first.missed:
             is_longest = pick.needs.workload.n_depth is None  # each speed is at an end of its own
             key: str = "ranks lower" if each.kind in _COMPARED else each.kind
-            if key == "ranks lower" and is_unsure(each.other.candidate):
+            if key == "ranks lower" and each.other.candidate.speed is None:
                 key = "loses"
             yield "holds" if is_longest and key != "misses" else key, each.other
 
@@ -201,7 +200,6 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
     several = pick.n_models > 1
     values: dict[str, Value] = {
         "quant": own.quant,
-        "command": own.row.command,
         "n_ctx_train": own.row.n_ctx_train,
         "n_models": pick.n_models,
         "other": next((each.candidate.quant for each in pick.alternatives), None),
