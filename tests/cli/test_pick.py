@@ -55,7 +55,17 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
 
 
 def test_the_longest_context_of_a_part_in_main_memory_is_that_of_its_placement(ggbench: Run) -> None:
-    words = ("twin:qwen1.5-7b", "q4_k_m", "--gpu", "4GiB@300GB/s", "--ram", "32GiB@60GB/s", "--min-speed", "1", "--json")
+    words = (
+        "twin:qwen1.5-7b",
+        "q4_k_m",
+        "--gpu",
+        "4GiB@300GB/s",
+        "--ram",
+        "32GiB@60GB/s",
+        "--min-speed",
+        "1",
+        "--json",
+    )
     found = ggbench("pick", *words, "--workload", "longest", "-ctk", "q8_0", "-ctv", "q8_0").json["candidates"]
     own = next(each for each in found if each["host_bytes"])
     assert own["fits"] and own["left_bytes"] >= 0 and own["n_gpu_layers"] < 33
