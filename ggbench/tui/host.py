@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ggbench.runs.experiment import Experiment
     from ggbench.runs.session import RunContext
     from ggbench.runs.store.database import Store
-    from ggbench.tui.planner import Planner
+    from ggbench.tui.planner import LibraryPlanner
     from ggbench.tui.run_queue import RunQueue
     from ggbench.tui.work_queue import PullQueue
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-def _make_planner(services: Services) -> Planner:
-    from ggbench.tui.planner import Planner
+def _make_planner(services: Services) -> LibraryPlanner:
+    from ggbench.tui.planner import LibraryPlanner
 
-    return Planner(services.hub, api_key_env=services.api_key_env)
+    return LibraryPlanner(services.hub, api_key_env=services.api_key_env)
 
 
 def _open_store() -> Store:
@@ -78,7 +78,7 @@ class Services(msgspec.Struct, frozen=True):
     load_catalog: Callable[[], Catalog] = load_catalog
     local_models: Callable[[], Sequence[LocalModel]] = lambda: (*added_models(), *find_local_models())
     """List the models in places added by the user, then those in every program's store."""
-    make_planner: Callable[[Services], Planner] = _make_planner
+    make_planner: Callable[[Services], LibraryPlanner] = _make_planner
     machine_budgets: Callable[[LlamaConfig], Iterable[Budget]] = _machine_budgets
     """Yield this machine's memory budget for a model loaded with this setup, with the known bandwidth, and again if
     measuring it, which takes a second or two, gave another value."""

@@ -35,7 +35,7 @@ _MODELS_KEPT = 16
 """Models whose headers are cached; a header with its tokens takes several MB."""
 
 
-class Planner:
+class LibraryPlanner:
     """Sizes quants one by one and picks one of them. Methods may be called from any thread."""
 
     def __init__(

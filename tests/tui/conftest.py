@@ -19,7 +19,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.measuring import Choices
-from ggbench.tui.planner import Planner
+from ggbench.tui.planner import LibraryPlanner
 from tests.fakes.driving import settle, wait_until_quiet
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, CATALOG, READING, FakePlanner
@@ -97,7 +97,7 @@ def jobs(tmp_path: Path) -> FakeServices:
 def services(planner: FakePlanner, jobs: FakeServices) -> Services:
     return Services(
         open_store=jobs.open_store, run_context=jobs.run_context, load_catalog=lambda: CATALOG,
-        local_models=lambda: (), make_planner=lambda _services: cast("Planner", planner),
+        local_models=lambda: (), make_planner=lambda _services: cast("LibraryPlanner", planner),
         machine_budgets=lambda _setup: [BUDGET],
         hub=msgspec.structs.replace(HubAccess.from_environment(), offline=True),
     )  # fmt: skip

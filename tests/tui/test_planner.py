@@ -28,7 +28,7 @@ from ggbench.sizing.plan_record import Budget, KvCacheTypes
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate
 from ggbench.tui.host import Services
-from ggbench.tui.planner import Planner
+from ggbench.tui.planner import LibraryPlanner
 from ggbench.units import GIB
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength
@@ -79,7 +79,7 @@ def test_other_needs_read_no_header_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planner, asked = Planner(offline, start), list[str]()
+    planner, asked = LibraryPlanner(offline, start), list[str]()
 
     def counted(ref: ModelRef, *, hub: HubAccess) -> tuple[Target, ...]:
         asked.append(ref.text)
@@ -109,7 +109,7 @@ def test_what_was_forecast_is_expected(
     tok_s = ((1, Estimate(10.0, 9.0, 11.0)), (4096, Estimate(5.0, 4.5, 5.5)))
     with Store.open() as store:
         store.add(Run(head=head, outcome=Outcome.COMPLETED, result=ForecastResult("twins", None, None, tok_s)))
-        planner = Planner(offline, start)
+        planner = LibraryPlanner(offline, start)
         found = [planner.decide(str(tiny_twin), (), needing(4096, is_here=here), store) for here in (True, False)]
         planned, elsewhere = (decided(each)[0] for each in found)
     assert planned[0].row.expected is not None
@@ -128,7 +128,7 @@ def test_headers_are_read_once_until_they_are_forgotten(
         return resolve_headers(ref, hub=hub)
 
     monkeypatch.setattr("ggbench.tui.planner.resolve_headers", counted)
-    planner = Planner(offline, start)
+    planner = LibraryPlanner(offline, start)
     for n_ctx in (512, 1024):
         list(planner.decide("qwen1.5-0.5b", ("q8_0",), needing(n_ctx), None))
     assert read == ["qwen1.5-0.5b"]
@@ -146,7 +146,7 @@ def test_a_deleted_file_is_reported_though_its_header_is_cached(
 ) -> None:
     path = tmp_path / "copy-q8_0.gguf"
     path.write_bytes(tiny_twin.read_bytes())
-    planner = Planner(offline, start)
+    planner = LibraryPlanner(offline, start)
     assert list(planner.decide(str(path), (), needing(512), None))
     path.unlink()
     with pytest.raises(BadFile):
@@ -160,7 +160,7 @@ def test_the_models_of_a_server_are_candidates_without_a_plan(
     """It is asked with the key of the command line, here and where a run looks for its models."""
     monkeypatch.setenv("MY_KEY", "s3cret")
     with TestEndpoint(AnyLength("llama_server")) as endpoint:
-        planner = Planner(offline, start, api_key_env="MY_KEY")
+        planner = LibraryPlanner(offline, start, api_key_env="MY_KEY")
         (found,), pick = decided(planner.decide(endpoint.url, (), needing(512), None))
         (target,) = Services(offline, api_key_env="MY_KEY").resolve(endpoint.url)
         assert {request.headers.get("Authorization") for request in endpoint.requests} == {"Bearer s3cret"}
@@ -176,7 +176,7 @@ def test_the_worker_is_kept_until_it_has_to_be_another(
     offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], tiny_twin: Path, tmp_path: Path
 ) -> None:
     """Another context asks the same one, another type of cache a new one; after the end none is started."""
-    planner = Planner(offline, start)
+    planner = LibraryPlanner(offline, start)
     requests = [needing(512), needing(1024), msgspec.structs.replace(needing(512), setup=LlamaConfig(type_k="q8_0"))]
     with Store.open(tmp_path / "results.sqlite") as store:
         for request in requests:

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from ggbench.models.catalog import Catalog
     from ggbench.runs.store.database import Store
     from ggbench.sizing.plan_record import Budget
-    from ggbench.tui.planner import Planner
+    from ggbench.tui.planner import LibraryPlanner
     from ggbench.tui.screens.pick import PickScreen
 
 _LARGEST_N_CTX = 1 << 20
 
 
 class MachineToPlan(msgspec.Struct, frozen=True):
-    planner: Planner
+    planner: LibraryPlanner
     budget: Budget
 
 
@@ -179,7 +179,7 @@ class PlanScreen(TaskScreen):
                 self._plan(machine.planner, self.library.entry.model, self.library.entry.quants, budget)
         self.show_rows()
 
-    def _plan(self, planner: Planner, model: str, quants: Sequence[str], budget: Budget) -> None:
+    def _plan(self, planner: LibraryPlanner, model: str, quants: Sequence[str], budget: Budget) -> None:
         library = self.library
 
         def steps() -> Iterator[Checked | tuple[Pick, Sequence[Checked]] | None]:
