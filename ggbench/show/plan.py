@@ -347,8 +347,8 @@ def _notes(
 
 
 def _reserve(budget: Budget, rows: Sequence[PlanRow]) -> str:
-    """Return that the reserve decides whether some quants fit; empty if it does not."""
-    n_bytes = max((device.reserve_bytes for device in budget.devices), default=budget.reserve_bytes)
+    """Return which quants fit a GPU, or miss it, by less than its reserve; empty without any."""
+    n_bytes = max((device.reserve_bytes for device in budget.devices), default=0)
     close = [row.quant for row in rows if row.left_bytes is not None and abs(row.left_bytes) < n_bytes]
     if not close:
         return ""

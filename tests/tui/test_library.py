@@ -361,7 +361,7 @@ def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive
 def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"3060 ti", "enter")
-        assert "if on RTX 3060 Ti (g) · 8.00 GiB" in shown
+        assert "if on RTX 3060 Ti (g) · 7.56 GiB" in shown
         assert "q8_0 ✓ ? 0.00" not in " ".join(shown.split())
         shown = await press(app, pilot, "g", *"no such card", "enter")
         assert "not among the" in shown
