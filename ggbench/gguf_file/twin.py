@@ -80,18 +80,16 @@ def plan_twin(
 
 
 def scaled(model: ModelFile, file_bytes: int, name: str) -> ModelFile:
-    """Return a model whose quantized matrices have other sizes in the same proportions, so that they fill a file.
+    """Return a model whose matrices have other sizes in the same proportions, so that they fill a file.
 
     The header keeps their types, which llama.cpp's allocator needs. Its hash is of no file, and its key of no other
     model, so that no run of the unscaled types counts for it.
     """
-    quantized = [each.type_name not in ("F32", "F16", "BF16") for each in model.tensors]
-    sizes = [each.n_bytes or 0 for each in model.tensors]
-    scaled_bytes = sum(size for size, is_scaled in zip(sizes, quantized, strict=True) if is_scaled)
-    share = 1 + (file_bytes - model.file_bytes) / scaled_bytes
+    scaled_bytes = sum(each.n_bytes or 0 for each in model.tensors if each.type_name != "f32")
+    share = 1 + (file_bytes - model.file_bytes) / max(1, scaled_bytes)
     tensors = tuple(
-        replace(each, n_bytes=round(size * share)) if is_scaled else each
-        for each, size, is_scaled in zip(model.tensors, sizes, quantized, strict=True)
+        each if each.type_name == "f32" else replace(each, n_bytes=round((each.n_bytes or 0) * share))
+        for each in model.tensors
     )
     return replace(
         model,

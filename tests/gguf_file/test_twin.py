@@ -16,7 +16,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.quantizer import _dry_run
-from ggbench.gguf_file.twin import cached_twin, plan_twin, remove_left_twins, twin_of
+from ggbench.gguf_file.twin import cached_twin, plan_twin, remove_left_twins, scaled, twin_of
 from ggbench.gguf_file.twin_writer import group_twins, write_twin
 from ggbench.models.catalog import load_catalog
 from ggbench.models.published import load_published
@@ -225,3 +225,14 @@ def test_twins_share_what_is_outside_their_layers(tmp_path: Path) -> None:
         assert (found.n_layer, found.shape_key) == (twin.n_layer, twin.shape_key)
     on_disk = sum(path.stat().st_size for path in tmp_path.iterdir() if not path.is_symlink())
     assert on_disk == group.file_bytes < sum(twin.file_bytes for twin in twins)
+
+
+def test_a_published_size_leaves_the_float_tensors_as_they_are() -> None:
+    """Norms are f32 whatever the mixture of types."""
+    model = build_model(TINY, "tiny")
+    larger = scaled(model, model.file_bytes + (1 << 20), "larger")
+    grown = {old.type_name: new.n_bytes != old.n_bytes for old, new in zip(model.tensors, larger.tensors, strict=True)}
+    assert grown.pop("f32") is False and all(grown.values())
+    assert sum(each.n_bytes or 0 for each in larger.tensors) == pytest.approx(
+        sum(each.n_bytes or 0 for each in model.tensors) + (1 << 20), abs=len(model.tensors)
+    )
