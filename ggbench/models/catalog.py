@@ -56,6 +56,8 @@ class CatalogModel(msgspec.Struct, frozen=True):
     """Sizes of published files, by quant, whose mixture of types is the publisher's own."""
     mmproj_bytes: _Bytes | None = None
     """Size of the published 16-bit projector for images, possibly rounded; None if unpublished."""
+    mmproj_vision: dict[str, int | str] = {}
+    """What its header says of the encoder, without `clip.vision.`, for its compute buffer; empty if unknown."""
     scores: dict[str, float] = {}
     """Benchmark scores of the model's card, by name; catalogs have them, and nothing shows them."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -94,9 +94,9 @@ def projector_of(file: ModelFile, name: str, flash_attn: FlashAttn = "auto") -> 
         )
     last = [tensor for tensor in file.tensors if not tensor.name.startswith(("v.blk.", "a.blk."))]
     widths = {size for tensor in last for size in tensor.shape}
-    widths |= {_count(file, f"clip.{kind}.projection_dim") for kind in ("vision", "audio")}
-    buffer_bytes, score_bytes = _compute_bytes(file)
-    compute_bytes = buffer_bytes + (score_bytes if flash_attn == "off" else 0)
+    widths |= {_count(file.metadata, f"clip.{kind}.projection_dim") for kind in ("vision", "audio")}
+    copied = sum(tensor.n_elements for tensor in file.tensors if tensor.name == "mm.input_projection.weight")
+    compute_bytes = _compute_bytes(file.metadata, flash_attn, copied)
     return Projector(None, file.weight_bytes, compute_bytes, frozenset(widths - {0}))
 
 
@@ -105,7 +105,7 @@ def is_projector(file: ModelFile) -> bool:
 
 
 def published_projector(model: ModelRef, hub: HubAccess, flash_attn: FlashAttn) -> Projector:
-    """Return the projector published with a model: of a repo by its header, of the catalog by its size alone.
+    """Return the projector published with a model: of a repo by its header, of the catalog by what it says of one.
 
     Raises BadFile for a model without one, UsageError if the catalog has no size of it, and like `list_repo`.
     """
@@ -120,7 +120,8 @@ def published_projector(model: ModelRef, hub: HubAccess, flash_attn: FlashAttn) 
         if known.mmproj_bytes is None:
             hint = "give its file, --mmproj FILE, or a Hub repo with one as MODEL: org/name"
             raise UsageError(f"the catalog has no projector of {known.id}", hint)
-        return Projector(None, known.mmproj_bytes)
+        vision = {f"clip.vision.{key}": value for key, value in known.mmproj_vision.items()}
+        return Projector(None, known.mmproj_bytes, _compute_bytes(vision, flash_attn))
     listing = list_repo(hub, model.name, model.revision)
     chosen = _chosen({each.path: each for each in listing.sidecars}, sanitize(listing.repo))
     file = read_variant_header(hub, listing, RepoVariant(chosen.name, None, (chosen,)))
@@ -188,24 +189,24 @@ def encoders(file: ModelFile) -> tuple[Encoder, ...]:
             continue
         names = (file.metadata.get(key) for key in (f"clip.{kind}.projector_type", "clip.projector_type"))
         sizes = (
-            _count(file, f"clip.{kind}.{key}") or None
+            _count(file.metadata, f"clip.{kind}.{key}") or None
             for key in ("block_count", "embedding_length", "image_size", "patch_size", "projection_dim")
         )
         found.append(Encoder(kind, next((str(name) for name in names if name is not None), None), *sizes))
     return tuple(found)
 
 
-def _compute_bytes(file: ModelFile) -> tuple[int, int]:
-    """Return upper bounds of the compute buffer with flash attention and of its scores without; 0 if unknown.
+def _compute_bytes(metadata: Mapping[str, Any], flash_attn: FlashAttn, copied: int = 0) -> int:
+    """Return an upper bound of the compute buffer; 0 if unknown.
 
     It counts the raw image, and the most that one step of clip.cpp's `build_vit` keeps alive in f32, without reuse: in
     attention the residual, Q, K and V with their rotations and f16 copies, and two outputs; in the feed-forward part
-    the residual, its norm, three hidden rows and the output; or the unfolded patches; and
-    Gemma's transposed projection. An audio encoder's buffer is not bounded.
+    the residual, its norm, three hidden rows and the output; or the unfolded patches; and Gemma's transposed
+    projection, of `copied` elements; and without flash attention its scores. An audio encoder's buffer is not bounded.
     """
-    kind = str(file.metadata.get("clip.vision.projector_type") or file.metadata.get("clip.projector_type"))
+    kind = str(metadata.get("clip.vision.projector_type") or metadata.get("clip.projector_type"))
     n_embd, n_ff, n_head, patch, side = (
-        _count(file, f"clip.vision.{key}")
+        _count(metadata, f"clip.vision.{key}")
         for key in (
             "embedding_length",
             "feed_forward_length",
@@ -214,27 +215,27 @@ def _compute_bytes(file: ModelFile) -> tuple[int, int]:
             "image_size",
         )
     )
-    if not all((n_embd, patch, side)):
-        return 0, 0
     if kind in _WARM_UP_TOKENS:
-        side = _WARM_UP_TOKENS[kind] * patch * _merged(file, kind)
+        side = _WARM_UP_TOKENS[kind] * patch * _merged(metadata, kind)
+    if not all((n_embd, patch, side)):
+        return 0
     n_patches = (-(-side // patch)) ** 2 + 1
     of_patch = max(11 * n_embd, 3 * (n_embd + n_ff), 3 * patch**2 + 3 * n_embd)
-    copied = sum(tensor.n_elements for tensor in file.tensors if tensor.name == "mm.input_projection.weight")
     floats = 3 * side**2 + n_patches * of_patch + copied
-    return _FLOAT_BYTES * floats, _FLOAT_BYTES * 2 * n_head * n_patches**2
+    scores = 2 * n_head * n_patches**2 if flash_attn == "off" else 0
+    return _FLOAT_BYTES * (floats + scores)
 
 
-def _merged(file: ModelFile, kind: str) -> int:
+def _merged(metadata: Mapping[str, Any], kind: str) -> int:
     """Return how many patches in a row make a token."""
     for key in ("clip.vision.spatial_merge_size", "clip.vision.projector.scale_factor"):
-        if given := _count(file, key):
+        if given := _count(metadata, key):
             return given
     if kind.startswith("gemma4"):
         return 3
     return 1 if kind in _UNMERGED else 2
 
 
-def _count(file: ModelFile, key: str) -> int:
-    value = file.metadata.get(key)
+def _count(metadata: Mapping[str, Any], key: str) -> int:
+    value = metadata.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 20 else 0

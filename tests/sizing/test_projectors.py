@@ -1,13 +1,18 @@
 """Projectors: their size, the model that each belongs to, and the file beside a model."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
+from ggbench.engines.llama.config import FlashAttn
 from ggbench.errors import BadFile
 from ggbench.gguf_file.layout import build_model
-from ggbench.sizing.projectors import projector_beside, read_projector
+from ggbench.hub.access import HubAccess
+from ggbench.models.catalog import load_catalog
+from ggbench.models.reference import parse_model
+from ggbench.sizing.projectors import projector_beside, published_projector, read_projector
 from tests.conftest import TINY
 from tests.fakes.projector import N_EMBD, a_projector
 
@@ -31,6 +36,16 @@ def test_its_tensors_are_counted_and_its_buffer_bounded_where_the_header_allows(
     assert 257 * 4 * (768 + 3072) < image.compute_bytes < 64 << 20
     assert read_projector(path, "on") == image
     assert read_projector(path, "off").compute_bytes - image.compute_bytes == 2 * 12 * 257**2 * 4
+
+
+@pytest.mark.parametrize("flash_attn", ["auto", "off"])
+def test_one_of_the_catalog_has_the_buffer_of_its_file(path: Path, flash_attn: FlashAttn) -> None:
+    """llama-server warms it up however it is named."""
+    known = load_catalog().model("qwen3.8-27b")
+    named = published_projector(parse_model("qwen3.8-27b"), cast("HubAccess", None), flash_attn)
+    path.write_bytes(a_projector(vision=known.mmproj_vision | {"image_size": 768}))
+    assert named.weight_bytes == known.mmproj_bytes
+    assert named.compute_bytes == read_projector(path, flash_attn).compute_bytes > 500 << 20
 
 
 def test_a_model_of_another_width_is_refused(path: Path) -> None:
