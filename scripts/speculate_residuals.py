@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from ggbench import paths
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.experiments.speculate.measure import EXPERIMENT
@@ -135,7 +137,9 @@ def _files(pair: Pair, *, remove: bool) -> Iterator[tuple[Path, Path]]:
     found = []
     for ref, n_layer in ((pair.model, pair.layers), (pair.draft, pair.draft_layers)):
         model, quant = ref.split(":")
-        found.append(cached_twin(model, load_catalog().model(model).hyper, quant, paths.twins_dir(), n_layer))
+        hyper = load_catalog().model(model).hyper
+        hyper = replace(hyper, n_layer=n_layer or hyper.n_layer)
+        found.append(cached_twin(f"{model}-{hyper.n_layer}-layers", hyper, quant, paths.twins_dir()))
     try:
         yield found[0], found[1]
     finally:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.model import make_batch
@@ -116,9 +117,9 @@ def main() -> int:
     print("| model | router |" + "".join(f" k {k} |" for k in KS))
     print("|---|---|" + "---:|" * len(KS), flush=True)
     for name in asked.models:
-        hyper, rng = load_catalog().model(name).hyper, np.random.default_rng(41)
+        hyper, rng = replace(load_catalog().model(name).hyper, n_layer=_N_LAYER), np.random.default_rng(41)
         with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
-            counter = Counter(cached_twin(name, hyper, "q4_k_m", Path(folder), _N_LAYER), max(KS) + 1)
+            counter = Counter(cached_twin(name, hyper, "q4_k_m", Path(folder)), max(KS) + 1)
         ways = [("one token k + 1 times", 0.0, True), *((f"skew {skew:g}", skew, False) for skew in SKEWS)]
         for text, skew, repeats in ways:
             cells = []

@@ -48,20 +48,14 @@ _LEFT_OUT = ("tokenizer.", "split.", "ggbench.", ALIGNMENT_KEY)
 
 
 def plan_twin(
-    hyper: Hyperparameters, quants: Sequence[str], n_layer: int | None = None, *, name: str, source: str = ""
+    hyper: Hyperparameters, quants: Sequence[str], *, name: str, source: str = ""
 ) -> dict[str, ModelFile]:
     """Return the twin of each quant as a ModelFile with no path, by the quant's name in lower case; write no file.
 
-    `name` is the model's name, `source` the source of its shape (`catalog:qwen1.5-7b`). `n_layer` makes a shallower
-    model. The types are those chosen by the installed llama.cpp for this number of layers, except those of experts that
-    are never requantized. Raises UnknownName for a quant, EngineFailed.
+    `name` is the model's name, `source` the source of its shape (`catalog:qwen1.5-7b`). The types are those chosen
+    by the installed llama.cpp, except those of experts that are never requantized. Raises UnknownName for a quant,
+    EngineFailed.
     """
-    if n_layer is not None:
-        if n_layer > hyper.n_layer:
-            raise UsageError(
-                f"{name} has {hyper.n_layer} layers, not {n_layer}", "a twin may have fewer layers, never more"
-            )
-        hyper = replace(hyper, n_layer=n_layer)
     ftypes = {quant.lower(): ftype_by_name(quant) for quant in quants}
     metadata, tensors = build_metadata(hyper), build_tensors(hyper)
     keys, version = gguf_constants.Keys.General, gguf_constants.GGML_QUANT_VERSION
@@ -133,13 +127,11 @@ def cached_twin(
     hyper: Hyperparameters,
     quant: str,
     directory: Path,
-    n_layer: int | None = None,
     on_progress: Progress | None = None,
 ) -> Path:
     """Return the file of a catalog model's twin in this folder. Raises like `plan_twin` and `write_cached`."""
-    planned = plan_twin(hyper, [quant], n_layer, name=model_id, source=f"catalog:{model_id}")[quant.lower()]
-    depth = "" if n_layer is None or n_layer == hyper.n_layer else f"-{n_layer}-layers"
-    return write_cached(planned, f"{model_id}{depth}-{quant.lower()}", directory, on_progress)
+    planned = plan_twin(hyper, [quant], name=model_id, source=f"catalog:{model_id}")[quant.lower()]
+    return write_cached(planned, f"{model_id}-{quant.lower()}", directory, on_progress)
 
 
 def write_cached(planned: ModelFile, name: str, directory: Path, on_progress: Progress | None = None) -> Path:

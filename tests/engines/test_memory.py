@@ -35,8 +35,8 @@ def test_what_is_not_repacked_from_a_mapped_file_counts_whole(buffers: tuple[Dev
 def test_the_weights_of_a_real_load_are_its_tensors(llama: LlamaEngine, quant: str, mmap: bool, tmp_path: Path) -> None:
     from ggbench.models.catalog import load_catalog
 
-    hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_vocab=8192)
-    twin = cached_twin("small", hyper, quant, tmp_path, n_layer=2)
+    hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_layer=2, n_vocab=8192)
+    twin = cached_twin("small", hyper, quant, tmp_path)
     setup = LlamaConfig(n_gpu_layers=0, mmap=mmap, threads=1)
     allocated = [event for event in llama.open(Source(twin), setup) if isinstance(event, Allocated)][-1]
     memory = Memory(buffers=allocated.buffers, tensor_bytes=allocated.tensor_bytes)

@@ -54,8 +54,8 @@ def test_room_for_fewer_outputs_is_a_smaller_compute_buffer(llama: LlamaEngine, 
     from ggbench.gguf_file.twin import cached_twin
     from ggbench.models.catalog import load_catalog
 
-    hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_vocab=32768)
-    twin = cached_twin("wide", hyper, "q8_0", tmp_path, n_layer=1)
+    hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_layer=1, n_vocab=32768)
+    twin = cached_twin("wide", hyper, "q8_0", tmp_path)
     compute_bytes = {}
     for n_outputs in (None, 512):
         setup = replace(SETUP, n_batch=2048, n_ubatch=512, n_outputs_max=n_outputs)

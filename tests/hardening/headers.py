@@ -31,13 +31,16 @@ _PER_REPO = 40
 
 def known_headers(real: Sequence[Path]) -> list[bytes]:
     """Headers of SmolLM2 in two quants with a cut vocabulary, twins of other architectures, a projector, and `real`."""
+    from msgspec.structs import replace
+
     from ggbench.gguf_file.twin import plan_twin
     from ggbench.models.catalog import load_catalog
 
     headers = [path.read_bytes() for path in sorted(HEADERS.iterdir())]
     by_architecture = {model.hyper.architecture: model for model in load_catalog()}
     for model in by_architecture.values():
-        planned = plan_twin(model.hyper, ["q4_k_m"], min(3, model.hyper.n_layer), name=model.id)["q4_k_m"]
+        hyper = replace(model.hyper, n_layer=min(3, model.hyper.n_layer))
+        planned = plan_twin(hyper, ["q4_k_m"], name=model.id)["q4_k_m"]
         headers.append(encode_header(planned.metadata, planned.tensors).data)
     headers.append(a_projector(n_embd=64, vision={"image_size": 224, "patch_size": 14, "embedding_length": 64}))
     for path in real:

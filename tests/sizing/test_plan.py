@@ -291,8 +291,8 @@ SETUP = LlamaConfig(n_ctx=4096, threads=1)
 
 def shallow_twins(size: str, folder: Path) -> list[Path]:
     """Three quants with two of the model's own layers, their embeddings being for fewer tokens."""
-    hyper = replace(load_catalog().model(size).hyper, n_vocab=8192)
-    return [cached_twin(size, hyper, quant, folder, n_layer=2) for quant in ("q8_0", "q4_k_m", "q2_k")]
+    hyper = replace(load_catalog().model(size).hyper, n_layer=2, n_vocab=8192)
+    return [cached_twin(size, hyper, quant, folder) for quant in ("q8_0", "q4_k_m", "q2_k")]
 
 
 def planned(path: Path) -> PlanRow:
