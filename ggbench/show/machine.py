@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from ggbench.machine.records import Environment, GpuUse, MachineReading
 from ggbench.runs.reading_series import column, gpu_column, gpu_indices
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.answer import Table
+from ggbench.show.answer import Facts
 from ggbench.show.figure import Figure, member
 from ggbench.show.run_figures import imported_text
 from ggbench.show.words import say
@@ -61,37 +59,20 @@ def environment_facts(environment: Environment) -> list[tuple[str, str]]:
     ]
 
 
-class _Reading(msgspec.Struct, frozen=True):
-    """What was read of one thing during a run."""
-
-    name: str
-    values: Sequence[float]
-    figure: Figure[Any]
+def machine_facts(readings: Sequence[MachineReading], use: GpuUse | None = None) -> Facts:
+    """Return the range and the median of CPU, RAM and each GPU of `use`, or of every GPU."""
+    found = [(name, _range_text(values, figure)) for name, values, figure in _lines(readings, use)]
+    return Facts(found, f"Machine, {counted(len(readings), 'reading')}")
 
 
-def _over_time(name: str, of: Callable[[Sequence[float]], float]) -> Figure[_Reading]:
-    def text(reading: _Reading) -> str:
-        return f"{reading.figure.form(of(reading.values))} {reading.figure.unit}".rstrip()
-
-    return Figure(name, name, text)
-
-
-_READINGS = (
-    member("name", ""),
-    _over_time("min", min),
-    _over_time("median", statistics.median),
-    _over_time("max", max),
-)
-
-
-def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None) -> Table[_Reading]:
-    """Return minimum, median and maximum of CPU, RAM and each GPU of `use`, or of every GPU."""
-    found = [
-        _Reading(name, known, figure)
-        for name, values, figure in _lines(readings, use)
-        if (known := [value for value in values.tolist() if not math.isnan(value)])
-    ]
-    return Table(_READINGS, found, f"Machine, {counted(len(readings), 'reading')}")
+def _range_text(values: NDArray[Any], figure: Figure[Any]) -> str:
+    """Return `200 MHz to 2,520 MHz, median 2,505 MHz`; empty if nothing was read."""
+    known = [value for value in values.tolist() if not math.isnan(value)]
+    if not known:
+        return ""
+    ends = min(known), max(known), statistics.median(known)
+    low, high, middle = (f"{figure.form(each)} {figure.unit}".rstrip() for each in ends)
+    return f"{low} to {high}, median {middle}"
 
 
 def _lines(

@@ -11,7 +11,7 @@ from ggbench.runs.comparable import is_repeatable
 from ggbench.runs.run import STILL_RUNNING, Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.answer import Answer, Command, Facts
-from ggbench.show.machine import environment_facts, machine_table
+from ggbench.show.machine import environment_facts, machine_facts
 from ggbench.show.names import short_device
 from ggbench.show.run_figures import unsteady_note
 from ggbench.show.words import say
@@ -29,7 +29,7 @@ def run_answer(run: Run, answer: Answer, readings: Sequence[MachineReading] = ()
             *(() if environment is None else environment_facts(environment)),
         ]
     )
-    behind = [machine_table(readings, run.gpu_use), facts, Command(run.head.command, "Again")]
+    behind = [machine_facts(readings, run.gpu_use), facts, Command(run.head.command, "Again")]
     ended = run.reason if run.is_complete or run.reason == STILL_RUNNING else run.outcome.because(run.reason)
     notes = [
         "" if ended in answer.text else sanitize(ended),

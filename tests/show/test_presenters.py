@@ -11,7 +11,7 @@ from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import RESULTS, ListedRun, listed_rows, results_answer
-from ggbench.show.machine import machine_table
+from ggbench.show.machine import machine_facts
 from ggbench.show.presenter import presenter_of
 from tests.fakes.measured import search_of, with_decode
 from tests.show.conftest import stored
@@ -45,8 +45,8 @@ def test_an_unknown_kind_is_an_error_with_a_hint(kind: str) -> None:
 def test_readings_have_a_section(
     completed: QuantSummary, render: Callable[..., str], golden: Callable[[str, str], None]
 ) -> None:
-    golden("machine.txt", render(machine_table(readings(), completed.gpu_use), 80))
-    assert "GPU 1 SM clock" in render(machine_table(readings()), 80)
+    golden("machine.txt", render(machine_facts(readings(), completed.gpu_use), 80))
+    assert "GPU 1 SM clock" in render(machine_facts(readings()), 80)
     show = presenter_of("decode")
     assert "Machine, 5 readings" in render(show.details(completed.run, readings()).rich(why=True))
     assert "Machine" not in render(show.details(completed.run).rich(why=True))
