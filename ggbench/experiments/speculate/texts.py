@@ -10,7 +10,6 @@ from ggbench.engines.events import Continued, TextDrafted
 from ggbench.experiments.speculate.record import AnsweredText, DraftedText
 from ggbench.models.targets import Target
 from ggbench.stats.intervals import geometric_mean
-from ggbench.text import shorten
 from ggbench.units import format_count
 
 _LIST = "Mercury, Venus, Earth, Mars, Jupiter, Saturn, Uranus, Neptune. "
@@ -80,6 +79,4 @@ def _difference(plain: str, drafted: str) -> str:
         return ""
     differing = (at for at, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b)
     n_equal = next(differing, min(len(plain), len(drafted)))
-    begin = max(plain.rfind(" ", 0, n_equal), plain.rfind("\n", 0, n_equal)) + 1
-    without, with_drafts = (repr(shorten(text[begin : begin + 40], 24)) for text in (plain, drafted))
-    return f"at character {n_equal + 1}: {with_drafts} instead of {without}"
+    return f"from character {format_count(n_equal + 1)} on"
