@@ -7,6 +7,7 @@ computes everything else, only for what it draws.
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Sequence
 
 import msgspec
@@ -65,8 +66,7 @@ class LiveJob:
         self._asked_at_s = 0.0
         self._n_counted: int | None = None
         """Total count of the work in progress, such as chunks; None if it is not counted."""
-        self._positions: Integers = np.empty(1024, np.int64)
-        self._step_ns: Integers = np.empty(1024, np.int64)
+        self._positions, self._step_ns = array("q"), array("q")
         self.n_done = 0
         self._fit = RunningFit()
         self._result: DecodeTiming | None = None
@@ -117,17 +117,10 @@ class LiveJob:
 
     def append(self, first_position: int, step_ns: Sequence[int], text: str) -> None:
         """Add consecutive steps; arrays held by a reader do not change."""
-        start, end = self.n_done, self.n_done + len(step_ns)
-        if end > len(self._positions):
-            room = max(end, 2 * len(self._positions))
-            self._positions, self._step_ns = (
-                np.concatenate([grown[:start], np.empty(room - start, np.int64)])
-                for grown in (self._positions, self._step_ns)
-            )
-        self._positions[start:end] = np.arange(first_position, first_position + len(step_ns))
-        self._step_ns[start:end] = step_ns
+        self._positions.extend(range(first_position, first_position + len(step_ns)))
+        self._step_ns.extend(step_ns)
         self.text = (self.text + text)[-_TEXT_TAIL:]
-        self.n_done = end  # last: a reader looks at this before it takes the arrays
+        self.n_done += len(step_ns)  # last: a reader looks at this before it takes the arrays
 
     def plotted(self, name: str, *, behind: PlottedRun | None = None) -> PlottedRun:
         """Return what to plot, with the line through the samples so far; `name` is for the legend.
@@ -157,7 +150,7 @@ class LiveJob:
         decodes = () if self.settings is None else self.settings.decodes
         if decodes and sum(n_gen for _, n_gen in decodes) == self.n_total:
             return max(start + n_gen for start, n_gen in decodes)
-        return int(self._positions[0]) - 1 + self.n_total if self.n_done else self._n_counted
+        return self._positions[0] - 1 + self.n_total if self.n_done else self._n_counted
 
     def numbers(self) -> LiveNumbers:
         """Compute the numbers of all samples so far; for a finished decode, return the stored ones."""
@@ -171,7 +164,8 @@ class LiveJob:
     def _samples(self) -> tuple[Integers, Integers]:
         """Return the 1-based positions and the nanoseconds of every timed step so far."""
         n_done = self.n_done
-        return self._positions[:n_done], self._step_ns[:n_done]
+        positions, step_ns = (np.asarray(each[:n_done]) for each in (self._positions, self._step_ns))
+        return positions, step_ns
 
     def _line(self, positions: Integers, step_ns: Integers) -> LineFit | None:
         return self._result.fit if self._result else self._fit.of(positions, step_ns)
