@@ -79,9 +79,7 @@ def _with_loss(row: PlanRow, target: Target, losses: MeasuredLosses) -> PlanRow:
     if target.file is None:
         return row
     *apart, both = losses.parts(target.file.header_sha256, row, target.file.architecture)
-    parts = [both] if both else apart
-    is_measured = all(each and not each.is_estimate for each in parts)
-    return replace(row, loss=added(*parts), is_loss_measured=is_measured)
+    return replace(row, loss=both or added(*apart))
 
 
 def plan_model(

@@ -1,4 +1,4 @@
-"""What a quant or a type of KV cache loses: the record, which losses people notice, and what to expect unmeasured.
+"""What a quant or a type of KV cache loses: which losses people notice, and what to expect unmeasured.
 
 `scripts/reduce_losses` makes the tables in `data` from the published rows, which nothing here reads.
 """
@@ -8,18 +8,15 @@ from __future__ import annotations
 import csv
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import TypeAlias, get_args
 
-import msgspec
+from msgspec.structs import replace
 
 from ggbench.gguf_file.hyperparameters import FAMILIES
 from ggbench.gguf_file.quants import canonical_quant, name_without_quant, plain_quant
 from ggbench.models.published import data_text, reads_data
-from ggbench.stats.intervals import Z_95, Estimate
+from ggbench.stats.intervals import Z_95, Estimate, Expected, LossBasis
 from ggbench.units import counted
-
-LossBasis = Literal["measured", "published", "typical"]
-"""By a quality run here, by published rows of the model itself, or typical of the type by family and size."""
 
 UNNOTICED_LOSS = 0.012
 """Losses in nats up to which nobody can tell quants apart.
@@ -35,7 +32,6 @@ q4_k_m is the common default, and below it guides warn. By S. McLeod (smcleod.ne
 4 bits, and answers obviously differ above 0.1.
 """
 
-NOTHING = Estimate(0.0, 0.0, 0.0)
 UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
 CLEAR_RATIO = 1.7
 """Ratio from which one of two expected losses of a model is certainly the larger.
@@ -50,42 +46,37 @@ _FOUR_OF_FIVE = 0.842
 _USUAL_PARAMS = 8 * 10**9
 
 
-class Loss(msgspec.Struct, frozen=True):
-    """A loss of quality: the mean KL divergence in nats per token."""
-
-    nats: Estimate
-    basis: LossBasis
-    source: str
-    """For people: `run 12, from q8_0`, `1 row of llama.cpp-perplexity, wikitext-2 at 512`."""
-
-    @property
-    def is_estimate(self) -> bool:
-        """Whether it was not measured here and is not certainly nothing."""
-        return self.basis != "measured" and self.nats.high > 0
-
-    def is_clearly_above(self, other: Loss) -> bool:
-        """Return whether it is certainly the larger loss of two quants of one model.
-
-        Two that were not measured share most of their error, the model's; measured ones need disjoint intervals.
-        """
-        if "measured" in (self.basis, other.basis):
-            return self.nats.low > other.nats.high
-        return self.nats.value > CLEAR_RATIO * other.nats.value
+NO_LOSS = Expected(0.0, 0.0, 0.0, "published", "the original is the base of comparison")
 
 
-NO_LOSS = Loss(NOTHING, "published", "the original is the base of comparison")
+def is_clearly_above(one: Expected, other: Expected) -> bool:
+    """Return whether the first is certainly the larger loss of two quants of one model.
+
+    Two that were not measured share most of their error, the model's; measured ones need disjoint intervals.
+    """
+    if "measured" in (one.basis, other.basis):
+        return one.low > other.high
+    return one.value > CLEAR_RATIO * other.value
 
 
-def added(*losses: Loss | None) -> Estimate | None:
+def added(*losses: Expected | None) -> Expected | None:
     """Return losses measured apart, added, as the divergences of two small independent disturbances are to second
-    order; None if one is unknown.
+    order, with the weakest basis; None if one is unknown.
 
     With SmolLM2 135M over the same text, q4_k_m loses 0.0590, a q4_0 cache 0.0573 (with q4_1), both together 0.1145.
     """
-    known = [each.nats for each in losses if each is not None]
+    known = [each for each in losses if each is not None]
     if len(known) < len(losses):
         return None
-    return Estimate(*(sum(getattr(each, end) for each in known) for end in Estimate.__struct_fields__))
+    parts = [each for each in known if each.high] or known
+    bases, sources = [each.basis for each in parts], dict.fromkeys(each.source for each in parts)
+    return Expected(
+        sum(each.value for each in parts),
+        sum(each.low for each in parts),
+        sum(each.high for each in parts),
+        max(bases, key=get_args(LossBasis).index),
+        "; ".join(sources),
+    )
 
 
 def cautious(nats: Estimate) -> float:
@@ -103,7 +94,7 @@ def family_of(architecture: str) -> str:
     return architecture.removesuffix("moe")
 
 
-def expected_loss(model: str, quant: str, n_params: int | None, architecture: str = "") -> Loss | None:
+def expected_loss(model: str, quant: str, n_params: int | None, architecture: str = "") -> Expected | None:
     """Return what a quant loses against 16 bits by rows of the model, or what is typical; None if nobody scored it."""
     name = canonical_quant(quant)
     if is_original(name, architecture):
@@ -117,10 +108,10 @@ def expected_loss(model: str, quant: str, n_params: int | None, architecture: st
         return found
     n_rows, n_models = map(int, lines["rows"][column].split(" "))
     scored = f"{counted(n_rows, 'row')} of {counted(n_models, 'model')} in all"
-    return Loss(found.nats, "typical", f"{found.source}; {scored}")
+    return replace(found, source=f"{found.source}; {scored}")
 
 
-def expected_cache_loss(model: str, architecture: str, cache: tuple[str, str]) -> Loss:
+def expected_cache_loss(model: str, architecture: str, cache: tuple[str, str]) -> Expected:
     """Return what a KV cache of these types loses against one in 16 bits.
 
     K and V each take half of what both lose in their type: of five models with rows of q8_0, of both types mixed and of
@@ -129,9 +120,10 @@ def expected_cache_loss(model: str, architecture: str, cache: tuple[str, str]) -
     line = _nearest(_caches(), (*_names(model), family_of(architecture), ""))
     parts = [NO_LOSS if each in UNQUANTIZED else _loss(line, each) for each in cache]
     found = [each or NO_LOSS for each in parts]
-    ends = (statistics.fmean(getattr(each.nats, end) for each in found) for end in Estimate.__struct_fields__)
-    source = max(found, key=lambda each: each.nats.value)
-    return Loss(Estimate(*ends), source.basis, source.source)
+    value, low, high = (
+        statistics.fmean(getattr(each, end) for each in found) for end in ("value", "low", "high")
+    )
+    return replace(max(found, key=lambda each: each.value), value=value, low=low, high=high)
 
 
 _Line: TypeAlias = Mapping[str, str]
@@ -148,13 +140,13 @@ def _nearest(lines: Mapping[str, _Line], names: Sequence[str]) -> _Line:
     return next(lines[name] for name in names if name in lines)
 
 
-def _loss(line: _Line, column: str) -> Loss | None:
+def _loss(line: _Line, column: str) -> Expected | None:
     """Return a cell: value, ends and, if rows of the model itself state it, which."""
     if not line.get(column):
         return None
     value, low, high, *rows = line[column].split(" ", 3)
-    nats = Estimate(float(value), float(low), float(high))
-    return Loss(nats, "published", rows[0]) if rows else Loss(nats, "typical", f"{column} by {line['from']}")
+    typical = Expected(float(value), float(low), float(high), "typical", f"{column} by {line['from']}")
+    return replace(typical, basis="published", source=rows[0]) if rows else typical
 
 
 @reads_data

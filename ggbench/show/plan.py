@@ -55,9 +55,11 @@ from ggbench.units import (
 
 def speed_mark(expected: Expected | None) -> str:
     """Return `!` for a speed of a disturbed run, `~` for an estimated one."""
-    if expected is None or expected.basis == "measured":
-        return "" if expected is None or expected.is_steady else "!"
-    return "~"
+    if expected is None:
+        return ""
+    if expected.is_estimate:
+        return "~"
+    return "" if expected.is_steady else "!"
 
 
 def value_only(estimate: Estimate) -> str:
@@ -131,7 +133,7 @@ PLAN_FIGURES: Mapping[str, Figure[PlanRow]] = {
             meaning="Mean KL divergence from the original in nats, of a quality run, else (~) typical of the quant."
             " A quantized KV cache adds its own. A typical one's interval is the range over models.",
             better="less",
-            mark=lambda row: "" if row.is_loss_measured else "~",
+            mark=lambda row: "~" if row.loss and row.loss.is_estimate else "",
         ),
         member("bpw", "BPW", format_number, meaning="Bits per weight."),
         member(

@@ -15,7 +15,7 @@ from ggbench.models.subject import Subject
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.stats.intervals import Estimate, Expected
+from ggbench.stats.intervals import Expected
 
 HOST_DEVICE = "CPU"
 """llama.cpp's name of the buffers in main memory."""
@@ -261,10 +261,8 @@ class PlanRow(msgspec.Struct, frozen=True):
     """The same of the first token, before there is a cache to read."""
     expected_together: Expected | None = None
     """Tokens/s of all slots at once, which share `n_ctx` equally; None for a single slot."""
-    loss: Estimate | None = None
+    loss: Expected | None = None
     """Loss of weights and cache against the original [nats]; None if unknown."""
-    is_loss_measured: bool = False
-    """Whether it was measured here; else it is typical of the types."""
     flash_attn: bool | None = None
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None if the model has none, or the engine does not say."""

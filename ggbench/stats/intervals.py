@@ -53,21 +53,29 @@ class Estimate(msgspec.Struct, frozen=True):
     high: float
 
 
-Basis = Literal["measured", "forecast", "scaled", "published", "typical"]
-"""What an expectation rests on. Of speeds: runs of this file here, twins of its layers here, this machine's other runs,
-others' rows. Of losses: quality runs here, this model's published rows, what is typical of the quant."""
+SpeedBasis = Literal["measured", "forecast", "scaled", "published"]
+"""What a speed rests on, most reliable first: runs of this file here; twins of its layers here; this machine's other
+runs, of other files or of fewer users; others' rows of llama-bench."""
+LossBasis = Literal["measured", "published", "typical"]
+"""What a loss rests on, most reliable first: quality runs here; published rows of the model itself; what is typical of
+the type by family and size."""
 
 
 class Expected(Estimate, frozen=True):
     """A value expected before it is measured, with a 95 % interval and what it rests on."""
 
-    basis: Basis
+    basis: SpeedBasis | LossBasis
     source: str
-    """For people: `run 12`, `twins of 2 and 6 of 32 layers`, `q4_k_m of llama-3-8b`."""
+    """For people: `run 12, from q8_0`, `twins of 2 and 6 of 32 layers`, `1 row of llama.cpp-perplexity, wikitext-2`."""
     is_steady: bool = True
     """Whether the machine was steady during the measurements."""
     rows: tuple[str, ...] = ()
     """Names of the published rows behind it, as `ggbench published --behind` takes them."""
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether it was not measured here and is not certainly nothing."""
+        return self.basis != "measured" and self.high > 0
 
 
 Z_95 = 1.959963984540054

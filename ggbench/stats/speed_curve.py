@@ -8,12 +8,11 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LineFit, PrefillSpeed
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import Estimate, SpeedBasis
 
 POSITIONS = (1, 1024, 4096, 8192, 32768)
 """Token positions at which speed is forecast."""
@@ -151,11 +150,6 @@ def _moved(level: Estimate, slope: Estimate, distance: int, floor: float) -> Est
     up, down = (steeper, flatter) if distance > 0 else (flatter, steeper)
     low = max(value - math.hypot(level.value - level.low, down), min(floor, value))
     return Estimate(value, low, value + math.hypot(level.high - level.value, up))
-
-
-SpeedBasis = Literal["measured", "forecast", "scaled", "published"]
-"""What a curve rests on, most reliable first: runs of this file here; twins of its layers here; this machine's other
-runs, of other files or of fewer users; others' rows of llama-bench."""
 
 
 class SpeedCurve(msgspec.Struct, frozen=True):

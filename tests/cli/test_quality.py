@@ -69,7 +69,7 @@ def test_a_quantized_base_is_not_the_original(
     loss = losses.of_weights(q4_0)
     of_base = losses.scores[0].base_own
     assert loss is not None and of_base is not None and of_base.basis == "typical"
-    assert loss.nats.value == pytest.approx(0.25 + of_base.nats.value)
+    assert loss.value == pytest.approx(0.25 + of_base.value)
     assert loss.source.startswith("run 1, from q8_0, with the ")
     assert losses.of_weights(q8_0) is None
     ggbench("results", "rm", "1", "--yes")
@@ -81,7 +81,7 @@ def test_a_quantized_base_is_not_the_original(
     (score,) = losses.scores
     far = replace(score, loss=replace(score.loss, kld=MeanError(3.0, 0.1)))  # over twice what q4_0 may lose
     measured = replace(losses, scores=(far,))
-    assert (loss := measured.of_weights(q8_0)) is not None and loss.nats.value > 3.0
+    assert (loss := measured.of_weights(q8_0)) is not None and loss.value > 3.0
 
 
 def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]) -> None:

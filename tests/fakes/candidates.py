@@ -2,10 +2,8 @@
 
 from ggbench.decisions.pick.record import Candidate, TurnSpeed
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.expect.loss import Loss
 from ggbench.sizing.plan_record import PlanRow
-from ggbench.stats.intervals import Estimate, Expected
-from ggbench.stats.speed_curve import SpeedBasis
+from ggbench.stats.intervals import Estimate, Expected, LossBasis, SpeedBasis
 from ggbench.units import GIB
 
 
@@ -13,12 +11,14 @@ def around(value: float, error: float = 0.0) -> Estimate:
     return Estimate(value, value * (1 - error), value * (1 + error))
 
 
-def expected(value: float, error: float = 0.05, basis: SpeedBasis = "published", source: str = "rows") -> Expected:
+def expected(
+    value: float, error: float = 0.05, basis: SpeedBasis | LossBasis = "published", source: str = "rows"
+) -> Expected:
     return Expected(value, value * (1 - error), value * (1 + error), basis, source)
 
 
-def measured_loss(nats: float, error: float = 0.02) -> Loss:
-    return Loss(around(nats, error), "measured", "run 1, from q8_0")
+def measured_loss(nats: float, error: float = 0.02) -> Expected:
+    return expected(nats, error, "measured", "run 1, from q8_0")
 
 
 def turn_of(
@@ -33,7 +33,7 @@ def candidate(
     cache: str = "f16",
     *,
     model: str = "m",
-    loss: float | Loss | None = 0.01,
+    loss: float | Expected | None = 0.01,
     cache_loss: float = 0.0,
     tok_s: float | TurnSpeed | None = 20.0,
     n_ctx: int | None = 32768,

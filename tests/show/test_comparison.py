@@ -16,7 +16,6 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.known_losses import MeasuredLosses
-from ggbench.expect.loss import Loss
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.extras.transformers.config import TransformersConfig
@@ -26,7 +25,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.metric import Metric, decode_metrics
 from ggbench.show.quants import bench_answer
 from ggbench.stats.decode_timing import DecodeLimit, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import Expected
 from ggbench.stats.samples import LoadSpread
 from tests.fakes.machines import ENVIRONMENT
 from tests.fakes.measured import search_of, with_head, with_run
@@ -260,8 +259,8 @@ def test_it_is_the_run_of_the_sentence_before() -> None:
 
 def test_a_measured_loss_is_said_and_not_the_typical_one() -> None:
     class Measured(MeasuredLosses, frozen=True):
-        def of_weights(self, header: str) -> Loss | None:
-            return Loss(Estimate(0.0638, 0.06, 0.07), "measured", "run 1") if header == "cd" * 32 else None
+        def of_weights(self, header: str) -> Expected | None:
+            return Expected(0.0638, 0.06, 0.07, "measured", "run 1") if header == "cd" * 32 else None
 
     pair = [row(latency=speed(80.0, 2.0), header_sha256="cd" * 32), row(quant="q8_0", latency=speed(40.0, 2.0))]
     sentence = compare([[each] for each in pair], KnownSpreads(), Measured()).sentence

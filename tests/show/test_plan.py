@@ -55,9 +55,10 @@ REFUSED = PlanRow(
     "qwen1.5-7b", "q4_0", "catalog", budget_bytes=BUDGET.usable_bytes, outcome=Outcome.FAILED, reason="refused\nby it"
 )
 TOK_S = Estimate(24.3, 18.0, 32.0)
+LOSS = Expected(0.0212, 0.004, 0.03, "typical", "q4_k_m by family")
 EXPECTED = Expected(24.3, 18.0, 32.0, "published", "24 rows of GeForce RTX 30", rows=("GeForce RTX 30/CUDA",))
 ROWS = (
-    *(replace(row, expected=EXPECTED, loss=Estimate(0.0212, 0.004, 0.03)) for row in (FITS_NOT, FITS)), LONG, REFUSED
+    *(replace(row, expected=EXPECTED, loss=LOSS) for row in (FITS_NOT, FITS)), LONG, REFUSED
 )  # fmt: skip
 
 
@@ -175,9 +176,9 @@ def test_an_assumed_memory_is_the_first_note(gpu: str, ram: str | None, is_here:
 
 
 def test_a_loss_is_marked_unless_it_was_measured_here() -> None:
-    typical = replace(FITS, loss=Estimate(0.0212, 0.004, 0.03))
+    typical, measured = (replace(FITS, loss=loss) for loss in (LOSS, replace(LOSS, basis="measured")))
     kld = PLAN_FIGURES["kld"]
-    assert [kld.text(row) for row in (typical, replace(typical, is_loss_measured=True))] == ["~0.021", "0.021"]
+    assert [kld.text(row) for row in (typical, measured)] == ["~0.021", "0.021"]
 
 
 def test_the_longest_context_is_at_most_the_training_context() -> None:

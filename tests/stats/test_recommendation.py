@@ -14,16 +14,15 @@ from ggbench.decisions.pick.record import Candidate, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.expect.loss import Loss, expected_loss
-from ggbench.stats.intervals import Estimate
-from ggbench.stats.speed_curve import SpeedBasis
+from ggbench.expect.loss import expected_loss
+from ggbench.stats.intervals import Estimate, Expected, SpeedBasis
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 
 _SMALL = st.sampled_from([0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5])
 
 
 @st.composite
-def losses(draw: st.DrawFn) -> Loss | None:
+def losses(draw: st.DrawFn) -> Expected | None:
     kind = draw(st.sampled_from(["measured", "typical", "unknown"]))
     if kind == "typical":
         quant = draw(st.sampled_from(["q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "q2_k"]))
@@ -111,7 +110,7 @@ def _worse(one: Candidate, data: st.DataObject) -> Candidate | None:
         return None
     factor = data.draw(st.sampled_from([1.0, 1.0001, 2.0, 50.0]))
     loss, speed = one.weights_loss, one.speed
-    nats = Estimate(loss.nats.value * factor, loss.nats.low * factor, loss.nats.high * factor)
+    more = replace(loss, value=loss.value * factor, low=loss.low * factor, high=loss.high * factor)
     of = speed.tok_s
     tok_s = replace(of, value=of.value / factor, low=of.low / factor, high=of.high / factor)
     turn = speed.turn_s and Estimate(
@@ -119,7 +118,7 @@ def _worse(one: Candidate, data: st.DataObject) -> Candidate | None:
     )
     n_ctx = one.offered_n_ctx - 256
     return replace(
-        one, weights_loss=replace(loss, nats=nats), speed=replace(speed, tok_s=tok_s, turn_s=turn),
+        one, weights_loss=more, speed=replace(speed, tok_s=tok_s, turn_s=turn),
         max_n_ctx=n_ctx, offered_n_ctx=n_ctx,
     )  # fmt: skip
 

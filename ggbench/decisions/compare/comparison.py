@@ -263,9 +263,9 @@ def _losses(rows: Sequence[ComparedRun], losses: MeasuredLosses) -> Iterator[_Sa
 def _loss_text(subject: Subject, losses: MeasuredLosses) -> str:
     """Return `0.064` if measured, `~0.02` if expected; empty if unknown."""
     if subject.header_sha256 and (measured := losses.of_weights(subject.header_sha256)):
-        return format_number(measured.nats.value, 2)
+        return format_number(measured.value, 2)
     expected = expected_loss(subject.model, subject.quant, subject.n_params, subject.architecture or "")
-    return f"~{format_number(expected.nats.value, 1)}" if expected else ""
+    return f"~{format_number(expected.value, 1)}" if expected else ""
 
 
 def _again(columns: Sequence[Column]) -> str:

@@ -34,12 +34,7 @@ def dominates(one: Candidate, other: Candidate) -> bool:
 def _by_loss(one: Candidate, other: Candidate) -> _Order:
     if one.model_key != other.model_key:
         return "unknown"
-    if one.loss is not None and other.loss is not None:
-        return _less(one.loss, other.loss)
-    is_unknown_alike = one.loss is None and other.loss is None and one.cache == other.cache  # the cache's loss
-    if is_unknown_alike and one.weights_loss is not None and other.weights_loss is not None:
-        return _less(one.weights_loss.nats, other.weights_loss.nats)
-    return "unknown"
+    return "unknown" if one.loss is None or other.loss is None else _less(one.loss, other.loss)
 
 
 def _by_speed(one: Candidate, other: Candidate) -> list[_Order]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.record import Candidate
+from ggbench.expect.loss import is_clearly_above
 from ggbench.gguf_file.quants import plain_quant
 
 _CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
@@ -55,7 +56,7 @@ def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
     if one.joint_loss is None and other.joint_loss is None and cache_bits(one) <= cache_bits(other):
         mine, theirs = one.weights_loss, other.weights_loss
         if mine is not None and theirs is not None and mine.is_estimate and theirs.is_estimate:
-            return mine.is_clearly_above(theirs)
+            return is_clearly_above(mine, theirs)
     loss, base = one.loss, other.loss
     return loss is not None and base is not None and loss.low > base.high
 

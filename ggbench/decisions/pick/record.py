@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.expect.loss import NO_LOSS, Loss, LossBasis, added, cautious
+from ggbench.expect.loss import NO_LOSS, added, cautious
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Change, DeviceMemory, PlanRow
 from ggbench.stats.intervals import Estimate, Expected
@@ -63,9 +63,9 @@ class Candidate(msgspec.Struct, frozen=True):
     """The run that found `max_n_ctx` by real allocations; None if planned."""
     speed: TurnSpeed | None = None
     """Not from disturbed runs."""
-    weights_loss: Loss | None = None
-    cache_loss: Loss = NO_LOSS
-    joint_loss: Loss | None = None
+    weights_loss: Expected | None = None
+    cache_loss: Expected = NO_LOSS
+    joint_loss: Expected | None = None
     """Loss of weights and cache, if measured together."""
     to_run: FileToRun | None = None
     """File to run; None if its header cannot be read."""
@@ -99,12 +99,12 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.row.type_k, self.row.type_v
 
     @property
-    def loss(self) -> Estimate | None:
+    def loss(self) -> Expected | None:
         """Loss of weights and cache in nats; None if that of the weights is unknown."""
-        return self.joint_loss.nats if self.joint_loss else added(self.weights_loss, self.cache_loss)
+        return self.joint_loss or added(self.weights_loss, self.cache_loss)
 
     @property
-    def tok_s(self) -> Estimate | None:
+    def tok_s(self) -> Expected | None:
         """Tokens/s of one user with a full slot of `n_ctx`; None if unknown."""
         return self.row.expected
 
@@ -114,25 +114,14 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.max_n_ctx and self.row.used_of(self.max_n_ctx)
 
     @property
-    def main_loss(self) -> Loss | None:
-        """The loss of weights and cache together if it was measured, else of the weights."""
-        return self.joint_loss or self.weights_loss
-
-    @property
     def cautious_loss(self) -> float:
         """What it loses at most in four of five cases [nats]: of its cache, whose range is over families, the median;
         nothing of unknown weights.
         """
         if self.joint_loss is not None:
-            return cautious(self.joint_loss.nats)
-        weights = 0.0 if self.weights_loss is None else cautious(self.weights_loss.nats)
-        return weights + self.cache_loss.nats.value
-
-    @property
-    def loss_bases(self) -> frozenset[LossBasis]:
-        """Bases of the parts of its loss that were not measured here; empty if all were, or are nothing."""
-        parts = [self.joint_loss] if self.joint_loss else [self.weights_loss, self.cache_loss]
-        return frozenset(each.basis for each in parts if each is not None and each.is_estimate)
+            return cautious(self.joint_loss)
+        weights = 0.0 if self.weights_loss is None else cautious(self.weights_loss)
+        return weights + self.cache_loss.value
 
     @property
     def download_bytes(self) -> int | None:

@@ -57,7 +57,7 @@ def _speed(pick: Pick, own: Candidate) -> str:
     value, interval = parted(own.tok_s)
     key = "speed" if pick.needs.n_slots == 1 else "speed_each"
     form = "{} tok/s {}" if interval.startswith("(") else "{} {} tok/s"
-    tok_s = form.format(f"{speed_mark(own.row.expected)}{value}", interval).replace("  ", " ")
+    tok_s = form.format(f"{speed_mark(own.tok_s)}{value}", interval).replace("  ", " ")
     at = format_length(own.n_ctx // pick.needs.n_slots)
     return say(f"pick.{key}", tok_s=tok_s, users=pick.needs.n_slots, n_ctx=at)
 
@@ -72,7 +72,7 @@ def _lost(pick: Pick, own: Candidate) -> str:
     return say(
         f"pick.loss_{pick.needs.concern(loss)}",
         loss=value,
-        basis=loss_basis(own),
+        basis=loss.basis,
         interval=interval.strip("()"),
     )
 
@@ -81,11 +81,6 @@ def parted(estimate: Estimate) -> tuple[str, str]:
     """Return the value, rounded to its interval's precision, and the interval: `24` and `(15–36)` or `±9`."""
     value, _, interval = format_interval(estimate.value, estimate.low, estimate.high, digits=2).partition(" ")
     return value, interval
-
-
-def loss_basis(candidate: Candidate) -> str:
-    """Return the weakest basis of its parts: `typical` of the type, `published` of this model, or `measured`."""
-    return next((basis for basis in ("typical", "published") if basis in candidate.loss_bases), "measured")
 
 
 def cache_text(candidate: Candidate) -> str:
@@ -108,7 +103,7 @@ def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tupl
 def _cache_notes(pick: Pick, best: Checked) -> Iterator[str]:
     """Yield that the cache of the pick, or of an alternative for which it asks, costs what people notice."""
     for each in (best, *(each.checked for each in pick.alternatives)):
-        concern = pick.needs.concern(each.candidate.cache_loss.nats)
+        concern = pick.needs.concern(each.candidate.cache_loss)
         if concern == "noticed" or (concern != "little" and each is best):
             key = "cache_noticed" if concern == "noticed" else "cache_may"
             yield say(f"pick.{key}", **_values(pick, each))
@@ -135,8 +130,8 @@ def _late_keys(pick: Pick, best: Checked, here: str) -> Iterator[str]:
     own = best.candidate
     if pick.n_models > 1:
         yield "compared"
-    if speed_mark(own.row.expected) == "~":
-        is_others = own.row.expected is not None and own.row.expected.basis == "published"
+    if speed_mark(own.tok_s) == "~":
+        is_others = own.tok_s is not None and own.tok_s.basis == "published"
         yield f"estimated{here if is_others else ''}"
 
 
@@ -230,10 +225,10 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
         "missed": _joined(map(_miss_text, checked.missed)),
         "n_fit": len({each.candidate.model_key for each in pick.checked if each.meets is not False}),
     }
-    cache_loss, interval = parted(own.cache_loss.nats)
+    cache_loss, interval = parted(own.cache_loss)
     values |= {"cache_loss": cache_loss, "cache_from": f"{own.cache_loss.basis} {interval.strip('()')}"}
-    if own.row.expected is not None:
-        values["basis"] = own.row.expected.source
+    if own.tok_s is not None:
+        values["basis"] = own.tok_s.source
     if own.speed is not None:
         values |= {"answer": own.speed.tok_s, "turn": own.speed.turn_s}
     if first is not None:

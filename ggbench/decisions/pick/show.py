@@ -15,7 +15,6 @@ from ggbench.decisions.pick.sentences import (
     cache_text,
     candidate_name,
     headline,
-    loss_basis,
     notes,
     reason,
 )
@@ -87,9 +86,9 @@ FIGURES: tuple[Figure[Listed], ...] = (
     Figure("options", "options", lambda row: " ".join(row.candidate.options), meaning="Of its placement and -fa."),
     Figure("cache", "KV", lambda row: cache_text(row.candidate), meaning="Types of the KV cache."),
     member("tok_s", "tok/s", value_only, "candidate.tok_s", meaning="Speed of each user with a full context.",
-           mark=lambda row: speed_mark(row.candidate.row.expected), is_estimate=True),
+           mark=lambda row: speed_mark(row.candidate.tok_s), is_estimate=True),
     member("kld", "loss", value_only, "candidate.loss", is_estimate=True,
-           mark=lambda row: "~" if row.candidate.loss_bases else "",
+           mark=lambda row: "~" if row.candidate.loss and row.candidate.loss.is_estimate else "",
            meaning="Mean KL divergence of weights and KV cache from the original, in nats. A typical one's interval "
                    "is the range over models."),
     member("needed_bytes", "memory", format_bytes, "candidate.row.needed_bytes", priority=3),
@@ -116,10 +115,10 @@ _ONLY_JSON: tuple[Figure[Listed], ...] = (
         "row.outcome", "row.reason",
     )),
     member("speed_source", "speed", path="candidate.speed.tok_s.source"),
-    Figure("kld_basis", "loss from", lambda row: loss_basis(row.candidate), meaning="The basis of the loss."),
-    member("kld_source", "loss", path="candidate.main_loss.source"),
-    member("weights_kld", "loss of weights", path="candidate.main_loss.nats", is_estimate=True),
-    member("cache_kld", "loss of cache", path="candidate.cache_loss.nats", is_estimate=True),
+    member("kld_basis", "loss from", path="candidate.loss.basis", meaning="The weakest basis of the loss's parts."),
+    member("kld_source", "loss", path="candidate.loss.source"),
+    member("weights_kld", "loss of weights", path="candidate.weights_loss", is_estimate=True),
+    member("cache_kld", "loss of cache", path="candidate.cache_loss", is_estimate=True),
     member("meets", "meets", path="checked.meets", meaning="Whether it meets the needs; null if unknown."),
 )  # fmt: skip
 _ALL = (*FIGURES, *_MORE, *_ONLY_JSON)
@@ -180,10 +179,9 @@ def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tup
 
 def _losses_from(shown: Sequence[Candidate]) -> Iterator[tuple[str, str]]:
     """Yield where the losses of quants and of caches are from, each once."""
-    yield from dict.fromkeys((f"loss of {own.quant}", own.main_loss.source) for own in shown if own.main_loss)
-    yield from dict.fromkeys(
-        (f"loss of KV {cache_text(own)}", own.cache_loss.source) for own in shown if own.cache_loss
-    )
+    mains = [(own.quant, own.joint_loss or own.weights_loss) for own in shown]
+    yield from dict.fromkeys((f"loss of {quant}", loss.source) for quant, loss in mains if loss is not None)
+    yield from dict.fromkeys((f"loss of KV {cache_text(own)}", own.cache_loss.source) for own in shown)
 
 
 def _left_out(pick: Pick) -> list[str]:
