@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.contract import DescribedDevice
+from ggbench.engines.contract import DescribedDevice, launch_engine
+from ggbench.engines.events import Allocated, MemoryKind
 from ggbench.engines.llama.c_functions import llama_library
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.described_devices import DescribedDevices
@@ -233,13 +234,8 @@ def test_what_each_device_holds_of_every_layer_is_what_llama_cpp_asks_of_it(
 
     monkeypatch.setattr(DescribedDevices, "_device", counting)
     setup = LlamaConfig(n_ctx=1024, threads=1, split_mode="tensor", tensor_split=shares, mmap=False)
-    lines: list[str] = []
-    llama, devices = LlamaModel(lambda _, line: lines.append(line), lambda: None), GgmlDevices(llama_library())
-    described = tuple(DescribedDevice(each.device, "CUDA", GIB) for each in _cards(GIB, GIB))
-    llama.load(str(write_sparse(model, tmp_path)), setup, devices, lambda _: None, dry=False, described=described)
-    llama.make_context(setup)
+    allocated = _loaded(write_sparse(model, tmp_path), setup)
     placement = Placement(model, setup, on_gpu=True, devices=_cards(GIB, GIB))
-    allocated = parse_allocations(lines, devices.places)
     [meta] = (each for each in allocated.buffers if not each.is_host)
     context = DryContext(1024, allocated.cache_bytes or 0, meta.compute_bytes, 0, 0, True)
     for card, (weights, *cache, compute) in zip(placement.planned(context), asked.values(), strict=False):
@@ -247,7 +243,30 @@ def test_what_each_device_holds_of_every_layer_is_what_llama_cpp_asks_of_it(
         assert card.kv_bytes == sum(cache)
         summed = 4 * 256 * 512 * max(1, model.n_expert_used)
         assert card.compute_bytes - summed == pytest.approx(compute, abs=5 << 10)
+
+
+@pytest.mark.llama
+def test_copies_of_a_prompt_in_flight_are_those_that_llama_cpp_makes(tmp_path: Path) -> None:
+    """By layers several prompts' batches are on their way, in main memory too: as dry, so loaded."""
+    setup, path = LlamaConfig(n_ctx=1024, threads=1, mmap=False), write_sparse(MODEL, tmp_path)
+    loaded = _loaded(path, setup)
+    with DryAllocator(launch_engine(setup), setup, _cards(GIB, GIB)) as allocator:
+        allocator.load(MODEL, path)
+        context = allocator.context(1024, setup)
+    found = {each.device: each.compute_bytes for each in loaded.buffers}
+    assert context.host_compute_bytes == found.pop("CPU") > 3 * 4 * 256 * 512, "of the embeddings alone"
+    assert dict(context.device_compute) == found
+
+
+def _loaded(path: Path, setup: LlamaConfig) -> Allocated:
+    """Return what llama.cpp allocates for a file on two described cards, in main memory here."""
+    lines: list[str] = []
+    llama, devices = LlamaModel(lambda _, line: lines.append(line), lambda: None), GgmlDevices(llama_library())
+    described = tuple(DescribedDevice(each.device, "CUDA", GIB) for each in _cards(GIB, GIB))
+    llama.load(str(path), setup, devices, lambda _: None, dry=False, described=described)
+    llama.make_context(setup)
     llama.free_context()
+    return parse_allocations(lines, devices.places | {each.name: MemoryKind.GPU for each in described})
 
 
 def test_devices_that_split_each_layer_are_limited_by_the_slowest() -> None:
