@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -196,15 +196,17 @@ def _cell(value: object, kind: type, what: str) -> Cell:
     raise BadFile(f"{what} is {_shown(value)}, expected {wanted}", _HINT)
 
 
+_Samples = Annotated[
+    list[Annotated[int, msgspec.Meta(ge=1, le=_LARGEST_INTEGER)]], msgspec.Meta(max_length=_MOST_SAMPLES)
+]
+"""Times in ns."""
+
+
 def _samples(value: object, what: str) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list) or len(value) > _MOST_SAMPLES:
-        raise BadFile(f"{what} is {_shown(value)}, expected a list of times", _HINT)
-    for each in value:
-        if isinstance(each, bool) or not isinstance(each, int) or not 0 < each <= _LARGEST_INTEGER:
-            raise BadFile(f"{what} contains {_shown(each)}, expected a time in ns", _HINT)
-    return tuple(value)
+    try:
+        return tuple(msgspec.convert(value or [], _Samples))
+    except msgspec.ValidationError as error:
+        raise BadFile(f"{what} is no list of times: {error}", _HINT) from None
 
 
 def _shown(value: object) -> str:
