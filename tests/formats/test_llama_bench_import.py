@@ -113,7 +113,7 @@ def test_a_prompt_and_its_answer_together_are_a_speed_case(read: ReadRuns) -> No
         ("x.json", '[{"n_gen": 0, "avg_ts": 1}]', "n_prompt is missing"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 0, "avg_ts": NaN}]', "avg_ts is nan"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 0}]', "there is no time"),
-        ("x.json", '[{"n_prompt": 1, "n_gen": 0, "samples_ns": [1, -2]}]', "samples_ns is no list of times: Expected `int` >= 1"),
+        ("x.json", '[{"n_prompt": 1, "n_gen": 0, "samples_ns": [1, -2]}]', "samples_ns is no list of times"),
         ("x.json", '[{"n_prompt": 1,\n"n_gen" 0}]', "x.json, line 2, column"),
         ("x.json", "[" * 100_000, "not JSON"),
         ("x.json", "[]", "no row of llama-bench"),

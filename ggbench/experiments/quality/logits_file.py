@@ -63,10 +63,8 @@ def read_logits_file(path: Path) -> LogitsFile:
                 )
             n_ctx, n_vocab, n_chunks = map(int, np.frombuffer(head, "<i4", 3, len(_MAGIC)))
             found = LogitsFile(path, n_ctx, n_vocab, n_chunks, ())
-            if n_ctx < 4 or n_vocab < 1 or n_chunks < 1 or found.n_bytes > size:
-                missing = f"it has {format_bytes(size)}, and {format_bytes(found.n_bytes - size)} are missing"
-                is_absurd = min(n_ctx - 3, n_vocab, n_chunks) < 1
-                what = f"n_ctx {n_ctx}, n_vocab {n_vocab}, {n_chunks} chunks" if is_absurd else missing
+            if min(n_ctx - 3, n_vocab, n_chunks) < 1 or found.n_bytes > size:
+                what = f"n_ctx {n_ctx}, n_vocab {n_vocab} and {n_chunks} chunks in {format_bytes(size)}"
                 raise BadFile(f"{name} is damaged: {what}", "save it again")
             tokens = np.frombuffer(stream.read(4 * n_ctx * n_chunks), "<i4")
     except OSError as error:
