@@ -30,7 +30,10 @@ def test_a_file_is_read_as_it_was_begun(path: Path) -> None:
     [
         (b"", "not a logits file"),
         (b"GGUF" + bytes(100), "not a logits file"),
-        (b"_logits_" + struct.pack("<3i", 512, 32000, 10), "is damaged: n_ctx 512, n_vocab 32000 and 10 chunks in 20 B"),
+        (
+            b"_logits_" + struct.pack("<3i", 512, 32000, 10),
+            "is damaged: n_ctx 512, n_vocab 32000 and 10 chunks in 20 B",
+        ),
         (b"_logits_" + struct.pack("<3i", -1, 32000, 10) + bytes(99), "is damaged: n_ctx -1"),
         (b"_logits_" + struct.pack("<3i", 512, 0, 10) + bytes(99), "is damaged: n_ctx 512, n_vocab 0"),
         (b"_logits_" + struct.pack("<3i", 512, 2**31 - 1, 2**31 - 1) + bytes(99), "chunks in 119 B"),
