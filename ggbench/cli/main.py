@@ -51,6 +51,7 @@ GROUPS = {
         "models": "The models of the catalog and on this disk.",
         "inspect": "Contents of a GGUF file: metadata, tensor types, BPW.",
         "pull": "Download quants from the Hub, resumable and verified.",
+        "twin": "Write twins: a model's true shape, without trained weights.",
     },
     "Also": {
         "tui": "Choose, measure and compare in a terminal interface.",
@@ -65,7 +66,6 @@ _EXPERIMENTS = "ggbench.experiments"
 _ELSEWHERE = {"tui": "ggbench.tui.entry_point:command", "import": "ggbench.cli.export:import_command"}
 """Commands whose module has another name. The TUI is found by name, since neither front end imports the other."""
 _REMOVED = {
-    "twin": "removed after 0.2: name MODEL twin:ID to measure a twin; ggbench models shows where its file is",
     "profile": "removed after 0.2: ggbench forecast measures this machine; plan and pick --gpu know others",
     "cluster": "removed after 0.2: start llama.cpp's ggml-rpc-server there, and use --rpc HOST:PORT here",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +11,18 @@ import msgspec
 
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
+from ggbench.gguf_file.quants import quant_label
 from ggbench.hub.download import FileProgress
 from ggbench.hub.repo_records import RepoListing, RepoSummary
 from ggbench.models.disk import LocalModel
 from ggbench.models.sources import FoundVariant
+from ggbench.show.answer import Answer, Table
 from ggbench.show.document import Document, rows_document
-from ggbench.show.figure import figure_values, figures_type, member
+from ggbench.show.figure import Figure, figure_values, figures_type, member
 from ggbench.show.models import HEADER, VARIANTS, CatalogRow, VariantRow
+from ggbench.show.words import say
 from ggbench.sizing.projectors import Encoder, encoders
+from ggbench.units import counted, format_bytes, format_params
 
 _FIELDS = {each.name: each.type for each in msgspec.structs.fields(ModelFile)}
 INSPECT = Document(
@@ -94,3 +99,25 @@ def pulled_row(found: FoundVariant, pulled: Sequence[tuple[Path, FileProgress]])
     """Return a row of `PULLED`."""
     paths, files = zip(*pulled, strict=True)
     return figure_values(_PULLED, found) | {"paths": paths, "files": files}
+
+
+TWIN = (
+    Figure[ModelFile]("quant", "quant", quant_label),
+    member("file_bytes", "size", format_bytes),
+    member("n_params", "parameters", format_params),
+    member("bpw", "BPW"),
+    Figure[ModelFile]("file", "file", lambda file: str(file.paths[0])),
+)
+TWINS = rows_document(
+    "twin",
+    "twin MODEL [QUANT...]",
+    "The twins that were written.",
+    figures_type("Twin", TWIN, "A twin that was written."),
+    model=str,
+)
+
+
+def twins_answer(model: str, twins: Sequence[ModelFile]) -> Answer:
+    command = shlex.join(["ggbench", "bench", str(twins[0].paths[0])])
+    text = say("twin.written", twins=counted(len(twins), "twin"), model=model)
+    return Answer(text, command, [Table(TWIN, twins)])

@@ -59,7 +59,7 @@ def test_help_and_answers_import_nothing_heavy(script: str) -> None:
         (["prefill", "m", "--lengths", "1,x"], "--lengths: 'x' is not a number of tokens", "1,25,512,16k"),
         (["decode", "m", "-n", "2147483647"], "llama.cpp's maximum is 2,147,483,392", "fewer tokens"),
         (["decode", "m", "--memory-limit", "6Gb"], "'6Gb' is a number of bits", "write 6GB"),
-        (["twin", "qwen1.5-7b"], "no command named 'twin'", "name MODEL twin:ID"),
+        (["twin", "org/name"], "no model named 'org/name'", "ggbench models"),
         (["decode", "m", "--n-batches", "8"], "'--cache', '--n-batch', '--n-ubatch'", "see: ggbench decode --help"),
         (["models", "--repo", "nope"], "nope is not a repo", "org/name"),
         (["decode", "m", "--tensor-split", "0,0"], "'0,0' is not a split", "above zero"),
@@ -103,7 +103,7 @@ def test_every_error_ends_in_its_exit_code(
     assert len(ran.err.splitlines()) <= 3
 
 
-@pytest.mark.parametrize(("words", "code"), [(("plan", "twin:qwen1.5-0.5b", "q2_k"), 3), (("doctor", "--json"), 0)])
+@pytest.mark.parametrize(("words", "code"), [(("twin", "qwen1.5-0.5b", "q2_k"), 3), (("doctor", "--json"), 0)])
 def test_a_full_disk_of_temporary_files(home: Path, words: tuple[str, ...], code: int) -> None:
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
     command = [sys.executable, "-P", "-m", "ggbench", *words]

@@ -124,6 +124,17 @@ def test_inspect_of_a_download_that_stopped(
     assert machine.workers == []
 
 
+def test_synth_writes_twins_that_say_so(ggbench: Run, tmp_path: Path) -> None:
+    args = ("twin", "qwen1.5-0.5b", "Q4_0", "--layers", "1", "-o", tmp_path, "--json")
+    document = ggbench(*args).json
+    files = [Path(row["file"]) for row in document["rows"]]
+    assert [row["quant"] for row in document["rows"]] == ["q4_0"]
+    assert all(read_model_file(path).is_twin and path.parent == tmp_path for path in files)
+    before = [path.stat().st_mtime_ns for path in files]
+    assert ggbench(*args).code == 0
+    assert [path.stat().st_mtime_ns for path in files] == before
+
+
 def test_a_finished_run_names_the_command_that_shows_it(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:

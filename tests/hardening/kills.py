@@ -17,6 +17,8 @@ from pathlib import Path
 import psutil
 
 from ggbench import paths
+from ggbench.errors import GgbenchError
+from ggbench.gguf_file.header import read_model_file
 from tests.fakes.llama_server import install
 from tests.hardening.commands import count_orphans, started, stopped_commands, workers_of
 from tests.hardening.served import served_hub
@@ -125,13 +127,14 @@ def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
         for number in range(n):
             target = folder / f"out-{number}"
             words, is_whole = (
+                (["twin", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)], _is_gguf),
                 (["report", "1", "-o", str(target.with_suffix(".html")), "--force"], _is_page),
                 (["export", "1", "--format", "json", "-o", str(target.with_suffix(".json")), "--force"], _is_json),
                 (["report", "1", "-o", str(target.with_suffix(".png")), "--force"], _is_png),
                 (["pull", f"hf:{_REPO}", "q8_0", "--to", str(target)], _is_nothing),
                 (["pull", f"hf:{_REPO}", "q8_0"], _is_nothing),
                 (["import", str(Path(__file__).parent.parent / "data" / "peers" / "llama-bench.json")], _is_json),
-            )[number % 6]
+            )[number % 7]
             if "--force" in words:
                 Path(words[-2]).write_bytes(old)
             after_s = draw.uniform(0.1, 2.0)
@@ -242,6 +245,13 @@ def check_store(row: Trials, label: str, before: dict[int, int]) -> None:
         if shown.code or run["state"] == "running":
             row.lost_bytes += 1
             row.fault(f"{label}: run {run['run_id']} is {run['state']}, {shown.err[-200:]}")
+
+
+def _is_gguf(path: Path) -> bool:
+    try:
+        return read_model_file(path).missing_bytes == 0
+    except GgbenchError:
+        return False
 
 
 def _is_nothing(_path: Path) -> bool:

@@ -92,6 +92,7 @@ def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> T
         for size in sizes:
             target = folder / f"out-{size}"
             writers = [
+                ["twin", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)],
                 ["report", "1", "-o", str(target.with_suffix(".html"))],
                 ["export", "1", "--format", "json", "-o", str(target.with_suffix(".json"))],
                 ["pull", f"hf:{_REPO}", "q8_0", "--to", str(target)],

@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from ggbench import paths
+from ggbench.gguf_file.header import read_model_file
 from tests.hardening.commands import finish, started
 from tests.hardening.served import served_hub
 from tests.hardening.trials import Trials, ggbench
@@ -31,6 +32,7 @@ def all_at_once(draw: random.Random, folder: Path, model: Path, n_rounds: int = 
         for number in range(n_rounds):
             for words in (
                 ["decode", str(model), "-n", "120", "--bandwidth", "20GB/s", "--json"],
+                ["twin", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(folder / f"twins-{number}")],
                 ["pull", f"hf:{_REPO}", "q8_0"],
                 ["pull", f"hf:{_REPO}", "q8_0", "--to", str(folder / f"to-{number}")],
                 ["models", "--dir", str(model.parent), "--json"],
@@ -50,6 +52,9 @@ def all_at_once(draw: random.Random, folder: Path, model: Path, n_rounds: int = 
         if (answer := raw.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
             row.lost_bytes += paths.results_file().stat().st_size
             row.fault(f"the store is damaged: {answer}")
+    for path in folder.glob("twins-*/*.gguf"):
+        if read_model_file(path).missing_bytes:
+            row.unverified_bytes += path.stat().st_size
     for path in [*folder.glob("to-*/*.gguf"), *paths.headers_dir().parent.glob("**/blobs/*")]:
         held = path.read_bytes()
         if held != content and hashlib.sha256(held).hexdigest() != path.name:
