@@ -459,9 +459,9 @@ def _larger_share(budget: Budget, row: PlanRow) -> str:
     return say("plan.larger_share", quant=row.quant, command=command, mib=str(mib))
 
 
-_TTM = "ttm.pages_limit={pages}"
+_TTM = "boot Linux with ttm.pages_limit={pages}"
 _SHARE_SETTINGS = {"MTL": "sudo sysctl iogpu.wired_limit_mb={mib}", "ROCm": _TTM, "Vulkan": _TTM}
-"""How macOS, and Linux as a parameter of the kernel, with pages of 4 KiB, let a GPU take more of main memory."""
+"""How macOS and Linux, in pages of 4 KiB, let a GPU take more of main memory."""
 
 
 def _remedy(budget: Budget, row: PlanRow) -> str:

@@ -78,8 +78,8 @@ def test_a_reserve_that_alone_decides_is_said(ggbench: Run) -> None:
     [
         ("qwen3-32b", "m4-24gb", "sudo sysctl iogpu.wired_limit_mb=", 1),
         ("qwen3-30b-a3b", "m4-pro-24gb", "sudo sysctl iogpu.wired_limit_mb=", 1),
-        ("llama-3.1-70b", "strix-halo-64gb", "ttm.pages_limit=", 256),
-        ("qwen3-30b-a3b", "radeon-890m-32gb", "ttm.pages_limit=", 256),
+        ("llama-3.1-70b", "strix-halo-64gb", "boot Linux with ttm.pages_limit=", 256),
+        ("qwen3-30b-a3b", "radeon-890m-32gb", "boot Linux with ttm.pages_limit=", 256),
     ],
 )
 def test_a_gpu_that_shares_memory_is_given_more_of_it(
