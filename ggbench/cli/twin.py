@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import option, output_options
@@ -48,10 +49,13 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
 
     model_id = model.removeprefix("twin:")
     known = load_catalog().model(model_id)
+    name, hyper = known.id, known.hyper
+    if layers is not None and layers < hyper.n_layer:
+        name, hyper = f"{name}-{layers}-layers", replace(hyper, n_layer=layers)
     twins = []
     for quant in dict.fromkeys(map(known_spelling, quants or ARTICLE_QUANTS)):
         with byte_progress(output, f"{known.id} {quant}") as on_progress:
-            path = cached_twin(known.id, known.hyper, quant, folder, layers, on_progress)
+            path = cached_twin(name, hyper, quant, folder, on_progress)
         twins.append(read_model_file(path))
     if output.as_json:
         rows = [figure_values(TWIN, twin) for twin in twins]
