@@ -36,8 +36,8 @@ UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
 CLEAR_RATIO = 1.7
 """Ratio from which one of two expected losses of a model is certainly the larger.
 
-A quant of a model is off the fit of its other quants by 0.15 of its logarithm, and rows of one quant by 0.11
-(`scripts/reduce_losses --check`): 1.96 times their sum over two quants.
+A quant of a model is off the fit of its other quants by 0.17 of its logarithm (`scripts/reduce_losses --check`): 1.96
+times that over two quants is a ratio of 1.6, and files of different makers differ by more.
 """
 SIZES_B = (0, 1, 3, 10, 40)
 """Least billions of parameters of each class of sizes."""

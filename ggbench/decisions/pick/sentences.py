@@ -225,8 +225,9 @@ def _values(pick: Pick, checked: Checked) -> dict[str, Value]:
         "missed": _joined(map(_miss_text, checked.missed)),
         "n_fit": len({each.candidate.model_key for each in pick.checked if each.meets is not False}),
     }
-    cache_loss, interval = parted(own.cache_loss)
-    values |= {"cache_loss": cache_loss, "cache_from": f"{own.cache_loss.basis} {interval.strip('()')}"}
+    cost = own.cache_loss
+    loss, low, high = (format_number(each, 2) for each in (cost.value, cost.low, cost.high))
+    values |= {"cache_loss": loss, "cache_from": f"{cost.basis} {low}–{high}"}
     if own.tok_s is not None:
         values["basis"] = own.tok_s.source
     if own.speed is not None:
