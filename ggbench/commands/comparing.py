@@ -30,15 +30,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def _parse_limit(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
     try:
-        share = None if text is None else parse_percent(text)
+        return None if text is None else parse_percent(text)
     except UsageError as error:
         raise UsageError(f"{param.opts[0]}: {error.message}", error.hint) from None
-    if share is not None and share >= 1 and param.opts[0] == "--fail-if-slower":
-        raise UsageError(
-            f"--fail-if-slower is a share of the first's speed, and none can be {sanitize(str(text))} slower",
-            "give less than 100%",
-        )
-    return share
 
 
 def limit_option(flag: str, text: str) -> Callable[[_Function], _Function]:

@@ -229,16 +229,8 @@ def _advise(measured: MeasureResult) -> None:
     output.notice(*(f"Hint: {hint}" for hint in hints))
     if output.quiet and measured.error is None:  # --quiet does not hide failures
         _print_failures(runs, names)
-    if measured.is_cancelled and _was_downloading(measured):
+    if measured.is_cancelled and any(job.target.download_bytes for job in jobs[len(finished) :]):
         output.notice(DOWNLOAD_INTERRUPTED)
-
-
-def _was_downloading(measured: MeasureResult) -> bool:
-    """Return whether the last run had ended, and the next one needs a download."""
-    finished = measured.finished
-    if finished and finished[-1].run.outcome is Outcome.CANCELLED:
-        return False
-    return any(job.target.download_bytes for job in measured.jobs[len(finished) : len(finished) + 1])
 
 
 def _print_failures(runs: Sequence[Run], names: Sequence[str]) -> None:

@@ -136,13 +136,6 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
                 f"{name}: the file in place {index + 1} of {len(headers)} claims to be {stated}",
                 "download the shards again, all from one place",
             )
-    claimed = headers[0].metadata.get(keys.LLM_KV_SPLIT_TENSORS_COUNT)
-    found = sum(len(header.tensors) for header in headers)
-    if claimed is not None and claimed != found:
-        raise BadFile(
-            f"{name}: its shards contain {found} tensors, but its header claims {str(claimed)[:40]!r}",
-            BROKEN_HINT,
-        )
 
 
 class EncodedHeader(msgspec.Struct, frozen=True):

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 MAX_PARALLEL = 4
 """Variants read in parallel."""
-_MAX_FAILURES = 4
-"""Files that the network may fail before the remaining ones are skipped."""
 
 
 class HeaderRead(msgspec.Struct, frozen=True):
@@ -89,7 +87,6 @@ class _Reader:
         self.stop = Stop()
         self._access = access
         self._listing = listing
-        self._n_failures = 0
 
     def try_read(self, variant: RepoVariant) -> HeaderRead:
         fetched: list[RangeSource] = []
@@ -121,15 +118,9 @@ class _Reader:
         return self._fetch(file, path, fetched)
 
     def _fetch(self, file: RepoFile, path: Path, fetched: list[RangeSource]) -> Header:
-        if self._n_failures >= _MAX_FAILURES:
-            raise NetworkError(f"{sanitize(file.path)} was skipped after other files failed", "try again later")
         source = RangeSource(self._access, self._listing.repo, self._listing.commit, file, self.stop)
         fetched.append(source)
-        try:
-            header = read_header(source, file.n_bytes, file.path)
-        except NetworkError:
-            self._n_failures += 1
-            raise
+        header = read_header(source, file.n_bytes, file.path)
         put_cached(path, header.raw)
         return header
 

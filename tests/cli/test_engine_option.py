@@ -172,9 +172,8 @@ def test_a_limit_needs_two_engines_that_ran(tiny_twin: Path, tmp_path: Path, ggb
             ran = ggbench(command, tiny_twin, *engines, *limit)
             assert (ran.code, "compares several --engine" in ran.err) == (2, True), ran.err
         assert "--fail-if-undecided needs a limit" in ggbench(command, tiny_twin, "--fail-if-undecided").err
-        for percent, said in (("5", "did you mean 5%?"), ("150%", "share of the first's speed")):
-            ran = ggbench(command, tiny_twin, *_two(sound, 1, 1), "--fail-if-slower", percent)
-            assert (ran.code, said in ran.err) == (2, True), ran.err
+        ran = ggbench(command, tiny_twin, *_two(sound, 1, 1), "--fail-if-slower", "5")
+        assert (ran.code, "did you mean 5%?" in ran.err) == (2, True), ran.err
     (tmp_path / "old").mkdir()
     old = install(tmp_path / "old", "unknown flag")
     for bad, reason in ((f"{old} --fast", "refuses an option: invalid argument: --fast"), ("/bin/true", "is not a")):
