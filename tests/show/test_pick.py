@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
+import pytest
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.checks import check
@@ -22,7 +23,7 @@ from ggbench.decisions.pick.sentences import (
 )
 from ggbench.decisions.pick.show import commands_of, pick_answer
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.expect.loss import expected_loss
+from ggbench.expect.loss import expected_cache_loss, expected_loss
 from ggbench.models.targets import FileToRun
 from ggbench.show.answer import Table
 from ggbench.show.plan import speed_mark
@@ -190,3 +191,32 @@ def test_at_most_four_rows_and_three_notes_are_in_front() -> None:
     assert isinstance(table, Table) and len(table.rows) == 4
     noted = RunCommands("llama-server", "llama-cli", notes=("a", "b", "c", "d"))
     assert len(pick_answer(many, BUDGET, noted).front.notes) == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "architecture", "cache", "words"),
+    [
+        (
+            "gemma-4-31b",
+            "gemma4",
+            "q8_0",
+            "gemma-4-31b loses what people notice with a q8_0 cache: 0.11 nats",
+        ),
+        ("gemma-4-26b-a4b", "gemma4", "q4_0", "gemma-4-26b-a4b loses what people notice with a q4_0 cache: 1.1 nats"),
+        ("qwen3-14b", "qwen3", "q8_0", "qwen3-14b may lose what people notice with a q8_0 cache: "),
+        ("qwen3.8-27b", "qwen35", "q8_0", ""),
+        ("gemma-4-31b", "gemma4", "f16", ""),
+    ],
+)
+def test_a_cache_that_costs_what_people_notice_is_named_with_its_model(
+    model: str, architecture: str, cache: str, words: str
+) -> None:
+    """Also where only the upper end of what others found does; it is not called little."""
+    own = replace(
+        candidate("q5_k_m", cache, model=model, loss=0.005),
+        cache_loss=expected_cache_loss(model, architecture, (cache, cache)),
+    )
+    pick = recommend([own], Needs())
+    said = [each for each in notes(pick, BUDGET) if "people notice" in each]
+    assert [each.startswith(words) for each in said] == [True] * bool(words)
+    assert ("loses little" in headline(pick)) is not bool(words)
