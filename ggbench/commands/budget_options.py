@@ -223,13 +223,13 @@ def dry_allocator(engine: Engine, setup: LlamaConfig, budget: Budget, draft: Tar
 
 
 def _check_split(setup: LlamaConfig, budget: Budget) -> None:
-    """Raise UsageError for a tensor split into more shares than there are GPUs, or rows over described GPUs.
+    """Raise UsageError for a tensor split into more shares than there are GPUs, or for a split by rows.
 
     Source of the latter: https://github.com/ggml-org/llama.cpp/pull/24216.
     """
     n_devices = len(budget.devices)
-    if setup.split_mode == "row" and any(device.backend for device in budget.devices):
-        what = "-sm row is planned for no described GPU: llama.cpp has removed it for all but SYCL (b9890)"
+    if setup.split_mode == "row":
+        what = "-sm row is not planned: llama.cpp has removed it for all but SYCL (b9890)"
         raise UsageError(what, "use -sm tensor, which replaces it, or -sm layer")
     if len(setup.tensor_split) > max(1, n_devices):
         what = f"a split into {len(setup.tensor_split)} shares, for {counted(n_devices, 'GPU')}"

@@ -120,14 +120,12 @@ def rows_behind(names: Sequence[str]) -> tuple[BenchedRow, ...]:
 def published_curve(file: ModelFile, setup: LlamaConfig, budget: Budget) -> SpeedCurve | None:
     """Return the speed that others' rows of these devices, of their relatives and of CPUs let expect.
 
-    None if a bandwidth is unknown, or the bytes read, or with `-sm row`.
+    None if a bandwidth is unknown, or the bytes read.
     """
     devices, bandwidths = budget.devices, place_bandwidths(budget)
     # Rows with a quantized cache are too few to say what its kernels gain.
     plain = msgspec.structs.replace(setup, type_k="f16", type_v="f16")
     placement = Placement.of(file, plain, budget)
-    if placement.is_parallel and setup.split_mode == "row":
-        return None
     try:
         read = {n: placement.read_bytes(n) for n in placement.speed_positions}
     except Unsupported:

@@ -76,9 +76,7 @@ class Placement:
         self.first_gpu_layer = len(self.layers) - self.n_gpu_layers
         self._buffers = overriding_buffers(file, setup.tensor_overrides)
         self.is_parallel = are_parallel(setup, devices)
-        """Whether all devices compute a part of each layer at once."""
-        self._is_meta = self.is_parallel and setup.split_mode == "tensor"
-        """Whether llama.cpp makes one device of them."""
+        """Whether llama.cpp makes one device of all, which compute a part of each layer at once."""
         self._tensor_shares = list(map(self._shares_of, file.tensors, self._buffers))
         self.is_split = on_gpu and (self.first_gpu_layer > 0 or self.overridden_bytes > 0)
         """Whether some tensors that could be offloaded are in main memory."""
@@ -227,7 +225,7 @@ class Placement:
 
     def layers_at(self, place: int) -> int:
         """Return the number of layers in a memory, the output included; with `-sm tensor` each device has all."""
-        return self.layers.count(0 if self._is_meta and place != HOST else place)
+        return self.layers.count(0 if self.is_parallel and place != HOST else place)
 
     def left_bytes(self, context: DryContext) -> int:
         """Return the least memory left on any device, or the shortage of main memory; negative if one lacks memory."""
@@ -252,7 +250,7 @@ class Placement:
     def _compute_at(self, place: int, context: DryContext) -> int:
         if len(self.devices) == 1:
             return self.compute_bytes(context)
-        if self._is_meta:
+        if self.is_parallel:
             return context.device_compute_bytes + self._reduced_bytes(context)
         return dict(context.device_compute).get(self.devices[place].device, 0)
 
@@ -296,7 +294,7 @@ class Placement:
 
     def compute_bytes(self, context: DryContext) -> int:
         """Return the compute buffers there; without a GPU here, the CPU's stand in for a GPU's."""
-        if self._is_meta:
+        if self.is_parallel:
             return len(self.devices) * self._compute_at(0, context)
         if self.on_gpu and context.device_compute_bytes:
             return context.device_compute_bytes

@@ -174,8 +174,3 @@ def test_devices_that_split_each_layer_read_at_once(model: str, gpu: str, n: int
     expected = _speed(model, gpu, setup=LlamaConfig(split_mode="tensor")).tok_s_at(n)
     assert expected.low < measured < expected.high
     assert expected.high > _speed(model, gpu).tok_s_at(n).high
-
-
-def test_no_rows_tell_how_fast_a_split_by_rows_is() -> None:
-    budget = described_budget(describe_machine(["rtx-3090x2"], None), reserve_bytes=None)
-    assert published_curve(_file("qwen3-8b:q4_k_m"), LlamaConfig(split_mode="row"), budget) is None

@@ -272,7 +272,7 @@ def _loaded(path: Path, setup: LlamaConfig) -> Allocated:
 def test_devices_that_split_each_layer_are_limited_by_the_slowest() -> None:
     """By layers a token reads one card after the other."""
     limits = {}
-    for mode in ("layer", "tensor", "row"):
+    for mode in ("layer", "tensor"):
         setup = LlamaConfig(n_ctx=1024, split_mode=mode)
         budget = Budget("two cards", True, 2 * GIB, "made up", 0, "", devices=_cards(GIB, GIB))
         placement = Placement.of(MODEL, setup, budget)
@@ -280,11 +280,10 @@ def test_devices_that_split_each_layer_are_limited_by_the_slowest() -> None:
         assert sum(placement.read_bytes(1).values()) == pytest.approx(
             sum(Placement.of(MODEL, LlamaConfig(), budget).read_bytes(1).values()), rel=0.03
         )
-    by_layers, by_tensors, by_rows = (limits[mode] for mode in ("layer", "tensor", "row"))
-    assert by_layers and by_tensors and by_rows
+    by_layers, by_tensors = limits["layer"], limits["tensor"]
+    assert by_layers and by_tensors
     assert by_tensors.b_ms == pytest.approx(by_layers.b_ms / 2, rel=0.02)
     assert by_tensors.w_tokens_per_ms == pytest.approx(2 * (by_layers.w_tokens_per_ms or 0))
-    assert by_tensors.b_ms < by_rows.b_ms < by_layers.b_ms
 
 
 def test_a_split_cache_of_deepseek_v4_is_on_every_device() -> None:

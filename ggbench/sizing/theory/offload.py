@@ -76,23 +76,15 @@ def split_shares(setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> list[fl
 def tensor_shares(
     file: ModelFile, tensor: TensorInfo, place: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]
 ) -> dict[int, float]:
-    """Return the share of a tensor in each memory, given the place of its layer; of a copy it is 1.
-
-    `-sm row` splits matrices, but not those of experts (`mul_mat_id` in ggml-sycl.cpp).
-    """
-    if setup.split_mode == "row" and len(tensor.shape) != 2:
-        return {place: 1.0}
+    """Return the share of a tensor in each memory, given the place of its layer; of a copy it is 1."""
     names = _SPLIT_TENSORS_DEEPSEEK4 if file.architecture == _COMPRESSED else _SPLIT_TENSORS
-    is_copied = setup.split_mode == "tensor" and names.fullmatch(tensor.name) is None
-    return _shares(place, setup, devices, is_copied=is_copied)
+    return _shares(place, setup, devices, is_copied=names.fullmatch(tensor.name) is None)
 
 
 def cache_shares(
     file: ModelFile, place: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]
 ) -> dict[int, float]:
     """Return the share of a layer's cache in each memory; `-sm tensor` splits it by heads."""
-    if setup.split_mode == "row":
-        return {place: 1.0}
     return _shares(place, setup, devices, is_copied=file.architecture == _COMPRESSED)
 
 
@@ -108,7 +100,7 @@ def _shares(
 
 def are_parallel(setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> bool:
     """Return whether all devices compute a part of each layer at once, instead of whole layers in turn."""
-    return len(devices) > 1 and setup.split_mode in ("row", "tensor")
+    return len(devices) > 1 and setup.split_mode == "tensor"
 
 
 def device_layers(n_layer: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> tuple[int, ...]:
