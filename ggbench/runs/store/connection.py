@@ -274,12 +274,9 @@ def _start_afresh(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
 
 
 def _move_aside(path: Path) -> Path:
-    """Rename the file and its siblings to a free name; the database last, so that a kill halfway repeats it."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    target, attempt = path.with_name(f"{path.stem}.broken-{stamp}{path.suffix}"), 1
-    while any(Path(f"{target}{sibling}").exists() for sibling in ("", *_SIBLINGS)):
-        attempt += 1
-        target = path.with_name(f"{path.stem}.broken-{stamp}-{attempt}{path.suffix}")
+    """Rename the file and its siblings by the time; the database last, so that a kill halfway repeats it."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    target = path.with_name(f"{path.stem}.broken-{stamp}{path.suffix}")
     for sibling in (*_SIBLINGS, ""):
         source = Path(f"{path}{sibling}")
         if source.exists():
