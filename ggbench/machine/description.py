@@ -155,20 +155,21 @@ def _gpu(text: str, host: MainMemory | None) -> Device:
     ram_bytes = None if host is None else host.memory_bytes
     known = find_device(text, None if ram_bytes is None else ram_bytes / GIB)
     bandwidth = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source, known.assumed_memory)
-    if not known.is_unified:
-        return Device(
-            known.name, known.gpu_bytes, known.memory_source, bandwidth, known.backend, known.is_headless
-        )
-    if ram_bytes not in (None, round(known.memory_gib * GIB)):
+    if known.is_unified and ram_bytes not in (None, round(known.memory_gib * GIB)):
         raise UsageError(
             f"the {known.name} is not sold with {format_bytes(ram_bytes)}",
             "omit --ram: its memory is part of the chip",
         )
-    if host is not None and host.bandwidth is not None:
+    if known.is_unified and host is not None and host.bandwidth is not None:
         bandwidth = host.bandwidth
-    backend = _METAL if known.backend == "Metal" else known.backend  # ggml's name of it
     return Device(
-        known.name, known.gpu_bytes, known.memory_source, bandwidth, backend, shared_bytes=known.shown_bytes
+        known.name,
+        known.gpu_bytes,
+        known.memory_source,
+        bandwidth,
+        _METAL if known.backend == "Metal" else known.backend,
+        known.is_headless,
+        known.shown_bytes if known.is_unified else None,
     )
 
 
