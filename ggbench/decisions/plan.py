@@ -20,8 +20,8 @@ from ggbench.sizing.plan_record import Budget, Change, PlanRow
 from ggbench.sizing.what_helps import with_other_quants
 
 if TYPE_CHECKING:
-    from ggbench.expect.known_losses import MeasuredLosses
     from ggbench.expect.machine_runs import MachineRuns
+    from ggbench.expect.measured_losses import MeasuredLosses
     from ggbench.gguf_file.model_file import ModelFile
 
 
@@ -36,8 +36,8 @@ class ModelPlan(msgspec.Struct, frozen=True):
 
 def _estimated(targets: Sequence[Target], rows: Sequence[PlanRow], request: PlanRequest) -> list[PlanRow]:
     """Return the rows with expected speeds and known losses."""
-    from ggbench.expect.known_losses import measured_losses  # slow to import
     from ggbench.expect.machine_runs import MachineRuns
+    from ggbench.expect.measured_losses import measured_losses  # slow to import
     from ggbench.expect.speed import expected_curves, expected_speed, with_speeds
 
     budget, n_seqs, found = request.budget, request.setup.n_seq_max, []

@@ -75,15 +75,13 @@ def plan(variants: Sequence[Target], request: PlanRequest, allocator: DryAllocat
             yield replace(_unplanned(variant, request), outcome=Outcome.FAILED, reason=error.message)
 
 
-def plan_variant(
-    variant: Target, request: PlanRequest, allocator: DryAllocator, caches: Sequence[KvCacheTypes] = ()
-) -> Iterator[PlanRow]:
+def plan_variant(variant: Target, request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
     """Yield the rows of `Planner.rows`; for a variant that llama.cpp does not load, one with the reason.
 
     Raises GgbenchError if it cannot be planned.
     """
     with Planners(allocator) as planners:
-        yield from planners.rows(variant, request, caches)
+        yield from planners.rows(variant, request)
 
 
 class Planners:

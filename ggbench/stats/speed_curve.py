@@ -60,8 +60,11 @@ def measured_steps(windows: Sequence[DepthSpeed], fit: LineFit | None, limit: De
 
 def measured_levels(depths: Sequence[DepthSpeed]) -> Known:
     """Return the mean latency at both ends of the window at each depth, for windows without a line through them."""
-    levels = [(each, level) for each in depths if (level := _level(each)) is not None]
-    ends = [(each.n_depth + n, level) for each, level in levels for n in (1, each.n_gen)]
+    ends = []
+    for each in depths:
+        level = _level(each)
+        if level is not None:
+            ends += [(each.n_depth + 1, level), (each.n_depth + each.n_gen, level)]
     return tuple(sorted(ends, key=lambda end: end[0]))
 
 
@@ -98,15 +101,13 @@ def speed_at_depths(
 
 def measured_prefills(prefills: Sequence[PrefillSpeed]) -> Known:
     """Return the times of prompts with an interval, by length."""
-    return tuple(
-        (
-            each.n_prompt,
-            Estimate(each.prefill_ms, 1e3 * each.n_prompt / high if high else 0.0, 1e3 * each.n_prompt / low),
-        )
-        for each in sorted(prefills, key=lambda each: each.n_prompt)
-        if each.tok_s_ci95 is not None and (low := each.tok_s_ci95[0]) > 0
-        for high in (each.tok_s_ci95[1],)
-    )
+    found = []
+    for each in sorted(prefills, key=lambda each: each.n_prompt):
+        if each.tok_s_ci95 is not None and each.tok_s_ci95[0] > 0:
+            slowest, fastest = each.tok_s_ci95
+            least_ms = 1e3 * each.n_prompt / fastest if fastest else 0.0
+            found.append((each.n_prompt, Estimate(each.prefill_ms, least_ms, 1e3 * each.n_prompt / slowest)))
+    return tuple(found)
 
 
 def interpolated(known: Known, n: int) -> Estimate:

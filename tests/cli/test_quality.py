@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request, Score
 from ggbench.engines.endings import Ending, Failed
-from ggbench.expect.known_losses import measured_losses
+from ggbench.expect.measured_losses import measured_losses
 from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin

@@ -15,7 +15,7 @@ from ggbench.decisions.compare.thresholds import check_limits
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.expect.known_losses import MeasuredLosses
+from ggbench.expect.measured_losses import MeasuredLosses
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.extras.transformers.config import TransformersConfig

@@ -29,8 +29,8 @@ from ggbench.decisions.compare.estimates import (
     stored_repeats,
     versus,
 )
-from ggbench.expect.known_losses import MeasuredLosses, measured_losses
 from ggbench.expect.loss import expected_loss
+from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
 from ggbench.models.subject import Subject
 from ggbench.runs.comparable import setting_of
 from ggbench.runs.run import Run

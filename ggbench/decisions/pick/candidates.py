@@ -21,9 +21,9 @@ from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
-from ggbench.expect.known_losses import MeasuredLosses, measured_losses
 from ggbench.expect.loss import UNQUANTIZED
 from ggbench.expect.machine_runs import MachineRuns
+from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
 from ggbench.expect.speed import expected_curves, with_speeds
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
