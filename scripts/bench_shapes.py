@@ -38,6 +38,7 @@ class Shape(msgspec.Struct, frozen=True):
     n_active: float
     """Parameters of one token."""
     kv: KvCache
+    """In f16: a quantized cache is read in no less time."""
     is_moe: bool
     expert_read_bytes: float | None = 0.0
     """Part of `read_bytes` that is of routed experts; None if it is not known."""
@@ -74,7 +75,7 @@ def _built(row: BenchedRow, name: str, catalog: Hyperparameters) -> Shape | None
         weights.read_bytes() * weight_bytes / n_bytes,
         weight_bytes,
         weights.parameters.active,
-        kv_cache(file, row.type_k or "f16", row.type_v or "f16"),
+        kv_cache(file),
         bool(file.n_expert),
         weights.expert_bytes * weights.parameters.expert_share * weight_bytes / n_bytes
         if file.n_expert
@@ -116,11 +117,10 @@ def _estimated(row: BenchedRow, name: str, shape: dict[str, Any]) -> Shape | Non
     n_active = row.n_params - (0 if shape.get("tied") else n_table)
     if "active" in shape:
         n_active = shape["active"] * 1e9
-    bytes_of_one = 2 * 34 / 32 / 2 if row.type_k == "q8_0" else 2
     kv = KvCache(
-        row.type_k or "f16",
-        row.type_v or "f16",
-        *(Growth(read_bytes=round(shape.get(key, 0) * bytes_of_one)) for key in ("kv", "swa")),
+        "f16",
+        "f16",
+        *(Growth(read_bytes=2 * shape.get(key, 0)) for key in ("kv", "swa")),
         window=shape.get("window"),
         state_bytes=shape.get("state", 0) << 20,
     )

@@ -72,9 +72,17 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
         """Return the variance of the logarithm of a time by its terms' coefficients, given the share of each in it."""
         known = [(self._index[term], share) for term, share in shares.items() if term in self._index]
         fitted = sum(a * b * self.covariance[max(i, j)][min(i, j)] for i, a in known for j, b in known)
-        unknown = {term: share for term, share in shares.items() if term not in self._index}
-        spread = sum((share * self.spreads.get(group_of(term), 0.0)) ** 2 for term, share in unknown.items())
-        return max(0.0, COVARIANCE_UNIT * fitted) + spread
+        unknown = sum(
+            _deviation(share, self.spreads.get(group_of(term), 0.0)) ** 2
+            for term, share in shares.items()
+            if term not in self._index
+        )
+        return max(0.0, COVARIANCE_UNIT * fitted) + unknown
+
+
+def _deviation(share: float, spread: float) -> float:
+    """Return the deviation of the logarithm of a time by that of a share of it, as of their upper 95 % ends."""
+    return math.log1p(share * math.expm1(Z_95 * spread)) / Z_95
 
 
 def group_of(term: str) -> str:
@@ -209,24 +217,23 @@ def prompt_costs(
     return [Cost(compute_ms, compute), Cost(read_ms, ("prompt read", *extra))]
 
 
-_OF_MODEL = ("architecture", "moe", "recurrent")
-_OF_DEVICE = ("backend", "generation", "device")
+_OF_BOTH = ("architecture", "kind", "backend", "generation", "device")
 _TERMS = {
-    "read": (*_OF_MODEL, *_OF_DEVICE, "memory", "quant", "backend quant"),
-    "kv": _OF_DEVICE,
-    "layer": (*_OF_MODEL, *_OF_DEVICE),
-    "compute": (*_OF_MODEL, *_OF_DEVICE, "quant", "backend quant"),
-    "host": (),
+    "read": (*_OF_BOTH, "memory", "quant", "backend quant"),
+    "kv": ("backend", "device"),
+    "layer": _OF_BOTH,
+    "compute": (*_OF_BOTH, "quant", "backend quant"),
+    "host": ("kind",),
 }
 """Groups of the terms of a cost."""
 
 
 def terms_of(part: str, device: DeviceKind, model: ModelKind) -> tuple[str, ...]:
-    """Return the terms of one kind of cost; `read:moe` is the same for all mixtures of experts."""
+    """Return the terms of one kind of cost; none for what is not known of a device."""
+    kind = "experts" if model.is_moe else "dense"
     values = {
         "architecture": model.architecture,
-        "moe": model.is_moe,
-        "recurrent": model.is_recurrent,
+        "kind": f"{kind}{' recurrent' * model.is_recurrent}/{device.backend}",
         "backend": device.backend,
         "generation": device.generation and f"{device.generation}/{device.backend}",
         "device": device.name and device.term,
@@ -234,11 +241,4 @@ def terms_of(part: str, device: DeviceKind, model: ModelKind) -> tuple[str, ...]
         "quant": model.quant,
         "backend quant": f"{device.backend}/{model.quant}",
     }
-    found = [part]
-    for group in _TERMS[part]:
-        value = values[group]
-        if value is True:
-            found.append(f"{part}:{group}")
-        elif value:
-            found.append(f"{part}:{group}={value}")
-    return tuple(found)
+    return (part, *(f"{part}:{group}={values[group]}" for group in _TERMS[part] if values[group]))

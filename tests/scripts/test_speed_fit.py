@@ -37,3 +37,17 @@ def test_the_fit_finds_what_was_planted() -> None:
     unseen = [(model.predict(costs), ms) for costs, ms in _planted(2, N_DEVICES)]
     covered = sum(found.low <= ms <= found.high for found, ms in unseen) / len(unseen)
     assert 0.88 <= covered <= 0.995
+
+
+def test_one_device_unlike_all_others_does_not_change_what_is_expected_of_them() -> None:
+    """Its rows take thrice as long: that is its own term, and the spread of the others stays."""
+    rows = _planted(1, N_DEVICES)
+    outlier = "read:device=1.0"
+    odd = [(costs, 3 * ms if outlier in costs[0].terms else ms) for costs, ms in rows]
+    models = []
+    for each in (rows, odd):
+        places = [costs[0].terms[1].replace("read:device", "place") for costs, _ in each]
+        models.append(SpeedFit([costs for costs, _ in each], [ms for _, ms in each], places).run().model())
+    usual, changed = ([Cost(10.0, ("read", "read:device=new"))], [Cost(10.0, ("read", outlier))])
+    assert models[1].predict(usual).value == pytest.approx(models[0].predict(usual).value, rel=0.03)
+    assert models[1].predict(changed).value > 2 * models[0].predict(changed).value
