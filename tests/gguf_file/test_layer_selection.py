@@ -45,7 +45,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def whole(architecture: str) -> ModelFile:
-    hyper = Hyperparameters(architecture.split()[0], n_ctx_train=2048, **(SIZE | SHAPES[architecture]))
+    hyper = Hyperparameters(architecture.split()[0], n_ctx_train=4096, **(SIZE | SHAPES[architecture]))
     return plan_twin(hyper, ["q4_k_m"], name=architecture)["q4_k_m"]
 
 
