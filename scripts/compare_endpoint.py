@@ -31,8 +31,8 @@ from pathlib import Path
 
 import psutil
 
+from ggbench.engines.llama.c_functions import llama_library
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
-from ggbench.engines.llama.model import llama_library
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from ggbench.decisions.compare.comparison import Comparison, compare
 from ggbench.decisions.compare.estimates import Repeats, RunSpreads
-from ggbench.engines.endings import Outcome
 from ggbench.runs.comparable import setting_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -79,7 +78,7 @@ def runs_of(path: Path) -> list[Run]:
     if not path.exists():
         return []
     with Store.open(path) as store:
-        return [listed_run(stored) for stored in store.list_runs(state=Outcome.COMPLETED)]
+        return [run for run in map(listed_run, store.list_runs()) if run.is_complete]
 
 
 def count(runs: Sequence[Run]) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggbench import paths
-from ggbench.engines.llama.model import llama_library
+from ggbench.engines.llama.c_functions import llama_library
 from scripts.llama_source import compile_llama, pinned_llama
 
 CACHE = paths.caches_dir() / "peers"

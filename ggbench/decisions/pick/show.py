@@ -180,8 +180,10 @@ def _facts(pick: Pick, budget: Budget, commands: RunCommands | None) -> list[tup
 def _losses_from(shown: Sequence[Candidate]) -> Iterator[tuple[str, str]]:
     """Yield where the losses of quants and of caches are from, each once."""
     mains = [(own.quant, own.joint_loss or own.weights_loss) for own in shown]
-    yield from dict.fromkeys((f"loss of {quant}", loss.source) for quant, loss in mains if loss is not None)
-    yield from dict.fromkeys((f"loss of KV {cache_text(own)}", own.cache_loss.source) for own in shown)
+    caches = [(f"KV {cache_text(own)}", own.cache_loss) for own in shown if own.cache_loss.high]
+    for name, loss in dict.fromkeys([*mains, *caches]):
+        if loss is not None:
+            yield f"loss of {name}", loss.source
 
 
 def _left_out(pick: Pick) -> list[str]:
