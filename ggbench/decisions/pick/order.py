@@ -30,6 +30,7 @@ class Concessions(NamedTuple):
 
 
 def concessions(candidate: Candidate, needs: Needs) -> Concessions:
+    """Return what a candidate asks of its user; of an unknown loss or speed nothing is said to be asked."""
     return Concessions(
         needs.notices(candidate.cautious_loss),
         is_comfortable(candidate, needs) is False,

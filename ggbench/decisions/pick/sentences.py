@@ -111,6 +111,7 @@ def _cache_notes(pick: Pick, best: Checked) -> Iterator[str]:
 
 
 def note_keys(pick: Pick, best: Checked, *, is_here: bool) -> Iterator[str]:
+    """Yield the keys under `pick.` of what to mind, the most important first."""
     own = best.candidate
     if pick.needs.is_raised:
         yield "raised"
@@ -164,6 +165,7 @@ def reason(pick: Pick) -> tuple[str, ...]:
 
 
 def why_keys(pick: Pick, best: Checked) -> Iterator[str]:
+    """Yield the keys of why it is the pick, or what comes nearest."""
     own, first = best.candidate, pick.without_needs
     if pick.best_in is not None:
         yield f"pick_best.{pick.best_in}"
