@@ -22,7 +22,6 @@ ACCEPTANCE = "acceptance"
     cls=DocumentedCommand,
     examples="""
     ggbench published --model qwen2.5-72b --system vllm
-    ggbench published --metric kld --quant q4_k_m
     ggbench published --source llama-bench --device rtx-3090 --quant q4_0
     ggbench published --source acceptance
     """,

@@ -58,7 +58,7 @@ class Beside(msgspec.Struct, frozen=True):
     title: str
     quant: str
     own: Mapping[str, str]
-    """As printed, by the names of published figures."""
+    """Texts as printed, by the names of published figures."""
     near: tuple[NearRow, ...]
     note: str
     """How the run was measured."""

@@ -101,7 +101,7 @@ def test_a_share_is_not_raised_beyond_what_the_system_needs(ggbench: Run) -> Non
 
 
 def test_no_more_than_what_the_model_was_trained_with_is_planned(ggbench: Run) -> None:
-    """As pick does, in the same words: llama-server gives a slot no more, whatever the cache is made for."""
+    """Like pick, in the same words: llama-server gives a slot no more, whatever the cache is made for."""
     words = ("qwen3-8b", "q4_k_m", "-c", "65536", "--gpu", "rtx-3090")
     planned = ggbench("plan", *words, "--json")
     [row] = planned.json["rows"]

@@ -201,7 +201,7 @@ def test_a_card_has_what_drivers_show_of_it(id_: str, least_mib: int, most_mib: 
 
 
 def test_every_card_with_memory_of_its_own_shows_less_than_its_datasheet_and_says_why() -> None:
-    """By some hundred MiB of a GeForce, 6 to 9 % of a data centre's GDDR, and little of AMD's."""
+    """Some hundred MiB of a GeForce, 6 to 9 % of a data centre's GDDR, and little of AMD's."""
     own = [device for device in known_devices() if not device.is_unified]
     shown = {device.id: device.gpu_bytes / (device.memory_gib * GIB) for device in own}
     assert [id_ for id_, share in shown.items() if not 0.88 < share < 1] == []

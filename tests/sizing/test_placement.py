@@ -247,7 +247,7 @@ def test_what_each_device_holds_of_every_layer_is_what_llama_cpp_asks_of_it(
 
 @pytest.mark.llama
 def test_copies_of_a_prompt_in_flight_are_those_that_llama_cpp_makes(tmp_path: Path) -> None:
-    """By layers several prompts' batches are on their way, in main memory too: as dry, so loaded."""
+    """Split by layers, several batches of a prompt are on their way, in main memory too: dry as loaded."""
     setup, path = LlamaConfig(n_ctx=1024, threads=1, mmap=False), write_sparse(MODEL, tmp_path)
     loaded = _loaded(path, setup)
     with DryAllocator(launch_engine(setup), setup, _cards(GIB, GIB)) as allocator:
@@ -270,7 +270,7 @@ def _loaded(path: Path, setup: LlamaConfig) -> Allocated:
 
 
 def test_devices_that_split_each_layer_are_limited_by_the_slowest() -> None:
-    """By layers a token reads one card after the other."""
+    """Split by layers, a token reads one card after the other."""
     limits = {}
     for mode in ("layer", "tensor"):
         setup = LlamaConfig(n_ctx=1024, split_mode=mode)

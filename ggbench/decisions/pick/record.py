@@ -115,13 +115,15 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def cautious_loss(self) -> float:
-        """What it loses at most in four of five cases [nats]: of its cache, whose range is over families, the median;
-        nothing of unknown weights.
+        """What it loses at most in four of five cases [nats]; nothing of unknown weights.
+
+        Of weights and cache, whose errors are independent, the one that may exceed its median by more does.
         """
         if self.joint_loss is not None:
             return cautious(self.joint_loss)
-        weights = 0.0 if self.weights_loss is None else cautious(self.weights_loss)
-        return weights + self.cache_loss.value
+        parts = [each for each in (self.weights_loss, self.cache_loss) if each is not None]
+        excess = max(cautious(each) - each.value for each in parts)
+        return sum(each.value for each in parts) + excess
 
     @property
     def download_bytes(self) -> int | None:

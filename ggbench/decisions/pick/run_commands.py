@@ -61,7 +61,7 @@ def run_commands(
         pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
         preset=_preset(name, words),
         llama_swap=_llama_swap(name, words),
-        notes=tuple(_notes(file, on_gpu=on_gpu)),
+        notes=tuple(_notes(file, keeps_prompts=not on_gpu and cache_ram_mib is None)),
         not_in_ollama=tuple(obstacles),
     )
     if obstacles:
@@ -191,7 +191,7 @@ def _file_name(file: FileToRun) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", f"{name}{quant}".lower()).strip("-._") or "model"
 
 
-def _notes(file: FileToRun, *, on_gpu: bool) -> Iterator[str]:
+def _notes(file: FileToRun, *, keeps_prompts: bool) -> Iterator[str]:
     values: dict[str, Value] = {
         "model": file.model,
         "quant": file.quant,
@@ -202,7 +202,7 @@ def _notes(file: FileToRun, *, on_gpu: bool) -> Iterator[str]:
         yield say("pick.lacking_quant" if file.lacking_repo else "pick.no_repo", **values)
     if file.repo and not file.is_known:
         yield say("pick.not_checked", **values)
-    if not on_gpu:
+    if keeps_prompts:
         yield say("run.prompt_cache", cache=format_bytes(CACHE_RAM_BYTES))
 
 

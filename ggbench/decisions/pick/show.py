@@ -64,14 +64,17 @@ def commands_of(candidate: Candidate, budget: Budget) -> RunCommands | None:
 
 
 def _cache_ram_mib(candidate: Candidate, budget: Budget) -> int | None:
-    """Return the main memory [MiB] that a prompt cache may take beside a GPU; None for llama-server's default."""
+    """Return the main memory [MiB] that a prompt cache may take; None for llama-server's default."""
     if budget.cache_ram_bytes is not None:
         return budget.cache_ram_bytes // MIB
-    host = next((each for each in candidate.row.devices if each.device == HOST_DEVICE), None)
-    is_known = budget.on_gpu and (candidate.is_split or budget.host is not None)
-    if not is_known or host is None or host.left_bytes is None or host.left_bytes >= CACHE_RAM_BYTES:
+    left_bytes = candidate.left_bytes
+    if budget.on_gpu:
+        host = next((each for each in candidate.row.devices if each.device == HOST_DEVICE), None)
+        is_known = host is not None and (candidate.is_split or budget.host is not None)
+        left_bytes = host.left_bytes if host is not None and is_known else None
+    if left_bytes is None or left_bytes >= CACHE_RAM_BYTES:
         return None
-    left_mib = host.left_bytes // MIB
+    left_mib = left_bytes // MIB
     return left_mib if left_mib >= _LEAST_CACHE_MIB else 0
 
 

@@ -177,4 +177,6 @@ _SYCL = Backend(
     {"FLASH_ATTN_EXT": _sycl_attention},
 )
 BACKENDS = {"CUDA": _CUDA, "ROCm": _CUDA, "MTL": _METAL, "Vulkan": _VULKAN, "SYCL": _SYCL}
-"""By ggml's name. Others support everything and reserve nothing, as llama.cpp's RPC client says of its servers."""
+"""Rules by ggml's name of the backend. Others support everything and reserve nothing, as llama.cpp's RPC client says
+of its servers.
+"""
