@@ -191,11 +191,9 @@ class Planner:
     def _split(self, whole: Fit, *, by_line: bool) -> Iterator[PlanRow]:
         """Yield the row of the smallest part in main memory with which the GPUs have enough, if there is one."""
         if self._request.budget.on_gpu:
-            setup = smallest_split(
-                self._fitter.file, whole.setup, whole.budget, self._fitter.allocator, whole.context
-            )
-            if setup is not None:
-                yield self._row(self._fitter.fit(setup), by_line=by_line)
+            fit = smallest_split(self._fitter, whole)
+            if fit is not None:
+                yield self._row(fit, by_line=by_line)
 
     def _fit(self, setup: LlamaConfig) -> Fit:
         """Return the fit of a setup, with at most what the model was trained with in each slot: llama-server uses no

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import EXPERTS, LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile, layer_of
-from ggbench.sizing.dry_allocator import DryAllocator, DryContext
-from ggbench.sizing.placement import Placement
-from ggbench.sizing.plan_record import Budget, PlannedDevice
+from ggbench.sizing.dry_allocator import DryContext
+from ggbench.sizing.fit import Fit, Fitter
+from ggbench.sizing.plan_record import PlannedDevice
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.offload import are_parallel
 from ggbench.sizing.theory.weights import is_tied
@@ -34,15 +34,13 @@ class _Layer(NamedTuple):
     """Its other tensors, and its part of the cache."""
 
 
-def smallest_split(
-    file: ModelFile, setup: LlamaConfig, budget: Budget, allocator: DryAllocator, whole: DryContext
-) -> LlamaConfig | None:
-    """Return the setup that keeps least in main memory so that the GPUs have enough; None if no number is enough.
+def smallest_split(fitter: Fitter, whole: Fit) -> Fit | None:
+    """Return the fit that keeps least in main memory so that the GPUs have enough; None if no number is enough.
 
-    Experts come first. Main memory may still be too small for its part. `whole` is the context with everything on the
-    GPUs, which does not fit. The allocator has the file loaded, and `setup` an n_ctx. Raises EngineEnded if the worker
-    ends, but not if llama.cpp refuses a context.
+    Experts come first. Main memory may still be too small for its part. `whole` has everything on the GPUs, which does
+    not fit. Raises EngineEnded if the worker ends, but not if llama.cpp refuses a context.
     """
+    setup = whole.setup
     if (
         setup.cpu_moe
         or setup.n_cpu_moe
@@ -51,54 +49,43 @@ def smallest_split(
         or not setup.kv_offload
     ):
         return None  # the user has placed it
-    if budget.is_unified:
+    if fitter.budget.is_unified:
         return None  # main memory is the GPU's
-    layers = _layers(file, setup, whole)
+    layers = _layers(fitter.file, setup, whole.context)
     kinds = ("n_cpu_moe", "n_gpu_layers") if any(layer.experts for layer in layers) else ("n_gpu_layers",)
     for kind in kinds:
-        found = _Search(file, setup, budget, allocator, layers, kind).least(whole)
+        found = _Search(fitter, setup, layers, kind).least(whole)
         if found is not None:
             return found
     return None
 
 
 class _Search:
-    def __init__(
-        self,
-        file: ModelFile,
-        setup: LlamaConfig,
-        budget: Budget,
-        allocator: DryAllocator,
-        layers: Sequence[_Layer],
-        kind: str,
-    ) -> None:
-        self._file, self._setup, self._budget, self._allocator = file, setup, budget, allocator
+    def __init__(self, fitter: Fitter, setup: LlamaConfig, layers: Sequence[_Layer], kind: str) -> None:
+        self._fitter, self._setup = fitter, setup
+        self._devices, self._n_layer = fitter.budget.devices, fitter.file.n_layer
         self._layers, self._kind = layers, kind
 
-    def least(self, whole: DryContext) -> LlamaConfig | None:
-        """Return the setup of the smallest number with which every GPU has enough; None if none does."""
-        low, most = 1, self._file.n_layer + (self._kind != "n_cpu_moe")
-        beside = {
-            each.device: each.compute_bytes + each.draft_bytes for each in self._planned(self._setup, whole)
-        }
-        fits: LlamaConfig | None = None
+    def least(self, whole: Fit) -> Fit | None:
+        """Return the fit of the smallest number with which every GPU has enough; None if none does."""
+        low, most = 1, self._n_layer + (self._kind != "n_cpu_moe")
+        beside = {each.device: each.compute_bytes + each.draft_bytes for each in self._gpus(whole)}
+        fits: Fit | None = None
         for _ in range(_MOST_TRIES):
             number, counts = self._next(low, most, beside)
             if not counts:
                 break
-            setup = self._with(number, counts)
-            assert setup.n_ctx is not None
-            found = self._allocator.sized(setup.n_ctx, setup)
+            found = self._fitter.sized(self._with(number, counts))
             if found is None:
                 return fits
-            planned, left = self._planned(setup, found), list(self._kept(number))
+            planned, left = self._gpus(found), list(self._kept(number))
             for device, count in zip(planned, counts, strict=False):
                 beside[device.device] = device.needed_bytes - sum(left[:count])
                 del left[:count]
             if any((device.left_bytes or 0) < 0 for device in planned):
                 low = number + 1
             else:
-                fits, most = setup, number - 1
+                fits, most = found, number - 1
         return fits
 
     def _next(self, low: int, most: int, beside: Mapping[str, int]) -> tuple[int, tuple[int, ...]]:
@@ -106,17 +93,14 @@ class _Search:
 
         GPUs that split each layer have no layers of their own: the interval is halved.
         """
-        if are_parallel(self._setup, self._budget.devices):
+        if are_parallel(self._setup, self._devices):
             return (low + most) // 2, (1,) * (low <= most)
         sized = ((number, self._counts(number, beside)) for number in range(low, most + 1))
         return next(((number, counts) for number, counts in sized if counts), (0, ()))
 
-    def _planned(self, setup: LlamaConfig, context: DryContext) -> tuple[PlannedDevice, ...]:
+    def _gpus(self, fit: Fit) -> tuple[PlannedDevice, ...]:
         """Return the contents of the GPUs."""
-        placement = Placement(
-            self._file, setup, on_gpu=True, devices=self._budget.devices, host=self._budget.host
-        )
-        return placement.planned(context)[: len(self._budget.devices)]
+        return fit.devices[: len(self._devices)]
 
     def _kept(self, number: int) -> list[int]:
         """Return the bytes on GPUs of each layer with a part there, the output's as the last."""
@@ -132,7 +116,7 @@ class _Search:
         `beside` has the other bytes on each.
         """
         counts, left = [], self._kept(number)
-        for device in self._budget.devices:
+        for device in self._devices:
             room, count = device.usable_bytes - beside.get(device.device, 0), 0
             while left and left[0] <= room:
                 room -= left.pop(0)
@@ -141,7 +125,7 @@ class _Search:
         return () if left else tuple(counts)
 
     def _with(self, number: int, counts: tuple[int, ...]) -> LlamaConfig:
-        value = number if self._kind == "n_cpu_moe" else self._file.n_layer + 1 - number
+        value = number if self._kind == "n_cpu_moe" else self._n_layer + 1 - number
         setup = replace(self._setup, **{self._kind: value})
         return replace(setup, tensor_split=tuple(map(float, counts))) if len(counts) > 1 else setup
 

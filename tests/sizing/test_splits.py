@@ -1,5 +1,6 @@
 """The least of a model that stays in main memory, against trying every number."""
 
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.layout import build_model
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.fit import Fitter
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
 from ggbench.sizing.splits import smallest_split
@@ -29,7 +31,11 @@ class _Allocator:
     def __init__(self, compute_bytes: int) -> None:
         self._split = replace(WHOLE, device_compute_bytes=compute_bytes)
 
-    def sized(self, n_ctx: int, setup: LlamaConfig) -> DryContext:
+    def load(self, *_: object) -> None: ...
+
+    def resume(self, *_: object) -> None: ...
+
+    def context(self, n_ctx: int, setup: LlamaConfig) -> DryContext:
         return self._split if setup.n_cpu_moe or setup.n_gpu_layers >= 0 else WHOLE
 
 
@@ -45,11 +51,14 @@ def test_the_smallest_number_of_layers_is_found(compute_bytes: int, room: int, m
     def fits(number: int) -> bool:
         setup = replace(asked, n_cpu_moe=number)
         placement = Placement(FILE, setup, on_gpu=True, devices=budget.devices, host=host)
-        return (placement.planned(allocator.sized(4096, setup))[0].left_bytes or 0) >= 0
+        return (placement.planned(allocator.context(4096, setup))[0].left_bytes or 0) >= 0
 
     assert not fits(0)
-    found = smallest_split(FILE, asked, budget, cast("DryAllocator", allocator), WHOLE)
-    assert found == replace(asked, n_cpu_moe=next(number for number in range(1, 25) if fits(number)))
+    fitter = Fitter(FILE, Path(), budget, cast("DryAllocator", allocator))
+    found = smallest_split(fitter, fitter.fit(asked))
+    assert found is not None and found.setup == replace(
+        asked, n_cpu_moe=next(number for number in range(1, 25) if fits(number))
+    )
 
 
 @pytest.mark.parametrize("room", [80 * MIB, 120 * MIB])
@@ -61,8 +70,11 @@ def test_gpus_that_split_each_layer_keep_the_experts_of_as_many(room: int) -> No
 
     def fits(number: int) -> bool:
         placement = Placement.of(FILE, replace(asked, n_cpu_moe=number), budget)
-        return placement.left_bytes(allocator.sized(4096, replace(asked, n_cpu_moe=number))) >= 0
+        return placement.left_bytes(allocator.context(4096, replace(asked, n_cpu_moe=number))) >= 0
 
     assert not fits(0)
-    found = smallest_split(FILE, asked, budget, cast("DryAllocator", allocator), WHOLE)
-    assert found == replace(asked, n_cpu_moe=next(number for number in range(1, 25) if fits(number)))
+    fitter = Fitter(FILE, Path(), budget, cast("DryAllocator", allocator))
+    found = smallest_split(fitter, fitter.fit(asked))
+    assert found is not None and found.setup == replace(
+        asked, n_cpu_moe=next(number for number in range(1, 25) if fits(number))
+    )
