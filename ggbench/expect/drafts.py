@@ -60,6 +60,15 @@ def load_acceptances() -> tuple[AcceptanceRow, ...]:
     return tuple(msgspec.convert(stated, list[AcceptanceRow], strict=False))
 
 
+_KINDS = {"draft-simple": "draft", "draft-mtp": "mtp", "draft-eagle3": "eagle", "draft-dflash": "dflash"}
+"""Kinds of the table by llama-server's --spec-type; those that begin with `ngram` are one."""
+
+
+def kind_of(spec_type: str) -> str:
+    """Return the kind of drafts of a --spec-type; of none, a draft model's."""
+    return "ngram" if spec_type.startswith("ngram") else _KINDS.get(spec_type, "draft")
+
+
 def expected_acceptance(kind: str, n_params: int | None = None, task: str = "") -> Estimate:
     """Return the acceptance of a drafted token after those before it: the median of published rows, and their range.
 

@@ -118,8 +118,11 @@ def expected_cache_loss(model: str, architecture: str, cache: tuple[str, str]) -
     four or five bits, V took 0.2 to 0.7 of the difference (`kv-cache-loss.csv`).
     """
     line = _nearest(_caches(), (*_names(model), family_of(architecture), ""))
-    parts = [NO_LOSS if each in UNQUANTIZED else _loss(line, each) for each in cache]
-    found = [each or NO_LOSS for each in parts]
+    found = []
+    for name in cache:
+        part = NO_LOSS if name in UNQUANTIZED else _loss(line, name)
+        assert part is not None, f"no loss of {name} caches"
+        found.append(part)
     value, low, high = (
         statistics.fmean(getattr(each, end) for each in found) for end in ("value", "low", "high")
     )

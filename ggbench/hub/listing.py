@@ -53,7 +53,7 @@ class _Lfs(msgspec.Struct):
 class _Entry(msgspec.Struct):
     path: str = msgspec.field(name="rfilename")
     blob_id: _GitName = msgspec.field(name="blobId")
-    size: _Count
+    size: _Count = 0
     lfs: _Lfs | None = None
 
 

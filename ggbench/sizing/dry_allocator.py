@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import DescribedDevice, Engine, EstimateMemory, Source
-from ggbench.engines.endings import Completed, Ending, EngineEnded, Failed, OutOfMemory
+from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Allocated, DeviceBuffers, Loaded, Opened, Ready
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile, layer_of
@@ -132,15 +132,6 @@ class DryAllocator:
         if key not in self._known:
             self._known[key] = self._make(wanted)
         return self._known[key]
-
-    def sized(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext | None:
-        """Return the size of a context like `context`; None if llama.cpp refuses it."""
-        try:
-            return self.context(n_ctx, setup)
-        except EngineEnded as end:
-            if not isinstance(end.ending, Failed | OutOfMemory):
-                raise
-            return None
 
     def _copied_types(self, setup: LlamaConfig) -> tuple[str, ...]:
         """Return the types of the weights if some stay in main memory, since a GPU copies these for large batches."""

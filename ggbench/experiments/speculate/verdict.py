@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.expect.drafts import expected_acceptance
+from ggbench.expect.drafts import expected_acceptance, kind_of
 from ggbench.experiments.speculate.record import DraftedText, SpeculateResult, SpeculationCase
 from ggbench.runs.run import Run
 from ggbench.show.figure import interval_text
@@ -109,7 +109,7 @@ def drafting_line(run: Run, found: SpeculateResult) -> str:
         k = found.texts[0].k
     else:
         steps = [each.step for each in found.at(found.depths[0])]
-        k = best_step(steps, expected_acceptance("draft").value).times.k
+        k = best_step(steps, expected_acceptance(kind_of(found.pair.spec_type)).value).times.k
     setup = LlamaConfig.of(run.head.setup).as_asked()
     draft = file_words(found.pair.draft, "-md", "-hfd") if found.pair.draft else ()
     return server_line(run, setup, draft=draft, spec_type=found.pair.spec_type, n_draft=k)
