@@ -150,7 +150,8 @@ class SpeedFit:
             terms=tuple(self.terms[index] for index in kept),
             values=tuple(float(self.values[index]) for index in kept),
             covariance=tuple(tuple(map(int, row[: number + 1])) for number, row in enumerate(covariance)),
-            spreads={group: self._deviation(members) for group, members in self._pooled.items()},
+            spreads=dict.fromkeys(set(self._groups) - set(self._pooled), _LOOSE)
+            | {group: self._deviation(members) for group, members in self._pooled.items()},
             residual=math.sqrt(variance),
         )
 

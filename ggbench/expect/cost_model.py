@@ -26,6 +26,9 @@ _LINK_MS = 0.1
 """Unit of the cost of each device after the first, and of each layer whose experts the CPU computes."""
 _PARAMETER_MS = 5e-9
 """Unit of the cost of a parameter that one thread of a CPU computes with."""
+_KV_BYTES_PER_MS = 1.8e6
+"""Cache that one thread of a CPU computes with: Qwen3 14B from 8,192 to 32,768 tokens with two threads of an EPYC, by a
+forecast of 30 November 2026. No published row has a CPU at depth."""
 
 
 class Cost(NamedTuple):
@@ -189,6 +192,7 @@ def decode_costs(
         of_cpu = _read_costs("host", host, CPU, model, has_flash_attn=has_flash_attn)
         per_thread = host.n_params / host.n_threads * _PARAMETER_MS
         of_cpu.append(Cost(per_thread, ("cpu", f"cpu:quant={model.quant}")))
+        of_cpu.append(Cost(host.kv_bytes / host.n_threads / _KV_BYTES_PER_MS, ("cpu kv",)))
         of_cpu.append(Cost(n_crossed * _LINK_MS, ("crossing",)))
         costs += [Cost(ms, (*terms, f"machine={host.machine}")) for ms, terms in of_cpu]
     return [Cost(ms, (*terms, *extra)) for ms, terms in costs if ms]
