@@ -129,13 +129,14 @@ SITUATIONS = (
 )  # fmt: skip
 _F16_FITS = "f16 fits as well by llama.cpp's allocator, so nothing is gained from a smaller cache"
 DISAGREE = {
+    ("qwen3-4b", "8GiB@ddr4-3200x2", "8k"): "q6_k fits, is comfortable too, and nobody can tell it from the original",
     ("qwen3-8b", "rtx-4060", "16k"): _F16_FITS,
     ("mistral-small-24b", "rtx-4080", "8k"): _F16_FITS,
     ("qwen2.5-32b", "rtx-4090", "16k"): _F16_FITS,
     ("gpt-oss-20b", "rtx-3060", "16k"): "a q8_0 cache keeps all experts on the card, and loses 0.001 nats there",
 }
 """Situations in which the pick is another than the advice, and why it is not wrong."""
-SLOW = {("llama-3.1-70b", "rtx-3090+64GiB@60GB/s"), ("qwen3-32b", "rtx-3060+64GiB@50GB/s"),
+SLOW = {("llama-3.1-8b", "16GiB@ddr4-3200x2"), ("llama-3.1-70b", "rtx-3090+64GiB@60GB/s"), ("qwen3-32b", "rtx-3060+64GiB@50GB/s"),
         ("qwen3-32b", "64GiB@ddr5-6000x2"), ("llama-3.1-70b", "64GiB@ddr5-6000x2")}  # fmt: skip
 """Where it is not expected to be comfortable."""
 SAMPLE = (0, 14, 23, 41)

@@ -57,7 +57,7 @@ class Params:
 def load(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Params]:
     params = Params()
     model = LlamaModel.__new__(LlamaModel)  # without llama.cpp's log, which is one for the whole process
-    model.handle = model._context = None
+    model.handle = model._context = model._described = None
     for name, function in {
         "llama_model_load_from_file": params.load,
         "llama_init_from_model": params.make,

@@ -79,7 +79,7 @@ def test_a_cpu_takes_time_to_read_and_each_of_its_threads_to_compute() -> None:
 
 
 def test_a_cpu_computes_with_its_cache_more_slowly_than_it_reads_it() -> None:
-    """By a forecast, two threads of an EPYC take the cache at 3.6 GB/s, where its memory gives 32 or more."""
+    """Two threads of an EPYC take, by a forecast, the cache at 3.6 GB/s, where its memory gives 32 or more."""
     kind = ModelKind("llama", "q4_k", False, False)
     empty, deep = (decode_costs([], kind, host=HostRead(32e9, 8e9, kv, 40, 14e9, 2)) for kv in (0.0, 3.6e9))
     more = CPU_MODEL.predict(deep).value - CPU_MODEL.predict(empty).value

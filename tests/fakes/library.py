@@ -24,7 +24,7 @@ from ggbench.sizing.memory_stacks import stack_of
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.units import GIB
-from tests.fakes.candidates import expected, measured_loss
+from tests.fakes.candidates import measured_loss
 from tests.fakes.watched import WAIT_S
 
 CARD = "NVIDIA GeForce RTX 4090"
@@ -81,7 +81,7 @@ def plan_row(model: str, quant: str, budget: Budget, n_ctx: int | None = None) -
 
 def planned(name: str, row: PlanRow, **changes: Any) -> Candidate:  # noqa: ANN401 - of several types
     """Return a quant with its expected speed and the loss that its bits suggest, unpublished unless changed."""
-    speed = TurnSpeed(row.expected or expected(row.limit_tok_s or 1.0), None)
+    speed = None if row.expected is None else TurnSpeed(row.expected, None)
     loss = measured_loss(0.4 / 2 ** (row.bpw or 4.0))
     n_ctx = row.planned_n_ctx or 0
     setup = LlamaConfig(n_ctx=row.n_ctx)

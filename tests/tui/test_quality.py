@@ -19,6 +19,7 @@ from ggbench.runs.experiment import Job, experiment_of
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import Services
 from ggbench.tui.widgets.curves_plot import CurvesPlot
+from tests.fakes.candidates import expected
 from tests.fakes.driving import ask, press, words_of
 from tests.fakes.hub import TestHub
 from tests.fakes.jobs import FakeServices, scored
@@ -42,7 +43,8 @@ def library(folder: Path, services: Services, planner: FakePlanner) -> App:
         for quant in ("q8_0", "q4_0")
     )  # fmt: skip
     rows = [plan_row("tiny", quant, BUDGET) for quant in ("q8_0", "q4_0")]
-    planner.rows_of[str(folder)] = [planned(row.quant, row) for row in rows]
+    timed = [msgspec.structs.replace(row, expected=expected(row.limit_tok_s or 1.0)) for row in rows]
+    planner.rows_of[str(folder)] = [planned(row.quant, row) for row in timed]
     return App(msgspec.structs.replace(services, local_models=lambda: models))
 
 
