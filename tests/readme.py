@@ -36,7 +36,7 @@ class Shown:
 
 SHOWN = {
     "pick": (Shown("ggbench pick qwen3-30b-a3b --gpu rtx-3060 --ram 32GiB@50GB/s -c 32k"),),
-    "plan": (Shown("ggbench plan qwen2.5-14b q5_k_m q4_k_m q3_k_m --gpu rtx-3060 -c 16k"),),
+    "plan": (Shown("ggbench plan qwen2.5-14b q5_k_m q4_k_m q3_k_m --gpu rtx-3060 -c 20k"),),
 }
 """Commands whose output depends on nothing that this machine has, by the name of the part."""
 MEASURED = {
