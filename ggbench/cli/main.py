@@ -175,9 +175,7 @@ def _run(args: list[str] | None) -> int:
         _greet(error)
         return ExitCode.DONE
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        hint = f"see: {context.command_path} --help" if context is not None else "see: ggbench --help"
-        return _fail(error.format_message().rstrip("."), hint, error.exit_code)
+        return _fail(error.format_message().rstrip("."), _help_of(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", "", ExitCode.INTERRUPTED)
     except BrokenPipeError:
@@ -186,6 +184,11 @@ def _run(args: list[str] | None) -> int:
         if os.environ.get("GGBENCH_DEBUG"):
             raise
         return _report(error)
+
+
+def _help_of(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"see: {context.command_path} --help" if context is not None else "see: ggbench --help"
 
 
 def _greet(error: click.exceptions.NoArgsIsHelpError) -> None:

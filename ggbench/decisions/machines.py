@@ -168,8 +168,8 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
     places = machine_names([plan.budget for plan in plans])
     by_size = [choices[index] for index in _by_size(plans[0].rows)]
     shown = next((choice for choice in by_size if choice.fitting), by_size[-1])
-    rows = [row for quant in zip(*(plan.rows for plan in plans), strict=True) for row in quant]
-    placed = [PlacedRow(place, row) for place, row in zip(places * len(choices), rows, strict=True)]
+    placed = _placed_rows(plans, places)
+    rows = [each.row for each in placed]
     speed = at_n_ctx(PLAN_FIGURES["tok_s"], rows)
     front = [*(PLAN_FIGURES[key] for key in ("needed_bytes", "left_bytes", "max_n_ctx")), speed]
     front.append(PLAN_FIGURES["kld"])
@@ -189,6 +189,12 @@ def machines_answer(plans: Sequence[EnginePlan], choices: Sequence[MachineChoice
             Facts(_facts(plans, rows)),
         ],
     )
+
+
+def _placed_rows(plans: Sequence[EnginePlan], places: Sequence[str]) -> list[PlacedRow]:
+    """Return each quant's row on each machine, by quant."""
+    by_quant = zip(*(plan.rows for plan in plans), strict=True)
+    return [PlacedRow(place, row) for rows in by_quant for place, row in zip(places, rows, strict=True)]
 
 
 def _by_size(rows: Sequence[PlanRow]) -> list[int]:

@@ -87,10 +87,15 @@ def describe_machine(
         devices = [replace(each, bandwidth=given) for each in devices]
         if host is not None and not devices:
             host = replace(host, bandwidth=given)
-    shared = [
-        MainMemory(each.shared_bytes, each.bandwidth) for each in devices if each.shared_bytes is not None
-    ]
-    return Machine(tuple(devices), shared[0] if shared else host)
+    return Machine(tuple(devices), _shared_memory(devices) or host)
+
+
+def _shared_memory(devices: Sequence[Device]) -> MainMemory | None:
+    """Return the main memory that a GPU shares; None if each has memory of its own."""
+    for each in devices:
+        if each.shared_bytes is not None:
+            return MainMemory(each.shared_bytes, each.bandwidth)
+    return None
 
 
 def _check(devices: Sequence[Device]) -> None:
