@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.expect.machine_runs import MachineRuns
+from ggbench.expect.machine_runs import MachineRuns, Rates
 from ggbench.expect.published_speed import published_curve
 from ggbench.expect.scaled_speed import scaled_curve
 from ggbench.expect.together import curves_together
@@ -89,13 +89,16 @@ def _without_runs(file: ModelFile, setup: LlamaConfig, budget: Budget, runs: Mac
     """Return the speed that no run of the file measured: by the share of the bandwidth that other runs reach, if only
     one memory is read, else by others' rows. None if a bandwidth is unknown, or the bytes read.
     """
+    rates = [] if budget.bandwidth is None else runs.rates(setup)
+    scaled = _scaled(file, setup, budget, rates) if rates else None
+    return scaled or published_curve(file, setup, budget)
+
+
+def _scaled(file: ModelFile, setup: LlamaConfig, budget: Budget, rates: Sequence[Rates]) -> SpeedCurve | None:
+    """Return the speed at the share of the budget's bandwidth that other runs reach; None unless it alone is read."""
     placement = Placement.of(file, setup, budget)
     latencies = read_latencies_ms(budget, placement, placement.speed_positions)
-    if latencies is None:
-        return None
     first_memory = 0 if budget.on_gpu else HOST
-    if budget.bandwidth is not None and placement.reads_only(first_memory):
-        scaled = scaled_curve(runs.rates(setup), budget.bandwidth.bytes_per_s, latencies)
-        if scaled is not None:
-            return scaled
-    return published_curve(file, setup, budget)
+    if latencies is None or budget.bandwidth is None or not placement.reads_only(first_memory):
+        return None
+    return scaled_curve(rates, budget.bandwidth.bytes_per_s, latencies)

@@ -214,6 +214,9 @@ class Planner:
             row,
             n_ctx=context.n_ctx,
             n_ctx_slot=context.n_ctx // fit.setup.n_streams,
+            n_gpu_layers=placement.n_gpu_layers if placement.on_gpu else None,
+            device_weight_bytes=placement.weight_bytes,
+            host_weight_bytes=placement.host_weight_bytes,
             kv_bytes=context.cache_bytes,
             device_kv_bytes=placement.cache_bytes(context),
             theory_kv_bytes=placement.theory_bytes(context),
@@ -283,9 +286,7 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
     )
     if variant.file is None:
         return named
-    budget = request.budget
     file = variant.file
-    placement = Placement(file, request.setup, on_gpu=budget.on_gpu, devices=budget.devices)
     return replace(
         named,
         file=str(file.paths[0]) if file.paths else "",
@@ -295,9 +296,6 @@ def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
         bpw=file.bpw,
         weight_bytes=file.weight_bytes,
         n_ctx_train=file.n_ctx_train,
-        n_gpu_layers=placement.n_gpu_layers if placement.on_gpu else None,
-        device_weight_bytes=placement.weight_bytes,
-        host_weight_bytes=placement.host_weight_bytes,
         notes=(_SCALED.format(variant.scaled_from),) if variant.scaled_from else (),
     )
 

@@ -205,7 +205,7 @@ def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
 
     rows = plan_tiny(refuse, budget_of(1), quants=("f16", "again"))
     assert [row.outcome for row in rows] == [Outcome.FAILED] * 2
-    assert all(row.reason == "context failed: no" and row.device_weight_bytes and row.fits is None for row in rows)
+    assert all(row.reason == "context failed: no" and row.weight_bytes and row.fits is None for row in rows)
 
 
 @pytest.mark.llama
