@@ -84,7 +84,10 @@ class SpeedModel(msgspec.Struct, frozen=True, dict=True):
 
 
 def _deviation(share: float, spread: float) -> float:
-    """Return the deviation of the logarithm of a time by that of a share of it, as of their upper 95 % ends."""
+    """Return the standard deviation of a time's logarithm if only this share of the time varies, by this much.
+
+    Both are taken from the upper end of the 95 % interval.
+    """
     return math.log1p(share * math.expm1(Z_95 * spread)) / Z_95
 
 

@@ -175,7 +175,7 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True):
     n_threads: int
 
     def time(self, read_bytes: Mapping[int, float]) -> Estimate:
-        """Return the time [ms] of a step that reads so many bytes from each memory."""
+        """Return the time [ms] of a step that reads these bytes from each memory."""
         computed = fitted_speeds().decode.predict(self.costs(read_bytes))
         if not self.placement.is_parallel:
             return computed
@@ -187,7 +187,7 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def costs(self, read_bytes: Mapping[int, float]) -> list[Cost]:
-        """Return the costs of a step that reads so many bytes from each memory."""
+        """Return the costs of a step that reads these bytes from each memory."""
         reads, host = [], None
         for place, n_bytes in read_bytes.items():
             rate = self.bandwidths[place].bytes_per_s

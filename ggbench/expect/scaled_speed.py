@@ -23,7 +23,7 @@ def scaled_curve(
 ) -> SpeedCurve | None:
     """Return the latency at the shares of a bandwidth that runs of other models reach; None for fewer than two models.
 
-    `rates` are theirs; `latencies` [ms] are by position from 1 on, at the full bandwidth.
+    `rates` are those of these runs; `latencies` [ms], by position from 1 on, are what the full bandwidth allows.
     """
     if len(rates) < _FEWEST:
         return None

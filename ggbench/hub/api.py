@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BACKOFF_S = (0.5, 1.0, 2.0)
 MAX_PAUSE_S = 10.0
 READ_TIMEOUT_S = 10.0
-"""The patience with requests of the API and of headers."""
+"""Pauses between tries and timeouts of requests to the API and for headers."""
 
 _MAX_RESPONSE_BYTES = 64 << 20
 _UNEXPECTED_HINT = (

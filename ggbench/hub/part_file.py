@@ -183,7 +183,7 @@ def _content_hash(descriptor: int, file: RepoFile, check: Callable[[], None]) ->
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 MAX_PAUSE_S = 120.0
 READ_TIMEOUT_S = 30.0
-"""The patience with a download, which begins anew whenever data arrives."""
+"""Pauses between tries of a download and its timeouts; the pauses start over whenever data arrives."""
 RANGE_BYTES = 8 << 30
 """Largest range of one request: the Hub's CDN does not serve a 50 GB file in one response."""
 

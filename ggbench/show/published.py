@@ -198,12 +198,12 @@ _ACCEPTANCES: Sequence[Figure[AcceptanceRow]] = (
 
 def acceptances_answer(rows: Sequence[AcceptanceRow]) -> Answer:
     """Return the acceptances by kind of draft; `--why` has every row."""
-    told = Counter(row.kind for row in rows if row.acceptance is not None)
+    counts = Counter(row.kind for row in rows if row.acceptance is not None)
     kinds = [
         (kind, count, acceptance_of_rows(row for row in rows if row.kind == kind))
-        for kind, count in told.most_common()
+        for kind, count in counts.most_common()
     ]
-    sources, unknown = dict.fromkeys(row.source for row in rows), len(rows) - told.total()
+    sources, unknown = dict.fromkeys(row.source for row in rows), len(rows) - counts.total()
     return Answer(
         say("published.rows", rows=counted(len(rows), "row"), sources=counted(len(sources), "source")),
         "",
