@@ -30,7 +30,8 @@ from ggbench.text import in_words
 from ggbench.units import KV_CELLS, counted, parse_duration
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.candidates import PickedModel, PickRequest
+    from ggbench.decisions.pick.candidates import PickRequest
+    from ggbench.decisions.pick.models import PickedModel
     from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.decisions.pick.run_commands import RunCommands
     from ggbench.engines.llama.config import LlamaConfig
@@ -194,7 +195,7 @@ def _refuse_to_measure(memory: BudgetOptions, within: str | None, *, measures: b
 def _of_model(
     ref: ModelRef, hub: HubOptions, output: Output
 ) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
-    from ggbench.decisions.pick.candidates import of_model
+    from ggbench.decisions.pick.models import of_model
 
     with reading_headers(output) as on_progress:
         planned, models = of_model(ref, hub.access(), on_progress)
@@ -208,7 +209,7 @@ def _of_several(
     several: tuple[str, ...], families: tuple[str, ...], quants: tuple[str, ...]
 ) -> tuple[PickedModel, ...]:
     """Return the models of the catalog with these ids or of these families, or without any those on this disk."""
-    from ggbench.decisions.pick.candidates import of_catalog, of_families, on_disk
+    from ggbench.decisions.pick.models import of_catalog, of_families, on_disk
 
     if families:
         return of_families(families, quants)

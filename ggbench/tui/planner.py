@@ -62,7 +62,8 @@ class LibraryPlanner:
         if typed_server(model) is not None:
             yield from _served(model, self._server)
             return None
-        from ggbench.decisions.pick.candidates import decide, of_planned
+        from ggbench.decisions.pick.candidates import decide
+        from ggbench.decisions.pick.models import of_planned
 
         models = of_planned(self._planned(model, tuple(quants)))
         with self._lock:

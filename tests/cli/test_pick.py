@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.decisions.pick.candidates import of_catalog, of_families
+from ggbench.decisions.pick.models import of_catalog, of_families
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode
 from ggbench.machine.host import default_threads

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of, of_planned, pick
+from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of, pick
+from ggbench.decisions.pick.models import of_planned
 from ggbench.decisions.pick.needs import Needs, parse_workload
 from ggbench.decisions.pick.record import Pick
 from ggbench.engines.contract import Engine, launch_engine
