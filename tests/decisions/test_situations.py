@@ -55,6 +55,20 @@ KV_CODER = "P. Jazdzyk, Quantization of Qwen3-Coder-30B: q4_k_m with a q8_0 cach
 GEMMA_27B = "miker.blog, Gemma 3 and QAT: 27B at 4 bits on a 24 GB card"
 GIGA_32B = "gigagpu.com, Qwen 2.5 32B: on a 24 GB card q4, 8k to 16k of context"
 LAPTOP = "promptquorum.com, Local LLMs on a laptop: 16 GB 8B q4_k_m or q5_k_m, 8 GB 4B q4_k_m"
+# What people of 2026 ended with.
+CLUB_3090 = "github.com/noonghunna/club-3090, issue 1111: UD-Q4_K_XL with a q4_0 cache, 131,072 tokens, 40 tok/s with MTP"
+CLUB_2X3090 = "github.com/noonghunna/club-3090, issue 1090: UD-Q8_K_XL with a q8_0 cache, 262,144 tokens, 43 tok/s with MTP"
+QWEN_4090 = "tianchengwu.com, Running Qwen-3.5-27B on RTX 4090: q4_k_m or q5_k_m with a q4_0 cache, 33 and 30 tok/s at 128k"
+QWEN_5090 = "github.com/sudoingX/qwen38-mtp, pull request 31: UD-Q5_K_XL with a q4_0 cache, 262,144 tokens, 70 tok/s"
+QWEN_16GB = "r/LocalLLaMA, Qwen3.6-27B IQ4_XS full VRAM (28 April): the only one for 16 GB, with a q8_0 or smaller cache, 65k to 110k"
+SPARK_35B = "subterratechnologies.com, Qwen3.6-35B on GB10, 243 runs: UD-Q4_K_M, f16 cache; q8_0 runs too"
+SPARK_120B = "conselara.dev, DGX Spark model comparison: gpt-oss-120b in MXFP4 with 128k, 32 to 60 tok/s"
+GEMMA_3090 = "smeltcore.com, Gemma 4 26B A4B on RTX 3090: q4_k_m, 119 tok/s at 4k"
+GEMMA_16GB = "r/LocalLLaMA, Gemma 4 26B beast on 16GB VRAM (setupai.cc): UD-IQ4_XS with an f16 cache, 30k, 80 tok/s"
+GEMMA_8GB = "smeltcore.com, Gemma 4 12B on RTX 4060: QAT q4_0 or q4_k_m, whole on 8 GB"
+OLD_8GB = "r/LocalLLaMA, 30B MoE models on an old GTX 1080 (dev.to/mdda): q4_k_m, -ncmoe 20, 128k, 20 tok/s"
+OLD_6GB = "frankcasanova.net, Running a 35B on a 6 GB GPU: -ncmoe 35 on a GTX 1060 with 24 GB of DDR4, 64k, 17 tok/s"
+QWEN_12GB = "smeltcore.com, Qwen3.6 35B-A3B on an RTX 4070: UD-Q4_K_XL, experts in 32 GB of main memory, 128k, 81 tok/s with MTP"
 
 
 class Situation(NamedTuple):
@@ -127,6 +141,20 @@ SITUATIONS = (
     Situation("qwen3-4b", "8GiB@ddr4-3200x2", "8k", "q4_k_m q5_k_m", "f16", "cpu", "4B at q4_k_m", LAPTOP),
     Situation("qwen3-30b-a3b", "32GiB@ddr5-4800x2", "8k", "q4_k_m q5_k_m", "f16", "cpu", "18 GB of 32", MOE_CPU),
     Situation("qwen2.5-7b", "rtx-4060+16GiB@ddr5-4800x2", "documents", "q4_k_m q5_k_m", "f16 q8_0", "gpu", "32k at 4 to 5 bits", BY_CARD),
+    # 2026
+    Situation("qwen3.8-27b", "rtx-3090", "128k", "q4_k_m", "f16 q8_0 q4_0", "gpu", "whole on the card; vision and MTP took what f16 needs", CLUB_3090),
+    Situation("qwen3.5-27b", "rtx-4090", "128k", "q4_k_m q5_k_m", "q8_0 q4_0", "gpu", "the cache gives, not the weights", QWEN_4090),
+    Situation("qwen3.6-27b", "rtx-4080", "64k", "iq4_xs", "q8_0 q4_0", "gpu", "a dense model is not split where a smaller cache keeps it whole", QWEN_16GB),
+    Situation("qwen3.8-27b", "rtx-3090x2", "256k", "q6_k q8_0", "f16 q8_0", "gpu", "room for near-lossless weights", CLUB_2X3090),
+    Situation("qwen3.8-27b", "rtx-5090", "256k", "q4_k_m q5_k_m q6_k", "q8_0 q4_0", "gpu", "all of the context with a smaller cache", QWEN_5090),
+    Situation("gemma-4-26b-a4b", "rtx-3090", "8k", "q4_k_m q5_k_m q6_k", "f16", "gpu", "whole, at 119 tok/s", GEMMA_3090),
+    Situation("gemma-4-26b-a4b", "rtx-5060-ti-16gb", "16k", "iq4_xs", "f16", "gpu", "the largest that is whole on 16 GB", GEMMA_16GB),
+    Situation("gemma-4-12b", "rtx-4060", "8k", "q4_0 q4_k_m iq4_xs", "f16", "gpu", "4 bits just fit", GEMMA_8GB),
+    Situation("gemma-4-26b-a4b", "gtx-1080+32GiB@34GB/s", "128k", "q4_k_m", "f16 q8_0 q4_0", "experts", "most experts in main memory, 20 tok/s", OLD_8GB),
+    Situation("qwen3.6-35b-a3b", "gtx-1060+24GiB@38GB/s", "64k", "iq4_xs q4_k_m", "f16 q8_0", "experts", "17 tok/s on a card of 2016", OLD_6GB),
+    Situation("qwen3.6-35b-a3b", "rtx-4070+32GiB@ddr5-5600x2", "128k", "q4_k_m", "f16 q8_0", "experts", "experts in main memory rather than fewer bits", QWEN_12GB),
+    Situation("qwen3.6-35b-a3b", "dgx-spark", "8k", "q4_k_m q5_k_m q6_k q8_0", "f16", "gpu", "nothing to save", SPARK_35B),
+    Situation("gpt-oss-120b", "dgx-spark", "128k", "mxfp4", "f16", "gpu", "its whole context", SPARK_120B),
 )  # fmt: skip
 _F16_FITS = "f16 fits as well by llama.cpp's allocator, so nothing is gained from a smaller cache"
 DISAGREE = {
