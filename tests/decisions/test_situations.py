@@ -56,9 +56,15 @@ GEMMA_27B = "miker.blog, Gemma 3 and QAT: 27B at 4 bits on a 24 GB card"
 GIGA_32B = "gigagpu.com, Qwen 2.5 32B: on a 24 GB card q4, 8k to 16k of context"
 LAPTOP = "promptquorum.com, Local LLMs on a laptop: 16 GB 8B q4_k_m or q5_k_m, 8 GB 4B q4_k_m"
 # What people of 2026 ended with.
-CLUB_3090 = "github.com/noonghunna/club-3090, issue 1111: UD-Q4_K_XL with a q4_0 cache, 131,072 tokens, 40 tok/s with MTP"
-CLUB_2X3090 = "github.com/noonghunna/club-3090, issue 1090: UD-Q8_K_XL with a q8_0 cache, 262,144 tokens, 43 tok/s with MTP"
-QWEN_4090 = "tianchengwu.com, Running Qwen-3.5-27B on RTX 4090: q4_k_m or q5_k_m with a q4_0 cache, 33 and 30 tok/s at 128k"
+CLUB_3090 = (
+    "github.com/noonghunna/club-3090, issue 1111: UD-Q4_K_XL with a q4_0 cache, 131,072 tokens, 40 tok/s with MTP"
+)
+CLUB_2X3090 = (
+    "github.com/noonghunna/club-3090, issue 1090: UD-Q8_K_XL with a q8_0 cache, 262,144 tokens, 43 tok/s with MTP"
+)
+QWEN_4090 = (
+    "tianchengwu.com, Running Qwen-3.5-27B on RTX 4090: q4_k_m or q5_k_m with a q4_0 cache, 33 and 30 tok/s at 128k"
+)
 QWEN_5090 = "github.com/sudoingX/qwen38-mtp, pull request 31: UD-Q5_K_XL with a q4_0 cache, 262,144 tokens, 70 tok/s"
 QWEN_16GB = "r/LocalLLaMA, Qwen3.6-27B IQ4_XS full VRAM (28 April): the only one for 16 GB, with a q8_0 or smaller cache, 65k to 110k"
 SPARK_35B = "subterratechnologies.com, Qwen3.6-35B on GB10, 243 runs: UD-Q4_K_M, f16 cache; q8_0 runs too"
