@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ggbench.engines.http.program import printed_program
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.flags import server_flags
 from ggbench.machine.host import default_threads
@@ -19,10 +20,10 @@ from ggbench.text import sanitize
 
 
 def server_line(run: Run, setup: LlamaConfig, *more: str, **drafts: Any) -> str:  # noqa: ANN401 - as `server_flags` takes them
-    """Return the llama-server command that loads the run's model as `setup` does, with more words. Printable."""
+    """Return the command of a server that loads the run's model as `setup` does, with more words. Printable."""
     if setup.threads == default_threads():
         setup = replace(setup, threads=None)
-    program = shlex.split(setup.engine_option.partition("=")[2]) or ["llama-server"]
+    program = shlex.split(setup.engine_option.partition("=")[2]) or printed_program().split()
     flags = server_flags(setup, on_gpu=bool(run.memory.weights_on_gpu), **drafts)
     return sanitize(shlex.join([*program, *file_words(run.subject), *flags, *more]))
 

@@ -176,7 +176,10 @@ def test_a_limit_needs_two_engines_that_ran(tiny_twin: Path, tmp_path: Path, ggb
         assert (ran.code, "did you mean 5%?" in ran.err) == (2, True), ran.err
     (tmp_path / "old").mkdir()
     old = install(tmp_path / "old", "unknown flag")
-    for bad, reason in ((f"{old} --fast", "refuses an option: invalid argument: --fast"), ("/bin/true", "is not a")):
+    for bad, reason in (
+        (f"{old} --fast", "refuses an option: invalid argument: --fast"),
+        ("/bin/true", "/bin/true --help does not show"),
+    ):
         ran = ggbench("bench", tiny_twin, *_two(sound, 1), "--engine", f"llama-server={bad}")
         assert (ran.code, reason in ran.err, "[1/" in ran.err) == (2, True, False), ran.err
     ran = ggbench("bench", tiny_twin, "q8_0", "q4_0", *_two(sound, 1, 2))

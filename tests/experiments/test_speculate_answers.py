@@ -9,8 +9,8 @@ from rich.console import Console
 
 from ggbench.commands.measure_options import run_by
 from ggbench.engines.events import Continued
+from ggbench.engines.http.program import Build
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.build import Build
 from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.speculate.measure import EXPERIMENT
 from ggbench.experiments.speculate.record import AnsweredText, SpeculateResult, SpeculateSettings

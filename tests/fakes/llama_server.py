@@ -79,6 +79,25 @@ def install(folder: Path, way: str = "") -> Path:
     return path
 
 
+def install_app(folder: Path, way: str = "", command: str = "serve") -> Path:
+    """Write `llama` into a folder: one program for all, which serves as `llama serve`, or by another command.
+
+    Source: app/llama.cpp of llama.cpp.
+    """
+    aside = folder / "app"
+    aside.mkdir()
+    path = folder / "llama"
+    path.write_text(
+        "#!/bin/sh\nfirst=$1\nshift\ncase $first in\n"
+        f"{command}) exec '{install(aside, way)}' \"$@\" ;;\n"
+        "--help) echo 'Usage: llama <command> [options]' ;;\n"
+        f"--version) echo '{VERSION}' ;;\n"
+        "*) echo \"error: unknown command '$first'\" >&2; exit 1 ;;\nesac\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
 def _say(text: str, status: int | None = None) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

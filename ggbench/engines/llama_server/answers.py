@@ -10,7 +10,7 @@ import threading
 from ggbench.engines.contract import Continue
 from ggbench.engines.endings import Cancelled, Ending, Failed
 from ggbench.engines.events import Continued
-from ggbench.engines.llama_server.build import NAME
+from ggbench.engines.http.program import NAME
 from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Item, Prompt, Tokens
 from ggbench.engines.server.server import Server
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shlex
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
@@ -22,8 +20,8 @@ from ggbench.engines.contract import (
     ProveContext,
     Workload,
 )
+from ggbench.engines.http.program import NAME, REJECTS_ALL, find_server, split_command
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.build import NAME, REJECTS_ALL
 from ggbench.errors import UsageError
 from ggbench.machine import address_space
 from ggbench.text import in_words, shorten
@@ -71,6 +69,11 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         return shlex.split(self.command)
 
     @property
+    def program_words(self) -> list[str]:
+        """The words that start it without the user's flags: `PATH`, or `PATH serve`."""
+        return split_command(self.words)[0]
+
+    @property
     def rejects_all(self) -> bool:
         return REJECTS_ALL[0] in self.words
 
@@ -84,13 +87,13 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
 
         Raises UsageError for a program that is missing or not executable, or a flag that ggbench gives.
         """
-        words = _split(command) if command else [NAME]
+        words = _split(command)
         taken = [word for word in words[1:] if word.partition("=")[0] in _OWN_FLAGS]
         if taken:
             hint = "omit it; MODEL, -c and --batch have options of their own"
             raise UsageError(f"--engine: ggbench sets {in_words(taken)} itself", hint)
         fields = {field: getattr(setup, field) for field in LlamaConfig.__struct_fields__}
-        return cls(**fields, command=shlex.join([_program(words[0]), *words[1:]]))
+        return cls(**fields, command=shlex.join(find_server(words)))
 
     def with_threads(self, threads: int) -> Self:
         """Return the setup with the threads of the user's own `-t`, which llama-server takes instead of any other."""
@@ -117,9 +120,9 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         return tuple(filter(None, self._own("--rpc").split(","))) or self.rpc_servers
 
     def listed_gpus(self) -> Mapping[str, int] | None:
-        from ggbench.engines.llama_server.build import list_devices
+        from ggbench.engines.http.program import list_devices
 
-        listed, chosen = list_devices(self.words[0], self.servers), self._own("-dev", "--device")
+        listed, chosen = list_devices(self.program_words, self.servers), self._own("-dev", "--device")
         if listed is None:
             return None
         if chosen:
@@ -147,7 +150,7 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         self.held(self.memory_limit_bytes, on_gpu=self.may_use_gpu and bool(self.listed_gpus()))
 
     def check_program(self) -> None:
-        from ggbench.engines.llama_server.build import check_words
+        from ggbench.engines.http.program import check_words
 
         check_words(self.words)
 
@@ -159,27 +162,9 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
 
 def _split(command: str) -> list[str]:
     """Return the words of a command; the whole text is the path if such a file exists."""
-    if Path(command).expanduser().is_file():
+    if command and Path(command).expanduser().is_file():
         return [command]
     try:
         return shlex.split(command)
     except ValueError:
         raise UsageError(f"--engine: unbalanced quotes in {shorten(command, 60)!r}", "quote the path") from None
-
-
-def _program(name: str) -> str:
-    """Return the absolute path of a program, found on PATH if it has no folder. Raises UsageError."""
-    shown = shorten(name, 100)
-    path = Path(name).expanduser()
-    if path.name == name and not path.is_file():
-        found = shutil.which(name)
-        if found is None:
-            raise UsageError(f"--engine: {shown} is not on PATH", f"install it, or give its path: {NAME}=PATH")
-        path = Path(found)
-    if path.is_dir() and (path / NAME).is_file():
-        path /= NAME
-    if not path.is_file():
-        raise UsageError(f"--engine: there is no file {shown}", f"give the path of a {NAME}")
-    if not os.access(path, os.X_OK):
-        raise UsageError(f"--engine: {shown} is not executable", "chmod +x it, or give another path")
-    return str(path.absolute())

@@ -42,11 +42,11 @@ from ggbench.engines.events import (
     TokensTogether,
 )
 from ggbench.engines.failure_lines import is_out_of_memory
+from ggbench.engines.http.program import NAME, Build, describe_build, refused_option, split_command
 from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags
 from ggbench.engines.llama.rpc import why_unreachable
 from ggbench.engines.llama_server.answers import answer
-from ggbench.engines.llama_server.build import NAME, Build, describe_build, refused_option
 from ggbench.engines.llama_server.config import SERVED_AT, LlamaServerConfig
 from ggbench.engines.llama_server.process import ServerProcess
 from ggbench.engines.server.client import Client
@@ -75,7 +75,7 @@ class LlamaServerEngine(EndpointEngine):
     ) -> None:
         super().__init__(cancel, timeout_s=timeout_s, hold=hold)
         self._process: ServerProcess | None = None
-        self._builds: dict[str, Build] = {}
+        self._builds: dict[tuple[str, ...], Build] = {}
         self._n_ctx = 0
         """The context that the server was started with, of all slots."""
         self._n_seq_max = 1
@@ -91,7 +91,7 @@ class LlamaServerEngine(EndpointEngine):
             return
         began = time.perf_counter()
         try:
-            build = self._build(setup.words[0])
+            build = self._build(setup.program_words)
             process = self._process = self._start(build, setup, source.path, source.draft)
         except GgbenchError as error:
             yield Failed("start", error.message, error)
@@ -127,8 +127,8 @@ class LlamaServerEngine(EndpointEngine):
             spec_type=setup.spec_type,
             n_draft=setup.n_draft,
         )
-        program, *own = setup.words
-        command = [program, "-m", str(_with_tokens(path)), *build.flags_of(given), *SERVED_AT, *flags, *own]
+        program, own = split_command(setup.words)
+        command = [*program, "-m", str(_with_tokens(path)), *build.flags_of(given), *SERVED_AT, *flags, *own]
         n_threads = (setup.threads or 0) + (setup.threads_batch or 0)
         return ServerProcess(command, limit_bytes=limit_bytes, n_threads=n_threads)
 
@@ -219,10 +219,11 @@ class LlamaServerEngine(EndpointEngine):
         finally:
             process.is_busy = False
 
-    def _build(self, program: str) -> Build:
-        if program not in self._builds:
-            self._builds[program] = describe_build(program)
-        return self._builds[program]
+    def _build(self, program: list[str]) -> Build:
+        key = tuple(program)
+        if key not in self._builds:
+            self._builds[key] = describe_build(program)
+        return self._builds[key]
 
     def _wait_until_loaded(self, process: ServerProcess) -> Ending:
         while not self._has_loaded(process):

@@ -23,8 +23,8 @@ from ggbench.engines.contract import Stage
 from ggbench.engines.endings import Crashed, Ending, OutOfMemory
 from ggbench.engines.events import Allocated, MemoryKind
 from ggbench.engines.failure_lines import out_of_memory_line
+from ggbench.engines.http.program import NAME, Build, program_environment
 from ggbench.engines.llama.logs import parse_allocations
-from ggbench.engines.llama_server.build import NAME, Build, program_environment
 from ggbench.engines.llama_server.config import HOST
 from ggbench.engines.server.config import Address
 from ggbench.errors import EngineFailed, GgbenchError, UsageError

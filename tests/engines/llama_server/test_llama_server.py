@@ -32,7 +32,6 @@ from ggbench.engines.events import (
     Steps,
 )
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.build import Build
 from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.engines.llama_server.engine import LlamaServerEngine
 from ggbench.errors import EngineFailed, UsageError
@@ -193,13 +192,6 @@ def test_a_limit_that_the_kernel_refuses_is_named(started: Started, monkeypatch:
     assert ending.error.hint == "omit --memory-limit"
 
 
-def test_an_older_build_gets_the_flags_that_it_has() -> None:
-    build = Build(has_load_mode=False)
-    assert build.flags_of(["-c", "1", "-lm", "none", "-np", "1"]) == ["-c", "1", "--no-mmap", "-np", "1"]
-    assert build.flags_of(["-lm", "mlock"]) == ["--mlock", "--no-mmap"]
-    assert build.flags_of(["-lm", "mmap+mlock"]) == ["--mlock"]
-
-
 @pytest.mark.parametrize(
     ("way", "kind", "reason"),
     [
@@ -216,11 +208,6 @@ def test_a_server_that_does_not_start_is_an_ending_with_its_cause(
 ) -> None:
     ending = started.open(way)[-1]
     assert isinstance(ending, kind) and reason in ending.reason and "\n" not in ending.reason
-
-
-def test_another_program_is_a_usage_error(started: Started) -> None:
-    ending = [*started.engine.open(started.source, run_by("llama-server=/bin/true", LLAMA))][-1]
-    assert isinstance(ending, Failed) and isinstance(ending.error, UsageError)
 
 
 def test_a_silent_server_is_stopped(started: Started) -> None:
@@ -264,62 +251,6 @@ def test_a_server_without_timings_is_too_old(started: Started) -> None:
     started.open("untimed")
     ending = [*started.engine.run(Decode(25, 10))][-1]
     assert isinstance(ending, Failed) and "too old" in ending.reason
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("vllm", "no engine named 'vllm'"),
-        ("llama-server=/no/such", "there is no file /no/such"),
-        ("llama-server='/no", "unbalanced quotes"),
-        ("llama-server={tmp}/plain", "is not executable"),
-        ("llama-server={tmp}/llama-server --port 8080", "ggbench sets --port itself"),
-        ("llama-server={tmp}/llama-server --host=0.0.0.0", "ggbench sets --host=0.0.0.0 itself"),
-        ("llama-server", "llama-server is not on PATH"),
-    ],
-)
-def test_bad_words_are_usage_errors(text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path)
-    (tmp_path / "plain").write_text("")
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UsageError, match=message):
-        run_by(text.replace("{tmp}", str(tmp_path)), LLAMA)
-
-
-def test_it_is_found_on_path_or_in_a_folder_with_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "my builds"
-    folder.mkdir()
-    program = install(folder)
-    monkeypatch.setenv("PATH", str(folder))
-    assert run_by("llama-server", LLAMA) == run_by(f"llama-server={program}", LLAMA)
-    setup = run_by(f"llama-server='{folder}' -dev Vulkan0", LLAMA)
-    assert isinstance(setup, LlamaServerConfig) and setup.words == [str(program), "-dev", "Vulkan0"]
-    assert run_by(setup.engine_option, LLAMA) == setup
-
-
-@on_linux
-@pytest.mark.parametrize(
-    ("flags", "gpus"),
-    [
-        ("", {"Vulkan0": 2 << 30}),
-        ("-dev vulkan0,cuda7", {"Vulkan0": 2 << 30}),
-        ("-dev CUDA1", {}),
-        ("-dev none", None),
-        ("-ngl 9 -ngl 0", None),
-        ("--rpc 10.0.0.7:50052", {"RPC0": 8 << 30, "Vulkan0": 2 << 30}),
-        ("--rpc 10.0.0.7:50052 -dev RPC0", {"RPC0": 8 << 30}),
-    ],
-)
-def test_the_gpus_are_those_that_the_program_lists_and_the_users_flags_leave(
-    flags: str, gpus: dict[str, int] | None, tmp_path: Path
-) -> None:
-    setup = run_by(f"llama-server={install(tmp_path)} {flags}", LlamaConfig(memory_limit_bytes=1 << 30))
-    assert (setup.listed_gpus() if setup.may_use_gpu else None) == gpus
-    if gpus:
-        with pytest.raises(UsageError, match="cannot limit"):
-            setup.check()
-    else:
-        setup.check()
 
 
 @on_linux
