@@ -58,8 +58,12 @@ class CatalogModel(msgspec.Struct, frozen=True):
     """Size of the published 16-bit projector for images, possibly rounded; None if unpublished."""
     mmproj_vision: dict[str, int | str] = {}
     """What its header says of the encoder, without `clip.vision.`, for its compute buffer; empty if unknown."""
-    scores: dict[str, float] = {}
-    """Benchmark scores of the model's card, by name; catalogs have them, and nothing shows them."""
+    superseded_by: str = ""
+    """Id of the model that is run instead of it today; empty for a current one."""
+    score: Annotated[float, Meta(gt=0, le=100)] | None = None
+    """Percent of GPQA Diamond that its publisher reports; None if unknown."""
+    score_source: Annotated[str, Meta(pattern=_LINE)] = ""
+    """The model card or report that has the score."""
 
     @property
     def family(self) -> str:
@@ -96,6 +100,20 @@ class Catalog(msgspec.Struct, frozen=True):
         if named is not None:
             error.hint = f"in the catalog it is {named.id}"
         raise error
+
+    @property
+    def current(self) -> tuple[CatalogModel, ...]:
+        """Models that none supersedes."""
+        return tuple(model for model in self.models if not model.superseded_by)
+
+    def successors(self, model: CatalogModel) -> tuple[CatalogModel, ...]:
+        """Return the models that supersede one, the oldest first; the last is current. Empty for a current model."""
+        found = list[CatalogModel]()
+        after = self.find(model.superseded_by)
+        while after is not None and after not in found:
+            found.append(after)
+            after = self.find(after.superseded_by)
+        return tuple(found)
 
     def of_repo(self, repo: str) -> CatalogModel | None:
         """Return the first model with this Hub repo, in any case; None if there is none."""

@@ -83,7 +83,7 @@ PRINTED_PARAMETERS = {
     "qwen3.5-122b-a10b": 122.11, "qwen3.8-27b": 27.32, "gemma-4-e4b": 7.52, "glm-4.6": 356.79, "llama-4-scout": 107.77,
     "ministral-3-8b": 8.49, "ministral-3-14b": 13.51, "llama-4-maverick": 400.71, "minimax-m2.5": 228.69,
     "nemotron-3-nano-30b-a3b": 31.58,
-    "gemma-4-e2b": 4.65, "granite-4.0-h-tiny": 6.94, "glm-4.5-air": 110.47,
+    "qwen3.5-2b": 1.88, "gemma-4-e2b": 4.65, "granite-4.0-h-tiny": 6.94, "glm-4.5-air": 110.47,
     "nemotron-3-super-120b-a12b": 120.67, "kimi-linear-48b-a3b": 49.12,
 }  # fmt: skip
 """Files whose mixture of types is their publisher's own; Kimi Linear's is that of its index of safetensors."""
@@ -196,6 +196,18 @@ def test_a_published_file_of_another_mixture_is_planned_with_its_size(shipped: C
         assert file.shape_key != plain.shape_key
     (target,) = resolve(parse_model("gemma-4-26b-a4b", "q8_0"), headers_only=True)
     assert (target.scaled_from, target.header().is_twin) == ("", True)
+
+
+def test_every_model_is_current_or_ends_in_one_that_is(shipped: Catalog) -> None:
+    """Each names one that the catalog has, without a circle; a score has its source."""
+    for model in shipped:
+        chain = [model, *shipped.successors(model)]
+        assert [each.superseded_by for each in chain] == [*(each.id for each in chain[1:]), ""], model.id
+        assert (model.score is None) == (not model.score_source), model.id
+    current = {model.id for model in shipped.current}
+    assert {"qwen3.8-27b", "qwen3.6-35b-a3b", "gpt-oss-20b"} < current
+    assert not {"qwen3-14b", "qwen3.5-35b-a3b", "llama-3.1-8b"} & current
+    assert [each.id for each in shipped.successors(shipped.model("qwen3.5-27b"))] == ["qwen3.6-27b", "qwen3.8-27b"]
 
 
 def test_user_file_overrides_one_key_and_keeps_the_rest(write_models: WriteModels, shipped: Catalog) -> None:

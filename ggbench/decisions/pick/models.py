@@ -11,7 +11,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.hub.access import HubAccess
 from ggbench.models.added_places import added_models
-from ggbench.models.catalog import load_catalog
+from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
 from ggbench.models.reference import ModelRef
 from ggbench.models.targets import Target, resolve_headers
@@ -23,6 +23,8 @@ class PickedModel(msgspec.Struct, frozen=True):
 
     key: str
     variants: tuple[Target, ...]
+    superseded_by: frozenset[str] = frozenset()
+    """Ids of the catalog's models that are run instead of it today."""
 
 
 def of_model(
@@ -53,14 +55,19 @@ def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
 
 
 def of_families(names: Iterable[str], quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
-    """Return the models of families of the catalog, e.g. `qwen3.6`, without files. Raises UnknownName."""
+    """Return the current models of families of the catalog, e.g. `qwen3.6`, without files. Raises UnknownName.
+
+    Of a family that is superseded as a whole, all its models.
+    """
     catalog, ids = load_catalog(), list[str]()
     for name in names:
         wanted = name.strip().lower()
-        found = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
+        found = [model for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
         if not found:
             raise UnknownName("family", name, sorted({model.family for model in catalog}))
-        ids += found
+        if not all(model.superseded_by for model in found):
+            found = [model for model in found if model.id == wanted or not model.superseded_by]
+        ids += [model.id for model in found]
     return of_catalog(tuple(dict.fromkeys(ids)), quants)
 
 
@@ -70,8 +77,13 @@ def of_catalog(ids: Sequence[str], quants: Sequence[str] = ()) -> tuple[PickedMo
     for each in ids:
         name, _, quant = each.partition(":")
         quants_of[name] = (*quants_of.get(name, quants), *([quant] if quant else []))
-    refs = [ModelRef("catalog", name, label=name).of_quants(*own) for name, own in quants_of.items()]
-    return tuple(PickedModel(ref.name, resolve_headers(ref, catalog=catalog)) for ref in refs)
+    return tuple(_of_entry(catalog, name, own) for name, own in quants_of.items())
+
+
+def _of_entry(catalog: Catalog, model_id: str, quants: Sequence[str]) -> PickedModel:
+    ref = ModelRef("catalog", model_id, label=model_id).of_quants(*quants)
+    newer = frozenset(each.id for each in catalog.successors(catalog.model(model_id)))
+    return PickedModel(model_id, resolve_headers(ref, catalog=catalog), newer)
 
 
 def _of_local(model: LocalModel) -> Target:
