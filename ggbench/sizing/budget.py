@@ -1,4 +1,4 @@
-"""The memory that a plan may use: of a described machine, or of this one with the RPC servers that it uses."""
+"""The memory to plan for or allocate in: of a described machine, or of this one with the RPC servers that it uses."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import EngineConfig, EstimateMemory
 from ggbench.engines.llama.build import LlamaDevice, gpu_backends, offload_devices
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.rpc import offload_devices_with
-from ggbench.errors import UsageError
+from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
 from ggbench.machine.description import Device, Machine, MainMemory
-from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, visible_gpus
+from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, list_gpus, visible_gpus
 from ggbench.machine.host import default_threads, describe_cpu, describe_ram
 from ggbench.machine.known_devices import recognize_device
 from ggbench.machine.records import Gpu
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
+from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import counted_names, in_words
 from ggbench.units import GIB, MIB, format_bytes, format_count
@@ -34,8 +34,6 @@ SCREEN_RESERVE_BYTES = 256 * MIB
 """What a desktop takes of the first card, rounded: of two in a log of llama.cpp (an RTX 5070 Ti and an RTX 5060 Ti)
 the first has 275 MiB less free at the start. Browsers take some hundred MiB more.
 """
-FREE_RESERVE_BYTES = GIB
-"""Reserve, given a GPU's free memory. Source: the default of llama.cpp's `--fit-target`."""
 CPU_RESERVE_BYTES = GIB
 """The largest reserve of main memory.
 
@@ -81,36 +79,34 @@ class Reserve(msgspec.Struct, frozen=True):
         limit_bytes: int | None,
         reserve_bytes: int | None,
     ) -> Budget:
-        """Return the budget for the free memory, or for the limit if that also leaves the default reserve free."""
-        besides = self.besides_bytes
-        is_limited = limit_bytes is not None and limit_bytes <= free_bytes - self.default_bytes
+        """Return the budget for the free memory or a limit of it, beside which the rest counts towards the reserve."""
+        memory_bytes = min(free_bytes, free_bytes if limit_bytes is None else limit_bytes)
+        unused_bytes = free_bytes - memory_bytes
+        process_bytes = self.besides_bytes or self.default_bytes
+        kept_bytes, why = max(0, self.default_bytes - process_bytes - unused_bytes), self.why
         if reserve_bytes is not None:
-            is_limited = limit_bytes is not None and limit_bytes < free_bytes
-            kept, why = reserve_bytes, "given"
-            if besides:
-                why += f", and {format_bytes(besides)} for llama.cpp's process"
-        elif is_limited:
-            kept, why = (
-                0,
-                "for llama.cpp's process" if besides else "--memory-limit is only for weights and context",
-            )
-        else:
-            besides = min(self.default_bytes, besides or self.default_bytes)
-            kept, why = self.default_bytes - besides, self.why
+            kept_bytes, process_bytes, why = reserve_bytes, self.besides_bytes, "given"
+            if process_bytes:
+                why += f", and {format_bytes(process_bytes)} for llama.cpp's process"
+        elif unused_bytes:
+            why = "what llama.cpp's process takes within --memory-limit"
+            if not self.besides_bytes:
+                process_bytes = max(0, process_bytes - unused_bytes)
         return Budget(
             device=device,
             on_gpu=on_gpu,
-            memory_bytes=limit_bytes if is_limited and limit_bytes is not None else free_bytes,
-            memory_source="given as --memory-limit" if is_limited else free_source,
-            reserve_bytes=kept + besides,
+            memory_bytes=memory_bytes,
+            memory_source="given as --memory-limit" if unused_bytes else free_source,
+            reserve_bytes=kept_bytes + process_bytes,
             reserve_source=why,
-            process_bytes=besides,
+            process_bytes=process_bytes,
         )
 
 
 _PROCESS = Reserve(PROCESS_RESERVE_BYTES, "for llama.cpp's process")
 _SCREEN = Reserve(PROCESS_RESERVE_BYTES + SCREEN_RESERVE_BYTES, "for llama.cpp's process and a desktop")
-GPU_RESERVE = Reserve(FREE_RESERVE_BYTES, "as much as llama.cpp's --fit-target leaves free")
+_FREE_GPU = Reserve(GIB, "as much as llama.cpp's --fit-target leaves free")
+"""Source: the default of llama.cpp's `--fit-target`."""
 
 
 def described_budget(machine: Machine, *, reserve_bytes: int | None, limit_bytes: int | None = None) -> Budget:
@@ -248,30 +244,78 @@ def machine_budget(
     the bandwidth of main memory the first time, which takes a second or two, unless `measures` is false. Raises
     UsageError for a GPU that is not here, and like `offload_devices_with`.
     """
-    limit_bytes, threads, devices = setup.memory_limit_bytes, default_threads(), _devices_of(setup)
-    if not devices:
-        measured = bandwidth or (cached_bandwidth if measures else known_bandwidth)(threads)
-        return replace(main_memory_here(limit_bytes, reserve_bytes), bandwidth=measured)
+    devices, threads = _devices_of(setup), default_threads()
     if bandwidth is not None:
         devices = [replace(device, bandwidth=bandwidth) for device in devices]
+    elif not devices:
+        bandwidth = (cached_bandwidth if measures else known_bandwidth)(threads)
+    return _budget_here(setup, devices, reserve_bytes, bandwidth)
+
+
+def free_budget(setup: EngineConfig, reserve_bytes: int | None, projector: Projector | None = None) -> Budget:
+    """Return the memory that real allocations beside a projector may take, of GPUs only those that the engine can use.
+
+    To be read before a worker takes some of it; an RPC server also has one client. Raises DoesNotFit if none is left,
+    and like `machine_budget`.
+    """
+    listed = setup.listed_gpus() if setup.may_use_gpu else {}
+    if listed is None:
+        devices = list(_devices_of(setup))
+        if setup.unsupported(EstimateMemory):
+            devices = devices[:1]  # of another program nothing is known
+        else:
+            devices = [device for device in devices if not device.backend]
+    else:
+        gpus = list_gpus()
+        devices = [
+            _with_nvml(DeviceMemory(name, free_bytes), find_cuda_gpu(gpus, name, None))
+            for name, free_bytes in listed.items()
+        ]
+    budget = _budget_here(setup, devices, reserve_bytes, None)
+    if not budget.held_bytes:
+        raise _nothing_left(budget)
+    if projector is None:
+        return budget
+    beside = budget.beside_projector(projector)
+    if not beside.held_bytes:
+        needed, free = format_bytes(projector.needed_bytes), format_bytes(budget.held_bytes)
+        hint = "omit --mmproj, or close programs that use the memory"
+        raise DoesNotFit(f"the projector needs {needed}, but only {free} of {budget.place} are available", hint)
+    return beside
+
+
+def _nothing_left(budget: Budget) -> DoesNotFit:
+    if not budget.memory_bytes or not budget.kept_bytes:
+        return DoesNotFit(f"no {budget.place} is free", "close programs that use it")
+    kept, memory = format_bytes(budget.kept_bytes), format_bytes(budget.memory_bytes)
+    hint = "lower --reserve, or close programs that use the memory"
+    return DoesNotFit(f"a reserve of {kept} uses up {memory} of {budget.place}", hint)
+
+
+def _budget_here(
+    setup: EngineConfig, devices: Sequence[DeviceMemory], reserve_bytes: int | None, bandwidth: Bandwidth | None
+) -> Budget:
+    """Return the budget of these GPUs beside main memory, or without any, of main memory with this bandwidth."""
+    if not devices:
+        return replace(_main_memory_here(setup.memory_limit_bytes, reserve_bytes), bandwidth=bandwidth)
     each = [
-        GPU_RESERVE.budget(
-            device.name, True, device.free_bytes, "free at the moment", limit_bytes, reserve_bytes
+        _FREE_GPU.budget(
+            device.name, True, device.free_bytes, "free at the moment", setup.memory_limit_bytes, reserve_bytes
         )
         for device in devices
     ]
     shared_bytes = sum(
         budget.memory_bytes for device, budget in zip(devices, each, strict=True) if device.is_shared
     )
-    in_main_memory = main_memory_here(None, None)
+    in_main_memory = _main_memory_here(None, None)
     beside = replace(in_main_memory, memory_bytes=max(0, in_main_memory.memory_bytes - shared_bytes))
-    host = _as_host(beside, MainMemory(None, known_bandwidth(threads)))
+    host = _as_host(beside, MainMemory(None, known_bandwidth(default_threads())))
     return _of_devices(devices, each, host if beside.memory_bytes or not shared_bytes else None, is_here=True)
 
 
 def _devices_of(setup: EngineConfig) -> Sequence[DeviceMemory]:
     """Return the devices that a setup puts layers on; none without offloaded layers. Raises as `machine_budget`."""
-    devices = devices_here(setup.rpc_servers) if setup.n_gpu_layers else ()
+    devices = devices_here(setup.rpc_servers) if setup.may_use_gpu else ()
     only = setup.only_gpu
     if not devices or only is None:
         return devices
@@ -308,24 +352,19 @@ def _listed_device(device: LlamaDevice, gpus: Sequence[Gpu]) -> DeviceMemory:
     if known := recognize_device(device.description, device.total_bytes):
         rate = Bandwidth(known.bandwidth_gb_s * 1e9, known.bandwidth_source, known.assumed_memory)
         found = replace(found, bandwidth=rate, is_shared=known.is_unified)
-    gpu = find_cuda_gpu(gpus, device.name, device.device_id) if device.backend == "CUDA" else None
+    is_cuda = device.backend == "CUDA"
+    return _with_nvml(found, find_cuda_gpu(gpus, device.name, device.device_id) if is_cuda else None)
+
+
+def _with_nvml(device: DeviceMemory, gpu: Gpu | None) -> DeviceMemory:
+    """Return a device with what NVML says of it."""
     if gpu is None:
-        return found
-    free_bytes = found.free_bytes if gpu.free_bytes is None else gpu.free_bytes
-    return replace(found, free_bytes=free_bytes, bandwidth=gpu_bandwidth(gpu) or found.bandwidth)
+        return device
+    free_bytes = device.free_bytes if gpu.free_bytes is None else gpu.free_bytes
+    return replace(device, free_bytes=free_bytes, bandwidth=gpu_bandwidth(gpu) or device.bandwidth)
 
 
-def servers_budget(setup: LlamaConfig, reserve_bytes: int | None) -> Budget | None:
-    """Return the budget of a setup with RPC servers, before a worker uses them, as a server has one client.
-
-    None without servers or without offloaded layers. Raises like `machine_budget`.
-    """
-    if not setup.rpc_servers or not setup.n_gpu_layers:
-        return None
-    return machine_budget(setup, reserve_bytes=reserve_bytes, measures=False)
-
-
-def main_memory_here(limit_bytes: int | None, reserve_bytes: int | None) -> Budget:
+def _main_memory_here(limit_bytes: int | None, reserve_bytes: int | None) -> Budget:
     ram = describe_ram()
     why = "for the worker process and the system: a quarter of main memory, at most 1 GiB"
     reserve = _of_main_memory(ram.total_bytes, CPU_RESERVE_BYTES, why)

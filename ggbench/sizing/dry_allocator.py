@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import DescribedDevice, Engine, EstimateMemory, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded
-from ggbench.engines.events import Allocated, DeviceBuffers, Loaded, Opened, Ready
+from ggbench.engines.events import Allocated, DeviceBuffers, Opened, Ready
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.sizing.plan_record import Budget, DeviceMemory
@@ -91,8 +91,6 @@ class DryAllocator:
         self.gpu_devices: tuple[tuple[str, str | None], ...] = ()
         """llama.cpp's names of the GPUs that the last load would use, with PCI bus id or UUID; if the load was refused,
         all GPUs with an id."""
-        self.free_bytes: int = 0
-        """Free bytes over all of them by llama.cpp's report, counting each like the fullest; 0 without GPUs."""
 
     def __enter__(self) -> Self:
         return self
@@ -103,10 +101,9 @@ class DryAllocator:
     def load(self, file: ModelFile, path: Path) -> LoadedHeader:
         """Load the header of `file` at `path`, of which contexts are from now on. Raises EngineEnded."""
         self._loaded = LoadedHeader(file, Source(path), None)
-        allocated, loaded, _ = self._open(self._setup)
+        allocated, _ = self._open(self._setup)
         self._loaded = self._loaded._replace(shape=_shape(file))
         self.gpu_devices = allocated.gpu_devices
-        self.free_bytes = (loaded.left_bytes if loaded else None) or 0
         return self._loaded
 
     def resume(self, loaded: LoadedHeader) -> None:
@@ -141,7 +138,7 @@ class DryAllocator:
         return tuple(tensor.type_name for tensor in self._loaded.file.tensors)
 
     def _make(self, setup: LlamaConfig) -> DryContext:
-        allocated, _, opened = self._open(setup)
+        allocated, opened = self._open(setup)
         n_ctx = (opened.n_ctx if opened else None) or setup.n_ctx or 0
         buffers = allocated.buffers
         if allocated.n_copies > 1:
@@ -186,25 +183,23 @@ class DryAllocator:
             for each in buffers
         )
 
-    def _open(self, setup: LlamaConfig) -> tuple[Allocated, Loaded | None, Opened | None]:
+    def _open(self, setup: LlamaConfig) -> tuple[Allocated, Opened | None]:
         """Return llama.cpp's report of the load, and of a context if there is an n_ctx. Raises EngineEnded."""
         assert self._loaded is not None
-        allocated, loaded, opened = Allocated(()), None, None
+        allocated, opened = Allocated(()), None
         for event in self._engine.run(EstimateMemory(self._loaded.source, setup, self._described)):
             match event:
                 case Ready():
                     self.versions = event.versions
                 case Allocated():
                     allocated = event
-                case Loaded():
-                    loaded = event
                 case Opened():
                     opened = event
                 case Ending() if not isinstance(event, Completed):
                     if setup.n_ctx is None:
                         self.gpu_devices = allocated.gpu_devices
                     raise EngineEnded(event)
-        return allocated, loaded, opened
+        return allocated, opened
 
 
 def _shape(file: ModelFile) -> object:

@@ -5,21 +5,24 @@ Each setup is placed and sized once, by llama.cpp's allocator run dry.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.engines.contract import Engine
 from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.sizing.budget import free_budget
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import largest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import Budget, PlannedDevice
-from ggbench.units import KV_CELLS
+from ggbench.units import KV_CELLS, format_bytes
 
 _TOO_MUCH = 1 << 62
 """Bytes of a context that llama.cpp refuses to size."""
@@ -146,3 +149,36 @@ def _line_end(here: Sequence[int], there: Sequence[int], n_ctx: int, far: int) -
         elif left < 0:
             return 0.0
     return found
+
+
+@contextlib.contextmanager
+def free_fitter(launch: Callable[[], Engine], file: ModelFile, setup: LlamaConfig) -> Iterator[Fitter | None]:
+    """Yield what fits setups like this one, which has threads, into the memory that is free.
+
+    None if llama.cpp does not load the model dry, as the real load will report why. Linux overcommits, so a real
+    context would not fail even if it does not fit. Raises DoesNotFit if no memory is free at all.
+    """
+    budget = free_budget(setup, None)
+    if budget.on_gpu:
+        budget = budget.unreserved()
+    with DryAllocator(launch(), setup, budget.devices) as dry:
+        try:
+            fitter = Fitter(file, file.paths[0], budget, dry)
+        except EngineEnded:
+            yield None
+            return
+        yield fitter
+
+
+def obstacle(fitter: Fitter | None, setup: LlamaConfig) -> str:
+    """Return why a setup cannot be tried; empty if it fits, as far as is known."""
+    if fitter is None:
+        return ""
+    try:
+        fit = fitter.fit(setup)
+    except EngineEnded as end:
+        return f"llama.cpp refuses it: {end.ending.reason}"
+    if fit.placement.weight_bytes is None or fit.is_enough:
+        return ""
+    free = f"{format_bytes(fit.budget.usable_bytes)} are free for it"
+    return f"needs {format_bytes(fit.taken_bytes)} of {fit.budget.place}, but {free}"

@@ -139,9 +139,23 @@ class Budget(msgspec.Struct, frozen=True):
         return self.on_gpu and bool(self.devices) and all(device.is_shared for device in self.devices)
 
     @property
+    def place(self) -> str:
+        return "GPU memory" if self.on_gpu else "main memory"
+
+    @property
     def kept_bytes(self) -> int:
         """Memory that even a search leaves free."""
         return self.reserve_bytes - self.process_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that real allocations may take, those of their process included; never negative."""
+        return max(0, self.memory_bytes - self.kept_bytes - self.projector_bytes)
+
+    @property
+    def ballast_bytes(self) -> int:
+        """What a worker keeps free of each GPU: what stays free of all, and a projector, in equal shares."""
+        return -(-(self.kept_bytes + self.projector_bytes) // max(1, len(self.devices)))
 
     @property
     def usable_bytes(self) -> int:
@@ -170,6 +184,11 @@ class Budget(msgspec.Struct, frozen=True):
         elif devices and devices[0].is_shared:
             devices = (beside(devices[0]), *devices[1:])
         return replace(self, cache_ram_bytes=(self.cache_ram_bytes or 0) + n_bytes, host=host, devices=devices)
+
+    def unreserved(self) -> Budget:
+        """Return the budget of GPUs without a reserve, as real allocations there need none for the driver."""
+        devices = tuple(replace(each, reserve_bytes=0) for each in self.devices)
+        return replace(self, reserve_bytes=0, process_bytes=0, devices=devices)
 
     def beside_projector(self, projector: Projector) -> Budget:
         """Return the budget with a projector, which llama.cpp loads to the first device."""

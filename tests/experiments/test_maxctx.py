@@ -13,7 +13,7 @@ from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Outco
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.process import WorkerProcess
-from ggbench.errors import DoesNotFit, UsageError
+from ggbench.errors import DoesNotFit
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import BracketEnds, MaxctxSettings, Probe, Question
 from ggbench.gguf_file.header import read_model_file
@@ -151,15 +151,6 @@ def test_a_worker_that_is_too_slow_shows_nothing_about_memory(
     assert "--timeout" in finished.run.reason
     context = context_of(finished.run)
     assert (context.max_n_ctx, context.verified_by_decode) == (max_n_ctx, False)
-
-
-def test_a_cache_in_main_memory_is_not_searched_on_a_gpu(target: Target, kv_bytes: int) -> None:
-    """No GPU's memory would end such a search, and main memory has no limit there."""
-    setup = LlamaConfig(memory_limit_bytes=LIMIT, kv_offload=False)
-    finished = search(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target, setup)
-    assert isinstance(finished.error, UsageError)
-    assert "--no-kv-offload" in finished.error.hint
-    assert found(SmallMachine(kv_bytes, 4096).rig(), target, setup)[0].max_n_ctx == 4096
 
 
 BROAD = Hyperparameters(

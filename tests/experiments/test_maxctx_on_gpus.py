@@ -7,11 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.records import Gpu, GpuProcess
 from ggbench.models.targets import Target
+from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.units import MIB
-from tests.fakes.small_machine import CARD, COMPUTE, LIMIT, UNSEEN, SmallMachine, found
+from tests.fakes.small_machine import CARD, COMPUTE, LIMIT, UNSEEN, SmallMachine, found, search
 
 
 @pytest.fixture
@@ -21,6 +23,8 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr("ggbench.experiments.maxctx.look_ahead.list_gpus", lambda: (CARD, hidden))
         monkeypatch.setattr("ggbench.experiments.maxctx.search.list_gpus", lambda: (hidden, *after))
         monkeypatch.setattr("ggbench.experiments.maxctx.look_ahead.list_gpu_processes", lambda _: ())
+        device = DeviceMemory("CUDA0", CARD.free_bytes or 0, name=CARD.name)
+        monkeypatch.setattr("ggbench.sizing.budget.devices_here", lambda _: (device,))
 
     return install
 
@@ -33,7 +37,7 @@ def test_the_peak_of_a_gpu_leaves_out_the_ballast_of_a_limit(
     monkeypatch.setattr("ggbench.experiments.maxctx.look_ahead.list_gpu_processes", lambda _: (desktop,))
     edge = (LIMIT - COMPUTE - UNSEEN) // kv_bytes // 256 * 256
     context, run = found(SmallMachine(kv_bytes, edge, device="CUDA0").rig(), target)
-    assert (context.max_n_ctx, context.plan.free_bytes) == (edge, 23 << 30)
+    assert (context.max_n_ctx, context.plan.memory_bytes) == (edge, LIMIT)
     assert run.memory.peak_bytes == LIMIT - 10 * MIB
     assert run.memory.other_bytes == LIMIT - 10 * MIB - COMPUTE - edge * kv_bytes
     assert context.plan.gpu_processes == (desktop,)
@@ -59,5 +63,17 @@ def test_without_a_layer_on_the_gpu_main_memory_is_searched(
     gpus()
     setup = LlamaConfig(memory_limit_bytes=LIMIT, n_gpu_layers=0)
     context, _ = found(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target, setup)
-    assert context.plan.free_bytes != CARD.free_bytes
     assert (context.plan.memory_bytes, context.plan.memory_source) == (LIMIT, "given as --memory-limit")
+
+
+def test_a_cache_in_main_memory_is_not_searched_on_a_gpu(
+    target: Target, kv_bytes: int, gpus: Callable[..., None]
+) -> None:
+    """No GPU's memory would end such a search, and main memory has no limit there."""
+    gpus()
+    setup = LlamaConfig(memory_limit_bytes=LIMIT, kv_offload=False)
+    finished = search(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target, setup)
+    assert isinstance(finished.error, UsageError)
+    assert "--no-kv-offload" in finished.error.hint
+    setup = replace(setup, n_gpu_layers=0)
+    assert found(SmallMachine(kv_bytes, 4096).rig(), target, setup)[0].max_n_ctx == 4096

@@ -1,18 +1,26 @@
 """The memory to plan for, with its reserve and where each comes from."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.description import describe_machine
 from ggbench.machine.host import Ram
 from ggbench.machine.records import Gpu
-from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, described_budget, machine_budget, with_main_memory
+from ggbench.sizing.budget import (
+    BESIDE_BUFFERS_BYTES,
+    described_budget,
+    free_budget,
+    machine_budget,
+    with_main_memory,
+)
+from ggbench.sizing.plan_record import Budget, DeviceMemory
 from ggbench.sizing.projectors import Projector
-from ggbench.sizing.search_budget import beside_projector, gpu_budget, main_memory_budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 
@@ -113,54 +121,66 @@ def test_a_reserve_that_leaves_nothing() -> None:
     assert "--reserve" in error.value.hint
 
 
-CARD = Gpu(0, "card", None, None, 24 * GIB, 22 * GIB, None, None, None)
-SMALL_CARD = Gpu(1, "small card", None, None, 12 * GIB, 10 * GIB, None, None, None)
+def card(free_gib: int, number: int = 0) -> DeviceMemory:
+    return DeviceMemory(f"CUDA{number}", free_gib * GIB, name="card")
 
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("budget", "search_budget"):
-        monkeypatch.setattr(f"ggbench.sizing.{module}.describe_ram", lambda: Ram(16 * GIB, 10 * GIB))
+    monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: Ram(16 * GIB, 10 * GIB))
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def install(*devices: DeviceMemory) -> None:
+        monkeypatch.setattr("ggbench.sizing.budget.devices_here", lambda _servers: devices)
+
+    return install
+
+
+def free(limit_bytes: int | None = None, reserve_bytes: int | None = None, projector_bytes: int = 0) -> Budget:
+    projector = Projector(Path(), projector_bytes) if projector_bytes else None
+    return free_budget(LlamaConfig(memory_limit_bytes=limit_bytes), reserve_bytes, projector)
 
 
 def test_a_limit_is_what_the_worker_is_held_to() -> None:
     for reserve_bytes in (None, GIB):
-        budget = main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=reserve_bytes)
-        assert budget.held_bytes == budget.worker_limit_bytes == 3 * GIB - (reserve_bytes or 0)
-        assert budget.planned.usable_bytes == budget.held_bytes - BESIDE_BUFFERS_BYTES
+        budget = free(3 * GIB, reserve_bytes)
+        assert budget.held_bytes == 3 * GIB - (reserve_bytes or 0)
+        assert budget.usable_bytes == budget.held_bytes - BESIDE_BUFFERS_BYTES
 
 
-def test_a_projector_takes_of_what_is_held() -> None:
-    before = main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=None)
-    after = beside_projector(before, Projector(Path(), GIB))
-    assert after.held_bytes == after.worker_limit_bytes == 2 * GIB
-    assert after.planned.usable_bytes == before.planned.usable_bytes - GIB
-    two = gpu_budget([CARD, CARD], (), limit_bytes=None, reserve_bytes=GIB)
-    after = beside_projector(two, Projector(Path(), GIB + 1))
-    assert after.worker_reserve_bytes == GIB + GIB // 2 + 1
-    assert (after.worker_limit_bytes, after.held_bytes) == (None, two.held_bytes - GIB - 1)
+def test_a_projector_takes_of_what_is_held(cards: Callable[..., None]) -> None:
+    before, after = free(3 * GIB), free(3 * GIB, projector_bytes=GIB)
+    assert (before.held_bytes, after.held_bytes) == (3 * GIB, 2 * GIB)
+    assert after.usable_bytes == before.usable_bytes - GIB
     with pytest.raises(DoesNotFit, match=r"needs 3\.00 GiB, but only 3\.00 GiB of main memory are available"):
-        beside_projector(before, Projector(Path(), 3 * GIB))
+        free(3 * GIB, projector_bytes=3 * GIB)
+    cards(card(22), card(22, 1))
+    two, after = free(reserve_bytes=GIB), free(reserve_bytes=GIB, projector_bytes=GIB + 1)
+    assert after.ballast_bytes == GIB + GIB // 2 + 1
+    assert after.held_bytes == two.held_bytes - GIB - 1
 
 
 @pytest.mark.parametrize("n_gpu_layers", [-1, 0])
 @pytest.mark.parametrize("reserve_bytes", [None, 0, GIB])
 @pytest.mark.parametrize("limit_bytes", [None, 3 * GIB, 9 * GIB + 1, 21 * GIB + 1, 64 * GIB])
 def test_a_plan_and_a_search_count_with_the_same_memory(
-    monkeypatch: pytest.MonkeyPatch, limit_bytes: int | None, reserve_bytes: int | None, n_gpu_layers: int
+    cards: Callable[..., None], limit_bytes: int | None, reserve_bytes: int | None, n_gpu_layers: int
 ) -> None:
-    monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: (CARD,))
-    planned = machine_budget(
-        LlamaConfig(n_gpu_layers=n_gpu_layers, memory_limit_bytes=limit_bytes),
-        reserve_bytes=reserve_bytes, bandwidth=Bandwidth(1e9, "given"),
-    )  # fmt: skip
-    if n_gpu_layers:
-        search = gpu_budget([CARD], (), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
-    else:
-        search = main_memory_budget(limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
-    assert search.planned.usable_bytes == planned.usable_bytes <= search.held_bytes
-    assert (search.planned.memory_bytes, search.planned.reserve_bytes) == (planned.memory_bytes, planned.reserve_bytes)
-    assert search.held_bytes <= (search.free_bytes if limit_bytes is None else limit_bytes)
+    """A worker may take what a plan keeps for its process, within the limit."""
+    cards(card(22))
+    setup = LlamaConfig(n_gpu_layers=n_gpu_layers, memory_limit_bytes=limit_bytes)
+    planned = machine_budget(setup, reserve_bytes=reserve_bytes, measures=False)
+    assert free_budget(setup, reserve_bytes) == replace(planned, bandwidth=None)
+    free_bytes = 22 * GIB if n_gpu_layers else 10 * GIB
+    assert planned.memory_bytes == min(free_bytes, limit_bytes or free_bytes)
+    assert planned.usable_bytes <= planned.held_bytes <= planned.memory_bytes
+    if reserve_bytes is None:
+        kept_bytes = GIB if n_gpu_layers else GIB - BESIDE_BUFFERS_BYTES
+        beside_limit = planned.memory_bytes - (0 if n_gpu_layers else BESIDE_BUFFERS_BYTES)
+        assert planned.usable_bytes == min(beside_limit, free_bytes - GIB)
+        assert planned.held_bytes == min(planned.memory_bytes, free_bytes - (0 if n_gpu_layers else kept_bytes))
 
 
 @pytest.mark.parametrize(("total_gib", "kept_mib"), [(0.5, 128), (1, 256), (2, 512), (4, 1024), (64, 1024)])
@@ -170,58 +190,51 @@ def test_the_reserve_of_main_memory_is_a_share_of_a_small_one(
     """In a container of 1 GiB a reserve of 1 GiB would leave nothing; the rule is stated where it is printed."""
     ram = Ram(round(total_gib * GIB), round(total_gib * GIB * 0.9))
     monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: ram)
-    planned = main_memory_budget(limit_bytes=None, reserve_bytes=None).planned
+    planned = free()
     assert planned.reserve_bytes == kept_mib * MIB
     assert planned.usable_bytes == ram.available_bytes - kept_mib * MIB
     assert "a quarter of main memory, at most 1 GiB" in planned.reserve_source
 
 
 @pytest.mark.parametrize(
-    ("limit_bytes", "reserve_bytes", "budget_gib"),
+    ("limit_bytes", "reserve_bytes", "held_gib"),
     [
-        pytest.param(None, None, 22, id="all that is free"), pytest.param(12 * GIB, None, 12, id="a limit"),
-        pytest.param(None, 2 * GIB, 20, id="a reserve"), pytest.param(12 * GIB, 2 * GIB, 10, id="both"),
+        pytest.param(None, None, 32, id="all that is free"), pytest.param(12 * GIB, None, 22, id="a limit of each"),
+        pytest.param(None, 2 * GIB, 28, id="a reserve of each"), pytest.param(12 * GIB, 2 * GIB, 18, id="both"),
     ],
 )  # fmt: skip
-def test_a_gpu_limits_itself(limit_bytes: int | None, reserve_bytes: int | None, budget_gib: int) -> None:
-    budget = gpu_budget([CARD], (), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
-    assert budget.held_bytes == budget_gib * GIB
-    assert (budget.worker_limit_bytes, budget.worker_reserve_bytes) == (limit_bytes, reserve_bytes or 0)
-    assert budget.gpus == (CARD,)
+def test_gpus_limit_themselves(
+    cards: Callable[..., None], limit_bytes: int | None, reserve_bytes: int | None, held_gib: int
+) -> None:
+    cards(card(22), card(10, 1))
+    budget = free(limit_bytes, reserve_bytes)
+    assert (budget.held_bytes, budget.ballast_bytes) == (held_gib * GIB, reserve_bytes or 0)
 
 
-def test_a_limit_holds_for_each_of_several_gpus() -> None:
-    budget = gpu_budget([CARD, SMALL_CARD], (), limit_bytes=12 * GIB, reserve_bytes=None)
-    assert (budget.held_bytes, budget.free_bytes) == (22 * GIB, 32 * GIB)
-    assert "10.0 GiB" in budget.warning
+def test_a_search_needs_a_gpu_that_llama_cpp_can_use(cards: Callable[..., None]) -> None:
+    """A plan counts with a card that only NVML lists, as a CUDA build would."""
+    cards(replace(card(22), backend="CUDA"))
+    assert machine_budget(LlamaConfig(), measures=False).on_gpu
+    assert not free().on_gpu
 
 
-def test_a_gpu_that_nvml_does_not_know_has_what_llama_cpp_finds_free() -> None:
-    silent = replace(CARD, total_bytes=None, free_bytes=None)
-    for gpus in ((), (silent,)):
-        budget = gpu_budget(gpus, [9 * GIB], limit_bytes=None, reserve_bytes=GIB)
-        assert (budget.free_bytes, budget.held_bytes, budget.gpus) == (9 * GIB, 8 * GIB, ())
+def test_a_program_that_lists_its_gpus_has_what_it_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ggbench.sizing.budget.list_gpus", lambda: (H200,))
+    setup = LlamaServerConfig()
+    for listed, free_gib in ({"CUDA0": GIB}, 100), ({"Vulkan0": 9 * GIB}, 9):
+        monkeypatch.setattr(LlamaServerConfig, "listed_gpus", lambda _self, found=listed: found)
+        assert free_budget(setup, None).held_bytes == free_gib * GIB
 
 
-def test_main_memory_is_limited_to_what_is_free() -> None:
-    """Plain malloc overcommits. A limit above it cannot be kept, and it is said."""
-    budget = main_memory_budget(limit_bytes=None, reserve_bytes=None)
-    assert budget.planned.usable_bytes == 9 * GIB
-    assert budget.held_bytes == budget.worker_limit_bytes == 9 * GIB + BESIDE_BUFFERS_BYTES
-    assert (budget.free_bytes, budget.warning) == (10 * GIB, "")
-    asked = main_memory_budget(limit_bytes=64 * GIB, reserve_bytes=None)
-    assert asked.planned.usable_bytes == 9 * GIB
-    assert "10.0 GiB" in asked.warning
-    assert "22.0 GiB" in gpu_budget([CARD], (), limit_bytes=64 * GIB, reserve_bytes=None).warning
-
-
-def test_nothing_is_loaded_where_a_reserve_leaves_nothing_or_no_memory_is_free() -> None:
+def test_nothing_is_loaded_where_a_reserve_leaves_nothing_or_no_memory_is_free(cards: Callable[..., None]) -> None:
     with pytest.raises(DoesNotFit, match=r"a reserve of 900\.0 GiB uses up 10\.0 GiB of main memory"):
-        main_memory_budget(limit_bytes=None, reserve_bytes=900 * GIB)
+        free(reserve_bytes=900 * GIB)
+    cards(card(22))
     with pytest.raises(DoesNotFit, match=r"of GPU memory"):
-        gpu_budget([CARD], (), limit_bytes=8 * GIB, reserve_bytes=23 * GIB)
+        free(8 * GIB, 23 * GIB)
+    cards(card(0))
     with pytest.raises(DoesNotFit, match="no GPU memory is free"):
-        gpu_budget((), [0], limit_bytes=None, reserve_bytes=None)
+        free()
 
 
 def test_a_card_that_nobody_knows_is_refused_with_the_nearest_names() -> None:

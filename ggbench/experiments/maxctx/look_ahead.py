@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,18 +16,19 @@ from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxSettings, Probe, SearchPlan
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import list_gpus
+from ggbench.machine.gpus import find_cuda_gpu, list_gpus
 from ggbench.machine.readings import list_gpu_processes
+from ggbench.machine.records import Gpu
 from ggbench.runs.session import kv_bytes_per_token
-from ggbench.sizing.budget import servers_budget
+from ggbench.show.words import say
+from ggbench.sizing.budget import free_budget
 from ggbench.sizing.drafts import DraftingAllocator, check_drafts
 from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.fit import Fit, Fitter
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.projectors import Projector
-from ggbench.sizing.search_budget import SearchBudget, beside_projector, budget_by_theory, search_budget
-from ggbench.units import KV_CELLS, format_count
+from ggbench.units import KV_CELLS, format_bytes
 
 CEILING_WITHOUT_GROWTH = 1 << 20
 """End of the search for a model whose state has the same size at any length."""
@@ -48,7 +49,9 @@ class LookAhead(msgspec.Struct, frozen=True):
 
     plan: SearchPlan
     """`planned_n_ctx` is None if llama.cpp did not load dry."""
-    budget: SearchBudget
+    budget: Budget
+    gpus: tuple[Gpu, ...]
+    """GPUs in use, read before anything was loaded; empty unless NVML knows all of them."""
     ceiling_n_ctx: int
     weight_bytes: int | None
     """Bytes of the weights in the budget's memory, a draft model's included."""
@@ -141,35 +144,31 @@ def look_ahead(
     A header at `path` is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, UsageError for a GPU search if
     the cache is in main memory, and like `check_drafts`.
     """
-    servers = servers_budget(setup, settings.reserve_bytes)
-    devices = () if servers is None else servers.devices
+    budget = free_budget(setup, settings.reserve_bytes, projector)
+    if budget.on_gpu and not setup.kv_offload:
+        raise UsageError(
+            "with the KV cache in main memory a GPU does not limit the context",
+            "omit --no-kv-offload, or search main memory with -ngl 0",
+        )
     gpus = list_gpus()  # read before the dry worker uses some of their memory
-    with DraftingAllocator(launch(), setup, devices, draft, launch) as dry:
+    with DraftingAllocator(launch(), setup, budget.devices, draft, launch) as dry:
         sizer = _Sizer(dry, file, path, setup)
-        least = sizer.least
-        budget = search_budget(dry, least, gpus, setup, settings.reserve_bytes, servers)
-        if projector is not None:
-            budget = beside_projector(budget, projector)
-        if budget.on_gpu and not setup.kv_offload:
-            raise UsageError(
-                "with the KV cache in main memory a GPU does not limit the context",
-                "omit --no-kv-offload, or search main memory with -ngl 0",
-            )
-        memory, usable_bytes = budget.planned, budget.planned.usable_bytes
-        placement = Placement.of(file, setup, memory)
-        planned = sizer.longest(memory)
+        least, gpus = sizer.least, _in_use(budget, gpus, dry.gpu_devices)
+        placement = Placement.of(file, setup, budget)
+        planned = sizer.longest(budget)
     weight_bytes, theory = placement.weight_bytes, None
     draft_bytes = 0 if least is None else placement.draft_weight_bytes(least)
     if weight_bytes is not None:
         weight_bytes += draft_bytes
-        theory = placement.theory_n_ctx(max(0, usable_bytes - weight_bytes)) if sizer.grows else None
+        theory = placement.theory_n_ctx(max(0, budget.usable_bytes - weight_bytes)) if sizer.grows else None
     ceiling, warnings = _ceiling(file, setup, grows=sizer.grows, beyond_train=settings.beyond_train)
     least_bytes = 0
     if least is not None:
         least_bytes = placement.context_bytes(least) - draft_bytes + placement.unreserved_bytes(least)
     return LookAhead(
-        plan=_plan(budget, warnings, planned_n_ctx=planned, theory_n_ctx=theory, ceiling_n_ctx=ceiling),
+        plan=replace(_plan(budget, gpus, setup, ceiling, warnings), planned_n_ctx=planned, theory_n_ctx=theory),
         budget=budget,
+        gpus=gpus,
         ceiling_n_ctx=ceiling,
         weight_bytes=weight_bytes,
         bytes_per_token=_growth(placement, sizer.line),
@@ -198,9 +197,8 @@ def look_ahead_by_theory(
 
     Raises DoesNotFit, and like `check_drafts`.
     """
-    budget = budget_by_theory(setup, settings.reserve_bytes)
-    if projector is not None:
-        budget = beside_projector(budget, projector)
+    budget = free_budget(setup, settings.reserve_bytes, projector)
+    gpus = _in_use(budget, list_gpus(), [(device.device, None) for device in budget.devices])
     if setup.mtp or draft is not None:
         check_drafts(draft, file)
     weight_bytes, per_token = _theory_bytes(file, setup)
@@ -208,13 +206,14 @@ def look_ahead_by_theory(
         draft_bytes, more = _theory_bytes(draft, setup.for_draft())
         weight_bytes += draft_bytes
         per_token = per_token + more if per_token and more else None
-    room_bytes = max(0, budget.planned.usable_bytes - weight_bytes)
+    room_bytes = max(0, budget.usable_bytes - weight_bytes)
     theory = room_bytes // per_token // KV_CELLS * KV_CELLS if per_token else None
     ceiling, warnings = _ceiling(file, setup, grows=True, beyond_train=settings.beyond_train)
     ceiling = min(ceiling, max(CEILING_WITHOUT_GROWTH, file.n_ctx_train or 0))  # the same ceiling as `plan`
     return LookAhead(
-        plan=_plan(budget, warnings, theory_n_ctx=theory, ceiling_n_ctx=ceiling),
+        plan=replace(_plan(budget, gpus, setup, ceiling, warnings), theory_n_ctx=theory),
         budget=budget,
+        gpus=gpus,
         ceiling_n_ctx=ceiling,
         weight_bytes=None if setup.engine_option else weight_bytes,  # the user's flags may place some elsewhere
         bytes_per_token=per_token,
@@ -227,28 +226,31 @@ def _theory_bytes(file: ModelFile, setup: EngineConfig) -> tuple[int, int | None
     return file.weight_bytes or file.file_bytes, kv_bytes_per_token(file, setup)
 
 
+def _in_use(budget: Budget, gpus: Sequence[Gpu], devices: Iterable[tuple[str, str | None]]) -> tuple[Gpu, ...]:
+    """Return the readings of a budget's GPUs; none unless all of these devices are known."""
+    found = [find_cuda_gpu(gpus, *device) for device in devices] if budget.on_gpu else []
+    used = tuple(gpu for gpu in found if gpu is not None)
+    return used if len(used) == len(found) else ()
+
+
 def _plan(
-    budget: SearchBudget,
-    warnings: tuple[str, ...],
-    *,
-    ceiling_n_ctx: int,
-    theory_n_ctx: int | None,
-    planned_n_ctx: int | None = None,
+    budget: Budget, gpus: Sequence[Gpu], setup: EngineConfig, ceiling_n_ctx: int, warnings: tuple[str, ...]
 ) -> SearchPlan:
-    planned = budget.planned
+    limit_bytes = setup.memory_limit_bytes
+    free_bytes = min((each.free_bytes for each in budget.devices), default=budget.memory_bytes)
+    if limit_bytes is not None and free_bytes < limit_bytes:
+        said = say("maxctx.less_free", free=format_bytes(free_bytes), limit=format_bytes(limit_bytes))
+        warnings = (said, *warnings)
     return SearchPlan(
-        planned_n_ctx=planned_n_ctx,
-        theory_n_ctx=theory_n_ctx,
         ceiling_n_ctx=ceiling_n_ctx,
-        budget_bytes=planned.usable_bytes,
-        memory_bytes=planned.memory_bytes,
-        memory_source=planned.memory_source,
-        reserve_bytes=planned.reserve_bytes,
-        reserve_source=planned.reserve_source,
-        mmproj_bytes=planned.projector_bytes,
-        free_bytes=budget.free_bytes,
-        gpu_processes=list_gpu_processes([gpu.index for gpu in budget.gpus]) if budget.on_gpu else (),
-        warnings=(budget.warning, *warnings) if budget.warning else warnings,
+        budget_bytes=budget.usable_bytes,
+        memory_bytes=budget.memory_bytes,
+        memory_source=budget.memory_source,
+        reserve_bytes=budget.reserve_bytes,
+        reserve_source=budget.reserve_source,
+        mmproj_bytes=budget.projector_bytes,
+        gpu_processes=list_gpu_processes([gpu.index for gpu in gpus]) if gpus else (),
+        warnings=warnings,
     )
 
 
@@ -258,9 +260,7 @@ def _ceiling(
     ceiling, warnings = LARGEST_N_CTX, []
     if not grows:
         ceiling = CEILING_WITHOUT_GROWTH
-        warnings.append(
-            f"the model's state needs the same memory at any length, so the search ends at {format_count(ceiling)}"
-        )
+        warnings.append(say("maxctx.same_at_any_length", ceiling=ceiling))
     if setup.n_ctx is not None:
         ceiling = min(ceiling, setup.n_ctx)
     elif file.n_ctx_train is not None and not beyond_train:

@@ -119,8 +119,6 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the draft model that is loaded with the model; empty for none."""
     mmproj_bytes: int = 0
     """Left free for a projector, besides the reserve."""
-    free_bytes: int | None = None
-    """Free memory before anything was loaded: of the GPUs, or of main memory."""
     gpu_processes: tuple[GpuProcess, ...] = ()
     """Programs that used GPU memory before the search; empty if none did, or for a search in main memory."""
     warnings: tuple[str, ...] = ()

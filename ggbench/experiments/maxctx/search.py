@@ -51,7 +51,6 @@ from ggbench.show.names import quant_name
 from ggbench.show.words import say
 from ggbench.sizing.longest_context import Bracket
 from ggbench.sizing.projectors import Projector, read_projector
-from ggbench.sizing.search_budget import taken_bytes
 from ggbench.units import KV_CELLS, format_bytes, format_count, format_number
 
 
@@ -119,11 +118,12 @@ class _Search:
         file = yield from session.prepare_file()
         if seen.versions is not None:
             self._begin(seen.versions)
+        limit_bytes, ballast_bytes = self._limits
         prober = self._prober = ContextProber(
             session.engine,
             file,
-            session.setup.held(seen.budget.worker_limit_bytes, on_gpu=seen.budget.on_gpu),
-            reserve_bytes=seen.budget.worker_reserve_bytes,
+            session.setup.held(limit_bytes, on_gpu=seen.budget.on_gpu),
+            reserve_bytes=ballast_bytes,
             begin=self._begin,
             draft=None
             if session.draft is None
@@ -139,6 +139,16 @@ class _Search:
         if conclusion.outcome is Outcome.COMPLETED:
             self._require_any(file)
         return conclusion
+
+    @property
+    def _limits(self) -> tuple[int | None, int]:
+        """The worker's limit of main memory, which Linux overcommits, or of each GPU, None for none; and what it keeps
+        free of each GPU, if it can.
+        """
+        budget = self._seen.budget
+        if not budget.on_gpu or (self._seen.is_by_theory and budget.kept_bytes):
+            return budget.held_bytes, 0
+        return self._session.setup.memory_limit_bytes, budget.ballast_bytes
 
     def _check_weights(self) -> None:
         """Raise DoesNotFit for weights beyond the memory, and UsageError for main memory that cannot be limited."""
@@ -269,13 +279,25 @@ class _Search:
     def _with_peak(self, prober: ContextProber) -> Memory:
         """Return the memory of the proven context, with its peak."""
         budget, memory = self._seen.budget, prober.memory
-        peak_bytes = taken_bytes(budget, list_gpus()) if budget.on_gpu else prober.peak_bytes
+        peak_bytes = self._taken_bytes() if budget.on_gpu else prober.peak_bytes
         if peak_bytes is None:
             return memory
         buffers = *memory.buffers, *memory.draft_buffers
         counted = sum(each.total_bytes for each in buffers if not (budget.on_gpu and each.is_host))
         unexplained = peak_bytes - counted if peak_bytes >= counted else None
         return replace(memory, peak_bytes=peak_bytes, other_bytes=unexplained)
+
+    def _taken_bytes(self) -> int | None:
+        """Return by how much the free memory of the GPUs has shrunk; None if NVML does not report each."""
+        free_now = {gpu.index: gpu.free_bytes for gpu in list_gpus()}
+        limit_bytes, ballast_bytes = self._limits
+        total_bytes = 0
+        for gpu in self._seen.gpus:
+            before_bytes, after_bytes = gpu.free_bytes, free_now.get(gpu.index)
+            if before_bytes is None or after_bytes is None:
+                return None
+            total_bytes += min(before_bytes, limit_bytes or before_bytes) - ballast_bytes - after_bytes
+        return total_bytes if total_bytes > 0 else None
 
     def _explain_load(self, ended: EngineEnded) -> Conclusion:
         session, seen = self._session, self._seen
@@ -294,7 +316,7 @@ class _Search:
 
     def _does_not_fit(self, weight_bytes: int) -> DoesNotFit:
         seen, budget = self._seen, self._seen.budget
-        process_bytes = 0 if budget.on_gpu else budget.planned.process_bytes
+        process_bytes = 0 if budget.on_gpu else budget.process_bytes
         missing = weight_bytes + seen.least_bytes + process_bytes - budget.held_bytes
         what = f"{self._name} does not fit into {format_bytes(budget.held_bytes)} of {budget.place}: "
         what += f"weights of {format_bytes(weight_bytes)}"

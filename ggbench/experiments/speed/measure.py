@@ -99,7 +99,7 @@ def _obstacles(session: Session, cases: tuple[Case, ...]) -> Mapping[Case, str]:
 
     Linux overcommits, so a context in main memory would not fail to be created. Raises DoesNotFit if no memory is free.
     """
-    from ggbench.sizing.search_budget import free_fitter, obstacle
+    from ggbench.sizing.fit import free_fitter, obstacle
 
     setup, file = session.setup, session.file
     if file is None or setup.unsupported(EstimateMemory):

@@ -132,7 +132,7 @@ def _first_round(index: int, candidate: TuneCandidate, timings: Sequence[TuneTim
 
 def candidates_of(session: Session, file: ModelFile) -> list[TuneCandidate]:
     """Return the defaults and the settings to try, with why those that do not fit are not. Raises DoesNotFit."""
-    from ggbench.sizing.search_budget import free_fitter, obstacle
+    from ggbench.sizing.fit import free_fitter, obstacle
 
     settings = session.settings(TuneSettings)
     given = LlamaConfig.of(session.setup).holding(settings.n_ctx_needed)
@@ -142,7 +142,7 @@ def candidates_of(session: Session, file: ModelFile) -> list[TuneCandidate]:
         if fitter is not None:
             fit = fitter.sized(given)
             flash_attn = "on" if fit is not None and fit.context.flash_attn is False else "off"
-            n_gpus = len(fitter.allocator.gpu_devices) if fitter.budget.on_gpu else 0
+            n_gpus = len(fitter.budget.devices)
         others = (replace(defaults, **each) for each in _others(defaults, settings, n_gpus))
         tried = dict.fromkeys((defaults, replace(defaults, flash_attn=flash_attn), *more, *others))
         return [TuneCandidate(each, "" if each == defaults else obstacle(fitter, each)) for each in tried]
@@ -152,7 +152,7 @@ def _fitting(fitter: Fitter | None, given: LlamaConfig) -> list[LlamaConfig]:
     """Return the given setup or, if it does not fit, those that keep just enough out of GPU memory. Raises
     DoesNotFit.
     """
-    from ggbench.sizing.search_budget import obstacle
+    from ggbench.sizing.fit import obstacle
     from ggbench.sizing.what_helps import placements
 
     too_large = obstacle(fitter, given)
