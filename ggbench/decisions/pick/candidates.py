@@ -112,7 +112,7 @@ class _Finder:
         """Return a quant's candidates, by cache."""
         setup = replace(self._request.setup, n_ctx=self._needed_n_ctx(variant))
         rows = self._rows(variant, setup, self._request.caches)
-        return tuple(self._candidate(model.key, variant, row, losses) for row in rows)
+        return tuple(self._candidate(model, variant, row, losses) for row in rows)
 
     def losses_of(self, model: PickedModel) -> MeasuredLosses:
         headers = {variant.file.header_sha256 for variant in model.variants if variant.file is not None}
@@ -160,7 +160,9 @@ class _Finder:
             failed = PlanRow(variant.model, variant.quant, variant.provenance)
             return [replace(failed, outcome=Outcome.FAILED, reason=error.message)]
 
-    def _candidate(self, key: str, variant: Target, row: PlanRow, losses: MeasuredLosses) -> Candidate:
+    def _candidate(
+        self, model: PickedModel, variant: Target, row: PlanRow, losses: MeasuredLosses
+    ) -> Candidate:
         needs, file = self._request.needs, variant.file
         setup = row.setup or self._request.setup
         header, architecture, is_mixture = "", "", False
@@ -177,7 +179,8 @@ class _Finder:
             sized = self._at_its_end(variant, sized, setup, curves, is_probed=probe is not None)
         return Candidate(
             row=with_speeds(sized.row, curves),
-            model_key=key,
+            model_key=model.key,
+            superseded_by=model.superseded_by,
             selector=variant.selector,
             n_ctx=sized.n_ctx,
             max_n_ctx=sized.longest,

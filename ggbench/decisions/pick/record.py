@@ -73,6 +73,8 @@ class Candidate(msgspec.Struct, frozen=True):
     """The setup that was planned: the required n_ctx, its cache and its placement."""
     is_mixture: bool = False
     """Whether each token uses only some of its experts."""
+    superseded_by: frozenset[str] = frozenset()
+    """Keys of models that are run instead of its model today."""
     host_bytes: int | None = None
     """Main memory that its tensors and cache take beside a GPU, if some of them could be on it; else None."""
 
