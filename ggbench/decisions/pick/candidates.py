@@ -98,7 +98,7 @@ class _Sized(NamedTuple):
         return self.row.used_of(self.longest)
 
 
-class _Finder:
+class Finder:
     """Data shared by all candidates."""
 
     def __init__(self, request: PickRequest, planners: Planners, store: Store | None) -> None:
@@ -107,6 +107,28 @@ class _Finder:
         """Why variants cannot be planned."""
         self._store = store
         self.runs = MachineRuns(store, request.budget, only_steady=True)
+
+    def of_model(self, model: PickedModel) -> Generator[tuple[Candidate, ...], None, list[Candidate]]:
+        """Yield the candidates of each quant as soon as they are sized; return all, by cache and quant."""
+        found, losses = list[Candidate](), self.losses_of(model)
+        for variant in model.variants:
+            candidates = self.of_variant(model, variant, losses)
+            yield candidates
+            found += candidates
+        caches = list(dict.fromkeys(map(_cache_of, found)))
+        return sorted(found, key=lambda each: caches.index(_cache_of(each)))
+
+    def exactly(self, best: Pick, models: Sequence[PickedModel]) -> Pick:
+        """Return a pick whose listed candidates have their longest context searched, and its nearest miss with what
+        would make it fit.
+        """
+        sized = (self.with_longest(each, variant_of(each.candidate, models)) for _, each in best.listed)
+        best = best.with_sized({each.candidate.name: each for each in sized})
+        best = replace(best, main_memory=self._request.budget.host)
+        if best.nearest_miss is None:
+            return best
+        own = best.nearest_miss.candidate
+        return replace(best, changes=self.what_would_help(own, variant_of(own, models)))
 
     def of_variant(self, model: PickedModel, variant: Target, losses: MeasuredLosses) -> tuple[Candidate, ...]:
         """Return a quant's candidates, by cache."""
@@ -279,25 +301,12 @@ def decide(
     """
     request = replace(request, budget=with_main_memory(request.budget))
     with Planners(allocator) as planners:
-        finder, found = _Finder(request, planners, store), list[Candidate]()
+        finder, found = Finder(request, planners, store), list[Candidate]()
         for model in models:
-            of_model, losses = list[Candidate](), finder.losses_of(model)
-            for variant in model.variants:
-                candidates = finder.of_variant(model, variant, losses)
-                yield candidates
-                of_model += candidates
-            caches = list(dict.fromkeys(map(_cache_of, of_model)))
-            found += sorted(of_model, key=lambda each: caches.index(_cache_of(each)))
+            found += yield from finder.of_model(model)
         if finder.errors and all(each.row.outcome is not Outcome.COMPLETED for each in found):
             raise finder.errors[0]
-        best = recommend(found, request.needs)
-        sized = (finder.with_longest(each, variant_of(each.candidate, models)) for _, each in best.listed)
-        best = best.with_sized({each.candidate.name: each for each in sized})
-        best = replace(best, main_memory=request.budget.host)
-        if best.nearest_miss is None:
-            return best
-        own = best.nearest_miss.candidate
-        return replace(best, changes=finder.what_would_help(own, variant_of(own, models)))
+        return finder.exactly(recommend(found, request.needs), models)
 
 
 def _cache_of(candidate: Candidate) -> tuple[str, ...]:
