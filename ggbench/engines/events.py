@@ -219,8 +219,8 @@ class Scored(msgspec.Struct, frozen=True, tag="scored"):
     """KL divergence of the base's distribution from the model's, in nats."""
     p_diff: list[float] = []
     """p of the true next token minus the base's."""
-    n_same_top: int = 0
-    """Positions with the same most likely token."""
+    same_top: list[bool] = []
+    """Whether both have the same most likely token."""
 
 
 Event = (

@@ -32,8 +32,9 @@ class _Scored(msgspec.Struct, frozen=True):
         return self.base_own is not None and self.base_own.value <= limit
 
     def against(self, base: str, added: Estimate = NO_LOSS) -> Expected:
-        mean, (low, high) = self.loss.kld.mean, self.loss.kld.ci95
-        nats = mean + added.value, max(0.0, low) + added.low, high + added.high
+        mean = self.loss.kld.mean
+        low, high = self.loss.kld.ci95 or (mean, mean)
+        nats = mean + added.value, low + added.low, high + added.high
         return Expected(*nats, "measured", f"run {self.run_id}, {base}")
 
     @property
@@ -105,7 +106,7 @@ def measured_losses(store: Store | None, headers: Collection[str]) -> MeasuredLo
     scores = []
     for run in runs_with_loss(store, headers) if store is not None else ():
         loss = experiment_of(run.head.kind).loss_of(run)
-        if loss is not None:
+        if loss is not None and loss.kld.ci95 is not None:
             of = run.subject
             base_own = expected_loss(of.model, loss.base_quant, of.n_params, of.architecture or "")
             scores.append(_Scored(run.run_id, of.header_sha256, loss, base_own))

@@ -22,7 +22,7 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.facts import RunFacts
 from ggbench.runs.store.runs import StoredRun
-from ggbench.runs.stored import listed_run
+from ggbench.runs.stored import listed_run, read_run
 
 
 class ThisMachine(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ def _origin(kind: str, started_at: str, quant: str) -> str:
 def _runs(store: Store, run_ids: Iterable[int]) -> Iterator[Run]:
     for stored in store.load_runs(tuple(run_ids)):
         with contextlib.suppress(StoreError):  # written by another ggbench
-            yield listed_run(stored)
+            yield read_run(store, stored)
 
 
 def _facts_of(stored: StoredRun) -> RunFacts:

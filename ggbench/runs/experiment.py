@@ -19,7 +19,7 @@ from ggbench.plugins import load_plugin
 from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.stats.intervals import MeanError
+from ggbench.stats.intervals import ChunkMean
 
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
@@ -76,7 +76,7 @@ class MeasuredLoss(msgspec.Struct, frozen=True):
     base_cache: tuple[str, str]
     text: tuple[str, int]
     """SHA-256 of its tokens, and the length of a chunk: only losses over the same text are comparable."""
-    kld: MeanError
+    kld: ChunkMean
 
 
 class Experiment(abc.ABC):

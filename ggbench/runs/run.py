@@ -57,6 +57,11 @@ class Result:
 
     __slots__ = ()
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether an earlier version stored it without what its recording still has."""
+        return False
+
 
 class DecodeTiming(Result, msgspec.Struct, frozen=True):
     """A result with timed steps: latency against position, of one sequence or of several at once."""

@@ -1,10 +1,10 @@
-"""Estimates with their intervals, and the intervals of ratios and differences of two estimates."""
+"""Estimates with their 95 % intervals: of means, of pairs, of ratios and differences of two estimates."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -82,22 +82,6 @@ Z_95 = 1.959963984540054
 """Half-width of a 95 % interval, in standard errors."""
 
 
-class MeanError(msgspec.Struct, frozen=True):
-    """A mean with its standard error, as printed by llama-perplexity."""
-
-    mean: float
-    error: float
-
-    @property
-    def estimate(self) -> Estimate:
-        """The mean with its 95 % interval."""
-        return Estimate(self.mean, *self.ci95)
-
-    @property
-    def ci95(self) -> tuple[float, float]:
-        return self.mean - Z_95 * self.error, self.mean + Z_95 * self.error
-
-
 _T_95 = (math.inf, 12.7062047, 4.3026527, 3.1824463, 2.7764451, 2.5705818)
 """Student's two-sided 95 % points of few degrees of freedom."""
 _T_95_SERIES = (Z_95, 2.3722712, 2.8224986, 2.5558497, 1.5895341)
@@ -112,9 +96,71 @@ def t_95(freedom: int) -> float:
     return math.fsum(term / freedom**power for power, term in enumerate(_T_95_SERIES))
 
 
+def half_width(values: Sequence[float], points: Callable[[int], float] = t_95) -> float:
+    """Return Student's half-width of the mean of independent values; infinite for one."""
+    if len(values) < 2:
+        return math.inf
+    return points(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+
+
 def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Estimate:
     """Return the mean of at least two ratios with Student's interval of their logarithms, widened by a share."""
     logs = list(map(math.log, ratios))
-    spread = t_95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    mean, half = statistics.fmean(logs), math.hypot(spread, math.log1p(model_error))
+    mean, half = statistics.fmean(logs), math.hypot(half_width(logs), math.log1p(model_error))
     return Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+class ChunkMean(msgspec.Struct, frozen=True):
+    """A mean over all positions of a text, with the 95 % interval that its chunks give."""
+
+    mean: float
+    ci95: Interval | None = None
+    """None for a single chunk, and in results of versions that took positions as independent."""
+
+    @property
+    def estimate(self) -> Estimate | float:
+        """The mean with its interval, if that is known."""
+        return self.mean if self.ci95 is None else Estimate(self.mean, *self.ci95)
+
+
+def chunk_mean(
+    means: Sequence[float],
+    form: Callable[[float], float] = float,
+    bounds: Interval = (-math.inf, math.inf),
+) -> ChunkMean:
+    """Return `form` of the mean of chunk means ± t(k - 1), as positions of one chunk are not independent.
+
+    No end lies beyond `bounds`.
+    """
+    mean, half = statistics.fmean(means), half_width(means)
+    if math.isinf(half):
+        return ChunkMean(form(mean))
+    low, high = max(bounds[0], mean - half), min(bounds[1], mean + half)
+    return ChunkMean(form(mean), (form(min(low, mean)), form(max(high, mean))))
+
+
+def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Interval | None:
+    """Return the interval of the ratio of two positive means over the same chunks; None for fewer than four chunks.
+
+    The logarithm of the ratio has the variance of the differences of the chunks' shares in their means (delta method).
+    """
+    count = min(len(one), len(other))
+    if count < _FEWEST_PAIRS:
+        return None
+    mean, its = statistics.fmean(one[:count]), statistics.fmean(other[:count])
+    if min(mean, its) <= 0:
+        return None
+    half = half_width([a / mean - b / its for a, b in zip(one, other, strict=False)])
+    return _exp(math.log(mean / its) - half), _exp(math.log(mean / its) + half)
+
+
+def paired_difference(one: Sequence[float], other: Sequence[float]) -> Interval | None:
+    """Return the interval of the difference of two means over the same chunks; None for fewer than four chunks."""
+    pairs = list(zip(one, other, strict=False))
+    if len(pairs) < _FEWEST_PAIRS:
+        return None
+    return chunk_mean([a - b for a, b in pairs]).ci95
+
+
+_FEWEST_PAIRS = 4
+"""Fewest chunks whose own differences give an interval."""

@@ -10,7 +10,8 @@ from ggbench.stats.intervals import Estimate, geometric_mean
 _T = TypeVar("_T")
 
 FEWEST_TURNS = 4
-"""Fewest turns whose own differences give an interval."""
+"""Fewest turns whose ratios give an interval."""
+
 _SERIAL = 1.2
 """The factor that widens the interval of ratios in turns: the order alternates, so noise that lasts makes neighbouring
 turns agree. With correlation r from run to run, the variance of the mean is 1 + r (1 - r) / (1 + r^2) times that of

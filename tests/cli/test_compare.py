@@ -18,7 +18,7 @@ from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.decode_timing import PrefillSpeed
-from ggbench.stats.intervals import MeanError
+from ggbench.stats.intervals import ChunkMean
 from tests.cli.conftest import Run
 from tests.fakes.llama_server import install
 from tests.fakes.measured import fill, put_failed, put_run, start
@@ -99,7 +99,7 @@ def quality(nll: tuple[float, ...], quant: str = "q4_k_m") -> tuple[RunHead, Qua
     head = replace(start(quant=quant), kind="quality", settings=QualitySettings(TEXT))
     scored = ScoredText(10_000, len(nll), 1000, "cd" * 32)
     ppl = math.exp(sum(nll) / len(nll))
-    result = QualityResult(TEXT, 512, scored, len(nll), 255 * len(nll), MeanError(ppl, 0.4), nll)
+    result = QualityResult(TEXT, 512, scored, len(nll), 255 * len(nll), ChunkMean(ppl), nll)
     return head, result
 
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -28,7 +29,8 @@ from ggbench.runs.progress import Finished, Progress, Working
 from ggbench.runs.run import Run
 from ggbench.runs.session import Base
 from ggbench.runs.store.database import Store
-from ggbench.runs.stored import read_run
+from ggbench.runs.stored import listed_run, read_run
+from ggbench.stats.intervals import ChunkMean
 from tests.fakes.engine import Answer, FakeWorker, fake_rig
 from tests.fakes.scores import scores, without_mark
 
@@ -206,6 +208,22 @@ def test_a_worker_that_dies_leaves_the_chunks_before(
         assert run.run_id is not None
         stored = replace(store.load_run(run.run_id), result_json=None)
         assert read_run(store, stored).result == run.result
+
+
+def test_a_result_of_an_earlier_version_gets_its_intervals_from_its_chunks(
+    trained: Target, settings: QualitySettings, tmp_path: Path
+) -> None:
+    with Store.open(tmp_path / "results.sqlite") as store:
+        run, _, _ = _run(trained, settings, [scores(2.0), scores(1.5)], store, base=Base(trained))
+        found = _result(run)
+        assert run.run_id is not None and found.divergence is not None and found.divergence.same_top.ci95 is not None
+        old = {"text": found.text, "n_ctx": found.n_ctx, "n_chunks": 10, "ppl": {"mean": 7.4, "error": 0.1}}
+        mean = {"mean": 0.25, "error": 0.01}
+        names = ("kld", "same_top", "p_diff", "rms_p_diff", "ln_ppl_ratio", "base_ppl")
+        old["divergence"] = dict.fromkeys(names, mean) | {"kld_percentiles": []}
+        stored = replace(store.load_run(run.run_id), result_json=msgspec.json.encode(old).decode())
+        assert _result(listed_run(stored)).divergence.kld == ChunkMean(0.25)  # type: ignore[union-attr]
+        assert read_run(store, stored).result == found
 
 
 def test_a_run_goes_on_where_an_earlier_one_stopped(trained: Target, settings: QualitySettings, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def scores(nll: float = 2.0, n_tokens: int = 320, bos: int | None = None) -> Ans
                 values = [nll] * count
                 if compared:
                     base = [nll - 0.5] * count, [0.25] * count, [0.1] * count
-                    yield Scored(values, *base, count - 1 if count else 0)
+                    yield Scored(values, *base, [False, *([True] * (count - 1))][:count])
                 else:
                     yield Scored(values)
                 yield Completed()
@@ -70,8 +70,8 @@ class Scattered:
         base = random.gamma(2, 1.2, (len(request.targets), 1)) + random.exponential(0.8, len(request.targets[0]))
         nll = base + random.normal(self.worse, 0.2, base.shape)
         kld = random.exponential(self.worse, base.shape)
-        n_same = round(base.size * (1 - self.worse))
-        yield Scored(nll.ravel().tolist(), base.ravel().tolist(), kld.ravel().tolist(), [0.01] * base.size, n_same)
+        same = (random.random(base.size) > self.worse).tolist()
+        yield Scored(nll.ravel().tolist(), base.ravel().tolist(), kld.ravel().tolist(), [0.01] * base.size, same)
         yield Completed()
 
 

@@ -1,6 +1,6 @@
 """A measured row next to published ones: which are nearest, and that every difference is named."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import device_of, published_model, speed_beside
 from ggbench.show.answer import Answer
 from ggbench.show.presenter import presenter_of
-from ggbench.stats.intervals import MeanError
+from ggbench.stats.intervals import ChunkMean
 from tests.fakes.measured import with_head, with_memory, with_subject
 
 
@@ -34,11 +34,20 @@ def test_the_articles_row_stands_under_the_same_measurement(
 
 @pytest.fixture
 def run(completed: QuantSummary) -> Run:
-    one = MeanError(0.03, 0.001)
-    apart = Divergence(one, ((100.0, 1.0), (99.0, 0.5)), MeanError(0.9, 0.01), one, one, one, MeanError(14.0, 0.1))
+    one = ChunkMean(0.03, (0.028, 0.032))
+    apart = Divergence(
+        one, ((100.0, 1.0), (99.0, 0.5)), ChunkMean(0.9, (0.88, 0.92)), one, one, one, ChunkMean(14.0),
+        (0.02, 0.03, 0.04, 0.03), (0.9, 0.91, 0.89, 0.9),
+    )  # fmt: skip
     text = TextSource("wiki.test.raw", SHA256, 1_290_590, "/texts/wiki.test.raw")
     result = QualityResult(
-        text, 512, ScoredText(288_000, 562, 151_936, "0" * 64), 562, 143_310, MeanError(14.5, 0.1), divergence=apart
+        text,
+        512,
+        ScoredText(288_000, 562, 151_936, "0" * 64),
+        562,
+        143_310,
+        ChunkMean(14.5, (14.3, 14.7)),
+        divergence=apart,
     )
     head = replace(completed.run.head, kind="quality", settings=QualitySettings(text))
     return replace(completed.run, head=head, result=result)
@@ -65,18 +74,28 @@ def test_the_nearest_is_the_own_models_row(run: Run) -> None:
     assert presenter_of("quality").beside(replace(run, result=None)) is None
 
 
-@pytest.mark.parametrize(("kld", "said"), [(0.031, "may lose least"), (0.2, "loses least")])
-def test_the_least_loss_is_certain_where_intervals_are_apart(run: Run, kld: float, said: str) -> None:
+@pytest.mark.parametrize(
+    ("added", "said"),
+    [((-0.001, 0.001, 0.003, 0.001), "may lose least"), ((0.001, 0.001, 0.002, 0.002), "loses least")],
+)
+def test_the_least_loss_is_certain_where_it_is_in_nearly_all_chunks(
+    run: Run, added: Sequence[float], said: str
+) -> None:
+    """Chunks differ by far more than the two runs do in any of them."""
     assert isinstance(run.result, QualityResult) and run.result.divergence is not None
-    divergence = replace(run.result.divergence, kld=MeanError(kld, 0.001))
+    own = run.result.divergence
+    klds = tuple(map(sum, zip(own.chunk_kld, added, strict=True)))
+    divergence = replace(own, kld=ChunkMean(sum(klds) / 4, own.kld.ci95), chunk_kld=klds)
     other = replace(run, result=replace(run.result, divergence=divergence))
     assert f" {said} against " in presenter_of("quality").table([other, run]).text
 
 
-@pytest.mark.parametrize(("share", "outcome"), [(0.7, "better"), (0.89, "undecided")])
-def test_shares_of_same_top_tokens_are_compared_by_their_intervals(run: Run, share: float, outcome: str) -> None:
+@pytest.mark.parametrize(("change", "outcome"), [(0.1, "better"), (0.01, "undecided")])
+def test_shares_of_same_top_tokens_are_compared_by_chunks(run: Run, change: float, outcome: str) -> None:
     assert isinstance(run.result, QualityResult) and run.result.divergence is not None
-    divergence = replace(run.result.divergence, same_top=MeanError(share, 0.01))
+    shares = tuple(each - change - 0.02 * (-1) ** n for n, each in enumerate((0.9, 0.91, 0.89, 0.9)))
+    same_top = ChunkMean(0.9 - change, (0.9 - 2 * change, 0.9))
+    divergence = replace(run.result.divergence, same_top=same_top, chunk_same_top=shares)
     runs = run, replace(run, result=replace(run.result, divergence=divergence))
     metrics = {line.metric: line for line in compare([(QuantSummary.of([each]),) for each in runs]).metrics}
     assert metrics["same_top"].outcome == outcome

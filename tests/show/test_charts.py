@@ -24,7 +24,7 @@ from ggbench.show.charts import (
 )
 from ggbench.show.names import quant_colors
 from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
-from ggbench.stats.intervals import MeanError
+from ggbench.stats.intervals import ChunkMean
 from tests.fakes.measured import with_decode, with_run, with_subject
 
 POSITIONS = np.arange(26, 10_026)
@@ -110,13 +110,17 @@ def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:
 
 
 def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str = "a") -> QuantSummary:
-    none = MeanError(0.0, 0.0)
+    none = ChunkMean(0.0)
     base = None if kld is None else ScoredBase(replace(summary.subject, quant="f16"), "f16", "f16")
     divergence = (
-        None if kld is None else Divergence(MeanError(kld, kld / 10), (), none, none, none, none, MeanError(11.0, 0.1))
+        None
+        if kld is None
+        else Divergence(ChunkMean(kld, (0.8 * kld, 1.2 * kld)), (), none, none, none, none, ChunkMean(11.0))
     )
     text = ScoredText(2048, 4, 1000, sha256)
-    result = QualityResult(TextSource("text", "", 100), 512, text, 4, 1000, MeanError(ppl, 0.1), (), base, divergence)
+    result = QualityResult(
+        TextSource("text", "", 100), 512, text, 4, 1000, ChunkMean(ppl, (ppl - 0.2, ppl + 0.2)), (), base, divergence
+    )
     return with_run(summary, result=result)
 
 

@@ -5,54 +5,53 @@ import math
 import numpy as np
 import pytest
 
-from ggbench.experiments.quality.scores import divergence, mean_and_error, paired_difference, perplexity, running_means
+from ggbench.experiments.quality.scores import divergence, perplexity, running_means
+from ggbench.stats.intervals import chunk_mean, paired_difference, paired_ratio
 from ggbench.stats.logits import LEAST_LOG_PROB, Row, RowScorer, n_words, pack
 
 
-def test_perplexity_has_the_error_that_llama_perplexity_prints() -> None:
-    nll = np.random.default_rng(1).gamma(2, 1.2, 4080).astype(np.float32)
-    mean = float(nll.mean(dtype="f8"))
-    spread = math.sqrt((float(np.square(nll, dtype="f8").mean()) - mean**2) / (len(nll) - 1))
-    found = perplexity(nll)
-    assert found.mean == pytest.approx(math.exp(mean), rel=1e-9)
-    assert found.error == pytest.approx(math.exp(mean) * spread, rel=1e-6)
-
-
-def test_divergence_reduces_every_position() -> None:
+def test_divergence_reduces_every_position_as_llama_perplexity_does() -> None:
     rng = np.random.default_rng(2)
     base_nll = rng.gamma(2, 1, 1000)
     nll = base_nll + rng.normal(0.1, 0.2, 1000)
     kld, p_diff = rng.gamma(1, 0.05, 1000), rng.normal(0, 0.1, 1000)
-    found = divergence(nll, base_nll, kld, p_diff, 900)
-    assert found.kld.mean == pytest.approx(kld.mean())
+    found = divergence(nll, base_nll, kld, p_diff, (900, (90,) * 10), 100)
+    assert perplexity(nll, 100).mean == pytest.approx(math.exp(nll.mean()), rel=1e-12)
+    assert found.kld.mean == pytest.approx(kld.mean(), rel=1e-12)
     assert dict(found.kld_percentiles)[100.0] == kld.max()
     assert dict(found.kld_percentiles)[50.0] == pytest.approx(np.median(kld))
-    assert found.same_top.mean == 0.9
-    assert found.same_top.error == pytest.approx(math.sqrt(0.9 * 0.1 / 999))
+    assert (found.same_top.mean, *(found.same_top.ci95 or ())) == pytest.approx((0.9, 0.9, 0.9))
     assert found.rms_p_diff.mean == pytest.approx(math.sqrt((p_diff**2).mean()))
     assert found.ln_ppl_ratio.mean == pytest.approx((nll - base_nll).mean())
-    unpaired = math.hypot(mean_and_error(nll).error, mean_and_error(base_nll).error)
-    assert found.ln_ppl_ratio.error < unpaired / 4
+    of_old = divergence(nll, base_nll, kld, p_diff, (900, ()), 100)
+    assert (of_old.same_top.mean, of_old.same_top.ci95) == (0.9, None)
+    assert perplexity(nll, 1000).ci95 is None
 
 
 @pytest.mark.parametrize("n_chunks", [4, 60])
-def test_the_paired_interval_covers_the_truth_at_its_rate(n_chunks: int) -> None:
-    rng, truth, covered = np.random.default_rng(3), 0.01, 0
+def test_intervals_cover_the_truth_where_positions_of_a_chunk_are_alike(n_chunks: int) -> None:
+    """Also of two runs over the same chunks, of which some are harder than others for both."""
+    rng, covered = np.random.default_rng(3), np.zeros(3)
     for _ in range(400):
-        chunks = rng.normal(2.5, 0.5, n_chunks)
-        one, other = (chunks + rng.normal(mean, 0.02, n_chunks) for mean in (truth, 0.0))
-        found = paired_difference(one.tolist(), other.tolist())
-        assert found is not None
-        covered += found.low <= truth <= found.high
-    assert 0.92 <= covered / 400 <= 0.98
+        hard = rng.normal(2.5, 0.5, n_chunks)
+        one, other = ((hard + rng.normal(mean, 0.02, n_chunks)).tolist() for mean in (0.01, 0.0))
+        ends = chunk_mean(one).ci95, paired_difference(one, other), paired_ratio(one, other)
+        covered += [
+            low <= truth <= high
+            for (low, high), truth in zip(filter(None, ends), (2.51, 0.01, 2.51 / 2.5), strict=True)
+        ]
+    assert all(0.92 <= share <= 0.98 for share in covered / 400)
+    assert paired_ratio(one[:3], other) is None
 
 
 def test_running_means_are_those_of_every_prefix() -> None:
     nll = np.random.default_rng(1).exponential(2.0, 60).astype(np.float32)
-    mean, error = running_means(nll, 12)
-    for chunk in range(5):
-        expected = mean_and_error(nll[: 12 * (chunk + 1)])
-        assert (mean[chunk], error[chunk]) == pytest.approx((expected.mean, expected.error))
+    mean, half = running_means(nll, 12)
+    assert half[0] == 0
+    for chunk in range(1, 5):
+        expected = chunk_mean(nll[: 12 * (chunk + 1)].reshape(-1, 12).mean(axis=1, dtype="f8").tolist())
+        assert expected.ci95 is not None
+        assert (mean[chunk] - half[chunk], mean[chunk] + half[chunk]) == pytest.approx(expected.ci95)
 
 
 def _row(seed: int, n_vocab: int = 1001, spread: float = 3.0) -> Row:
@@ -112,8 +111,3 @@ def test_a_row_of_equal_logits_is_kept() -> None:
     words = np.zeros(n_words(4), np.uint16)
     pack(np.full(4, 2.5, np.float32), words)
     assert RowScorer(4).unpack(words) == pytest.approx([-math.log(4)] * 4)
-
-
-def test_one_value_has_no_error_and_three_pairs_no_interval() -> None:
-    assert mean_and_error(np.array([2.0])).error == 0
-    assert paired_difference([1.0, 2.0, 3.0], [1.0, 2.0, 3.5, 4.0]) is None

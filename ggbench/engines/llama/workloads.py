@@ -214,7 +214,7 @@ def _scored(found: Sequence[TokenScore], base: _Rows | None) -> Scored:
     if not np.isfinite(compared).all():
         raise LlamaRefused("score", "the base logits contain NaN or Inf")
     base_nll, kld, p_diff = map(list, zip(*compared, strict=True))
-    return Scored(nll, base_nll, kld, p_diff, sum(each.same_top for each in found))
+    return Scored(nll, base_nll, kld, p_diff, [each.same_top for each in found])
 
 
 def _decode_chunks(context: Any, request: Score, n_scored: int) -> None:  # noqa: ANN401 - a ctypes pointer

@@ -12,10 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec.structs import replace
-
 from ggbench.experiments.quality.record import QualityResult
-from ggbench.experiments.quality.scores import paired_difference
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
 from ggbench.models.published import load_published
 from ggbench.models.published.selection import OwnScore, nearest_published
@@ -23,12 +20,12 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import Beside, published_model
 from ggbench.show.charts import ChartPoint, PointChart
-from ggbench.show.figure import Figure, interval_text, reader, value_text
+from ggbench.show.figure import Figure, bounded_text, reader, value_text
 from ggbench.show.metric import Metric, vary
 from ggbench.show.names import kv_name, model_name, row_labels
 from ggbench.show.run_figures import CACHE_TYPES, measured_text
 from ggbench.stats.decode_timing import LatencySummary
-from ggbench.stats.intervals import Interval
+from ggbench.stats.intervals import Estimate, Interval, paired_difference, paired_ratio
 from ggbench.text import in_words
 from ggbench.units import counted, format_count, format_percent, with_unit
 
@@ -52,8 +49,12 @@ def _figure(key: str, header: str, meaning: str, path: str = "", **more: Any) ->
 
 def _estimated(key: str, header: str, meaning: str, path: str, **more: Any) -> _Figure:  # noqa: ANN401 - a figure's members
     """Return a figure of a mean with its 95 % interval."""
-    form = partial(interval_text, digits=4)
+    form = more.pop("form", partial(bounded_text, digits=4))
     return _figure(key, header, meaning, f"{path}.estimate", form=form, is_estimate=True, **more)
+
+
+def _share_text(share: Estimate | float) -> str:
+    return format_percent(share.value if isinstance(share, Estimate) else share)
 
 
 def _percentiles(summary: QuantSummary) -> dict[float, float]:
@@ -61,24 +62,24 @@ def _percentiles(summary: QuantSummary) -> dict[float, float]:
     return dict(found.divergence.kld_percentiles) if found and found.divergence else {}
 
 
-_percent = partial(_figure, form=format_percent)
+_percent = partial(_estimated, form=_share_text)
 
 FIGURES = (
     _estimated("kld_mean", "KLD", "Mean KL divergence from the base.", "divergence.kld", unit="nats", better="less"),
-    _estimated("ppl", "PPL", "Perplexity of the scored text.", "ppl", better="less"),
+    _estimated("ppl", "PPL", "Perplexity of the scored text.", "perplexity", better="less"),
     _estimated("base_ppl", "base's PPL", "Perplexity of the base.", "divergence.base_ppl", priority=3),
     _percent(
         "same_top", "same top", "Share of positions where quant and base agree on the top token.",
-        "divergence.same_top.mean", better="more", priority=1,
+        "divergence.same_top", better="more", priority=1,
     ),
     _percent(
-        "rms_dp", "RMS Δp", "Root mean square change of the true token's probability.", "divergence.rms_p_diff.mean",
+        "rms_dp", "RMS Δp", "Root mean square change of the true token's probability.", "divergence.rms_p_diff",
         priority=2,
     ),
     _figure("n_chunks", "chunks", "Scored chunks of the text.", priority=3),
 )  # fmt: skip
 FURTHER = (
-    _percent("dp_mean", "Δp", "Mean change of the true token's probability.", "divergence.p_diff.mean"),
+    _percent("dp_mean", "Δp", "Mean change of the true token's probability.", "divergence.p_diff"),
     _estimated("ln_ppl_ratio", "ln PPL ratio", "ln(PPL / PPL of the base), paired.", "divergence.ln_ppl_ratio"),
     _Figure(
         "kld_99", "99 % of KLD", lambda summary: _percentiles(summary).get(99.0), unit="nats",
@@ -175,12 +176,21 @@ def _compared_chunks(summary: QuantSummary) -> object:
     return None if base is None else (_scored_chunks(summary), base)
 
 
+def _by_chunk(path: str) -> Callable[[QuantSummary], Sequence[float]]:
+    values: Callable[[QuantSummary], Sequence[float] | None] = reader(path, quality_of)
+    return lambda summary: values(summary) or ()
+
+
 def _ppl_ratio(one: QuantSummary, other: QuantSummary) -> Interval | None:
-    one_found, other_found = quality_of(one), quality_of(other)
-    if one_found is None or other_found is None:
-        return None
-    difference = paired_difference(one_found.chunk_nll, other_found.chunk_nll)
-    return None if difference is None else (math.exp(difference.low), math.exp(difference.high))
+    nll = _by_chunk("chunk_nll")
+    difference = paired_difference(nll(one), nll(other))
+    return None if difference is None else (math.exp(difference[0]), math.exp(difference[1]))
+
+
+def _paired(path: str) -> Callable[[QuantSummary, QuantSummary], Interval | None]:
+    """Return the interval of the ratio of two runs, by their chunks."""
+    of = _by_chunk(path)
+    return lambda one, other: paired_ratio(of(one), of(other))
 
 
 _ALIKE = 0.01
@@ -195,13 +205,11 @@ PPL = Metric(
     other_basis=_OTHER_TEXTS,
     paired=_ppl_ratio,
 )
-KLD = Metric(_FIGURE["kld_mean"], "KLD", "quality", **_OF_BASES)
-_SAME_TOP = replace(
-    _FIGURE["same_top"],
-    get=reader("divergence.same_top.estimate", quality_of),
-    form=lambda share: format_percent(share.value),
+KLD = Metric(_FIGURE["kld_mean"], "KLD", "quality", paired=_paired("divergence.chunk_kld"), **_OF_BASES)
+_SAME_TOP = Metric(
+    _FIGURE["same_top"], "same top tokens", paired=_paired("divergence.chunk_same_top"), **_OF_BASES
 )
-METRICS = (KLD, PPL, Metric(_SAME_TOP, "same top tokens", **_OF_BASES))
+METRICS = (KLD, PPL, _SAME_TOP)
 
 
 def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:

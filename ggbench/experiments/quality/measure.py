@@ -71,10 +71,10 @@ class QualityExperiment(Experiment):
             scored=recording.last(ScoredText),
             n_chunks=len(nll) // per_chunk,
             n_scored=len(nll),
-            ppl=perplexity(nll) if len(nll) else None,
+            ppl=perplexity(nll, per_chunk) if len(nll) else None,
             chunk_nll=chunk_means(nll, per_chunk),
             base=recording.last(ScoredBase),
-            divergence=divergence(nll, base_nll, kld, p_diff, sum(each.n_same_top for each in scores))
+            divergence=divergence(nll, base_nll, kld, p_diff, _same_top(scores), per_chunk)
             if is_compared
             else None,
         )
@@ -135,6 +135,13 @@ class QualityExperiment(Experiment):
 
 
 EXPERIMENT = QualityExperiment()
+
+
+def _same_top(scores: Sequence[ChunkScores]) -> tuple[int, tuple[int, ...]]:
+    """Return the positions with the same most likely token: of all, and of each chunk if all are known."""
+    by_chunk = tuple(count for each in scores for count in each.same_top)
+    n_chunks = sum(each.n_chunks for each in scores)
+    return sum(each.n_same_top for each in scores), by_chunk if len(by_chunk) == n_chunks else ()
 
 
 def find_bases(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -10,7 +11,7 @@ from ggbench.errors import UsageError
 from ggbench.fields import COUNT, DURATION, TOKENS, FieldKind, Option
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, Settings
-from ggbench.stats.intervals import MeanError
+from ggbench.stats.intervals import ChunkMean, chunk_mean
 
 N_CTX = 512
 """Tokens of a chunk, llama-perplexity's default."""
@@ -133,23 +134,30 @@ class ChunkScores(msgspec.Struct, frozen=True):
     kld: bytes = b""
     p_diff: bytes = b""
     n_same_top: int = 0
+    same_top: tuple[int, ...] = ()
+    """Positions of each chunk with the same most likely token; empty in recordings of version 0.2."""
 
 
 class Divergence(msgspec.Struct, frozen=True):
     """The divergence of the model from its base."""
 
-    kld: MeanError
+    kld: ChunkMean
     """In nats, over all positions."""
     kld_percentiles: tuple[tuple[float, float], ...]
     """Percentile and value, from 100 (the largest) to 0 (the least)."""
-    same_top: MeanError
+    same_top: ChunkMean
     """Share of positions with the same most likely token."""
-    p_diff: MeanError
+    p_diff: ChunkMean
     """p of the true token minus the base's."""
-    rms_p_diff: MeanError
-    ln_ppl_ratio: MeanError
-    """ln(PPL / PPL of the base), with the error of the paired differences."""
-    base_ppl: MeanError
+    rms_p_diff: ChunkMean
+    ln_ppl_ratio: ChunkMean
+    """ln(PPL / PPL of the base), with the interval of the paired differences."""
+    base_ppl: ChunkMean
+    chunk_kld: tuple[float, ...] = ()
+    """Mean KL divergence of each chunk, like `chunk_same_top` to pair runs over the same chunks; empty in results of
+    version 0.2.
+    """
+    chunk_same_top: tuple[float, ...] = ()
 
 
 class QualityResult(Result, msgspec.Struct, frozen=True):
@@ -166,11 +174,20 @@ class QualityResult(Result, msgspec.Struct, frozen=True):
     """Number of scored chunks."""
     n_scored: int = 0
     """Number of scored positions."""
-    ppl: MeanError | None = None
+    ppl: ChunkMean | None = None
     chunk_nll: tuple[float, ...] = ()
     """Mean nll of each chunk, to pair runs over the same chunks."""
     base: ScoredBase | None = None
     divergence: Divergence | None = None
+
+    @property
+    def perplexity(self) -> ChunkMean | None:
+        """`ppl`, with the interval of its chunks also in results of version 0.2."""
+        return chunk_mean(self.chunk_nll, math.exp) if self.chunk_nll else self.ppl
+
+    @property
+    def is_outdated(self) -> bool:
+        return self.divergence is not None and not self.divergence.chunk_kld
 
 
 def result_of(run: Run) -> QualityResult | None:

@@ -26,7 +26,7 @@ from ggbench.runs.recording import Recording
 from ggbench.runs.session import Session
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.stored import read_recording
-from ggbench.show.figure import interval_text
+from ggbench.show.figure import bounded_text
 from ggbench.units import counted, format_count
 
 
@@ -84,7 +84,7 @@ def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion
         session.recorder.keep_readings()
         yield PointMeasured("", scores)
         nll = floats(b"".join(each.nll for each in session.recorder.recording.of(ChunkScores)))
-        ppl = interval_text(perplexity(nll).estimate, 4)
+        ppl = bounded_text(perplexity(nll, settings.n_scored_per_chunk).estimate, 4)
         yield Working("score", first + n_now, n_chunks, f"PPL {ppl}")
     return Completed()
 
@@ -96,7 +96,9 @@ def _chunk_scores(parts: Sequence[Scored], n_chunks: int) -> ChunkScores:
         return np.hstack(columns).tobytes()
 
     values = {name: joined(name) for name in ("nll", "base_nll", "kld", "p_diff")}
-    return ChunkScores(n_chunks, **values, n_same_top=sum(part.n_same_top for part in parts))
+    flags = np.hstack([np.asarray(part.same_top, np.int64).reshape(n_chunks, -1) for part in parts])
+    same_top = tuple(flags.sum(axis=1).tolist()) if flags.size else ()
+    return ChunkScores(n_chunks, **values, n_same_top=sum(same_top), same_top=same_top)
 
 
 def _scored_text(settings: QualitySettings, tokenized: Tokenized) -> ScoredText:

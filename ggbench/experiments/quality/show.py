@@ -34,7 +34,7 @@ from ggbench.show.run_answer import compare_command, run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import figures
 from ggbench.show.words import say
-from ggbench.stats.intervals import Z_95, Estimate, MeanError
+from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_percent
 
@@ -51,6 +51,10 @@ class _Scores(msgspec.Struct, frozen=True):
     kld: Floats
     """Empty without a base."""
 
+    @property
+    def n_per_chunk(self) -> int:
+        return len(self.nll) // self.n_chunks
+
     @classmethod
     def of(cls, observations: Sequence[object]) -> _Scores:
         scores = [each for each in observations if isinstance(each, ChunkScores)]
@@ -62,19 +66,19 @@ class _Scores(msgspec.Struct, frozen=True):
 
     @property
     def running_ppl(self) -> tuple[Floats, Floats]:
-        """Perplexity and its error after each chunk."""
-        mean, error = self._running(self.nll)
-        return np.exp(mean), np.exp(mean) * error
+        """Perplexity and half its interval after each chunk."""
+        mean, half = self._running(self.nll)
+        return np.exp(mean), np.exp(mean) * half
 
     @property
     def running_kld(self) -> tuple[Floats, Floats]:
-        """Mean KL divergence and its error after each chunk; empty without a base."""
+        """Mean KL divergence and half its interval after each chunk; empty without a base."""
         return self._running(self.kld)
 
     def _running(self, values: Floats) -> tuple[Floats, Floats]:
         if not self.n_chunks or len(values) != len(self.nll):
             return np.empty(0), np.empty(0)
-        return running_means(values, len(self.nll) // self.n_chunks)
+        return running_means(values, self.n_per_chunk)
 
 
 _ABOUT = (
@@ -117,12 +121,10 @@ class QualityPresenter(Presenter):
         ) -> LineChart:
             curves = []
             for run, scores in zip(runs, scored, strict=True):
-                y, error = running(scores)
-                text = f"{value_text(_last(y, error))} {unit}".rstrip()
+                y, half = running(scores)
+                text = f"{value_text(_last(y, half))} {unit}".rstrip()
                 note = f"{text}, {counted(scores.n_chunks, 'chunk')}" if len(y) else ""
-                curves.append(
-                    Curve(run.name, np.arange(1, len(y) + 1), y, Z_95 * error, note=note, dimmed=run.dimmed)
-                )
+                curves.append(Curve(run.name, np.arange(1, len(y) + 1), y, half, note=note, dimmed=run.dimmed))
             return LineChart(key, name, unit, "chunks scored", "", tuple(curves), end, _LEAST_RANGE)
 
         return (
@@ -219,9 +221,8 @@ def _best(rows: Sequence[QuantSummary], names: Sequence[str]) -> str:
     _, quant, row = ranked[0]
     if metric is compared.PPL:
         return say("quality.lowest", quant=quant, ppl=metric.figure.text(row))
-    _, highest = metric.ci95(row) or (0.0, 0.0)
-    others = filter(None, (metric.ci95(each) for _, _, each in ranked[1:]))
-    key = "quality.may_be_least" if any(low <= highest for low, _ in others) else "quality.least"
+    is_least = all(_is_less(metric, row, other) for _, _, other in ranked[1:])
+    key = "quality.least" if is_least else "quality.may_be_least"
     least = say(key, quant=quant, base=_base_quant(row.run), nats=metric.figure.text(row))
     if ranked[0][0] >= NOTICED_LOSS:
         return f"{least} {say('quality.all')}"
@@ -241,14 +242,23 @@ def _ranked(
     return metric, sorted(found, key=itemgetter(0))
 
 
+def _is_less(metric: Metric, one: QuantSummary, other: QuantSummary) -> bool:
+    """Return whether a run loses less than another over the same chunks, beyond their interval."""
+    ends = metric.paired(one, other) if metric.paired else None
+    return ends is not None and ends[1] < 1
+
+
 def _is_undecided(found: Divergence) -> bool:
     """Return whether the interval includes a loss from which people notice more."""
-    low, high = found.kld.ci95
+    low, high = found.kld.ci95 or (found.kld.mean,) * 2
     return any(low < limit < high for limit in (UNNOTICED_LOSS, NOTICED_LOSS))
 
 
-def _last(means: Floats, errors: Floats) -> Estimate | None:
-    return MeanError(float(means[-1]), float(errors[-1])).estimate if len(means) else None
+def _last(means: Floats, halves: Floats) -> Estimate | None:
+    if not len(means):
+        return None
+    mean, half = float(means[-1]), float(halves[-1])
+    return Estimate(mean, mean - half, mean + half)
 
 
 def _about_bases(runs: Sequence[Run]) -> list[str]:
