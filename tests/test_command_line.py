@@ -12,6 +12,7 @@ from ggbench.fields import reproduce
         (LlamaConfig(), ""),
         (LlamaConfig(split_mode="row"), "--split-mode row"),
         (LlamaConfig(split_mode="none", main_gpu=1), "--main-gpu 1 --split-mode none"),
+        (LlamaConfig(devices=("CUDA0", "CUDA2")), "--devices CUDA0,CUDA2"),
         (LlamaConfig(cpu_moe=True), "--cpu-moe"),
         (LlamaConfig(n_cpu_moe=12), "--n-cpu-moe 12"),
         (LlamaConfig(override_tensor=("ffn_.*=CPU", "attn=CUDA0")), "--override-tensor 'ffn_.*=CPU,attn=CUDA0'"),

@@ -172,9 +172,9 @@ class BudgetOptions(msgspec.Struct, frozen=True):
             if setup.rpc_servers:
                 raise UsageError("--rpc plans for the devices of the servers", "omit --gpu, --vram and --ram")
             machine = describe_machine(self.gpu, self.ram, vram=self.vram, rate=self.bandwidth)
-            if setup.only_gpu is not None:
-                machine = machine.only(setup.only_gpu)
             budget = described_budget(machine, reserve_bytes=reserve_bytes, limit_bytes=limit_bytes)
+            used = setup.used_gpus([each.ggml_name for each in budget.devices])
+            budget = budget.used_by(replace(setup, devices=tuple(used)))
         else:
             rate = None if self.bandwidth is None else Bandwidth(parse_bandwidth(self.bandwidth), "given")
             budget = machine_budget(setup, reserve_bytes=reserve_bytes, bandwidth=rate, measures=measures)

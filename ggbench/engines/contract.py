@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
@@ -19,6 +19,7 @@ import msgspec
 
 from ggbench.errors import Unsupported, UsageError
 from ggbench.plugins import load_plugin
+from ggbench.text import in_words
 
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
@@ -100,10 +101,13 @@ class EngineConfig:
     def may_use_gpu(self) -> bool:
         return False
 
-    @property
-    def only_gpu(self) -> int | None:
-        """The number of the one GPU to use; None for all of them."""
-        return self.main_gpu
+    def used_gpus(self, names: Sequence[str]) -> list[str]:
+        """Return which of the GPUs with these names, in llama.cpp's order, it uses. Raises UsageError for another."""
+        if self.main_gpu is None or not names:
+            return list(names)
+        if self.main_gpu >= len(names):
+            raise UsageError(f"there is no GPU {self.main_gpu}", f"GPUs, counted from 0: {in_words(names)}")
+        return [names[self.main_gpu]]
 
     def listed_gpus(self) -> Mapping[str, int] | None:
         """Return the free bytes of each GPU that the engine's program lists and may use, by llama.cpp's name.

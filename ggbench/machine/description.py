@@ -61,13 +61,6 @@ class Machine(msgspec.Struct, frozen=True):
     host: MainMemory | None = None
     """None if nothing is known about it."""
 
-    def only(self, main_gpu: int) -> Machine:
-        """Return the machine with only one of its GPUs. Raises UsageError if there are not that many."""
-        if main_gpu >= max(1, len(self.devices)):
-            found = f"GPUs described: {len(self.devices)}, counted from 0"
-            raise UsageError(f"the described machine has no GPU {main_gpu}", found)
-        return replace(self, devices=self.devices[main_gpu : main_gpu + 1])
-
 
 def describe_machine(
     gpus: Sequence[str], ram: str | None, *, vram: str | None = None, rate: str | None = None

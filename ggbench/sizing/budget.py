@@ -22,7 +22,7 @@ from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
 from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import counted_names, in_words
-from ggbench.units import GIB, MIB, format_bytes, format_count
+from ggbench.units import GIB, MIB, format_bytes
 
 PROCESS_RESERVE_BYTES = 305 * MIB
 """What llama.cpp's process takes of a GPU beside its buffers, at most: 239 to 305 MiB on CUDA in public reports.
@@ -316,13 +316,8 @@ def _budget_here(
 def _devices_of(setup: EngineConfig) -> Sequence[DeviceMemory]:
     """Return the devices that a setup puts layers on; none without offloaded layers. Raises as `machine_budget`."""
     devices = devices_here(setup.rpc_servers) if setup.may_use_gpu else ()
-    only = setup.only_gpu
-    if not devices or only is None:
-        return devices
-    if only >= len(devices):
-        found = f"GPUs here: {format_count(len(devices))}, counted from 0"
-        raise UsageError(f"this machine has no GPU {only}", found)
-    return devices[only : only + 1]
+    used = setup.used_gpus([each.ggml_name for each in devices])
+    return [each for each in devices if each.ggml_name in used]
 
 
 def devices_here(servers: Sequence[str] = ()) -> tuple[DeviceMemory, ...]:

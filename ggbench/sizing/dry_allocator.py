@@ -74,11 +74,6 @@ class DryAllocator:
     def __init__(self, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory] = ()) -> None:
         """`setup.n_ctx` is ignored; `setup.threads` must be set. `devices` are those of the budget."""
         self._engine, self._devices = engine, devices
-        self._described = tuple(
-            DescribedDevice(device.device, device.backend, device.usable_bytes)
-            for device in devices
-            if device.backend
-        )
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._loaded: LoadedHeader | None = None
         self._known: dict[tuple[object, tuple[str, ...], LlamaConfig], DryContext] = {}
@@ -119,7 +114,7 @@ class DryAllocator:
         if setup is not None:
             n_gpu_layers = setup.n_gpu_layers if self._setup.n_gpu_layers else 0
             kept = {name: getattr(self._setup, name) for name in ("main_gpu", "threads")}
-            split = setup.tensor_split if len(self._devices) > 1 else self._setup.tensor_split
+            split = setup.tensor_split if len(self._used(setup)) > 1 else self._setup.tensor_split
             wanted = replace(
                 setup, n_gpu_layers=n_gpu_layers, memory_limit_bytes=None, tensor_split=split, **kept
             )
@@ -129,6 +124,9 @@ class DryAllocator:
         if key not in self._known:
             self._known[key] = self._make(wanted)
         return self._known[key]
+
+    def _used(self, setup: LlamaConfig) -> list[DeviceMemory]:
+        return [each for each in self._devices if each.is_used(setup)]
 
     def _copied_types(self, setup: LlamaConfig) -> tuple[str, ...]:
         """Return the types of the weights if some stay in main memory, since a GPU copies these for large batches."""
@@ -166,15 +164,15 @@ class DryAllocator:
         layer's input, with room for every copy. Models whose layers start differently have no such norm.
         """
         assert self._loaded is not None
-        file = self._loaded.file
-        layers = device_layers(file.n_layer, setup, self._devices)[:-1] if self._devices else ()
+        file, devices = self._loaded.file, self._used(setup)
+        layers = device_layers(file.n_layer, setup, devices)[:-1] if devices else ()
         firsts = {place: layer for layer, place in reversed(list(enumerate(layers))) if place != HOST}
         begin_with_norm = {
             layer_of(each.name) for each in file.tensors if each.name.endswith(".attn_norm.weight")
         }
         norm_bytes = n_copies * 4 * file.n_embd * min(n_ctx, setup.n_ubatch)
         counted = {
-            self._devices[place].device: norm_bytes
+            devices[place].device: norm_bytes
             for place, layer in firsts.items()
             if place > min(firsts) and layer in begin_with_norm
         }
@@ -187,7 +185,12 @@ class DryAllocator:
         """Return llama.cpp's report of the load, and of a context if there is an n_ctx. Raises EngineEnded."""
         assert self._loaded is not None
         allocated, opened = Allocated(()), None
-        for event in self._engine.run(EstimateMemory(self._loaded.source, setup, self._described)):
+        described = tuple(
+            DescribedDevice(device.device, device.backend, device.usable_bytes)
+            for device in self._used(setup)
+            if device.backend
+        )
+        for event in self._engine.run(EstimateMemory(self._loaded.source, setup, described)):
             match event:
                 case Ready():
                     self.versions = event.versions

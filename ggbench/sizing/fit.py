@@ -84,7 +84,7 @@ class Fitter:
         """Return where a setup places the file, whatever its n_ctx."""
         alike = replace(setup, n_ctx=None)
         if alike not in self._placements:
-            self._placements[alike] = Placement.of(self.file, alike, self.budget)
+            self._placements[alike] = Placement.of(self.file, alike, self.budget.used_by(setup))
         return self._placements[alike]
 
     def fit(self, setup: LlamaConfig) -> Fit:
@@ -93,7 +93,7 @@ class Fitter:
             assert setup.n_ctx is not None
             self.allocator.resume(self._loaded)
             context = self.allocator.context(setup.n_ctx, setup)
-            self._fits[setup] = Fit(setup, self.budget, self.placement(setup), context)
+            self._fits[setup] = Fit(setup, self.budget.used_by(setup), self.placement(setup), context)
         return self._fits[setup]
 
     def sized(self, setup: LlamaConfig) -> Fit | None:
@@ -107,7 +107,7 @@ class Fitter:
 
     def longest(self, first: Fit) -> int:
         """Return the longest context that fits with weights and process, searched from a fit; 0 for none."""
-        placement, usable = first.placement, self.budget.usable_bytes
+        placement, usable = first.placement, first.budget.usable_bytes
         if (placement.weight_bytes or 0) > usable:
             return 0
 
@@ -124,7 +124,7 @@ class Fitter:
 
         It agrees with `longest` to about 2 % and makes one context, which all quants of a shape share.
         """
-        if (first.placement.weight_bytes or 0) > self.budget.usable_bytes:
+        if (first.placement.weight_bytes or 0) > first.budget.usable_bytes:
             return 0
         n_ctx, ceiling = first.context.n_ctx, self.ceiling(first)
         far = min(ceiling, _FAR * n_ctx)

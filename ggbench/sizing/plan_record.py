@@ -16,6 +16,7 @@ from ggbench.models.targets import FileToRun
 from ggbench.sizing.projectors import Projector
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.intervals import Expected
+from ggbench.text import counted_names
 
 HOST_DEVICE = "CPU"
 """llama.cpp's name of the buffers in main memory."""
@@ -41,6 +42,15 @@ class DeviceMemory(msgspec.Struct, frozen=True):
     """A projector with its compute buffer."""
     prompt_cache_bytes: int = 0
     """llama-server's prompt cache and context checkpoints."""
+
+    @property
+    def ggml_name(self) -> str:
+        """The name that `-dev` takes, without the address of an RPC server."""
+        return self.device.partition("[")[0]
+
+    def is_used(self, setup: LlamaConfig) -> bool:
+        """Return whether the `devices` of a setup include it, in any case; without any, all are used."""
+        return not setup.devices or self.ggml_name.lower() in map(str.lower, setup.devices)
 
     @property
     def usable_bytes(self) -> int:
@@ -168,6 +178,24 @@ class Budget(msgspec.Struct, frozen=True):
     @property
     def projector_bytes(self) -> int:
         return 0 if self.projector is None else self.projector.needed_bytes
+
+    def used_by(self, setup: LlamaConfig) -> Budget:
+        """Return the budget of the GPUs among the `devices` of a setup."""
+        devices = [each for each in self.devices if each.is_used(setup)]
+        if len(devices) == len(self.devices):
+            return self
+        devices[0] = replace(devices[0], projector_bytes=self.projector_bytes)
+        reserve_bytes = sum(each.reserve_bytes for each in devices)
+        rates = {each.bandwidth for each in devices}
+        return replace(
+            self,
+            device=counted_names([each.name for each in devices]),
+            memory_bytes=sum(each.free_bytes for each in devices),
+            reserve_bytes=reserve_bytes,
+            process_bytes=self.process_bytes * reserve_bytes // max(1, self.reserve_bytes),
+            bandwidth=rates.pop() if len(rates) == 1 else None,
+            devices=tuple(devices),
+        )
 
     def beside_prompt_cache(self, n_bytes: int) -> Budget:
         """Return the budget with this much more main memory for llama-server's prompt cache and checkpoints.

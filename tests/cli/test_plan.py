@@ -357,14 +357,24 @@ def test_nothing_is_left_behind(ggbench: Run, monkeypatch: pytest.MonkeyPatch, t
     assert not paths.twins_dir().exists() and not paths.results_file().exists()
 
 
-@pytest.mark.parametrize(("main", "card"), [((), "rtx-3090"), (("-mg", "1"), "rtx-3060")])
-def test_one_card_of_two_holds_everything_without_a_split(ggbench: Run, main: tuple[str, ...], card: str) -> None:
-    """`-sm none` uses the first GPU, or that of `-mg`."""
+@pytest.mark.parametrize(
+    ("words", "card", "name"),
+    [
+        (("-sm", "none"), "rtx-3090", "CUDA0"),
+        (("-sm", "none", "-mg", "1"), "rtx-3060", "CUDA1"),
+        (("-dev", "cuda1"), "rtx-3060", "CUDA1"),
+    ],
+)
+def test_one_card_of_two_holds_everything_without_a_split(
+    ggbench: Run, words: tuple[str, ...], card: str, name: str
+) -> None:
+    """`-sm none` uses the first GPU, or that of `-mg`; a screen is on the first."""
     asked = ("plan", "qwen3-4b", "q4_k_m", "-c", "4k", "--json")
-    [row] = ggbench(*asked, "--gpu", "rtx-3090", "--gpu", "rtx-3060", "-sm", "none", *main).json["rows"]
+    [row] = ggbench(*asked, "--gpu", "rtx-3090", "--gpu", "rtx-3060", *words).json["rows"]
     [alone] = ggbench(*asked, "--gpu", card).json["rows"]
-    assert row["devices"] == alone["devices"]
-    assert row["planned_n_ctx"] == alone["planned_n_ctx"]
+    (own, host), (single, beside) = row["devices"], alone["devices"]
+    assert (own["device"], own["name"], own["needed_bytes"]) == (name, single["name"], single["needed_bytes"])
+    assert host == beside
 
 
 def test_a_split_by_tensors_divides_every_layer(ggbench: Run) -> None:

@@ -77,8 +77,9 @@ def test_this_machines_gpu_by_what_is_free(monkeypatch: pytest.MonkeyPatch) -> N
     assert budget.usable_bytes == 99 * GIB
     assert budget.bandwidth is not None
     assert budget.bandwidth.bytes_per_s == pytest.approx(4.917e12, rel=1e-3)
-    with pytest.raises(UsageError, match="no GPU 1"):
-        machine_budget(LlamaConfig(main_gpu=1))
+    for absent in (LlamaConfig(main_gpu=1), LlamaConfig(devices=("CUDA1",))):
+        with pytest.raises(UsageError, match="no GPU"):
+            machine_budget(absent)
 
 
 @pytest.mark.parametrize(("gpus", "n_gpu_layers"), [((), -1), ((H200,), 0)])

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.expect.loss import NO_LOSS, added, cautious
+from ggbench.fields import joined
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Change, DeviceMemory, PlanRow
 from ggbench.stats.intervals import Estimate, Expected
@@ -38,9 +39,13 @@ class TurnSpeed(msgspec.Struct, frozen=True):
 
 
 def placement_options(setup: LlamaConfig) -> tuple[str, ...]:
-    """Return llama.cpp's options that keep a part of the model in main memory: `-ncmoe 24`, `-ngl 30`."""
-    found = {"-ncmoe": setup.n_cpu_moe or None, "-ngl": setup.n_gpu_layers if setup.n_gpu_layers >= 0 else None}
-    return tuple(f"{option} {value}" for option, value in found.items() if value is not None)
+    """Return llama.cpp's options that leave out GPUs or keep a part of the model in main memory: `-ncmoe 24`."""
+    found = [f"-dev {joined(setup.devices)}"] if setup.devices else []
+    if setup.n_cpu_moe:
+        found.append(f"-ncmoe {setup.n_cpu_moe}")
+    if setup.n_gpu_layers >= 0:
+        found.append(f"-ngl {setup.n_gpu_layers}")
+    return tuple(found)
 
 
 class Candidate(msgspec.Struct, frozen=True):

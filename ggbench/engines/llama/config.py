@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
@@ -33,6 +33,7 @@ from ggbench.engines.contract import (
 from ggbench.engines.llama.defaults import DRAFT_TOKENS
 from ggbench.errors import UsageError
 from ggbench.fields import SIZE, SLOTS, TOKENS, FieldKind, Option, joined
+from ggbench.text import in_words
 from ggbench.units import KV_CELLS, format_number
 
 FlashAttn = Literal["auto", "on", "off"]
@@ -56,8 +57,8 @@ MAX_SERVERS = 16
 _SERVER = re.compile(r"(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)(?::(?P<port>\d{1,5}))?")
 
 _OF_THE_LOAD = (
-    "n_gpu_layers", "main_gpu", "tensor_split", "rpc_servers", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor",
-    "mmap", "mlock", "mtp", "memory_limit_bytes",
+    "n_gpu_layers", "main_gpu", "devices", "tensor_split", "rpc_servers", "split_mode", "cpu_moe", "n_cpu_moe",
+    "override_tensor", "mmap", "mlock", "mtp", "memory_limit_bytes",
 )  # fmt: skip
 """Fields that llama.cpp takes when loading the model; the others are for the context."""
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
@@ -71,7 +72,8 @@ _LOAD_MODES = {
 }
 """llama-bench's `load_mode`, by mmap and mlock."""
 _PLACEMENT = (
-    "n_gpu_layers", "main_gpu", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor", "kv_offload",
+    "n_gpu_layers", "main_gpu", "devices", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor",
+    "kv_offload",
 )  # fmt: skip
 """Fields that determine which parts of a model go to a GPU."""
 _FAILURE_HINTS = {
@@ -124,6 +126,10 @@ def _overrides(text: str) -> tuple[str, ...]:
     return overrides
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+
+
 def parse_server(text: str) -> str:
     """Return `HOST:PORT` for llama.cpp, by default with its own port. Raises UsageError."""
     match = _SERVER.fullmatch(text.strip())
@@ -164,6 +170,7 @@ _INDEX = FieldKind(int, metavar="INDEX", least=0)
 _DRAFTED = FieldKind(int, metavar="N", least=1, most=64)
 _SHARES = FieldKind(_shares, joined, "N,N,...", names_option=False)
 _OVERRIDES = FieldKind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False)
+_NAMES = FieldKind(_names, joined, "NAME,...", names_option=False)
 _SERVERS = FieldKind(parse_servers, joined, "HOST:PORT,...", names_option=False)
 THREADS = FieldKind(int, metavar="N", least=1, most=MAX_THREADS)
 
@@ -211,6 +218,11 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         int | None, Option("-mg", "Use only this GPU. Implies -sm none. Default: all GPUs.", _INDEX, "rare")
     ] = None
     """None spreads the model over all, as llama.cpp does."""
+    devices: Annotated[
+        tuple[str, ...],
+        Option("-dev", "Use only these GPUs, by llama.cpp's names, e.g. CUDA0,CUDA2.", _NAMES, "rare"),
+    ] = ()
+    """Empty for all."""
     tensor_split: Annotated[
         tuple[float, ...],
         Option(
@@ -331,10 +343,13 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     def may_use_gpu(self) -> bool:
         return self.n_gpu_layers != 0
 
-    @property
-    def only_gpu(self) -> int | None:
-        """The number of the one GPU to use; None for all. Source: `llama_prepare_model_devices` in llama.cpp."""
-        return 0 if self.main_gpu is None and self.split_mode == "none" else self.main_gpu
+    def used_gpus(self, names: Sequence[str]) -> list[str]:
+        """Return the `devices`, in any case, and of them the main GPU. Source: `llama_prepare_model_devices`."""
+        wanted = [each.lower() for each in self.devices]
+        if unknown := set(wanted) - {each.lower() for each in names}:
+            raise UsageError(f"there is no GPU {min(unknown)}", f"GPUs: {in_words(names or ['none'])}")
+        chosen = [each for each in names if not wanted or each.lower() in wanted]
+        return super().used_gpus(chosen)[: 1 if self.split_mode == "none" else None]
 
     @property
     def described(self) -> Mapping[str, str]:

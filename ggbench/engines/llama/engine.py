@@ -170,6 +170,7 @@ def _lasting(load: LoadModel) -> tuple[object, ...]:
         load.reserve_bytes,
         setup.n_gpu_layers != 0,
         setup.main_gpu,
+        setup.devices,
         load.n_threads,
     )
     return (*once, *limit)

@@ -22,8 +22,8 @@ _OF_CONTEXT = {
     "-c": "n_ctx", "-b": "n_batch", "-ub": "n_ubatch", "-ctk": "type_k", "-ctv": "type_v", "-fa": "flash_attn",
 }  # fmt: skip
 _OF_PLACEMENT = {
-    "-sm": "split_mode", "-mg": "main_gpu", "-ts": "tensor_split", "--rpc": "rpc_servers", "-ot": "override_tensor",
-    "-ncmoe": "n_cpu_moe", "-t": "threads", "-tb": "threads_batch",
+    "-sm": "split_mode", "-mg": "main_gpu", "-dev": "devices", "-ts": "tensor_split", "--rpc": "rpc_servers",
+    "-ot": "override_tensor", "-ncmoe": "n_cpu_moe", "-t": "threads", "-tb": "threads_batch",
 }  # fmt: skip
 _OF_DRAFTS = {
     "--spec-draft-n-max": "spec_draft_n_max", "-ctkd": "type_k_draft", "-ctvd": "type_v_draft",

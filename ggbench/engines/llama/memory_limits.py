@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ggbench.engines.llama.ggml_devices import GgmlDevices
@@ -82,11 +82,9 @@ class LimitFailed(Exception):
 class GpuMemory:
     """The memory of all GPUs used by a model; empty, and false, if llama.cpp sees none."""
 
-    def __init__(self, devices: GgmlDevices, main_gpu: int | None) -> None:
-        """`main_gpu` is the one GPU in use, None means all."""
-        self._ggml, self._every = devices.ggml, devices
-        chosen = devices.offloading
-        self._devices = chosen if main_gpu is None else chosen[main_gpu : main_gpu + 1]
+    def __init__(self, devices: GgmlDevices, used: Sequence[int]) -> None:
+        """`used` are those in use."""
+        self._ggml, self._every, self._devices = devices.ggml, devices, used
         self._exposed: list[ExposedMemory] = []
 
     def __bool__(self) -> bool:

@@ -22,6 +22,7 @@ from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
 from ggbench.engines.llama.described_devices import DescribedDevices, interface_problem
 from ggbench.engines.llama.ggml_devices import GgmlDevices, NoRpc, add_servers, build_commit
+from ggbench.errors import UsageError
 
 _FLASH_ATTN = {"auto": "AUTO", "on": "ENABLED", "off": "DISABLED"}
 _LOAD_MODES = {
@@ -137,6 +138,8 @@ class LlamaModel:
             self._described = DescribedDevices(devices.ggml, described)  # llama.cpp refers to them
             chosen = offloading = list(self._described.handles)
             buffer_types = buffer_types | self._described.buffer_types
+        elif setup.devices:
+            chosen = offloading = chosen_devices(devices, setup)
         if not setup.n_gpu_layers and (dry or setup.memory_limit_bytes is not None):
             # Even without layers on a GPU, llama.cpp computes large batches there. A plan for main memory assumes it
             # does not, and a limit of main memory leaves no address space for a GPU driver.
@@ -356,6 +359,15 @@ def make_batch(rows: Sequence[tuple[int, int, int, bool]]) -> Any:  # noqa: ANN4
         batch.token[index], batch.pos[index], batch.logits[index] = token, position, has_logits
         batch.n_seq_id[index], batch.seq_id[index][0] = 1, seq
     return batch
+
+
+def chosen_devices(devices: GgmlDevices, setup: LlamaConfig) -> list[int]:
+    """Return the devices that a setup puts layers on. Raises LlamaRefused for one that is not here."""
+    by_name = {devices.name(each): each for each in devices.offloading}
+    try:
+        return [by_name[name] for name in setup.used_gpus(list(by_name))]
+    except UsageError as error:
+        raise LlamaRefused("load", error.message) from None
 
 
 def _load_params(setup: LlamaConfig, *, dry: bool) -> Any:  # noqa: ANN401 - a structure of llama_cpp's

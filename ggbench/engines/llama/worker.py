@@ -19,7 +19,7 @@ from ggbench.engines.llama.c_functions import llama_library
 from ggbench.engines.llama.config import LlamaRequest, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory, start_threads
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, chosen_devices
 from ggbench.engines.llama.speculation import check_vocabularies
 from ggbench.engines.protocol import EventPipe, serve
 
@@ -81,7 +81,7 @@ class Worker:
             importlib.import_module("ggbench.engines.llama.workloads")
         if not self._is_limited:
             is_on_gpu = setup.n_gpu_layers and not described
-            self._gpus = GpuMemory(devices, setup.only_gpu) if is_on_gpu else None
+            self._gpus = GpuMemory(devices, chosen_devices(devices, setup)) if is_on_gpu else None
             self._limit(request)
         self._free_draft()  # it may be one of the model that is freed next
         self._model.load(

@@ -128,8 +128,7 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         if chosen:
             wanted = {name.strip().lower() for name in chosen.split(",")}  # llama.cpp ignores case here
             return {name: n_bytes for name, n_bytes in listed.items() if name.lower() in wanted}
-        only = self.only_gpu
-        return listed if only is None else dict(list(listed.items())[only : only + 1])
+        return {name: listed[name] for name in self.used_gpus(list(listed))}
 
     def holding(self, n_tokens: int) -> Self:
         """Return the setup with room for the token that a server generates before those that are timed."""
