@@ -9,6 +9,7 @@
     ├── BadFile               5  a file that is broken or not what it claims
     │   └── Unsupported       5  a well-formed file that ggbench does not support
     ├── EngineFailed          6  llama.cpp or its worker failed
+    │   ├── BindingFailed     6  the installed llama-cpp-python lacks what every model needs
     │   └── ServerFailed      6  a server answered with an error or with invalid data
     └── StoreError            1  the results file cannot be used
 
@@ -99,6 +100,17 @@ class Unsupported(BadFile):
 
 class EngineFailed(GgbenchError):
     exit_code = ExitCode.ENGINE_FAILED
+
+
+TESTED_BINDING = "llama-cpp-python==0.3.36"
+"""The binding that ggbench was tested with, as pip takes it."""
+
+
+class BindingFailed(EngineFailed):
+    """The installed llama-cpp-python cannot do something, whatever the model."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, f"pip install {TESTED_BINDING}")
 
 
 class ServerFailed(EngineFailed):

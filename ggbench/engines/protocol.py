@@ -87,6 +87,7 @@ def decode_message(line: bytes) -> Message:
     return _message_decoder.decode(line)
 
 
+EXIT_UNEXPECTED = 1
 EXIT_PARENT_GONE = 3
 EXIT_BAD_REQUEST = 4
 EXIT_OUT_OF_MEMORY = 5
@@ -134,11 +135,15 @@ def serve(make: Callable[[EventPipe], Carrier], loads: Any) -> None:  # noqa: AN
     released.set()
     threading.Thread(target=_read_requests, args=(decoder, requests, released), daemon=True).start()
     pipe = EventPipe(int(sys.argv[1]), released)
-    worker = make(pipe)
-    while True:
-        request = requests.get()
-        pipe.wait()
-        worker.carry_out(request)
+    try:
+        worker = make(pipe)
+        while True:
+            request = requests.get()
+            pipe.wait()
+            worker.carry_out(request)
+    except BaseException:  # Python itself would abort, as the thread holds stdin, and hide the cause
+        sys.excepthook(*sys.exc_info())
+        os._exit(EXIT_UNEXPECTED)
 
 
 def _read_requests(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ggbench import paths
-from ggbench.errors import EngineFailed, Unsupported
+from ggbench.errors import BindingFailed, EngineFailed, Unsupported
 from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.ggml_types import GgmlType, tensor_bytes
 from ggbench.gguf_file.gguf_constants import defer_package
@@ -36,7 +36,6 @@ _TENSOR = re.compile(
     r"\[ *\d+/ *\d+\] +(?P<name>\S+) +- +\[[\d, ]*\], +type = +(?P<before>\w+), "
     r"+size = +[\d.]+ MiB(?: +-> +[\d.]+ MiB \((?P<after>\w+)\))?"
 )
-_UNREADABLE_HINT = "install llama-cpp-python 0.3.36, whose log ggbench can parse, or upgrade ggbench"
 _NOT_QUANTIZABLE = frozenset({"q8_1", "q8_K", "i8", "i16", "i32", "i64", "f64"})
 """Types for which ggml aborts the process; the first two are for internal arithmetic."""
 
@@ -128,14 +127,16 @@ def _functions() -> ModuleType:
 def _dry_run(path: bytes, quant: str, ftype: int) -> str:
     lib = _functions()
     params = lib.llama_model_quantize_default_params()
-    params.ftype = ftype
-    params.dry_run = True
-    params.nthread = 1
+    wanted = {"ftype": ftype, "dry_run": True, "nthread": 1}
     if quant.startswith(_WITH_IMPORTANCE):
         entry = lib.llama_model_imatrix_data
-        params.imatrix = (entry * 2)(
-            entry(b"any tensor", (ctypes.c_float * 1)(1.0), 1)
-        )  # a null name ends the list
+        # a null name ends the list
+        wanted["imatrix"] = (entry * 2)(entry(b"any tensor", (ctypes.c_float * 1)(1.0), 1))
+    fields = [name for name, *_ in params._fields_]
+    for name, value in wanted.items():
+        if name not in fields:
+            raise BindingFailed(f"this llama.cpp's quantizer has no {name}")
+        setattr(params, name, value)
     with _captured_log() as lines:
         status = lib.llama_model_quantize(path, b"", ctypes.byref(params))
     log = b"".join(lines).decode("utf-8", "replace")
@@ -165,7 +166,7 @@ def _chosen(quant: str, tensors: Sequence[TensorInfo], log: str) -> list[str]:
     by_name = {match["name"]: match["after"] or match["before"] for match in _TENSOR.finditer(log)}
     missing = [tensor.name for tensor in tensors if tensor.name not in by_name]
     if missing:
-        raise EngineFailed(f"llama.cpp's quantizer did not report {missing[0]} for {quant}", _UNREADABLE_HINT)
+        raise BindingFailed(f"llama.cpp's quantizer did not report {missing[0]} for {quant}")
     return [by_name[tensor.name] for tensor in tensors]
 
 

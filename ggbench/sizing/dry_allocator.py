@@ -182,7 +182,10 @@ class DryAllocator:
         )
 
     def _open(self, setup: LlamaConfig) -> tuple[Allocated, Opened | None]:
-        """Return llama.cpp's report of the load, and of a context if there is an n_ctx. Raises EngineEnded."""
+        """Return llama.cpp's report of the load, and of a context if there is an n_ctx.
+
+        Raises EngineEnded, or BindingFailed if no model can be sized so.
+        """
         assert self._loaded is not None
         allocated, opened = Allocated(()), None
         described = tuple(
@@ -201,7 +204,7 @@ class DryAllocator:
                 case Ending() if not isinstance(event, Completed):
                     if setup.n_ctx is None:
                         self.gpu_devices = allocated.gpu_devices
-                    raise EngineEnded(event)
+                    raise event.cause or EngineEnded(event)
         return allocated, opened
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import EngineEnded, Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import GgbenchError, UsageError
+from ggbench.errors import BindingFailed, GgbenchError, UsageError
 from ggbench.fields import reproduce
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
@@ -63,14 +63,14 @@ class PlanRequest(msgspec.Struct, frozen=True):
 
 
 def plan(variants: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
-    """Yield a row for each variant. One that cannot be planned has a reason; if it is the only one, its error is
-    raised.
+    """Yield a row for each variant. One that cannot be planned has a reason; if it is the only one, or for
+    BindingFailed, its error is raised.
     """
     for variant in variants:
         try:
             yield from plan_variant(variant, request, allocator)
         except GgbenchError as error:
-            if len(variants) == 1:
+            if len(variants) == 1 or isinstance(error, BindingFailed):
                 raise
             yield replace(_unplanned(variant, request), outcome=Outcome.FAILED, reason=error.message)
 

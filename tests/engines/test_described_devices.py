@@ -12,7 +12,6 @@ from ggbench.engines.endings import Completed, Failed
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.backend_rules import BACKENDS, Tensor
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.described_devices import interface_problem
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
@@ -49,21 +48,6 @@ def allocated(path: Path, setup: LlamaConfig, devices: tuple[DescribedDevice, ..
         *events, ending = engine.run(EstimateMemory(Source(path), setup, devices))
     assert isinstance(ending, Completed), ending
     return [event for event in events if isinstance(event, Allocated)][-1]
-
-
-def test_another_interface_of_ggml_is_refused() -> None:
-    """The structures here are those of version 2: another one's would be read as garbage."""
-
-    class Library:
-        registry = ctypes.c_int(3)
-
-        @staticmethod
-        def ggml_backend_reg_by_name(_: bytes) -> int:
-            return ctypes.addressof(Library.registry)
-
-    assert interface_problem(Library).startswith(  # type: ignore[arg-type]
-        "this llama.cpp has version 3 of ggml's backend interface; devices can be described only to version 2; install"
-    )
 
 
 def test_a_card_that_is_not_here_takes_the_layers_and_their_cache(files: dict[str, tuple[ModelFile, Path]]) -> None:

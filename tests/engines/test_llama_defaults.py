@@ -7,24 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.defaults import CONTEXT, DIFFERENCES, MODEL, Value
+from ggbench.engines.llama.defaults import CONTEXT, DIFFERENCES, MODEL
 from tests.engines.test_llama_setup import Params, load  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.llama
 
 SETUP = LlamaConfig(n_ctx=512, threads=1)
 ALWAYS = {"progress_callback", "n_ctx", "n_threads", "n_threads_batch"}
-
-
-@pytest.mark.parametrize(
-    ("structure", "defaults"),
-    [(lib.llama_model_params, MODEL), (lib.llama_context_params, CONTEXT)],
-    ids=["model", "context"],
-)
-def test_every_field_of_llama_cpp_is_decided(structure: Any, defaults: dict[str, Value]) -> None:  # noqa: ANN401
-    assert [name for name, _ in structure._fields_] == list(defaults)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ def with_folder(**changes: object) -> Checkup:
          "llama", "problem", "killed by SIGABRT: vk: device lost", "update the GPU's driver"),
         (replace(SOUND, unused_instructions=("AVX512_VNNI",)),
          "llama.instructions", "advice", "without AVX512_VNNI,", "compile it on this machine"),
+        (replace(SOUND, llama_cpp=replace(SOUND.llama_cpp, new_fields=("moe_cache_size",))),
+         "llama.binding", "advice", "moe_cache_size stay at llama.cpp's defaults", "install that one"),
         (replace(WITH_GPU, llama_cpp=replace(CUDA_BUILD, devices=SOUND.llama_cpp.devices)),
          "gpu.driver", "problem", "sees no GPU; driver 580.1", "CUDA_VISIBLE_DEVICES"),
         (replace(SOUND, driver_problem="Driver/library version mismatch"),

@@ -1,4 +1,4 @@
-"""The ten checks of `ggbench doctor`: each finds something that the user can change."""
+"""The checks of `ggbench doctor`: each finds something that the user can change."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.engines.llama.build import pip_command
+from ggbench.errors import TESTED_BINDING
 from ggbench.machine.readings import BUSY_SHARE, name_processes
 from ggbench.show.words import say
 from ggbench.units import GIB, MIB, format_bytes, format_percent
@@ -57,6 +58,17 @@ def _llama(checkup: Checkup) -> Iterator[Finding]:
         yield _problem("llama", "missing", "pip install llama-cpp-python", problem=llama.problem)
     elif llama.problem:
         yield _problem("llama", "broken", _NATIVE, problem=llama.problem)
+
+
+def _binding(checkup: Checkup) -> Iterator[Finding]:
+    llama = checkup.llama_cpp
+    fields = {"new": ", ".join(llama.new_fields), "gone": ", ".join(llama.gone_fields)}
+    changes = [say(f"binding.{key}", fields=names) for key, names in fields.items() if names]
+    if llama.interface_problem:
+        changes.append(say("binding.interface", problem=llama.interface_problem))
+    if changes:
+        version = {"version": llama.llama_cpp_python, "changes": "; ".join(changes)}
+        yield _advice("llama.binding", "binding", f"pip install {TESTED_BINDING}", **version)
 
 
 def _instructions(checkup: Checkup) -> Iterator[Finding]:
@@ -133,5 +145,5 @@ def _hub(checkup: Checkup) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Checkup], Iterator[Finding]], ...] = (
-    _llama, _instructions, _backend, _driver, _busy, _clocks, _memory, _disk, _results, _hub,
+    _llama, _binding, _instructions, _backend, _driver, _busy, _clocks, _memory, _disk, _results, _hub,
 )  # fmt: skip

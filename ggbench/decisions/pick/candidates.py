@@ -21,7 +21,7 @@ from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.turn import known_turn, longest_fast_enough
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile, GgbenchError
+from ggbench.errors import BadFile, BindingFailed, GgbenchError
 from ggbench.expect.loss import UNQUANTIZED
 from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
@@ -177,6 +177,8 @@ class Finder:
             if file is not None and file.paths and file.truncation:
                 raise BadFile(f"{sanitize(file.name)} is truncated: {file.truncation}", "download it again")
             return list(self._planners.rows(variant, request, caches))
+        except BindingFailed:
+            raise
         except GgbenchError as error:
             self.errors.append(error)
             failed = PlanRow(variant.model, variant.quant, variant.provenance)

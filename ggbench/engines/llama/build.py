@@ -60,6 +60,12 @@ class LlamaBuild(msgspec.Struct, frozen=True):
     """CMake options it was compiled with; empty if unknown."""
     backends: tuple[str, ...] = ()
     devices: tuple[LlamaDevice, ...] = ()
+    new_fields: tuple[str, ...] = ()
+    """Fields of llama.cpp's parameters that ggbench does not know; they stay at llama.cpp's default."""
+    gone_fields: tuple[str, ...] = ()
+    """Fields that ggbench would set, but that are not there."""
+    interface_problem: str = ""
+    """Why no GPU can be described to it; empty if one can."""
 
     @property
     def sees_gpu(self) -> bool:

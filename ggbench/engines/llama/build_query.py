@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 
@@ -29,12 +28,17 @@ def _describe(servers: list[str]) -> LlamaBuild:
     """Load llama.cpp and query it; a server that cannot be used ends the process."""
     try:
         from ggbench.engines.llama.c_functions import binding_version, lib, llama_library
+        from ggbench.engines.llama.defaults import CONTEXT, MODEL, field_changes
         from ggbench.engines.llama.ggml_devices import GgmlDevices, add_servers, build_commit
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         return LlamaBuild(problem=f"{type(error).__name__}: {error}")
     lib.llama_backend_init()
-    add_servers(ctypes.CDLL(str(llama_library())), servers)
+    add_servers(llama_library(), servers)
     devices = GgmlDevices(llama_library())
+    of_model, of_context = (
+        field_changes(lib.llama_model_params, MODEL),
+        field_changes(lib.llama_context_params, CONTEXT),
+    )
     return LlamaBuild(
         llama_cpp_python=binding_version(),
         llama_cpp=lib.llama_version().decode(errors="replace"),
@@ -43,6 +47,9 @@ def _describe(servers: list[str]) -> LlamaBuild:
         features=_parse_features(lib.llama_print_system_info().decode(errors="replace")),
         backends=devices.backends,
         devices=devices.described(),
+        new_fields=(*of_model[0], *of_context[0]),
+        gone_fields=(*of_model[1], *of_context[1]),
+        interface_problem=devices.interface_problem,
     )
 
 

@@ -31,7 +31,7 @@ from ggbench.engines.contract import (
     check_given,
 )
 from ggbench.engines.llama.defaults import DRAFT_TOKENS
-from ggbench.errors import UsageError
+from ggbench.errors import TESTED_BINDING, UsageError
 from ggbench.fields import SIZE, SLOTS, TOKENS, FieldKind, Option, joined
 from ggbench.text import in_words
 from ggbench.units import KV_CELLS, format_number
@@ -64,19 +64,14 @@ _OF_THE_LOAD = (
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 """`LLM_FFN_EXPS_REGEX` of llama.cpp's common.h."""
 
-_LOAD_MODES = {
-    (True, False): "mmap",
-    (True, True): "mmap+mlock",
-    (False, False): "none",
-    (False, True): "mlock",
-}
-"""llama-bench's `load_mode`, by mmap and mlock."""
 _PLACEMENT = (
     "n_gpu_layers", "main_gpu", "devices", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor",
     "kv_offload",
 )  # fmt: skip
 """Fields that determine which parts of a model go to a GPU."""
 _FAILURE_HINTS = {
+    "has no attribute": f"this llama-cpp-python lacks what ggbench calls; pip install {TESTED_BINDING}",
+    "which the options need": f"omit the option, or pip install {TESTED_BINDING}",
     "--timeout": "",
     "no output from": "use a longer --timeout",
     "CUDA error": "the driver may be too old for this build of llama.cpp, or the build may not support this GPU",
@@ -352,6 +347,11 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         return super().used_gpus(chosen)[: 1 if self.split_mode == "none" else None]
 
     @property
+    def load_mode(self) -> str:
+        """llama.cpp's `--load-mode`: `mmap`, `mlock`, both joined by a +, or `none`."""
+        return "+".join(name for name in ("mmap", "mlock") if getattr(self, name)) or "none"
+
+    @property
     def described(self) -> Mapping[str, str]:
         split = " ".join(map(format_number, self.tensor_split))
         overrides = " ".join(f"{pattern}={device}" for pattern, device in self.tensor_overrides)
@@ -389,7 +389,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
             "flash_attn": {"auto": -1, "off": 0, "on": 1}[self.flash_attn],
             "tensor_split": "/".join(f"{share:.2f}" for share in self.tensor_split) or "0.00",
             "tensor_buft_overrides": ";".join(overrides or self.override_tensor) or "none",
-            "load_mode": _LOAD_MODES[self.mmap, self.mlock],
+            "load_mode": self.load_mode,
         }
 
     def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self:

@@ -72,8 +72,24 @@ Source: `llm_arch_supports_rs_rollback` in llama-arch.cpp, in the same version.
 """
 
 
-def set_defaults(params: Any, defaults: Mapping[str, Value]) -> None:  # noqa: ANN401 - a structure of llama_cpp's
-    """Set every field of `params` to what llama-server passes; those without a value stay as they are."""
-    for name, value in defaults.items():
-        if value is not None:
+def set_fields(
+    params: Any,  # noqa: ANN401 - a structure of llama_cpp's
+    defaults: Mapping[str, Value],
+    wanted: Mapping[str, Any],
+) -> list[str]:
+    """Set the fields that `params` has, by name, to what is wanted, else to the default, unless that is None.
+
+    Returns the names that are wanted other than by default but that this llama.cpp has no field for. Its other fields
+    stay as it set them.
+    """
+    lacking = field_changes(type(params), defaults)[1]
+    for name, value in {**defaults, **wanted}.items():
+        if value is not None and name not in lacking:
             setattr(params, name, value)
+    return [name for name in lacking if wanted.get(name, defaults[name]) != defaults[name]]
+
+
+def field_changes(structure: Any, defaults: Mapping[str, Value]) -> tuple[list[str], list[str]]:  # noqa: ANN401
+    """Return the fields of a structure of llama_cpp's that ggbench does not know, and those that it lacks."""
+    names = [name for name, *_ in structure._fields_]
+    return [name for name in names if name not in defaults], [name for name in defaults if name not in names]

@@ -4,7 +4,8 @@ allocator.
 llama.cpp splits a model over them, builds its graphs and sizes their buffers as on real ones, but cannot compute. What
 each backend supports, and what its kernels reserve, is in `backend_rules`.
 
-The structures are those of ggml-backend-impl.h, version 2; they are not a public interface.
+The structures are those of ggml-backend-impl.h, version 2; they are not a public interface. llama.cpp's own
+`llama-fit-params --fit-print on` cannot stand in for them: it sizes what a model takes on the devices that are here.
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ from typing import Any
 
 from ggbench.engines.contract import DescribedDevice
 from ggbench.engines.llama.backend_rules import BACKENDS, Backend, Tensor
-from ggbench.engines.llama.ggml_devices import GPU, Capabilities, Properties
+from ggbench.engines.llama.ggml_devices import API_VERSION, GPU, Capabilities, Properties
 
-API_VERSION = 2
-"""GGML_BACKEND_API_VERSION."""
 _ALIGNMENT = 128
 """CUDA's alignment, which changes a graph's buffers by kilobytes."""
 _OFFLOAD_MIN_BATCH = 32
@@ -60,18 +59,6 @@ _BackendI = _structure(
 _Backend = _structure(
     "ggml_backend", {"guid": c_void_p, "iface": _BackendI, "device": c_void_p, "context": c_void_p}
 )
-
-
-def interface_problem(ggml: ctypes.CDLL) -> str:
-    """Return why devices cannot be described to this library; empty if its CPU backend has the version known here."""
-    ggml.ggml_backend_reg_by_name.restype, ggml.ggml_backend_reg_by_name.argtypes = c_void_p, [c_char_p]
-    registry = ggml.ggml_backend_reg_by_name(b"CPU")
-    version = _Registry.from_address(registry).api_version if registry else None
-    if version == API_VERSION:
-        return ""
-    found = "has no CPU backend" if version is None else f"has version {version} of ggml's backend interface"
-    hint = "install the llama-cpp-python that ggbench pins (scripts/ggbench), or plan without --gpu"
-    return f"this llama.cpp {found}; devices can be described only to version {API_VERSION}; {hint}"
 
 
 class _Operations(dict[int, str]):

@@ -25,6 +25,7 @@ from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.llama.rpc import explained
 from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
+from ggbench.errors import BindingFailed
 
 CONFIG = LlamaConfig
 
@@ -124,6 +125,8 @@ class LlamaEngine(WorkerEngine):
         ending = yield from super()._call(request)
         if self._log and not self._is_reported and not isinstance(request, Workload):
             yield self._allocated()
+        if isinstance(ending, Failed) and ending.stage == "start":
+            ending = replace(ending, error=BindingFailed(ending.message))
         if isinstance(ending, Crashed) and ending.returncode == -signal.SIGSEGV and self._uses_amx():
             ending = replace(ending, message=f"{ending.message} ({_AMX_HINT})")
         return explained(ending, request.stage, servers) if servers else ending

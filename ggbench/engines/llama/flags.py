@@ -28,8 +28,6 @@ _OF_PLACEMENT = {
 _OF_DRAFTS = {
     "--spec-draft-n-max": "spec_draft_n_max", "-ctkd": "type_k_draft", "-ctvd": "type_v_draft",
 }  # fmt: skip
-_LOAD_MODES = {(False, False): "none", (False, True): "mlock", (True, True): "mmap+mlock"}
-"""llama.cpp's `--load-mode` by (mmap, mlock)."""
 
 
 def server_flags(
@@ -76,8 +74,7 @@ def load_flags(setup: LlamaConfig, *, on_gpu: bool) -> list[str]:
     elif on_gpu:
         words += ["-ngl", str(ALL_LAYERS)]
     words += _unless_default(setup, _OF_PLACEMENT)
-    load_mode = _LOAD_MODES.get((setup.mmap, setup.mlock))
-    words += [] if load_mode is None else ["-lm", load_mode]
+    words += [] if setup.load_mode == "mmap" else ["-lm", setup.load_mode]
     switches = {"-cmoe": setup.cpu_moe, "-nkvo": not setup.kv_offload, "--swa-full": setup.swa_full}
     return words + [option for option, is_on in switches.items() if is_on]
 

@@ -7,6 +7,7 @@ other machines come from llama.cpp's RPC backend; source: ggml-rpc.h and `add_rp
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,12 @@ from ggbench.engines.llama.build import LlamaDevice
 
 CPU, GPU, IGPU, ACCEL = 0, 1, 2, 3
 """ggml's `ggml_backend_dev_type`; an integrated GPU uses main memory."""
+
+
+API_VERSION = 2
+"""GGML_BACKEND_API_VERSION of the private ggml-backend-impl.h for which ggbench has structures."""
+_TENSOR_BYTES = 368
+"""`ggml_tensor_overhead()` with the `ggml_tensor` of that version."""
 
 
 class Capabilities(ctypes.Structure):
@@ -49,6 +56,19 @@ class GgmlDevices:
         self.ggml = _open(library)
         count = self.ggml.ggml_backend_dev_count()
         self.every: tuple[int, ...] = tuple(self.ggml.ggml_backend_dev_get(index) for index in range(count))
+
+    @functools.cached_property
+    def interface_problem(self) -> str:
+        """Why ggml's private structures are not those known here; empty if they are.
+
+        Without them a device cannot be described, nor its functions replaced, nor its PCI bus id be read.
+        """
+        registry = self.ggml.ggml_backend_reg_by_name(b"CPU")
+        version = ctypes.c_int.from_address(registry).value if registry else 0  # its first field
+        if version != API_VERSION:
+            return f"version {version} of ggml's backend interface, not {API_VERSION}"
+        n_bytes = self.ggml.ggml_tensor_overhead()
+        return "" if n_bytes == _TENSOR_BYTES else f"tensors of {n_bytes} bytes in ggml, not {_TENSOR_BYTES}"
 
     def of_type(self, *types: int) -> list[int]:
         return [device for device in self.every if self.ggml.ggml_backend_dev_type(device) in types]
@@ -101,19 +121,32 @@ class GgmlDevices:
         return tuple(map(self._described, self.every))
 
     def _described(self, device: int) -> LlamaDevice:
-        found, own = Properties(), self.ggml.ggml_backend_dev_buffer_type(device)
-        self.ggml.ggml_backend_dev_get_props(device, ctypes.byref(found))
+        own, found, (free, total) = (
+            self.ggml.ggml_backend_dev_buffer_type(device),
+            Properties(),
+            self.memory(device),
+        )
+        if not self.interface_problem:
+            self.ggml.ggml_backend_dev_get_props(device, ctypes.byref(found))
         return LlamaDevice(
             name=self.name(device),
-            description=(found.description or b"").decode(errors="replace").strip(),
+            description=(self.ggml.ggml_backend_dev_description(device) or b"")
+            .decode(errors="replace")
+            .strip(),
             backend=self._backend(device),
-            is_gpu=found.type in (GPU, IGPU),
-            free_bytes=found.memory_free,
-            total_bytes=found.memory_total,
+            is_gpu=self.ggml.ggml_backend_dev_type(device) in (GPU, IGPU),
+            free_bytes=free,
+            total_bytes=total,
             device_id=found.device_id.decode(errors="replace") if found.device_id else None,
             is_offloading=device in self.offloading,
             buffers=self._name(own) if own else "",
         )
+
+    def memory(self, device: int) -> tuple[int, int]:
+        """Return the free bytes of a device, and all."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
 
     def _backend(self, device: int) -> str:
         registry = self.ggml.ggml_backend_dev_backend_reg(device)
@@ -167,9 +200,12 @@ def _open(library: Path) -> ctypes.CDLL:
         "dev_backend_reg": (pointer, pointer),
         "dev_get_props": (None, pointer, ctypes.POINTER(Properties)),
         "dev_memory": (None, pointer, ctypes.POINTER(size), ctypes.POINTER(size)),
+        "reg_by_name": (pointer, name),
         "reg_name": (name, pointer),
         "reg_count": (size,),
         "reg_get": (pointer, size),
+        "reg_get_proc_address": (pointer, pointer, name),
+        "register": (None, pointer),
         "buft_name": (name, pointer),
         "buft_is_host": (ctypes.c_bool, pointer),
         "buft_alloc_buffer": (pointer, pointer, size),
@@ -179,6 +215,7 @@ def _open(library: Path) -> ctypes.CDLL:
     for function, (result, *arguments) in functions.items():
         declared: Any = getattr(ggml, f"ggml_backend_{function}")
         declared.restype, declared.argtypes = result, arguments
+    ggml.ggml_tensor_overhead.restype = size
     return ggml
 
 
@@ -186,18 +223,15 @@ class NoRpc(Exception):
     """llama.cpp was built without RPC."""
 
 
-def add_servers(ggml: ctypes.CDLL, servers: Sequence[str]) -> None:
+def add_servers(library: Path, servers: Sequence[str]) -> None:
     """Register the devices of servers, in order. Raises NoRpc. llama.cpp aborts if one does not answer."""
     if not servers:
         return
-    by_name, of_registry = ggml.ggml_backend_reg_by_name, ggml.ggml_backend_reg_get_proc_address
-    by_name.argtypes, by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
-    of_registry.argtypes, of_registry.restype = [ctypes.c_void_p, ctypes.c_char_p], ctypes.c_void_p
-    registry = by_name(b"RPC")
+    ggml = _open(library)
+    registry = ggml.ggml_backend_reg_by_name(b"RPC")
     if not registry:
         raise NoRpc
     prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
-    add_server = prototype(of_registry(registry, b"ggml_backend_rpc_add_server"))
-    ggml.ggml_backend_register.argtypes, ggml.ggml_backend_register.restype = [ctypes.c_void_p], None
+    add_server = prototype(ggml.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_rpc_add_server"))
     for server in servers:
         ggml.ggml_backend_register(add_server(server.encode()))

@@ -93,11 +93,14 @@ class GpuMemory:
     @property
     def left_bytes(self) -> int:
         """Free bytes if all are filled equally: the smallest free memory of one, times their number."""
-        return min((_free_bytes(self._ggml, each) for each in self._devices), default=0) * len(self._devices)
+        return min((self._free_bytes(each) for each in self._devices), default=0) * len(self._devices)
+
+    def _free_bytes(self, device: int) -> int:
+        return self._every.memory(device)[0]
 
     def shrink(self, limit_bytes: int | None, reserve_bytes: int) -> None:
         """Keep memory above the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
-        every_free = [_free_bytes(self._ggml, device) for device in self._devices]
+        every_free = [self._free_bytes(device) for device in self._devices]
         over = [0 if limit_bytes is None else max(0, free_bytes - limit_bytes) for free_bytes in every_free]
         held = [min(free, each + reserve_bytes) for free, each in zip(every_free, over, strict=True)]
         if any(held) and held == every_free:
@@ -105,7 +108,7 @@ class GpuMemory:
             raise LimitFailed(f"a reserve of {reserve} on each GPU uses up {free} of free GPU memory")
         for device, n_bytes in zip(self._devices, held, strict=True):
             if n_bytes and not self._set_aside(device, n_bytes):
-                left_bytes = _free_bytes(self._ggml, device) - n_bytes
+                left_bytes = self._free_bytes(device) - n_bytes
                 try:
                     self._exposed.append(ExposedMemory(self._every, device, left_bytes))
                 except NotLimited:
@@ -117,7 +120,7 @@ class GpuMemory:
         """Allocate a ballast; return False if the driver does not count it, as Vulkan ones without a memory budget."""
         buffer_type, free_bytes = (
             self._ggml.ggml_backend_dev_buffer_type(device),
-            _free_bytes(self._ggml, device),
+            self._free_bytes(device),
         )
         largest = self._ggml.ggml_backend_buft_get_max_size(buffer_type)  # Vulkan limits one buffer
         left = n_bytes
@@ -126,7 +129,7 @@ class GpuMemory:
             ballast: int | None = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, size)
             if not ballast:
                 raise LimitFailed(f"could not allocate {format_bytes(n_bytes)} of GPU memory as ballast")
-            if _free_bytes(self._ggml, device) >= free_bytes:
+            if self._free_bytes(device) >= free_bytes:
                 self._ggml.ggml_backend_buffer_free(ballast)
                 return False
             left -= size
@@ -154,6 +157,8 @@ class ExposedMemory:
 
     def __init__(self, devices: GgmlDevices, device: int, limit_bytes: int) -> None:
         """Raises NotLimited."""
+        if devices.interface_problem:
+            raise NotLimited
         self._ggml, self._limit = devices.ggml, limit_bytes
         self._taken: dict[int, int] = {}
         buffer_type = self._ggml.ggml_backend_dev_buffer_type(device)
@@ -168,7 +173,7 @@ class ExposedMemory:
         is_counted = not buffer or buffer in self._taken
         if buffer:
             self._ggml.ggml_backend_buffer_free(buffer)
-        if not is_counted or self._taken or _free_bytes(self._ggml, device) > limit_bytes:
+        if not is_counted or self._taken or devices.memory(device)[0] > limit_bytes:
             raise NotLimited
 
     @property
@@ -194,12 +199,6 @@ class ExposedMemory:
     def _free(self, buffer: int) -> None:
         self._taken.pop(buffer, None)
         self._free_buffers.pop(buffer)(buffer)
-
-
-def _free_bytes(ggml: ctypes.CDLL, device: int) -> int:
-    free, total = _size(), _size()
-    ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
-    return free.value
 
 
 def _table(address: int) -> Any:  # noqa: ANN401 - a pointer to function pointers

@@ -15,23 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from ggbench.engines.contract import PROMPT, DescribedDevice, Stage, Workload
 from ggbench.engines.llama.build import RPC_HINT, build_flags
 from ggbench.engines.llama.c_functions import binding_version, lib, llama_library
 from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
-from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
-from ggbench.engines.llama.described_devices import DescribedDevices, interface_problem
+from ggbench.engines.llama.defaults import CONTEXT, MODEL, Value, set_fields
+from ggbench.engines.llama.described_devices import DescribedDevices
 from ggbench.engines.llama.ggml_devices import GgmlDevices, NoRpc, add_servers, build_commit
 from ggbench.errors import UsageError
 
 _FLASH_ATTN = {"auto": "AUTO", "on": "ENABLED", "off": "DISABLED"}
-_LOAD_MODES = {
-    (True, False): lib.LLAMA_LOAD_MODE_MMAP,
-    (True, True): lib.LLAMA_LOAD_MODE_MMAP_MLOCK,
-    (False, False): lib.LLAMA_LOAD_MODE_NONE,
-    (False, True): lib.LLAMA_LOAD_MODE_MLOCK,
-}
-"""Keys: whether the file is mapped, and whether its pages are locked."""
 _GGML_LOG_LEVEL_DEBUG = 1
 _GGML_LOG_LEVEL_CONT = 5
 _REPORT_EVERY_S = 0.1
@@ -106,7 +101,7 @@ class LlamaModel:
         """
         added = [server for server in servers if server not in self._servers]
         try:
-            add_servers(ctypes.CDLL(str(llama_library())), added)
+            add_servers(llama_library(), added)
         except NoRpc:
             raise LlamaRefused("load", f"this llama.cpp was built without RPC; {RPC_HINT}") from None
         self._servers.extend(added)
@@ -129,12 +124,15 @@ class LlamaModel:
         if self.handle is not None:
             lib.llama_model_free(self.handle)
             self.handle = None
-        params = _load_params(setup, dry=dry)
+        wanted = _load_fields(setup, dry=dry)
         offloading, buffer_types = devices.offloading, devices.buffer_types
         chosen: list[int] | None = None
         if described:
-            if problem := interface_problem(devices.ggml):
-                raise LlamaRefused("load", problem)
+            if devices.interface_problem:
+                found = devices.interface_problem
+                raise LlamaRefused(
+                    "start", f"this llama.cpp cannot plan for a GPU that is not here: it has {found}"
+                )
             self._described = DescribedDevices(devices.ggml, described)  # llama.cpp refers to them
             chosen = offloading = list(self._described.handles)
             buffer_types = buffer_types | self._described.buffer_types
@@ -146,14 +144,15 @@ class LlamaModel:
             chosen = []
         if chosen is not None:
             chosen_array = (ctypes.c_void_p * (len(chosen) + 1))(*chosen, None)
-            params.devices = ctypes.addressof(chosen_array)
+            wanted["devices"] = ctypes.addressof(chosen_array)
         if setup.tensor_split:
-            params.tensor_split = _shares(setup, len(offloading))
+            shares = _shares(setup, len(offloading))
+            wanted["tensor_split"] = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
         overrides = _overrides(setup, buffer_types)
         if overrides is not None:
-            params.tensor_buft_overrides = ctypes.addressof(overrides)
-        progress = lib.llama_progress_callback(throttled(on_progress))
-        params.progress_callback = progress
+            wanted["tensor_buft_overrides"] = ctypes.addressof(overrides)
+        params = _filled("load", lib.llama_model_default_params(), MODEL, wanted)
+        params.progress_callback = lib.llama_progress_callback(throttled(on_progress))
         self.handle = lib.llama_model_load_from_file(str(Path(path)).encode(), params)
         if not self.handle:
             self.handle = None
@@ -167,21 +166,10 @@ class LlamaModel:
         if self.handle is None:
             raise LlamaRefused("context", "no model is loaded")
         self.free_context()
-        params = lib.llama_context_default_params()
-        set_defaults(params, CONTEXT)
-        for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "swa_full", "kv_unified"):
-            setattr(params, name, getattr(setup, name))
-        params.n_outputs_max = setup.n_outputs_max or setup.n_seq_max
-        if setup.ctx_type == "mtp":
-            params.ctx_type = lib.LLAMA_CONTEXT_TYPE_MTP
-        elif setup.mtp:
-            params.n_rs_seq = setup.spec_draft_n_max
-        params.n_threads = setup.threads
-        params.n_threads_batch = setup.threads_batch or setup.threads
-        params.type_k = _ggml_type_id(setup.type_k)
-        params.type_v = _ggml_type_id(setup.type_v)
-        params.flash_attn_type = getattr(lib, f"LLAMA_FLASH_ATTN_TYPE_{_FLASH_ATTN[setup.flash_attn]}")
-        params.offload_kqv = setup.kv_offload
+        n_outputs_max = setup.n_outputs_max or setup.n_seq_max
+        params = _filled(
+            "context", lib.llama_context_default_params(), CONTEXT, _context_fields(setup, n_outputs_max)
+        )
         if self._described:
             self._described.unsupported.clear()
         self._context = lib.llama_init_from_model(self.handle, params)
@@ -189,7 +177,7 @@ class LlamaModel:
             self._context = None
             raise LlamaRefused("context", f"llama.cpp could not create a context of {setup.n_ctx} tokens")
         self._check_kernels(setup)
-        self._n_outputs_max = params.n_outputs_max
+        self._n_outputs_max = n_outputs_max
         return (
             lib.llama_n_ctx(self._context),
             lib.llama_n_batch(self._context),
@@ -370,21 +358,57 @@ def chosen_devices(devices: GgmlDevices, setup: LlamaConfig) -> list[int]:
         raise LlamaRefused("load", error.message) from None
 
 
-def _load_params(setup: LlamaConfig, *, dry: bool) -> Any:  # noqa: ANN401 - a structure of llama_cpp's
-    params = lib.llama_model_default_params()
-    set_defaults(params, MODEL)
-    params.n_gpu_layers, params.load_mtp = setup.n_gpu_layers, setup.mtp
-    params.split_mode = getattr(lib, f"LLAMA_SPLIT_MODE_{setup.split_mode.upper()}")
-    if setup.main_gpu is not None:
-        params.split_mode, params.main_gpu = lib.LLAMA_SPLIT_MODE_NONE, setup.main_gpu
+def _load_fields(setup: LlamaConfig, *, dry: bool) -> dict[str, Any]:
+    """Return what a setup wants of `llama_model_params`, but for what it points to."""
+    split_mode, main_gpu = ("none", setup.main_gpu) if setup.main_gpu is not None else (setup.split_mode, 0)
+    wanted = {
+        "n_gpu_layers": setup.n_gpu_layers,
+        "load_mtp": setup.mtp,
+        "split_mode": _number("SPLIT_MODE", split_mode),
+        "main_gpu": main_gpu,
+        "no_alloc": dry,
+    }
     # A mapped file takes address space in addition to copies of it, so a limit would count it twice.
-    is_mapped = setup.mmap and setup.memory_limit_bytes is None
-    if dry:
-        params.no_alloc = True
-        params.load_mode = lib.LLAMA_LOAD_MODE_NONE  # nothing is mapped anyway
-    elif not is_mapped or setup.mlock:
-        params.load_mode = _LOAD_MODES[is_mapped, setup.mlock]
+    if setup.memory_limit_bytes is not None:
+        setup = replace(setup, mmap=False)
+    load_mode = "none" if dry else setup.load_mode  # nothing is mapped dry
+    return wanted if load_mode == "mmap" else {**wanted, "load_mode": _number("LOAD_MODE", load_mode)}
+
+
+def _context_fields(setup: LlamaConfig, n_outputs_max: int) -> dict[str, Any]:
+    """Return what a setup wants of `llama_context_params`. Raises LlamaRefused."""
+    wanted = {
+        "n_ctx": setup.n_ctx,
+        "n_batch": setup.n_batch,
+        "n_ubatch": setup.n_ubatch,
+        "n_seq_max": setup.n_seq_max,
+        "n_outputs_max": n_outputs_max,
+        "n_threads": setup.threads,
+        "n_threads_batch": setup.threads_batch or setup.threads,
+        "flash_attn_type": _number("FLASH_ATTN_TYPE", _FLASH_ATTN[setup.flash_attn]),
+        "type_k": _ggml_type_id(setup.type_k),
+        "type_v": _ggml_type_id(setup.type_v),
+        "offload_kqv": setup.kv_offload,
+        "swa_full": setup.swa_full,
+        "kv_unified": setup.kv_unified,
+    }
+    if setup.ctx_type == "mtp":
+        wanted["ctx_type"] = _number("CONTEXT_TYPE", "mtp")
+    elif setup.mtp:
+        wanted["n_rs_seq"] = setup.spec_draft_n_max
+    return wanted
+
+
+def _filled(stage: Stage, params: Any, defaults: Mapping[str, Value], wanted: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return a structure of llama_cpp's with its fields set. Raises LlamaRefused if one that is wanted is gone."""
+    if gone := set_fields(params, defaults, wanted):
+        raise LlamaRefused(stage, f"this llama.cpp has no {', '.join(gone)}, which the options need")
     return params
+
+
+def _number(kind: str, name: str) -> int:
+    """Return the number of llama.cpp's enumerator, e.g. `LLAMA_SPLIT_MODE_ROW`."""
+    return int(getattr(lib, f"LLAMA_{kind}_{name.upper().replace('+', '_')}"))
 
 
 def _shares(setup: LlamaConfig, n_offloading: int) -> Any:  # noqa: ANN401 - an array of a ctypes type

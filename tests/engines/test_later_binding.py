@@ -1,0 +1,92 @@
+"""A later llama-cpp-python, with fields removed, added and moved and another interface of ggml: the same sizes, or one
+line.
+"""
+
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines.contract import Decode, DescribedDevice, EstimateMemory, Source
+from ggbench.engines.endings import Completed, Failed
+from ggbench.engines.events import Allocated, Event
+from ggbench.engines.llama.build import describe_llama_build
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.process import WorkerProcess
+from ggbench.errors import TESTED_BINDING, BindingFailed
+from ggbench.units import GIB
+from tests.fakes import later_binding
+
+pytestmark = pytest.mark.llama
+
+ROOT = Path(__file__).parents[2]
+SETUP = LlamaConfig(n_ctx=512, threads=1)
+CARD = DescribedDevice("CUDA0", "CUDA", GIB)
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LlamaEngine]]:
+    engines = []
+
+    def start(gone: str = "defrag_thold") -> LlamaEngine:
+        monkeypatch.setenv("PYTHONPATH", str(Path(*later_binding.__path__)))
+        monkeypatch.setenv("LATER_GONE", gone)
+        engines.append(LlamaEngine(lambda: WorkerProcess(timeout_s=60)))
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        engine.close()
+
+
+def sizes(events: list[Event]) -> Allocated:
+    return [event for event in events if isinstance(event, Allocated)][-1]
+
+
+def test_sizes_and_decoding_are_as_before(
+    llama: LlamaEngine, later: Callable[..., LlamaEngine], tiny_twin: Path
+) -> None:
+    estimate = EstimateMemory(Source(tiny_twin), replace(SETUP, n_ctx=4096))
+    engine = later()
+    before, after = (list(each.run(estimate)) for each in (llama, engine))
+    assert sizes(before[:-1]) == sizes(after[:-1])  # type: ignore[arg-type]
+    assert [*engine.open(Source(tiny_twin), SETUP)][-1] == [*engine.run(Decode(8, 4))][-1] == Completed()
+
+
+def test_a_described_card_is_refused_with_the_version_to_install(
+    later: Callable[..., LlamaEngine], tiny_twin: Path
+) -> None:
+    """Its structures are those of version 2: another one's would be read as garbage."""
+    *_, ending = later().run(EstimateMemory(Source(tiny_twin), SETUP, (CARD,)))
+    assert isinstance(ending, Failed)
+    assert isinstance(ending.cause, BindingFailed)
+    assert "version 3 of ggml's backend interface" in ending.reason
+    assert ending.cause.hint == f"pip install {TESTED_BINDING}"
+
+
+def test_an_option_whose_field_is_gone_is_one_line(later: Callable[..., LlamaEngine], tiny_twin: Path) -> None:
+    engine = later("swa_full load_mtp")
+    assert [*engine.open(Source(tiny_twin), SETUP)][-1] == Completed()
+    for field, stage in {"swa_full": "context", "mtp": "load"}.items():
+        *_, ending = engine.open(Source(tiny_twin), replace(SETUP, **{field: True}))
+        assert isinstance(ending, Failed)
+        assert (ending.stage, "which the options need" in ending.message) == (stage, True)
+
+
+def test_what_changed_is_described(later: Callable[..., LlamaEngine]) -> None:
+    installed = describe_llama_build()
+    assert (installed.new_fields, installed.gone_fields, installed.interface_problem) == ((), (), "")
+    later()
+    build = describe_llama_build()
+    assert (set(build.new_fields), build.gone_fields) == ({"moe_cache_size"}, ("defrag_thold",))
+    assert "not 2" in build.interface_problem
+    assert build.devices == tuple(replace(each, device_id=None) for each in installed.devices)
+
+
+def test_the_tested_binding_is_the_pinned_one() -> None:
+    assert TESTED_BINDING in (ROOT / "scripts/constraints.txt").read_text().splitlines()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert TESTED_BINDING.replace("==", ">=") in project["dependencies"]
