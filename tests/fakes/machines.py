@@ -29,7 +29,7 @@ SOUND = Checkup(
     os="Debian GNU/Linux 12 (bookworm), Linux 6.1.0 x86_64",
     llama_cpp=LlamaBuild(
         llama_cpp_python="0.3.36", llama_cpp="0.5.0", commit="0c1e570",
-        features={"CPU": {"AVX2": "1", "AVX512": "1", "OPENMP": "1"}}, backends=("CPU",),
+        features=("AVX2", "AVX512", "OPENMP"), backends=("CPU",),
         devices=(LlamaDevice("CPU", "AMD EPYC 9B14", "CPU", False),),
     ),
     cpu="AMD EPYC 9B14",

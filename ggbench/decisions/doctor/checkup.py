@@ -133,7 +133,7 @@ def check_machine() -> Checkup:
 def unused_instructions(llama: LlamaBuild, proc: Path = PROC) -> tuple[str, ...]:
     """Return the instruction sets of the first CPU (`flags` on x86, `Features` on Arm) that llama.cpp does not use."""
     match = re.search(r"^(?:flags|Features)\s*:(.*)$", read_text(proc / "cpuinfo") or "", re.MULTILINE)
-    flags, used = set(match[1].split()) if match else set(), llama.features.get("CPU", {})
+    flags, used = match[1].split() if match else (), llama.features
     return tuple(name for name, flag in INSTRUCTIONS.items() if used and flag in flags and name not in used)
 
 

@@ -71,7 +71,7 @@ def _llama(checkup: Checkup) -> Iterator[tuple[str, str]]:
     yield "llama-cpp-python", llama.llama_cpp_python
     yield "commit", llama.commit
     yield "devices", ", ".join(f"{each.name} ({each.description})" for each in llama.devices)
-    yield "instructions", " ".join(llama.features.get("CPU", ()))
+    yield "instructions", " ".join(llama.features)
     yield "built with", llama.build_flags
     yield "CPU governor", checkup.governor or "unknown"
     yield "CPU used by others", format_percent(checkup.others_share)

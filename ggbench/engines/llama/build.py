@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from ggbench.text import shorten, signal_name
+from ggbench.engines.endings import Crashed
+from ggbench.text import shorten
 
 
 def pip_command(cmake_args: str) -> str:
@@ -54,8 +55,8 @@ class LlamaBuild(msgspec.Struct, frozen=True):
     llama_cpp_python: str = ""
     llama_cpp: str = ""
     commit: str = ""
-    features: dict[str, dict[str, str]] = {}
-    """Features that each backend was compiled with, by llama.cpp's names: `{"CPU": {"AVX2": "1", ...}}`."""
+    features: tuple[str, ...] = ()
+    """What the CPU backend was compiled with, by llama.cpp's names: `AVX2`."""
     build_flags: str = ""
     """CMake options it was compiled with; empty if unknown."""
     backends: tuple[str, ...] = ()
@@ -108,10 +109,7 @@ def describe_llama_build(
     except msgspec.DecodeError:
         log = tuple(child.stderr.decode(errors="replace").strip().splitlines())
     said = shorten(log[-1], 200) if log else ""
-    if child.returncode >= 0:
-        return LlamaBuild(problem=said or f"loading it ended its process with {child.returncode}", log=log)
-    killed = f"its process was killed by {signal_name(-child.returncode)}"
-    return LlamaBuild(problem=f"{killed}: {said}" if said else killed, log=log)
+    return LlamaBuild(problem=Crashed.exited("its process", child.returncode, said).message, log=log)
 
 
 _GPU_BACKENDS = ("cuda", "hip", "vulkan", "sycl", "metal", "musa", "cann", "opencl")

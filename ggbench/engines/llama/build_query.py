@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import msgspec
 
 from ggbench.engines.llama.build import LlamaBuild, build_flags
 
+_CPU_FEATURES = re.compile(r"\bCPU : (?P<features>[^:]*)(?: \||$)")
+"""The CPU backend's part of `llama_print_system_info()`: `CUDA : ARCHS = 890 | CPU : AVX = 1 | AVX2 = 1 | `."""
 
-def _parse_features(system_info: str) -> dict[str, dict[str, str]]:
-    """Parse `llama_print_system_info()`: `CPU : AVX = 1 | AVX2 = 1 | CUDA : ARCHS = 890 | `."""
-    found: dict[str, dict[str, str]] = {}
-    features: dict[str, str] = {}
-    for part in system_info.split("|"):
-        backend, colon, rest = part.partition(" : ")
-        if colon:
-            features = found.setdefault(backend.strip(), {})
-        name, equals, value = (rest if colon else part).partition("=")
-        if equals:
-            features[name.strip()] = value.strip()
-    return found
+
+def _cpu_features(system_info: str) -> tuple[str, ...]:
+    found = _CPU_FEATURES.search(system_info)
+    return tuple(re.findall(r"(\w+) = ", found["features"])) if found else ()
 
 
 def _describe(servers: list[str]) -> LlamaBuild:
@@ -44,7 +39,7 @@ def _describe(servers: list[str]) -> LlamaBuild:
         llama_cpp=lib.llama_version().decode(errors="replace"),
         commit=build_commit(llama_library()),
         build_flags=build_flags(llama_library()),
-        features=_parse_features(lib.llama_print_system_info().decode(errors="replace")),
+        features=_cpu_features(lib.llama_print_system_info().decode(errors="replace")),
         backends=devices.backends,
         devices=devices.described(),
         new_fields=(*of_model[0], *of_context[0]),

@@ -125,8 +125,8 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
-def parse_server(text: str) -> str:
-    """Return `HOST:PORT` for llama.cpp, by default with its own port. Raises UsageError."""
+def _server(text: str) -> str:
+    """Return `HOST:PORT`, by default with llama.cpp's own port. Raises UsageError."""
     match = _SERVER.fullmatch(text.strip())
     port = int(match["port"] or DEFAULT_PORT) if match else 0
     if match is None or not 0 < port < 1 << 16:
@@ -137,7 +137,7 @@ def parse_server(text: str) -> str:
 
 def parse_servers(text: str) -> tuple[str, ...]:
     """Parse `HOST:PORT` separated by commas, in the order given. Raises UsageError."""
-    servers = tuple(parse_server(part) for part in text.split(","))
+    servers = tuple(map(_server, text.split(",")))
     twice = next((server for server in servers if servers.count(server) > 1), None)
     if twice is not None:
         raise UsageError(

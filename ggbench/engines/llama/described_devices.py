@@ -79,10 +79,6 @@ class DescribedDevices:
         """`ggml` is `GgmlDevices.ggml`."""
         self._ggml = ggml
         self._kept: list[object] = []
-        for name in ("cpu_buffer_type", "buft_alloc_buffer"):
-            getattr(ggml, f"ggml_backend_{name}").restype = c_void_p
-        ggml.ggml_op_name.restype, ggml.ggml_op_name.argtypes = c_char_p, [c_int]
-        ggml.ggml_nbytes.restype, ggml.ggml_nbytes.argtypes = c_size_t, [c_void_p]
         self._cpu_buffer_type = _BufferType.from_address(ggml.ggml_backend_cpu_buffer_type())
         self._ops = _Operations(ggml)
         self.unsupported: set[str] = set()

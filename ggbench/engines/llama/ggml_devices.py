@@ -186,36 +186,46 @@ def build_commit(library: Path) -> str:
     return "" if text == "unknown" else text
 
 
+_TYPES = {
+    "pointer": ctypes.c_void_p, "name": ctypes.c_char_p, "size": ctypes.c_size_t, "int": ctypes.c_int,
+    "bool": ctypes.c_bool, "void": None, "props": ctypes.POINTER(Properties), "&size": ctypes.POINTER(ctypes.c_size_t),
+}  # fmt: skip
+_FUNCTIONS = """
+size    ggml_backend_dev_count
+pointer ggml_backend_dev_get size
+int     ggml_backend_dev_type pointer
+name    ggml_backend_dev_name pointer
+name    ggml_backend_dev_description pointer
+pointer ggml_backend_dev_buffer_type pointer
+pointer ggml_backend_dev_host_buffer_type pointer
+pointer ggml_backend_dev_backend_reg pointer
+void    ggml_backend_dev_get_props pointer props
+void    ggml_backend_dev_memory pointer &size &size
+pointer ggml_backend_reg_by_name name
+name    ggml_backend_reg_name pointer
+size    ggml_backend_reg_count
+pointer ggml_backend_reg_get size
+pointer ggml_backend_reg_get_proc_address pointer name
+void    ggml_backend_register pointer
+name    ggml_backend_buft_name pointer
+bool    ggml_backend_buft_is_host pointer
+pointer ggml_backend_buft_alloc_buffer pointer size
+size    ggml_backend_buft_get_max_size pointer
+void    ggml_backend_buffer_free pointer
+pointer ggml_backend_cpu_buffer_type
+size    ggml_tensor_overhead
+size    ggml_nbytes pointer
+name    ggml_op_name int
+"""
+"""Functions of ggml that ggbench calls: what each returns and takes."""
+
+
 def _open(library: Path) -> ctypes.CDLL:
     ggml = ctypes.CDLL(str(library))
-    pointer, name, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
-    functions: dict[str, tuple[object, ...]] = {
-        "dev_count": (size,),
-        "dev_get": (pointer, size),
-        "dev_type": (ctypes.c_int, pointer),
-        "dev_name": (name, pointer),
-        "dev_description": (name, pointer),
-        "dev_buffer_type": (pointer, pointer),
-        "dev_host_buffer_type": (pointer, pointer),
-        "dev_backend_reg": (pointer, pointer),
-        "dev_get_props": (None, pointer, ctypes.POINTER(Properties)),
-        "dev_memory": (None, pointer, ctypes.POINTER(size), ctypes.POINTER(size)),
-        "reg_by_name": (pointer, name),
-        "reg_name": (name, pointer),
-        "reg_count": (size,),
-        "reg_get": (pointer, size),
-        "reg_get_proc_address": (pointer, pointer, name),
-        "register": (None, pointer),
-        "buft_name": (name, pointer),
-        "buft_is_host": (ctypes.c_bool, pointer),
-        "buft_alloc_buffer": (pointer, pointer, size),
-        "buft_get_max_size": (size, pointer),
-        "buffer_free": (None, pointer),
-    }
-    for function, (result, *arguments) in functions.items():
-        declared: Any = getattr(ggml, f"ggml_backend_{function}")
-        declared.restype, declared.argtypes = result, arguments
-    ggml.ggml_tensor_overhead.restype = size
+    for line in _FUNCTIONS.split("\n")[1:-1]:
+        result, name, *arguments = line.split()
+        function: Any = getattr(ggml, name)
+        function.restype, function.argtypes = _TYPES[result], [_TYPES[each] for each in arguments]
     return ggml
 
 
