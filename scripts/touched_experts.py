@@ -20,7 +20,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ggbench.engines.llama.c_functions import lib
-from ggbench.engines.llama.model import make_batch
+from ggbench.engines.llama.model import new_batch
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.models.catalog import load_catalog
 
@@ -75,10 +75,9 @@ class Counter:
     def touched(self, tokens: list[int], skew: float) -> float:
         """Return the experts that a batch touches, mean of all layers."""
         self._skew, self._touched = skew, []
-        batch = make_batch([(token, at, 0, True) for at, token in enumerate(tokens)])
-        lib.llama_memory_clear(lib.llama_get_memory(self._context), True)
-        assert lib.llama_decode(self._context, batch) == 0, "llama.cpp did not decode"
-        lib.llama_batch_free(batch)
+        with new_batch([(token, at, 0, True) for at, token in enumerate(tokens)]) as batch:
+            lib.llama_memory_clear(lib.llama_get_memory(self._context), True)
+            assert lib.llama_decode(self._context, batch) == 0, "llama.cpp did not decode"
         return statistics.fmean(self._touched)
 
     def _evaluated(self, address: int, asks: bool, _: object) -> bool:

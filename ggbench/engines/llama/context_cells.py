@@ -11,7 +11,7 @@ from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, ProveContext, 
 from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.memory_limits import beside_the_limit
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, make_batch, throttled
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, new_batch, throttled
 
 _COPY = 1
 """The sequence of copied cells when they arrive."""
@@ -181,17 +181,13 @@ def try_decode_in_slots(model: LlamaModel, positions: Sequence[int], n_tokens: i
     """Return llama_decode's status for tokens of each sequence from its position on, and its nanoseconds."""
     context = model.context("decode")
     tokens = list(enumerate(model.prompt_tokens(n_tokens)))
-    batch = make_batch(
-        [
-            (token, position + index, slot, index == n_tokens - 1)
-            for slot, position in enumerate(positions)
-            for index, token in tokens
-        ]
-    )
-    try:
+    rows = [
+        (token, position + index, slot, index == n_tokens - 1)
+        for slot, position in enumerate(positions)
+        for index, token in tokens
+    ]
+    with new_batch(rows) as batch:
         started = time.perf_counter_ns()
         status = lib.llama_decode(context, batch)
         lib.llama_synchronize(context)
         return int(status), time.perf_counter_ns() - started
-    finally:
-        lib.llama_batch_free(batch)

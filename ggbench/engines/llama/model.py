@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import codecs
 import ctypes
+import itertools
 import random
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,10 @@ class LlamaModel:
     @property
     def vocab(self) -> Any:  # noqa: ANN401 - ctypes pointers have no useful type
         return lib.llama_model_get_vocab(self.handle)
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return bool(lib.llama_vocab_type(self.vocab) != lib.LLAMA_VOCAB_TYPE_NONE)
 
     @property
     def description(self) -> str:
@@ -228,28 +234,41 @@ class LlamaModel:
         Each sequence starts one token later in the same text. For a long prompt, `on_share` is called at most once a
         second, with the share of completed batches. Raises LlamaRefused.
         """
+        n_batch = lib.llama_n_batch(self.context("prefill"))
+        tokens = self.prompt_tokens(n_prompt + n_seqs - 1)
+        if n_seqs == 1:
+            return self.read(tokens, on_share)
+        rows = [
+            (tokens[seq + at], at, seq, at == n_prompt - 1) for seq in range(n_seqs) for at in range(n_prompt)
+        ]
+        with ExitStack() as stack:
+            parts = (rows[start : start + n_batch] for start in range(0, len(rows), n_batch))
+            return self._read([stack.enter_context(new_batch(part)) for part in parts], on_share)
+
+    def read(self, tokens: ctypes.Array[Any], on_share: Callable[[float], None] = lambda share: None) -> int:
+        """Return the nanoseconds to read one prompt, as `read_prompts` does. Raises LlamaRefused."""
+        n_batch, size = lib.llama_n_batch(self.context("prefill")), ctypes.sizeof(lib.llama_token)
+        batches = []
+        for start in range(0, len(tokens), n_batch):
+            first = ctypes.cast(ctypes.byref(tokens, start * size), lib.llama_token_p)
+            batches.append(lib.llama_batch_get_one(first, min(n_batch, len(tokens) - start)))
+        return self._read(batches, on_share)
+
+    def _read(self, batches: Sequence[Any], on_share: Callable[[float], None]) -> int:
         context = self.context("prefill")
         self.clear_cache()
         lib.llama_synchronize(context)
-        tokens = self.prompt_tokens(n_prompt + n_seqs - 1)
-        batches = _prompt_batches(tokens, n_prompt, lib.llama_n_batch(context), n_seqs)
-        try:
-            reported_at = started = time.perf_counter_ns()
-            for index, batch in enumerate(batches):
-                if time.perf_counter_ns() - reported_at > _REPORT_PROMPT_NS:
-                    on_share(index / len(batches))
-                    reported_at = time.perf_counter_ns()
-                status = lib.llama_decode(context, batch)
-                if status:
-                    raise LlamaRefused(
-                        "prefill", f"llama_decode returned {status} for a prompt of {n_prompt} tokens"
-                    )
-            lib.llama_synchronize(context)
-            return time.perf_counter_ns() - started
-        finally:
-            if n_seqs > 1:
-                for batch in batches:
-                    lib.llama_batch_free(batch)
+        reported_at = started = time.perf_counter_ns()
+        for index, batch in enumerate(batches):
+            if time.perf_counter_ns() - reported_at > _REPORT_PROMPT_NS:
+                on_share(index / len(batches))
+                reported_at = time.perf_counter_ns()
+            if status := lib.llama_decode(context, batch):
+                raise LlamaRefused(
+                    "prefill", f"llama_decode returned {status} in batch {index + 1} of a prompt"
+                )
+        lib.llama_synchronize(context)
+        return time.perf_counter_ns() - started
 
     def tokenize(self, text: str, stage: Stage) -> ctypes.Array[Any]:
         """Return the tokens of a text, with BOS first if the model adds one; names of special tokens are plain text.
@@ -257,7 +276,7 @@ class LlamaModel:
         Raises LlamaRefused, for that stage, without a tokenizer.
         """
         vocab, data = self.vocab, text.encode()
-        if lib.llama_vocab_type(vocab) == lib.LLAMA_VOCAB_TYPE_NONE:
+        if not self.has_tokenizer:
             raise LlamaRefused(stage, "the model has no tokenizer, so it cannot read a text")
         n_tokens = -lib.llama_tokenize(vocab, data, len(data), None, 0, True, False)
         tokens: ctypes.Array[Any] = (lib.llama_token * max(0, n_tokens))()
@@ -265,32 +284,14 @@ class LlamaModel:
             raise LlamaRefused(stage, "the model's tokenizer could not read the text")
         return tokens
 
-    def read(self, tokens: ctypes.Array[Any]) -> None:
-        """Decode a prompt from an empty cache. Raises LlamaRefused."""
-        context = self.context("prefill")
-        self.clear_cache()
-        for batch in _prompt_batches(tokens, len(tokens), lib.llama_n_batch(context), 1):
-            if status := lib.llama_decode(context, batch):
-                raise LlamaRefused(
-                    "prefill", f"llama_decode returned {status} for a prompt of {len(tokens)} tokens"
-                )
-
     def prompt_tokens(self, n_prompt: int) -> ctypes.Array[Any]:
         """Return the same text for every model, cut or repeated to length; fixed random ids without a tokenizer."""
-        vocab = self.vocab
-        n_vocab = lib.llama_vocab_n_tokens(vocab)
-        if lib.llama_vocab_type(vocab) == lib.LLAMA_VOCAB_TYPE_NONE:
-            rng = random.Random(n_vocab)
-            ids = [rng.randrange(n_vocab) for _ in range(n_prompt)]
-        else:
-            text = PROMPT.encode()
-            buffer = (lib.llama_token * (len(text) + 8))()
-            count = lib.llama_tokenize(vocab, text, len(text), buffer, len(buffer), True, False)
-            if count <= 0:
-                raise LlamaRefused("prefill", "the model's tokenizer could not read the prompt")
-            ids = [buffer[i % count] for i in range(n_prompt)]
-        tokens: ctypes.Array[Any] = (lib.llama_token * n_prompt)(*ids)
-        return tokens
+        if self.has_tokenizer:
+            text = self.tokenize(PROMPT, "prefill")
+            return _array(itertools.islice(itertools.cycle(text), n_prompt))
+        n_vocab = lib.llama_vocab_n_tokens(self.vocab)
+        rng = random.Random(n_vocab)
+        return _array(rng.randrange(n_vocab) for _ in range(n_prompt))
 
     def _receive_log(self, level: int, text: bytes, _: ctypes.c_void_p) -> None:
         """Collect a line, which may come in pieces; a continuation has its own level."""
@@ -308,14 +309,13 @@ class LlamaModel:
 class TokenText:
     """The text of one decode, as it grows; empty without a tokenizer. A character may span several tokens."""
 
-    def __init__(self, vocab: Any) -> None:  # noqa: ANN401 - ctypes pointers have no useful type
-        self._vocab = vocab
-        self._is_silent = lib.llama_vocab_type(vocab) == lib.LLAMA_VOCAB_TYPE_NONE
+    def __init__(self, model: LlamaModel) -> None:
+        self._vocab, self._has_text = model.vocab, model.has_tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._piece = ctypes.create_string_buffer(256)
 
     def add(self, tokens: array[int]) -> str:
-        if self._is_silent:
+        if not self._has_text:
             return ""
         pieces = []
         for token in tokens:
@@ -324,29 +324,23 @@ class TokenText:
         return self._decoder.decode(b"".join(pieces))
 
 
-def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_seqs: int) -> list[Any]:
-    """Return views of one sequence's tokens, or for several new batches, which the caller frees."""
-    batches = []
-    if n_seqs == 1:
-        for start in range(0, n_prompt, n_batch):
-            first = ctypes.cast(ctypes.byref(tokens, start * ctypes.sizeof(lib.llama_token)), lib.llama_token_p)
-            batches.append(lib.llama_batch_get_one(first, min(n_batch, n_prompt - start)))
-        return batches
-    places = [(seq, position) for seq in range(n_seqs) for position in range(n_prompt)]
-    for start in range(0, len(places), n_batch):
-        part = places[start : start + n_batch]
-        batches.append(make_batch([(tokens[seq + at], at, seq, at == n_prompt - 1) for seq, at in part]))
-    return batches
+def _array(tokens: Iterable[int]) -> ctypes.Array[Any]:
+    ids = tuple(tokens)
+    return (lib.llama_token * len(ids))(*ids)  # type: ignore[no-any-return]
 
 
-def make_batch(rows: Sequence[tuple[int, int, int, bool]]) -> Any:  # noqa: ANN401 - a structure of llama_cpp's
-    """Return a batch of tokens, each with position, sequence and whether it needs logits; the caller frees it."""
+@contextmanager
+def new_batch(rows: Sequence[tuple[int, int, int, bool]]) -> Iterator[Any]:
+    """Yield a batch of tokens, each with position, sequence and whether it needs logits, and free it."""
     batch = lib.llama_batch_init(len(rows), 0, 1)
     batch.n_tokens = len(rows)
     for index, (token, position, seq, has_logits) in enumerate(rows):
         batch.token[index], batch.pos[index], batch.logits[index] = token, position, has_logits
         batch.n_seq_id[index], batch.seq_id[index][0] = 1, seq
-    return batch
+    try:
+        yield batch
+    finally:
+        lib.llama_batch_free(batch)
 
 
 def chosen_devices(devices: GgmlDevices, setup: LlamaConfig) -> list[int]:

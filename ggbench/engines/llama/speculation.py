@@ -11,7 +11,7 @@ from ggbench.engines.contract import DraftText, Speculate, without_gc
 from ggbench.engines.events import Event, Speculated, SpeculativeStep, TextDrafted
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import fill
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, make_batch
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, new_batch
 
 _FIRST_TOKEN = 5
 """SPEC_VOCAB_CHECK_START_TOKEN_ID of llama.cpp's speculative.cpp: special tokens before it may differ."""
@@ -60,11 +60,9 @@ class _Generator:
         self._models = model, draft
         self._target, self._draft = model.context("decode"), draft.context("decode")
         self._one, self._verify, self._reread = (
-            make_batch([(0, 0, 0, has_all_logits or at == last) for at in range(last + 1)])
+            stack.enter_context(new_batch([(0, 0, 0, has_all_logits or at == last) for at in range(last + 1)]))
             for last, has_all_logits in ((0, True), (k, True), (k, False))
         )
-        for batch in (self._one, self._verify, self._reread):
-            stack.callback(lib.llama_batch_free, batch)
         self._target_sampler = stack.enter_context(_sampler(_TARGET_TOP_K))
         self._draft_sampler = stack.enter_context(_sampler(_DRAFT_TOP_K))
         self._k, self._n_past, self._token = k, 0, 0
@@ -126,9 +124,7 @@ class _Timer:
             rows = [
                 (tokens[at], request.n_depth + at, 0, has_all_logits or at == last) for at in range(n_tokens)
             ]
-            made = make_batch(rows)
-            stack.callback(lib.llama_batch_free, made)
-            return made
+            return stack.enter_context(new_batch(rows))
 
         self._single = batch(1, has_all_logits=True)
         self._verify = {k: batch(k + 1, has_all_logits=True) for k in request.n_drafted}

@@ -34,7 +34,7 @@ from ggbench.engines.contract import (
 from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, Steps, Tokenized
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import decode_at_depth, prove_context
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, TokenText, make_batch
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, TokenText, new_batch
 from ggbench.engines.llama.speculation import draft_text, speculate
 from ggbench.stats.logits import Row, RowScorer, TokenScore, n_words, pack
 
@@ -81,7 +81,7 @@ def _timed_decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
     step_ns, sampler_ns, tokens = (
         array(code, bytes(size * n_gen)) for code, size in (("q", 8), ("q", 8), ("i", 4))
     )
-    text = TokenText(model.vocab)
+    text = TokenText(model)
     sent, sent_at = 0, clock()
 
     def send(end: int) -> None:
@@ -123,9 +123,12 @@ def _timed_batches(model: LlamaModel, request: BatchedDecode, emit: Emit) -> Non
     tokens = array("i", random.Random(n_vocab).choices(range(n_vocab), k=n_gen * n_seqs))
     clock = time.perf_counter_ns
     step_ns = array("q", bytes(8 * n_gen))
-    batch = make_batch([(0, request.n_prompt, seq, True) for seq in range(n_seqs)])
-    try:
-        sent, sent_at = 0, clock()
+    sent, sent_at = 0, clock()
+
+    def send(end: int) -> None:
+        emit(Steps(request.n_prompt + 1 + sent, step_ns[sent:end].tolist(), []))
+
+    with new_batch([(0, request.n_prompt, seq, True) for seq in range(n_seqs)]) as batch:
         for i in range(n_gen):
             for seq in range(n_seqs):
                 batch.token[seq], batch.pos[seq] = tokens[i * n_seqs + seq], request.n_prompt + i
@@ -134,15 +137,12 @@ def _timed_batches(model: LlamaModel, request: BatchedDecode, emit: Emit) -> Non
             llama_synchronize(context)
             decoded = clock()
             if status:
-                emit(Steps(request.n_prompt + 1 + sent, step_ns[sent:i].tolist(), []))
+                send(i)
                 raise LlamaRefused("decode", f"llama_decode returned {status} at step {i + 1} of {n_gen}")
             step_ns[i] = decoded - before
             if decoded - sent_at > FLUSH_NS or i + 1 == n_gen:
-                end = i + 1
-                emit(Steps(request.n_prompt + 1 + sent, step_ns[sent:end].tolist(), []))
-                sent, sent_at = end, clock()
-    finally:
-        lib.llama_batch_free(batch)
+                send(i + 1)
+                sent, sent_at = i + 1, clock()
 
 
 def _tokenize(model: LlamaModel, request: Tokenize, emit: Emit) -> None:
@@ -223,11 +223,8 @@ def _decode_chunks(context: Any, request: Score, n_scored: int) -> None:  # noqa
         rows += [
             (chunk[at], at, seq, at < request.start + n_scored) for at in range(request.start, request.stop)
         ]
-    batch = make_batch(rows)
-    try:
+    with new_batch(rows) as batch:
         status = lib.llama_decode(context, batch)
-    finally:
-        lib.llama_batch_free(batch)
     if status:
         raise LlamaRefused("score", f"llama_decode returned {status} at position {request.start}")
 
