@@ -115,9 +115,9 @@ class Fitter:
             found = first if n_ctx == first.context.n_ctx else self.sized(replace(first.setup, n_ctx=n_ctx))
             return _TOO_MUCH if found is None else found.taken_bytes
 
-        n_ctx, ceiling = first.context.n_ctx, self.ceiling(first)
+        n_ctx, ceiling, line = first.context.n_ctx, self.ceiling(first), self._line(first)
         growth = placement.cache_bytes(first.context) / n_ctx
-        return largest_n_ctx(taken, usable, ceiling, n_ctx, growth, placement.n_ctx_step)
+        return largest_n_ctx(taken, usable, ceiling, line or n_ctx, growth, placement.n_ctx_step)
 
     def longest_by_line(self, first: Fit) -> int:
         """Return the longest context that fits by a line for each memory through a fit and a longer context.
@@ -126,11 +126,16 @@ class Fitter:
         """
         if (first.placement.weight_bytes or 0) > first.budget.usable_bytes:
             return 0
+        line = self._line(first)
+        return self.longest(first) if line is None else line
+
+    def _line(self, first: Fit) -> int | None:
+        """Return the end of the line; None if llama.cpp refuses the longer context."""
         n_ctx, ceiling = first.context.n_ctx, self.ceiling(first)
         far = min(ceiling, _FAR * n_ctx)
         second = self.sized(replace(first.setup, n_ctx=far)) if far > n_ctx else first
         if second is None:
-            return self.longest(first)
+            return None
         line = _line_end(first.left_by_memory, second.left_by_memory, n_ctx, second.context.n_ctx)
         bounded = max(line, n_ctx) if first.is_enough else min(line, n_ctx - KV_CELLS)
         return min(ceiling, max(0, int(min(bounded, ceiling)) // KV_CELLS * KV_CELLS))

@@ -85,17 +85,16 @@ def largest_n_ctx(
 
     `need` returns the bytes of a length and grows with it; it is called for the result and, below the ceiling, for the
     next length, so both sides are verified. The search starts at `first_guess`, goes as far as `bytes_per_token` leads,
-    then follows the line through the closest known lengths.
+    then follows the line through the two known lengths that are closest to the budget.
     """
     bracket, known, expected = Bracket(ceiling, step=step), dict[int, int](), first_guess
     while not bracket.is_closed:
         n_ctx = bracket.next(expected)
         known[n_ctx] = need(n_ctx)
         bracket.record(n_ctx, passed=known[n_ctx] <= budget_bytes)
-        if bracket.passed is not None and bracket.failed is not None:
-            bytes_per_token = (known[bracket.failed] - known[bracket.passed]) / (
-                bracket.failed - bracket.passed
-            )
+        if len(known) > 1:
+            one, other = sorted(known, key=lambda each: abs(known[each] - budget_bytes))[:2]
+            bytes_per_token = (known[one] - known[other]) / (one - other)
         expected = n_ctx + math.floor((budget_bytes - known[n_ctx]) / max(bytes_per_token, 1 / step))
     return bracket.passed or 0
 
