@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ggbench.engines.server.client import Client, Exchange, HttpResponse, StreamLine
-from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Post, Sent
-from ggbench.engines.server.server import recognize, run_together
+from ggbench.engines.http.address import Address
+from ggbench.engines.http.client import Client, Connection, HttpResponse
+from ggbench.engines.http.messages import Generate, Post
+from ggbench.engines.http.server import recognize, run_together
 
 _STREAMS = ((16, 8), (64, 24))
 """Tokens of the prompt and of the generation of each recorded stream."""
@@ -35,44 +35,35 @@ class _Recorder(Client):
             self.documents.append(kept)
         return answer
 
-    def exchange(self, post: Post) -> Exchange:
-        return _Kept(self, post)
-
-
-class _Kept(Exchange):
-    def items(self) -> Iterator[Sent | StreamLine]:
+    def stream(self, post: Post, connection: Connection) -> Iterator[tuple[int, bytes | None]]:
         lines: list[tuple[int, str]] = []
         sent_ns = 0
         try:
-            for item in super().items():
-                if isinstance(item, Sent):
-                    sent_ns = item.at_ns
-                elif isinstance(item, StreamLine):
-                    lines.append(((item.at_ns - sent_ns) // 1000, item.content.decode(errors="replace")))
-                yield item
+            for at_ns, line in super().stream(post, connection):
+                if line is None:
+                    sent_ns = at_ns
+                else:
+                    lines.append(((at_ns - sent_ns) // 1000, line.decode(errors="replace")))
+                yield at_ns, line
         finally:  # whoever reads them stops at the end of the generation
-            self._keep(lines)
-
-    def _keep(self, lines: list[tuple[int, str]]) -> None:
-        assert isinstance(self._client, _Recorder)
-        body = {name: value for name, value in self._post.body.items() if name not in ("prompt", "cache_salt")}
-        self._client.streams_kept.append({"path": self._post.path, "request": body, "lines_us": lines})
+            body = {name: value for name, value in post.body.items() if name not in ("prompt", "cache_salt")}
+            self.streams_kept.append({"path": post.path, "request": body, "lines_us": lines})
 
 
 def main(url: str, out: Path, source: str) -> None:
     """Record the documents of the recognition and two streams."""
     client = _Recorder(Address.parse(url))
-    kind, info = recognize(client)
+    profile, info = recognize(client)
     model = info.models[0].name
 
     def added() -> int:
         raise SystemExit("this kind of server needs a generation to count a prompt")
 
     for n_prompt, n_gen in _STREAMS:
-        asked = Generate(model, kind.prompt(client, model, n_prompt, 0, added), n_gen)
-        for _, item in run_together(client, kind, [asked], None):
-            if isinstance(item, Ended | GenerationFailed):
-                print(item)
+        asked = Generate(model, profile.prompt(client, model, n_prompt, 0, added), n_gen)
+        for _, arrival in run_together(client, profile, [asked], None):
+            if arrival.error or (arrival.piece and arrival.piece.is_last):
+                print(arrival)
     document = {"source": source, "title": info.title, "version": info.version, "documents": client.documents,
                 "streams": client.streams_kept}  # fmt: skip
     out.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")

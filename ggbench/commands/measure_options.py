@@ -25,9 +25,9 @@ from ggbench.commands.options import (
     rare_option,
     source_option,
 )
-from ggbench.engines.contract import EngineConfig, config_type
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.http.config import EndpointConfig, LlamaServerConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.server.config import EndpointConfig
 from ggbench.errors import UsageError
 from ggbench.fields import config_options
 from ggbench.plugins import load_plugin, plugin_names
@@ -111,12 +111,13 @@ def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
     """
     if text.startswith("llama "):
         return _reloaded(setup, text.split()[1:])
+    if text.strip() == "llama":
+        return setup
     name, _, command = text.strip().partition("=")
-    folder = name.replace("-", "_")
-    if folder not in plugin_names("ggbench.engines", "engine"):
+    if name != "llama-server":
         hint = "write --engine llama-server or --engine llama-server=PATH; llama is ggbench's own llama.cpp"
         raise UsageError(f"no engine named {shorten(name, 40)!r}", hint)
-    return LlamaConfig.of(config_type(folder).of_command(command.strip(), setup))
+    return LlamaServerConfig.of_command(command.strip(), setup)
 
 
 def _asked(

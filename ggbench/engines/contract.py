@@ -1,7 +1,7 @@
 """The contract of engines: an engine opens a model under a setup, runs workloads, and returns how each ended as a
 value.
 
-An engine is a folder in `ggbench.engines`, named by its setup's `engine`, whose module `engine` has a function
+An engine is a folder in `ggbench.engines` whose module `engine` has `CONFIGS`, the kinds of its setups, and a function
 `launch`. It imports nothing from experiments, and they never check which engine they have: `unsupported` says which
 workloads it cannot run.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
 import msgspec
 
-from ggbench.errors import Unsupported, UsageError
+from ggbench.errors import StoreError, Unsupported, UsageError
 from ggbench.plugins import load_plugin
 from ggbench.text import in_words
 
@@ -44,7 +44,7 @@ class EngineConfig:
 
     __slots__ = ()
     engine: ClassVar[str]
-    """Name of the folder in `ggbench.engines` that runs it."""
+    """Its name in the store, and that of the folder in `ggbench.engines` unless `_FOLDERS` has another."""
     program: ClassVar[str]
     """Name of the program that runs the model, for display."""
     runs: ClassVar[tuple[type[Workload], ...]]
@@ -88,14 +88,6 @@ class EngineConfig:
         for workload in workloads:
             if reason := cls.unsupported(workload):
                 raise UsageError(reason, cls.alternative)
-
-    @classmethod
-    def of_command(cls, command: str, setup: EngineConfig) -> EngineConfig:
-        """Return a setup for GGUF files as run by this engine; `command` starts its program, empty for the default one.
-
-        Raises UsageError.
-        """
-        raise UsageError(f"--engine: {cls.program} is not chosen by name", "give a MODEL that it runs")
 
     @property
     def may_use_gpu(self) -> bool:
@@ -304,18 +296,27 @@ class Launch(Protocol):
 
 
 class EngineModule(Protocol):
-    CONFIG: type[EngineConfig]
+    CONFIGS: Mapping[str, type[EngineConfig]]
+    """Its kinds of setups by their `engine`."""
     launch: Launch
 
 
+_FOLDERS = {"server": "http", "llama_server": "http"}
+"""Folders of setups that are not named by them."""
+
+
 def engine_module(name: str) -> EngineModule:
-    """Return the module of an engine. Raises StoreError for an unknown engine."""
-    found: EngineModule = load_plugin("ggbench.engines", name, "engine", "engine")
+    """Return the module of the engine for setups of this name. Raises StoreError for an unknown one."""
+    found: EngineModule = load_plugin("ggbench.engines", _FOLDERS.get(name, name), "engine", "engine")
     return found
 
 
 def config_type(engine: str) -> type[EngineConfig]:
-    return engine_module(engine).CONFIG
+    """Return the setups of this name. Raises StoreError for an unknown one."""
+    found = engine_module(engine).CONFIGS.get(engine)
+    if found is None:
+        raise StoreError(f"this ggbench has no engine {engine!r}", "upgrade ggbench to read the run")
+    return found
 
 
 def launch_engine(

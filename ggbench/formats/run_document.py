@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 import ggbench
-from ggbench.engines.contract import engine_module
+from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.errors import BadFile, StoreError, UsageError
@@ -218,7 +218,7 @@ def _run_of(whole: _Whole, environment: Environment) -> Run:
         head=RunHead(
             kind=whole.kind,
             subject=whole.subject,
-            setup=msgspec.convert(whole.setup, engine_module(whole.engine).CONFIG),
+            setup=msgspec.convert(whole.setup, config_type(whole.engine)),
             settings=msgspec.convert(whole.settings, experiment.settings_type),
             environment=environment,
             command=whole.command,

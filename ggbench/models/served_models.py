@@ -7,8 +7,8 @@ import re
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.server.config import Address, EndpointConfig
-from ggbench.engines.server.contract import OfferedModel
+from ggbench.engines.http.config import EndpointConfig
+from ggbench.engines.http.messages import OfferedModel
 from ggbench.errors import UnknownName, UsageError
 from ggbench.fields import config_options
 from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_file_name, quant_from_words
@@ -77,13 +77,13 @@ def served_models(ref: ModelRef, options: ServerOptions) -> tuple[ServedModel, .
 
     Raises UnknownName for a name that it does not have, UsageError if it has no models, and like `Server`.
     """
-    from ggbench.engines.server.server import Server
+    from ggbench.engines.http.server import Server
 
-    with Server(Address.parse(ref.name, options.api_key_env or None), timeout_s=options.timeout_s) as server:
+    setup = EndpointConfig(ref.name, api_key_env=options.api_key_env)
+    with Server(setup.address, timeout_s=options.timeout_s) as server:
         models = server.info.models
     if not models:
         raise UsageError(f"{ref.name} offers no model", "load one in the server first")
-    setup = EndpointConfig(ref.name, api_key_env=options.api_key_env)
     by_name = {each.name.lower(): each for each in reversed(models)} | {each.name: each for each in models}
     chosen = []
     for name in ref.quants:

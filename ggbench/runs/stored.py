@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import engine_module
+from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.errors import StoreError
@@ -40,7 +40,7 @@ _OBSERVED: tuple[type, ...] = (
 def head_of(stored: StoredRun) -> RunHead:
     """Return the head of a run. Raises StoreError if this ggbench cannot read its setup or settings."""
     experiment = experiment_of(stored.kind)
-    setup = _require(stored, "setup", stored.setup_json, engine_module(stored.engine).CONFIG)
+    setup = _require(stored, "setup", stored.setup_json, config_type(stored.engine))
     settings = _require(stored, "settings", stored.settings_json, experiment.settings_type)
     return RunHead(
         kind=stored.kind,

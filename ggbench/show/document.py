@@ -103,10 +103,10 @@ def rows_document(
 
 
 def _setups() -> tuple[type[EngineConfig], ...]:
-    found = []
+    found: list[type[EngineConfig]] = []
     for name in plugin_names("ggbench.engines", "engine"):
         try:
-            found.append(engine_module(name).CONFIG)
+            found += engine_module(name).CONFIGS.values()
         except StoreError:
             continue
     return tuple(found)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.llama_server.config import LlamaServerConfig
+from ggbench.engines.http.config import LlamaServerConfig
 from ggbench.machine.address_space import CAN_LIMIT
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama_server.config import LlamaServerConfig
+from ggbench.engines.http.config import LlamaServerConfig
 from ggbench.experiments.maxctx.record import MaxctxResult, Probe
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run

@@ -18,8 +18,8 @@ from ggbench import experiments
 from ggbench.cli.main import cli
 from ggbench.commands.run_output import nearest_parts
 from ggbench.engines.endings import Outcome
+from ggbench.engines.http.config import EndpointConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.server.config import EndpointConfig
 from ggbench.errors import StoreError, UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.forecast.record import ForecastSettings

@@ -7,8 +7,8 @@ import pytest
 
 from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, Prefill
 from ggbench.engines.endings import Outcome
+from ggbench.engines.http.config import EndpointConfig
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
-from ggbench.engines.server.config import EndpointConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeSettings

@@ -7,9 +7,9 @@ import pytest
 
 from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.endings import Outcome
-from ggbench.engines.server.config import EndpointConfig
-from ggbench.engines.server.contract import OfferedModel
-from ggbench.engines.server.engine import EndpointEngine
+from ggbench.engines.http.config import EndpointConfig
+from ggbench.engines.http.engine import HttpEngine
+from ggbench.engines.http.messages import OfferedModel
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
@@ -36,10 +36,10 @@ Runner = Callable[..., Run]
 def run(monkeypatch: pytest.MonkeyPatch, store: Store) -> Runner:
     def run_it(experiment: Experiment, settings: Settings, script: Script | None = None, **server: object) -> Run:
         scripted = ScriptedServer(script or on_a_line(), **server)  # type: ignore[arg-type]
-        monkeypatch.setattr("ggbench.engines.server.engine.Server", lambda *_, **__: scripted)
+        monkeypatch.setattr("ggbench.engines.http.engine.Server", lambda *_, **__: scripted)
 
         def launch(setup: EngineConfig, cancel: threading.Event) -> Engine:
-            return EndpointEngine(cancel, timeout_s=5)
+            return HttpEngine(cancel, timeout_s=5)
 
         rig = RunContext(launch=launch, threads=2, describe_environment=environment, store=store)
         *_, finished = run_job(rig, Job(experiment, TARGET, SETUP, settings))

@@ -3,21 +3,11 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from ggbench.engines.server.contract import (
-    Ended,
-    Generate,
-    GenerationFailed,
-    Item,
-    OfferedModel,
-    Prompt,
-    Sent,
-    ServerInfo,
-    Tokens,
-)
+from ggbench.engines.http.messages import Arrival, Generate, OfferedModel, Piece, Prompt, ServerInfo
 from ggbench.errors import GgbenchError
 from ggbench.stats.decode_timing import Clock
 
-Script = Callable[[int, Generate], Iterator[Item]]
+Script = Callable[[int, Generate], Iterator[Arrival]]
 """The stream of the request of an index among those sent together."""
 
 B_NS, NS_PER_TOKEN, PROMPT_NS_PER_TOKEN = 10_000_000, 5_000, 1_000_000
@@ -38,7 +28,6 @@ def on_a_line(
     stops_after: int | None = None,
     n_prompt_counted: int | None = None,
     error: GgbenchError | None = None,
-    request_mismatches: tuple[str, ...] = (),
     n_drafted: int | None = None,
 ) -> Script:
     """Return streams of tokens on the line, in chunks of these sizes over and over, the first token alone.
@@ -46,10 +35,10 @@ def on_a_line(
     `stops_after` tokens the server ends the generation, or the stream breaks off with `error`.
     """
 
-    def stream(index: int, asked: Generate) -> Iterator[Item]:
+    def stream(index: int, asked: Generate) -> Iterator[Arrival]:
         n_prompt, n_gen = asked.prompt.n_tokens, min(asked.n_gen, stops_after or asked.n_gen)
         began = 1_000_000_000 + index
-        yield Sent(began)
+        yield Arrival(began)
         prompt_ns = n_prompt * PROMPT_NS_PER_TOKEN
         decode_ns, done, turn = 0, 0, 0
         while done < n_gen:
@@ -58,21 +47,22 @@ def on_a_line(
             decode_ns += sum(step_ns(n_prompt, done + i) for i in range(size)) if done else 0
             done += size
             arrived = began + prompt_ns + decode_ns + NETWORK_NS
-            yield Tokens(arrived, size if counts else None, decode_ns if has_clock else None, "word ")
+            piece = Piece("word ", done if counts else None, decode_ns if has_clock else None)
+            yield Arrival(arrived, piece, size if counts else None)
         if error is not None:
-            yield GenerationFailed(arrived, error)
+            yield Arrival(arrived, error=error)
             return
-        own = {"prompt_ns": prompt_ns, "decode_ns": decode_ns} if has_clock else {}
-        yield Ended(
-            arrived,
-            n_prompt_counted or n_prompt,
-            done,
-            "length" if done == asked.n_gen else "stop",
+        end = Piece(
+            n_gen=done,
+            decode_ns=decode_ns if has_clock else None,
+            is_last=True,
+            finish_reason="length" if done == asked.n_gen else "stop",
+            n_prompt=n_prompt_counted or n_prompt,
+            prompt_ns=prompt_ns if has_clock else None,
             n_drafted=n_drafted,
             n_accepted=None if n_drafted is None else n_drafted // 2,
-            request_mismatches=request_mismatches,
-            **own,
         )
+        yield Arrival(arrived, end)
 
     return stream
 
@@ -88,7 +78,9 @@ class ScriptedServer:
     def prompt(self, model: str, n_tokens: int, index: int = 0) -> Prompt:
         return Prompt(n_tokens, tuple(range(n_tokens)))
 
-    def stream(self, requests: Sequence[Generate], cancel: threading.Event | None = None) -> Iterator[tuple[int, Item]]:
+    def stream(
+        self, requests: Sequence[Generate], cancel: threading.Event | None = None
+    ) -> Iterator[tuple[int, Arrival]]:
         """Yield the scripts of all requests, an item of each in turn; nothing more once `cancel` is set."""
         self.asked += requests
         streams = {index: self._script(index, request) for index, request in enumerate(requests)}

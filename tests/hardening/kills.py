@@ -110,7 +110,7 @@ def _is_of(process: psutil.Process, whose: str) -> bool:
     """Whether a process below ggbench is its keeper, or the llama-server itself; any is a worker."""
     with contextlib.suppress(psutil.Error):
         words = process.cmdline()
-        is_keeper = "ggbench.engines.llama_server.keeper" in words
+        is_keeper = "ggbench.engines.http.keeper" in words
         return whose == "worker" or (is_keeper if whose == "keeper" else "--alias" in words and "--port" in words)
     return False
 

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from ggbench.engines.http.config import LlamaServerConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.models.subject import Subject
 from ggbench.show.names import distinct_by_engine, engine_names, model_name, model_names, models_title
 

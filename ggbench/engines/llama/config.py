@@ -326,14 +326,6 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     ] = None
     """The limit is for model and context together; None for no limit."""
 
-    @classmethod
-    def of_command(cls, command: str, setup: EngineConfig) -> EngineConfig:
-        if command:
-            raise UsageError(
-                "--engine: ggbench's own llama.cpp takes no path", "use --engine llama-server=PATH"
-            )
-        return setup
-
     @property
     def may_use_gpu(self) -> bool:
         return self.n_gpu_layers != 0

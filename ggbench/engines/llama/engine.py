@@ -27,7 +27,7 @@ from ggbench.engines.llama.rpc import explained
 from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
 from ggbench.errors import BindingFailed
 
-CONFIG = LlamaConfig
+CONFIGS = {LlamaConfig.engine: LlamaConfig}
 
 _AMX_HINT = "this is a known bug of llama.cpp's AMX code; ./scripts/ggbench builds without it"
 """Source: llama.cpp issue 20824; on some machines the first batch after repacking for AMX faults."""

@@ -20,7 +20,7 @@ from ggbench.engines.process import Transport, WorkerEngine, WorkerProcess
 from ggbench.errors import EngineFailed, GgbenchError
 from ggbench.extras.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 
-CONFIG = TransformersConfig
+CONFIGS = {TransformersConfig.engine: TransformersConfig}
 
 COMMAND = (sys.executable, "-P", "-m", "ggbench.extras.transformers.worker")
 """The worker's command, without the pipe's number."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.commands.measure_options import run_by
+from ggbench.engines.http.config import LlamaServerConfig
 from ggbench.engines.http.program import (
     Build,
     check_words,
@@ -14,7 +15,6 @@ from ggbench.engines.http.program import (
     printed_program,
 )
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.errors import UsageError
 from ggbench.machine.address_space import CAN_LIMIT
 from tests.fakes.llama_server import install, install_app

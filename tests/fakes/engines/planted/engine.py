@@ -25,7 +25,7 @@ class PlantedConfig(EngineConfig, msgspec.Struct, frozen=True):
     slots: Annotated[int, Option(help="Slots of the planted engine.", kind=COUNT)] = 1
 
 
-CONFIG = PlantedConfig
+CONFIGS = {"planted": PlantedConfig}
 
 
 class PlantedEngine:

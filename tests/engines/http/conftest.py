@@ -6,10 +6,29 @@ from contextlib import ExitStack
 
 import pytest
 
+from ggbench.engines.http.messages import Arrival, Generate
+from ggbench.engines.http.request import StreamedRequest
+from ggbench.engines.http.server import Server
 from tests.fakes.endpoint import Fault, TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength, Recording
 
 Serve = Callable[..., TestEndpoint]
+
+
+class Generation:
+    """One generation by a server's first model: what arrived, and the request that took it."""
+
+    def __init__(self, server: Server, asked: Generate) -> None:
+        self.request = StreamedRequest(asked, server.info.clock)
+        self.arrivals: list[Arrival] = []
+        for _, arrival in server.stream([asked]):
+            self.arrivals.append(arrival)
+            list(self.request.take(arrival))
+
+    @property
+    def tokens(self) -> list[Arrival]:
+        """The arrivals of tokens."""
+        return [each for each in self.arrivals if each.piece and (each.piece.text or each.n_tokens)]
 
 
 def plain_completions() -> AnyLength:

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import LOG_HINT, Post, Sent, error_text
+from ggbench.engines.http.address import Address
+from ggbench.engines.http.messages import LOG_HINT, Post, error_text
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UsageError
 from ggbench.text import shorten
 
@@ -56,18 +56,11 @@ class HttpResponse(msgspec.Struct, frozen=True):
         return None
 
 
-class StreamLine(msgspec.Struct, frozen=True):
-    """A line of a stream, without its line ending."""
-
-    at_ns: int
-    content: bytes
-
-
 @dataclass(slots=True)
-class _Trace:
-    """httpcore's data on a request: its socket, and when it was sent."""
+class Connection:
+    """A request's socket, and when it was sent, as httpcore traces them."""
 
-    connection: socket.socket | None = None
+    socket: socket.socket | None = None
     sent_ns: int = 0
     is_aborted: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -75,7 +68,7 @@ class _Trace:
     def __call__(self, event: str, info: Mapping[str, Any]) -> None:
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             with self.lock:
-                self.connection = info["return_value"].get_extra_info("socket")
+                self.socket = info["return_value"].get_extra_info("socket")
                 is_aborted = self.is_aborted
             if is_aborted:
                 self.abort()
@@ -83,36 +76,13 @@ class _Trace:
             self.sent_ns = time.perf_counter_ns()
 
     def abort(self) -> None:
-        """Wake a thread that waits for this connection; it then finds the connection closed."""
+        """Close the connection, and wake a thread that waits for it; from any thread."""
         with self.lock:
             self.is_aborted = True
-            connection = self.connection
-        if connection is not None:
+            opened = self.socket
+        if opened is not None:
             with contextlib.suppress(OSError):
-                socket.socket.shutdown(
-                    connection, socket.SHUT_RDWR
-                )  # also works for an SSLSocket, below its TLS
-
-
-class Exchange:
-    """A request whose response is read as it arrives."""
-
-    def __init__(self, client: Client, post: Post) -> None:
-        self._client = client
-        self._post = post
-        self._trace = _Trace()
-        self.abort = self._trace.abort
-        """Close the connection, from any thread; the reading thread gets NetworkError."""
-
-    def items(self) -> Iterator[Sent | StreamLine]:
-        """Send the request; yield its time of sending, and each line. Raises GgbenchError."""
-        client = self._client
-        post, trace = self._post, self._trace
-        with client.open("POST", post.path, post.body, trace, client.timeout_s) as response:
-            yield Sent(trace.sent_ns or time.perf_counter_ns())
-            if response.status_code != 200:
-                client.fail(response.status_code, _read(response))
-            yield from _lines(response)
+                socket.socket.shutdown(opened, socket.SHUT_RDWR)  # also works for an SSLSocket, below its TLS
 
 
 class Client:
@@ -147,13 +117,20 @@ class Client:
         """Return the response to a POST request, whatever its status."""
         return self._document("POST", post.path, post.body)
 
-    def exchange(self, post: Post) -> Exchange:
-        """Return a request whose response is a stream; nothing is sent yet."""
-        return Exchange(self, post)
+    def stream(self, post: Post, connection: Connection) -> Iterator[tuple[int, bytes | None]]:
+        """Send a POST request; yield the time of its sending with None, and of each line of the response with the line.
+
+        `connection` may be closed from any thread; the reading thread gets NetworkError.
+        """
+        with self.open("POST", post.path, post.body, connection, self.timeout_s) as response:
+            yield connection.sent_ns or time.perf_counter_ns(), None
+            if response.status_code != 200:
+                self.fail(response.status_code, _read(response))
+            yield from _lines(response)
 
     @contextlib.contextmanager
     def open(
-        self, method: str, path: str, body: object, trace: _Trace, timeout_s: float
+        self, method: str, path: str, body: object, connection: Connection, timeout_s: float
     ) -> Iterator[httpx2.Response]:
         """Send a request, with a JSON body unless it is None. Raises GgbenchError, also for a redirect."""
         import httpx2
@@ -168,7 +145,7 @@ class Client:
                 content=None if body is None else msgspec.json.encode(body),
                 headers=headers,
                 timeout=httpx2.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S),
-                extensions={"trace": trace},
+                extensions={"trace": connection},
             )
             with contextlib.closing(self._http.send(request, stream=True)) as response:
                 if response.is_redirect:
@@ -206,21 +183,21 @@ class Client:
         self.close()
 
     def _document(self, method: str, path: str, body: object) -> HttpResponse:
-        trace = _Trace()
+        connection = Connection()
         timeout_s = self._document_timeout_s
-        with self._deadline(trace), self.open(method, path, body, trace, timeout_s) as response:
+        with self._deadline(connection), self.open(method, path, body, connection, timeout_s) as response:
             return HttpResponse(response.status_code, _read(response))
 
     @contextlib.contextmanager
-    def _deadline(self, trace: _Trace) -> Iterator[None]:
+    def _deadline(self, connection: Connection) -> Iterator[None]:
         """Close the connection of a document that takes too long. Raises ServerTimeout."""
-        timer = threading.Timer(self._document_timeout_s, trace.abort)
+        timer = threading.Timer(self._document_timeout_s, connection.abort)
         timer.daemon = True
         timer.start()
         try:
             yield
         except (NetworkError, ServerFailed):
-            if trace.is_aborted:
+            if connection.is_aborted:
                 raise self.silent(self._document_timeout_s) from None
             raise
         finally:
@@ -280,15 +257,18 @@ def _read(response: httpx2.Response) -> bytes:
     return bytes(body)
 
 
-def _lines(response: httpx2.Response) -> Iterator[StreamLine]:
-    """Yield the complete lines of a stream. Raises ServerFailed for a line that is too long or incomplete."""
+def _lines(response: httpx2.Response) -> Iterator[tuple[int, bytes]]:
+    """Yield the complete lines of a stream, without their endings, and the time of their arrival.
+
+    Raises ServerFailed for a line that is too long or incomplete.
+    """
     clock = time.perf_counter_ns
     pending = b""
     for chunk in response.iter_raw():
         at_ns = clock()
         *lines, pending = (pending + chunk).split(b"\n")
         for line in lines:
-            yield StreamLine(at_ns, line.rstrip(b"\r"))
+            yield at_ns, line.rstrip(b"\r")
         if len(pending) > _MAX_LINE_BYTES:
             raise ServerFailed(f"the server sent a line of more than {_MAX_LINE_BYTES >> 20} MiB", _URL_HINT)
     if pending.strip():

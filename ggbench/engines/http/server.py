@@ -11,29 +11,23 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from ggbench.engines.server.client import Client, Exchange, StreamLine
-from ggbench.engines.server.completions import OPENAI, VLLM
-from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import (
+from ggbench.engines.http.address import Address
+from ggbench.engines.http.client import Client, Connection
+from ggbench.engines.http.messages import (
     LOG_HINT,
-    Ended,
+    Arrival,
     Generate,
-    GenerationFailed,
     InvalidStream,
-    Item,
+    Piece,
     Prompt,
-    PromptProgress,
     ServerInfo,
     ServerReported,
-    Tokens,
 )
-from ggbench.engines.server.kind import PROBE_WORDS, ServerKind, random_words
-from ggbench.engines.server.native import LLAMA_SERVER, OLLAMA
+from ggbench.engines.http.profiles import PROFILES, Profile, random_words
 from ggbench.errors import GgbenchError, ServerFailed
 from ggbench.text import shorten
 
-_KINDS = (LLAMA_SERVER, VLLM, OLLAMA, OPENAI)
-"""In the order of trial: imitators before the servers they imitate."""
+_PROBE_WORDS = 32
 _PASS_ON_S = 0.05
 _CLOSING_S = 15.0
 """Longest wait for a thread whose connection was closed, as it may still be connecting."""
@@ -55,7 +49,7 @@ class Server:
         self._cancel = cancel
         self._client = Client(address, timeout_s=timeout_s)
         try:
-            self._kind, self.info = recognize(self._client)
+            self._profile, self.info = recognize(self._client)
         except BaseException:
             self._client.close()
             raise
@@ -64,30 +58,32 @@ class Server:
         """Return a prompt of `n_tokens`, different for each index, so that concurrent requests share no prefix.
 
         With token ids the length is exact. For a text it follows from the server's count of a short text (generating
-        one token); `Ended.n_prompt` has the actual length.
+        one token); `Piece.n_prompt` has the actual length.
         """
-        return self._kind.prompt(self._client, model, n_tokens, index, lambda: self._tokens_added(model))
+        return self._profile.prompt(self._client, model, n_tokens, index, lambda: self._tokens_added(model))
 
     def stream(
         self, requests: Sequence[Generate], cancel: threading.Event | None = None
-    ) -> Iterator[tuple[int, Item]]:
-        """Send all requests at once and yield (index of the request, item) as they arrive, like `run_together`."""
-        return run_together(self._client, self._kind, requests, cancel)
+    ) -> Iterator[tuple[int, Arrival]]:
+        """Send all requests at once and yield (index of the request, arrival), like `run_together`."""
+        return run_together(self._client, self._profile, requests, cancel)
 
     def _tokens_added(self, model: str) -> int:
         """Return how many tokens the server adds to a text for this model, counted once."""
         if model not in self._added:
-            probe = Generate(model, Prompt(PROBE_WORDS, text=random_words(PROBE_WORDS)), 1)
-            items = [item for _, item in self.stream([probe], self._cancel)]
-            last = items[-1] if items else None
-            if isinstance(last, GenerationFailed):
-                raise last.error
-            if not isinstance(last, Ended):
+            probe = Generate(model, Prompt(_PROBE_WORDS, text=random_words(_PROBE_WORDS)), 1)
+            n_prompt, has_ended = None, False
+            for _, arrival in self.stream([probe], self._cancel):
+                if arrival.error is not None:
+                    raise arrival.error
+                piece = arrival.piece or Piece()
+                n_prompt, has_ended = piece.n_prompt or n_prompt, piece.is_last
+            if not has_ended:
                 raise ServerFailed("the count of a prompt's tokens was cancelled", "run the command again")
-            if last.n_prompt is None:
+            if n_prompt is None:
                 what = f"{self.info.title} does not report prompt token counts"
                 raise ServerFailed(what, "update it, or use another server")
-            self._added[model] = last.n_prompt - PROBE_WORDS
+            self._added[model] = n_prompt - _PROBE_WORDS
         return self._added[model]
 
     def close(self) -> None:
@@ -100,18 +96,18 @@ class Server:
         self.close()
 
 
-def recognize(client: Client) -> tuple[ServerKind, ServerInfo]:
-    """Return the kind of server and its description.
+def recognize(client: Client) -> tuple[Profile, ServerInfo]:
+    """Return the profile of a server and its description.
 
     Raises NetworkError if nothing answers, and ServerFailed for a server of unknown kind or not ready.
     """
     first = client.get("/v1/models")
     if first.status in (401, 403, 429) or first.status >= 500:
         client.fail(first.status, first.body)
-    for kind in _KINDS:
-        info = kind.recognize(client)
+    for profile in PROFILES:
+        info = profile.recognize(client)
         if info is not None:
-            return kind, info
+            return profile, info
     what = "lists no models" if first.read_as(object) is not None else "does not answer as a model server"
     raise ServerFailed(
         f"{client.address.base_url} {what}",
@@ -120,14 +116,14 @@ def recognize(client: Client) -> tuple[ServerKind, ServerInfo]:
 
 
 def run_together(
-    client: Client, kind: ServerKind, requests: Sequence[Generate], cancel: threading.Event | None
-) -> Iterator[tuple[int, Item]]:
-    """Yield (index, item) of all requests as they arrive; each request's last item is Ended or Failed.
+    client: Client, profile: Profile, requests: Sequence[Generate], cancel: threading.Event | None
+) -> Iterator[tuple[int, Arrival]]:
+    """Yield (index, arrival) of all requests as they come; the last of each has an end or an error.
 
-    Setting `cancel` or closing the iterator closes all connections and ends it without further items. Unexpected
+    Setting `cancel` or closing the iterator closes all connections and ends it without further ones. Unexpected
     exceptions of threads are raised here.
     """
-    streams = [_Stream(client, kind, request) for request in requests]
+    streams = [_Stream(client, profile, request) for request in requests]
     for stream in streams:
         stream.thread.start()
     try:
@@ -139,15 +135,15 @@ def run_together(
             _wait(streams)
     finally:
         for stream in streams:
-            stream.exchange.abort()
+            stream.connection.abort()
         for stream in streams:
             stream.thread.join(_CLOSING_S)
 
 
-def _arrived(streams: Sequence[_Stream]) -> Iterator[tuple[int, Item]]:
+def _arrived(streams: Sequence[_Stream]) -> Iterator[tuple[int, Arrival]]:
     for index, stream in enumerate(streams):
-        while stream.items:
-            yield index, stream.items.popleft()
+        while stream.arrivals:
+            yield index, stream.arrivals.popleft()
         if stream.unexpected is not None:
             raise stream.unexpected
 
@@ -163,24 +159,28 @@ def _wait(streams: Sequence[_Stream]) -> None:
 
 
 class _Stream:
-    def __init__(self, client: Client, kind: ServerKind, request: Generate) -> None:
-        self._client = client
-        self._request = request
-        self._reader = kind.reader(request)
-        self.exchange: Exchange = client.exchange(kind.request(request))
-        self.items: deque[Item] = deque()
+    """A request and the thread that reads its answer."""
+
+    def __init__(self, client: Client, profile: Profile, request: Generate) -> None:
+        self._client, self._profile, self._request = client, profile, request
+        self.connection = Connection()
+        self.arrivals: deque[Arrival] = deque()
         self.unexpected: Exception | None = None
         self._progress_ns = time.perf_counter_ns()
         """Time of the last progress."""
         self._is_silent = False
         self._n_gen = 0
+        """Tokens so far; chunks if the server does not count."""
+        self._is_counted = True
+        """Whether it counts: not once the first text came without a count."""
+        self._has_ended = False
         self.thread = threading.Thread(target=self._run, name="ggbench-stream", daemon=True)
 
     def watch(self, now_ns: int) -> None:
         """Close the connection of a server that is silent or makes no progress."""
         if now_ns - self._progress_ns > self._client.timeout_s * 1e9 and self.thread.is_alive():
             self._is_silent = True
-            self.exchange.abort()
+            self.connection.abort()
 
     def _run(self) -> None:
         try:
@@ -195,34 +195,46 @@ class _Stream:
             self.unexpected = error
 
     def _read(self) -> None:
-        add, read = self.items.append, self._reader.read
-        for part in self.exchange.items():
-            if not isinstance(part, StreamLine):
-                self._progress_ns = part.at_ns
-                add(part)
-                continue
-            for item in read(part.content, part.at_ns):
-                add(item)
-                if isinstance(item, Ended):
+        for at_ns, line in self._client.stream(self._profile.request(self._request), self.connection):
+            if line is None:
+                self._progress_ns = at_ns
+                self.arrivals.append(Arrival(at_ns))
+            elif (piece := self._profile.read(line)) is not None:
+                self._take(piece, at_ns)
+                if piece.is_last:
                     return
-                self._note_progress(item)
-        ended = self._reader.finish(time.perf_counter_ns())
-        if ended is None:
+        if not self._has_ended:
             done = f"{self._n_gen} of {self._request.n_gen} tokens"
-            self._fail(ServerFailed(f"the server closed the stream after {done}", LOG_HINT))
-        else:
-            add(ended)
+            raise ServerFailed(f"the server closed the stream after {done}", LOG_HINT)
+        self.arrivals.append(Arrival(time.perf_counter_ns(), Piece(is_last=True)))
 
-    def _note_progress(self, item: Tokens | PromptProgress) -> None:
-        if isinstance(item, Tokens):
-            self._n_gen += 1 if item.n_tokens is None else item.n_tokens
-            if self._n_gen > 2 * self._request.n_gen + 64:
-                raise ServerFailed(
-                    f"the server did not stop after the {self._request.n_gen} requested tokens", LOG_HINT
-                )
-            if item.n_tokens == 0:
-                return
-        self._progress_ns = item.at_ns
+    def _take(self, piece: Piece, at_ns: int) -> None:
+        """Raises InvalidStream for an end without a reason, and ServerFailed for far more tokens than requested."""
+        self._has_ended = self._has_ended or piece.finish_reason is not None
+        if piece.is_last and not self._has_ended:
+            raise InvalidStream("the end of a stream without a finish_reason")
+        n_new = self._count(piece)
+        if n_new is None or n_new or piece.n_read is not None:
+            self._progress_ns = at_ns
+        if self._n_gen > 2 * self._request.n_gen + 64:
+            what = f"the server did not stop after the {self._request.n_gen} requested tokens"
+            raise ServerFailed(what, LOG_HINT)
+        self.arrivals.append(Arrival(at_ns, piece, n_new))
+
+    def _count(self, piece: Piece) -> int | None:
+        """Return the new tokens; None for a text of a server that does not count."""
+        n_gen = piece.n_gen
+        if n_gen is None and piece.text and not self._n_gen:
+            self._is_counted = False
+        if not self._is_counted:
+            self._n_gen += bool(piece.text)
+            return None if piece.text else 0
+        if n_gen is None:
+            return 0
+        if n_gen < self._n_gen:
+            raise InvalidStream(f"a count of tokens that went from {self._n_gen} to {n_gen}")
+        n_new, self._n_gen = n_gen - self._n_gen, n_gen
+        return n_new
 
     def _fail(self, error: GgbenchError) -> None:
-        self.items.append(GenerationFailed(time.perf_counter_ns(), error))
+        self.arrivals.append(Arrival(time.perf_counter_ns(), error=error))

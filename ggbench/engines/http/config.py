@@ -1,4 +1,4 @@
-"""Settings of a run by the user's own llama-server: llama.cpp's, and the command that starts it."""
+"""Settings of servers: the address of one that runs, or how ggbench starts a llama-server."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import itertools
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
+import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import (
@@ -20,25 +21,65 @@ from ggbench.engines.contract import (
     ProveContext,
     Workload,
 )
-from ggbench.engines.http.program import NAME, REJECTS_ALL, find_server, split_command
+from ggbench.engines.http.address import Address
+from ggbench.engines.http.program import (
+    NAME,
+    REJECTS_ALL,
+    check_words,
+    find_server,
+    list_devices,
+    split_command,
+)
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
+from ggbench.fields import FieldKind, Option
 from ggbench.machine import address_space
 from ggbench.text import in_words, shorten
 
-HOST = "127.0.0.1"
-SERVED_AT = ("--host", HOST, "--port", "0")
-"""Flags by which a llama-server that ggbench started is recognized: it listens on a free port of the loopback."""
+
+class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
+    """Settings for requests to a server; it has loaded its model itself, so load settings are unknown."""
+
+    engine: ClassVar[str] = "server"
+    program: ClassVar[str] = "the server"
+    failure_hints: ClassVar[Mapping[str, str]] = {
+        "context": "measure fewer tokens, or start the server with a larger context",
+        "no output from the server": "use a longer --timeout",
+        "the server ended after": "the received tokens are kept; some servers always stop at the end of the text",
+        "": "earlier measurements are kept; the server's own log may say more",
+    }
+    runs: ClassVar[tuple[type[Workload], ...]] = (Prefill, Decode, BatchedDecode)
+    alternative: ClassVar[str] = (
+        "give the file that the server runs; decode, prefill, speed and bench measure servers"
+    )
+    in_words: ClassVar[frozenset[str]] = frozenset({"base_url", "model"})
+
+    base_url: str = ""
+    """Scheme, host, port and path, without `/v1`."""
+    model: str = ""
+    """Model name on the server."""
+    api_key_env: Annotated[
+        str,
+        Option(
+            "",
+            "Environment variable that holds the API key of a server; the key itself is never stored or printed.",
+            FieldKind(metavar="NAME"),
+            "rare",
+        ),
+    ] = ""
+    """Empty sends none."""
+
+    @property
+    def address(self) -> Address:
+        """Raises UsageError."""
+        return Address.parse(self.base_url, self.api_key_env or None)
+
+
 _OWN_FLAGS = (
     "-m", "--model", "-hf", "--hf-repo", "-c", "--ctx-size", "-np", "--parallel", "--host", "--port", "--api-key",
     "--api-key-file", "--ssl-key-file", "--ssl-cert-file", "--api-prefix",
 )  # fmt: skip
 """Flags that ggbench gives itself, or that hide the server from it."""
-_FAILURE_HINTS = {
-    "no output from": "use a longer --timeout",
-    "out of memory": "a smaller context or quant needs less",
-    "": "earlier measurements are kept; run the command of --engine by hand to see its whole log",
-}
 
 
 class LlamaServerConfig(LlamaConfig, frozen=True):
@@ -46,7 +87,11 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
 
     engine: ClassVar[str] = "llama_server"
     program: ClassVar[str] = NAME
-    failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
+    failure_hints: ClassVar[Mapping[str, str]] = {
+        "no output from": "use a longer --timeout",
+        "out of memory": "a smaller context or quant needs less",
+        "": "earlier measurements are kept; run the command of --engine by hand to see its whole log",
+    }
     runs: ClassVar[tuple[type[Workload], ...]] = (
         Prefill, Decode, BatchedDecode, DecodeAtDepth, Continue, ProveContext,
     )  # fmt: skip
@@ -59,6 +104,20 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
     """Value of --spec-type; empty without drafts, or if the draft model decides."""
     n_draft: int | None = None
     """Maximum tokens of a draft; None for the server's default."""
+
+    @classmethod
+    def of_command(cls, command: str, setup: LlamaConfig) -> Self:
+        """Return a setup run by `PATH [FLAGS]`, by default the program on PATH.
+
+        Raises UsageError for a program that is missing or not executable, or a flag that ggbench gives.
+        """
+        words = _split(command)
+        taken = [word for word in words[1:] if word.partition("=")[0] in _OWN_FLAGS]
+        if taken:
+            hint = "omit it; MODEL, -c and --batch have options of their own"
+            raise UsageError(f"--engine: ggbench sets {in_words(taken)} itself", hint)
+        fields = {field: getattr(setup, field) for field in LlamaConfig.__struct_fields__}
+        return cls(**fields, command=shlex.join(find_server(words)))
 
     @property
     def engine_option(self) -> str:  # type: ignore[override]
@@ -81,34 +140,6 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
     def described(self) -> Mapping[str, str]:
         return {**super().described, NAME: self.command}
 
-    @classmethod
-    def of_command(cls, command: str, setup: EngineConfig) -> Self:
-        """Return a setup run by `PATH [FLAGS]`, by default the program on PATH.
-
-        Raises UsageError for a program that is missing or not executable, or a flag that ggbench gives.
-        """
-        words = _split(command)
-        taken = [word for word in words[1:] if word.partition("=")[0] in _OWN_FLAGS]
-        if taken:
-            hint = "omit it; MODEL, -c and --batch have options of their own"
-            raise UsageError(f"--engine: ggbench sets {in_words(taken)} itself", hint)
-        fields = {field: getattr(setup, field) for field in LlamaConfig.__struct_fields__}
-        return cls(**fields, command=shlex.join(find_server(words)))
-
-    def with_threads(self, threads: int) -> Self:
-        """Return the setup with the threads of the user's own `-t`, which llama-server takes instead of any other."""
-        own = self._own("-t", "--threads")
-        return (
-            replace(self, threads=int(own)) if own.isdecimal() and int(own) else super().with_threads(threads)
-        )
-
-    def drafting(self, spec_type: str, n_draft: int | None = None, *, rejects_all: bool = False) -> Self:
-        if given := [word for word in self.words[1:] if word.startswith("--spec-")]:
-            hint = "omit it; --draft, --spec-type and -k have the same effect"
-            raise UsageError(f"--engine: ggbench starts the server with and without {in_words(given)}", hint)
-        command = f"{self.command} {shlex.join(REJECTS_ALL)}" if rejects_all else self.command
-        return replace(self, mtp=False, spec_type=spec_type, n_draft=n_draft, command=command)
-
     @property
     def may_use_gpu(self) -> bool:
         layers = self._own("-ngl", "--gpu-layers", "--n-gpu-layers")
@@ -119,9 +150,21 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         """The RPC servers whose devices it uses, also those in the user's own words, which llama.cpp takes instead."""
         return tuple(filter(None, self._own("--rpc").split(","))) or self.rpc_servers
 
-    def listed_gpus(self) -> Mapping[str, int] | None:
-        from ggbench.engines.http.program import list_devices
+    def with_threads(self, threads: int) -> Self:
+        """Return the setup with the threads of the user's own `-t`, which llama-server takes instead of any other."""
+        own = self._own("-t", "--threads")
+        if own.isdecimal() and int(own):
+            return replace(self, threads=int(own))
+        return super().with_threads(threads)
 
+    def drafting(self, spec_type: str, n_draft: int | None = None, *, rejects_all: bool = False) -> Self:
+        if given := [word for word in self.words[1:] if word.startswith("--spec-")]:
+            hint = "omit it; --draft, --spec-type and -k have the same effect"
+            raise UsageError(f"--engine: ggbench starts the server with and without {in_words(given)}", hint)
+        command = f"{self.command} {shlex.join(REJECTS_ALL)}" if rejects_all else self.command
+        return replace(self, mtp=False, spec_type=spec_type, n_draft=n_draft, command=command)
+
+    def listed_gpus(self) -> Mapping[str, int] | None:
         listed, chosen = list_devices(self.program_words, self.servers), self._own("-dev", "--device")
         if listed is None:
             return None
@@ -149,8 +192,6 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         self.held(self.memory_limit_bytes, on_gpu=self.may_use_gpu and bool(self.listed_gpus()))
 
     def check_program(self) -> None:
-        from ggbench.engines.http.program import check_words
-
         check_words(self.words)
 
     def _own(self, *flags: str) -> str:

@@ -1,4 +1,4 @@
-"""Requests to servers, and their answers.
+"""Requests to servers and their answers, by whatever protocol.
 
 Times are `time.perf_counter_ns` of this machine in `at_ns`, and the server's own clock in every other field of
 nanoseconds. A server's count, clock or name that is missing or impossible is None, never a guess.
@@ -6,7 +6,7 @@ nanoseconds. A server's count, clock or name that is missing or impossible is No
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -70,69 +70,46 @@ class Generate(msgspec.Struct, frozen=True):
 
 
 class Post(msgspec.Struct, frozen=True):
-    """A request with a JSON body."""
+    """A POST request with a JSON body."""
 
     path: str
     body: Mapping[str, object]
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """The whole request was sent: the origin of the client's clock."""
+class Piece(msgspec.Struct, frozen=True):
+    """What a line of a stream says, whatever the server; None and the empty are not said."""
 
-    at_ns: int
-
-
-class PromptProgress(msgspec.Struct, frozen=True):
-    """Number of prompt tokens read so far, by the server's report."""
-
-    at_ns: int
-    n_tokens: int
-
-
-class Tokens(msgspec.Struct, frozen=True):
-    """Generated tokens that arrived together."""
-
-    at_ns: int
-    """Time at which their line was complete here."""
-    n_tokens: int | None
-    """Counted by the server or by its token ids; None if it counts only at the end."""
-    decode_ns: int | None = None
-    """The server's clock at the last of them, counted from the first token; None if it does not time each token.
-
-    Tokens of one speculative step have the same clock, even if each comes in a separate chunk."""
     text: str = ""
-    """The generated text, not yet safe for a terminal."""
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """The server reported the end of the generation; counts and times are the server's, None if missing."""
-
-    at_ns: int
-    n_prompt: int | None
-    n_gen: int | None
-    finish_reason: str
-    """The server's finish reason: `length`, `stop`; empty if missing."""
+    """Not yet safe for a terminal."""
+    n_gen: int | None = None
+    """Tokens generated until then."""
+    decode_ns: int | None = None
+    """The server's clock at the last of them, counted from the first. Tokens of one speculative step have the same."""
+    n_read: int | None = None
+    """Tokens of the prompt read until then, in a line that says nothing else."""
+    is_last: bool = False
+    finish_reason: str | None = None
+    n_prompt: int | None = None
+    n_cached: int | None = None
     prompt_ns: int | None = None
     """Time of the prompt, without cached tokens."""
-    decode_ns: int | None = None
     n_drafted: int | None = None
-    """Tokens that speculative decoding drafted."""
     n_accepted: int | None = None
-    request_mismatches: tuple[str, ...] = ()
-    """Deviations from the request, one line each."""
+    is_cut: bool = False
+    """Whether the prompt was cut to fit a context."""
 
 
-class GenerationFailed(msgspec.Struct, frozen=True):
-    """The request failed; earlier items remain valid."""
+class Arrival(msgspec.Struct, frozen=True):
+    """What one request sent or received; a stream begins when it was sent, and its last has an end or an error."""
 
     at_ns: int
-    error: GgbenchError
-
-
-Item = Sent | PromptProgress | Tokens | Ended | GenerationFailed
-"""A stream consists of Sent, any PromptProgress and Tokens, then exactly one Ended or Failed. A failed one
-may lack any of the others."""
-Progress = PromptProgress | Tokens | Ended
+    """Time at which the whole request was sent, or a line was complete here."""
+    piece: Piece | None = None
+    """None for the sending, and for an error."""
+    n_tokens: int | None = 0
+    """Tokens new in it; None if the server counts only at the end."""
+    error: GgbenchError | None = None
+    """Why the request failed; what came before remains valid."""
 
 
 class InvalidStream(Exception):
@@ -141,35 +118,6 @@ class InvalidStream(Exception):
 
 class ServerReported(Exception):
     """An error that the server reported in the stream; untrusted text."""
-
-
-class StreamReader:
-    """Reads one stream. Raises InvalidStream and ServerReported."""
-
-    def __init__(self, asked: Generate) -> None:
-        self._asked = asked
-
-    def read(self, line: bytes, at_ns: int) -> Iterable[Progress]:
-        """Parse a line without its line ending; return nothing for an empty one."""
-        raise NotImplementedError
-
-    def finish(self, at_ns: int) -> Ended | None:
-        """Return the end of a stream closed without an end item; None if the generation had not ended."""
-        return None
-
-    def ended(
-        self, at_ns: int, n_prompt: int | None, n_cached: int | None, n_gen: int | None, finish_reason: str
-    ) -> Ended:
-        """Return the end with its deviations from the request; unreported counts cannot differ."""
-        asked, reason, found = self._asked, shorten(finish_reason, 20), []
-        if n_gen is not None and n_gen != asked.n_gen:
-            why = f" (it ended with {reason!r})" if reason else ""
-            found.append(f"generated {n_gen} tokens, requested {asked.n_gen}{why}")
-        if n_prompt is not None and n_prompt != asked.prompt.n_tokens:
-            found.append(f"read a prompt of {n_prompt} tokens, requested {asked.prompt.n_tokens}")
-        if n_cached:
-            found.append(f"took {n_cached} of the prompt's tokens from a cache")
-        return Ended(at_ns, n_prompt, n_gen, reason, request_mismatches=tuple(found))
 
 
 def error_text(document: Any) -> str:  # noqa: ANN401 - whatever JSON the server sent
@@ -200,10 +148,6 @@ def decode_chunk(document: bytes, shape: type[_T]) -> _T:
     if (reported := getattr(chunk, "error", None)) is not None:
         raise ServerReported(error_text({"error": reported}) or "no message")
     return chunk
-
-
-DONE = b"[DONE]"
-"""The data of OpenAI's last event."""
 
 
 def data_of(line: bytes) -> bytes | None:

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from ggbench.engines.contract import Decode, Prefill, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import Event, Opened, PromptRead, Ready, RequestEnded, ServerAnswered, Steps, TokensTogether
-from ggbench.engines.server.config import Address, EndpointConfig
-from ggbench.engines.server.engine import EndpointEngine
-from ggbench.engines.server.server import Server
+from ggbench.engines.http.config import EndpointConfig
+from ggbench.engines.http.engine import HttpEngine
+from ggbench.engines.http.server import Server
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName
 from tests.fakes.endpoint import Handler, Request, TestEndpoint
 from tests.fakes.endpoint_faults import hangs_at_once, of_streams
@@ -19,7 +19,7 @@ from tests.fakes.endpoint_voices import Recording
 from tests.fakes.server_items import PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
 
 SETUP = EndpointConfig("http://s", "tiny")
-Opener = Callable[..., tuple[EndpointEngine, list[Event | Ending]]]
+Opener = Callable[..., tuple[HttpEngine, list[Event | Ending]]]
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def cancel() -> threading.Event:
 def opened(monkeypatch: pytest.MonkeyPatch, cancel: threading.Event) -> Opener:
     def open_it(
         script: Script | None = None, setup: EndpointConfig = SETUP, **server: object
-    ) -> tuple[EndpointEngine, list[Event | Ending]]:
+    ) -> tuple[HttpEngine, list[Event | Ending]]:
         scripted = ScriptedServer(script or on_a_line(), **server)  # type: ignore[arg-type]
-        monkeypatch.setattr("ggbench.engines.server.engine.Server", lambda *_, **__: scripted)
-        engine = EndpointEngine(cancel, timeout_s=5)
+        monkeypatch.setattr("ggbench.engines.http.engine.Server", lambda *_, **__: scripted)
+        engine = HttpEngine(cancel, timeout_s=5)
         return engine, list(engine.open(Source(), setup))
 
     return open_it
@@ -126,8 +126,8 @@ def test_cancelling_ends_the_first_request_of_a_server_that_counts_text(cancel: 
         hangs_at_once(handler, request)
 
     with TestEndpoint(Recording("ollama"), of_streams(hang)) as endpoint:
-        engine = EndpointEngine(cancel, timeout_s=5)
-        with Server(Address.parse(endpoint.url)) as server:
+        engine = HttpEngine(cancel, timeout_s=5)
+        with Server(EndpointConfig(endpoint.url).address) as server:
             setup = EndpointConfig(endpoint.url, server.info.models[0].name)
         endings = [list(engine.open(Source(), setup))[-1]]
         if isinstance(endings[-1], Completed):

@@ -1,57 +1,17 @@
-"""A server's address and settings: the checked base URL, and the name of the variable with its API key."""
+"""The checked base URL of a server, and the name of the variable that holds its API key."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
 
 import msgspec
 
-from ggbench.engines.contract import BatchedDecode, Decode, EngineConfig, Prefill, Workload
 from ggbench.errors import UsageError
-from ggbench.fields import FieldKind, Option
 from ggbench.text import shorten
 
-_FAILURE_HINTS = {
-    "context": "measure fewer tokens, or start the server with a larger context",
-    "no output from the server": "use a longer --timeout",
-    "the server ended after": "the received tokens are kept; some servers always stop at the end of the text",
-    "": "earlier measurements are kept; the server's own log may say more",
-}
-
-
-class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
-    """Settings for requests to a server; it has loaded its model itself, so load settings are unknown."""
-
-    engine: ClassVar[str] = "server"
-    program: ClassVar[str] = "the server"
-    failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
-    runs: ClassVar[tuple[type[Workload], ...]] = (Prefill, Decode, BatchedDecode)
-    alternative: ClassVar[str] = (
-        "give the file that the server runs; decode, prefill, speed and bench measure servers"
-    )
-    in_words: ClassVar[frozenset[str]] = frozenset({"base_url", "model"})
-
-    base_url: str = ""
-    """Scheme, host, port and path, without `/v1`."""
-    model: str = ""
-    """Model name on the server."""
-    api_key_env: Annotated[
-        str,
-        Option(
-            "",
-            "Environment variable that holds the API key of a server; the key itself is never stored or printed.",
-            FieldKind(metavar="NAME"),
-            "rare",
-        ),
-    ] = ""
-    """Empty sends none."""
-
-
 _KEY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_HINT = "write it as http://127.0.0.1:8080 or https://host/path"
+_URL_HINT = "write it as http://127.0.0.1:8080 or https://host/path"
 _URL = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[\da-f:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?(?P<path>/[!\"$->@-~]*)?",
     re.A | re.I,
@@ -83,7 +43,7 @@ class Address(msgspec.Struct, frozen=True):
                 "put an API key into an environment variable and name it with --api-key-env",
             )
         if found is None or int(found["port"] or 0) >= 1 << 16:
-            raise UsageError(f"{shorten(text, 60)!r} is not the URL of a server", _HINT)
+            raise UsageError(f"{shorten(text, 60)!r} is not the URL of a server", _URL_HINT)
         if api_key_env is not None and not _KEY_NAME.fullmatch(api_key_env):
             raise UsageError(
                 "--api-key-env takes the name of an environment variable, not a key",

@@ -31,9 +31,9 @@ from ggbench.engines.events import (
     ServerAnswered,
     Steps,
 )
+from ggbench.engines.http.config import LlamaServerConfig
+from ggbench.engines.http.engine import HttpEngine
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.config import LlamaServerConfig
-from ggbench.engines.llama_server.engine import LlamaServerEngine
 from ggbench.errors import EngineFailed, UsageError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.gguf_file.header import read_model_file
@@ -48,7 +48,7 @@ class Started:
     def __init__(self, folder: Path, file: Path) -> None:
         self.folder, self.source = folder, Source(file)
         self.cancel = threading.Event()
-        self.engine = LlamaServerEngine(self.cancel, timeout_s=60)
+        self.engine = HttpEngine(self.cancel, timeout_s=60)
 
     def open(self, way: str = "", flags: str = "", setup: LlamaConfig = LLAMA) -> list[Event | Ending]:
         return list(self.engine.open(self.source, run_by(f"llama-server={install(self.folder, way)} {flags}", setup)))
@@ -170,7 +170,7 @@ def test_a_server_that_sleeps_at_its_memory_limit_is_out_of_memory(
     started: Started, monkeypatch: pytest.MonkeyPatch, way: str, stage: str
 ) -> None:
     """A thread of it failed to allocate, and another waits for it forever. Between requests it may sleep."""
-    monkeypatch.setattr("ggbench.engines.llama_server.process._STUCK_S", 1.0)
+    monkeypatch.setattr("ggbench.engines.http.process._STUCK_S", 1.0)
     opened = started.open(way, setup=replace(LLAMA, memory_limit_bytes=1 << 30))
     if way == "hangs":
         time.sleep(1.5)
@@ -185,7 +185,7 @@ def test_a_limit_that_the_kernel_refuses_is_named(started: Started, monkeypatch:
     def limit_data(*_: int) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr("ggbench.engines.llama_server.process.limit_data", limit_data)
+    monkeypatch.setattr("ggbench.engines.http.process.limit_data", limit_data)
     ending = started.open(setup=replace(LLAMA, memory_limit_bytes=1 << 30))[-1]
     assert isinstance(ending, Failed) and isinstance(ending.error, EngineFailed)
     assert ending.reason == "the memory of llama-server cannot be limited: Operation not permitted"
@@ -211,7 +211,7 @@ def test_a_server_that_does_not_start_is_an_ending_with_its_cause(
 
 
 def test_a_silent_server_is_stopped(started: Started) -> None:
-    started.engine = LlamaServerEngine(started.cancel, timeout_s=0.5)
+    started.engine = HttpEngine(started.cancel, timeout_s=0.5)
     *events, ending = started.open("silent")
     assert ending == TimedOut(0.5, "llama-server")
     assert not _is_running(_of(events, Ready)[0].pid)
@@ -242,7 +242,7 @@ def test_a_server_that_lacks_memory_for_a_request_is_out_of_memory(started: Star
 
 
 def test_a_hang_in_the_middle_is_timed_out(started: Started) -> None:
-    started.engine = LlamaServerEngine(started.cancel, timeout_s=5)
+    started.engine = HttpEngine(started.cancel, timeout_s=5)
     started.open("hangs")
     assert isinstance([*started.engine.run(Decode(25, 100))][-1], TimedOut)
 
@@ -268,8 +268,8 @@ from ggbench.commands.measure_options import run_by
 from ggbench.engines.contract import Source
 from ggbench.engines.events import Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.engine import LlamaServerEngine
-engine = LlamaServerEngine(threading.Event(), timeout_s=60)
+from ggbench.engines.http.engine import HttpEngine
+engine = HttpEngine(threading.Event(), timeout_s=60)
 for event in engine.open(Source(Path(sys.argv[2])), run_by("llama-server=" + sys.argv[1], LlamaConfig(n_ctx=256))):
     if isinstance(event, Ready):
         print(event.pid, flush=True)

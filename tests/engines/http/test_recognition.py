@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from ggbench.engines.server.client import Client
-from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import OfferedModel
-from ggbench.engines.server.server import Server
+from ggbench.engines.http.address import Address
+from ggbench.engines.http.client import Client
+from ggbench.engines.http.messages import OfferedModel
+from ggbench.engines.http.server import Server
 from ggbench.errors import ServerFailed, UsageError
-from tests.engines.server.conftest import Serve, plain_completions
+from tests.engines.http.conftest import Serve, plain_completions
 from tests.fakes.endpoint_voices import RECORDINGS, AnyLength, Recording
 
 

@@ -1,4 +1,6 @@
-"""A llama-server started by ggbench: its log, and how it ended."""
+"""A llama-server that ggbench starts: with the flags of the commands that `ggbench pick` prints, on a free port of the
+loopback interface, with a random key; its log, and how it ended.
+"""
 
 from __future__ import annotations
 
@@ -19,43 +21,38 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Stage
-from ggbench.engines.endings import Crashed, Ending, OutOfMemory
-from ggbench.engines.events import Allocated, MemoryKind
+from ggbench import paths
+from ggbench.engines.contract import Source, Stage
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.failure_lines import out_of_memory_line
-from ggbench.engines.http.program import NAME, Build, program_environment
-from ggbench.engines.llama.logs import parse_allocations
-from ggbench.engines.llama_server.config import HOST
-from ggbench.engines.server.config import Address
+from ggbench.engines.http import server_log
+from ggbench.engines.http.address import Address
+from ggbench.engines.http.client import Client
+from ggbench.engines.http.config import LlamaServerConfig
+from ggbench.engines.http.program import NAME, Build, program_environment, refused_option, split_command
+from ggbench.engines.llama.config import whole_steps
+from ggbench.engines.llama.flags import server_flags
 from ggbench.errors import EngineFailed, GgbenchError, UsageError
+from ggbench.gguf_file import gguf_constants
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.twin import with_vocabulary
 from ggbench.machine.address_space import limit_data
 from ggbench.machine.host import count_oom_kills, has_oom_kills_since
 from ggbench.text import shorten
 
+_HOST = "127.0.0.1"
 _MAX_LOG_LINES = 20_000
 """Lines kept of a load; a log of every tensor has some thousands."""
 _TAIL_LINES = 200
 _MAX_LINE_BYTES = 1 << 16
+_POLL_S = 0.05
 _END_S = 10.0
 _DYING_S = 1.0
 _STUCK_S = 10.0
 """A busy server at its memory limit that neither logs nor computes for this long waits forever for a thread that failed
 to allocate."""
-
 _PREFIX = re.compile(r"^\d+\.\d+\.\d+\.\d+ (?P<level>[A-Z]) ")
 """llama-server's prefix of a line: time, level."""
-_NO_DRAFTS = re.compile(
-    r"failed to initialize speculative decoding context: .+|speculative decoding not supported by this context"
-)
-_LISTENING = re.compile(r"listening on http://[^:]+:(\d+)|is listening.*\bport: (\d+)")
-_LOADS_DRAFT = re.compile(r"loading draft model '|creating MTP draft context")
-"""Before the lines of what drafts: `common_speculative_init_result` in llama.cpp's speculative.cpp."""
-_CONTEXT_SIZE = re.compile(r"^llama_context: (?P<name>n_ctx|n_batch|n_ubatch) += (?P<n>\d+)$")
-_SYSTEM_INFO = re.compile(r"system_info: .*? \| (?P<features>.+)$")
-_LOADED_BACKEND = re.compile(r"load_backend: loaded (?P<name>\S+) backend")
-_DEVICE = re.compile(
-    r"^(?:cmn +common_param: +)?- (?P<name>\S+?)(?P<index>\d*) *: (?P<about>.+) \(\d+ MiB, \d+ MiB free\)"
-)
 _LOADS = "llama_model_loader: "
 """Start of llama.cpp's first lines about a file, before it allocates anything for it."""
 _STACK_BYTES = 8 << 20
@@ -63,14 +60,9 @@ _STACK_BYTES = 8 << 20
 _SIGILL_HINT = (
     "this build uses instructions that this CPU lacks: use a build for this CPU, or compile llama.cpp here"
 )
-_FAULT = re.compile(
-    r"error loading model: .+|error while loading shared libraries: .+|error while handling argument .+|error: .+"
-    r"|cannot run .+"
-    r"|couldn't bind .+|GGML_ASSERT.+|.*\w+Error: .+"
-)
 
 
-class OwnAddress(Address, frozen=True):
+class _OwnAddress(Address, frozen=True):
     """The address of a server that ggbench started, with the key that ggbench made for it."""
 
     key: str = ""
@@ -82,19 +74,23 @@ class OwnAddress(Address, frozen=True):
 class ServerProcess:
     """A running llama-server. A thread reads its log, so that a flood does not block it."""
 
-    def __init__(self, command: Sequence[str], *, limit_bytes: int | None = None, n_threads: int = 0) -> None:
-        """Start it. A random key is passed in the environment, as other users can read a command line.
+    def __init__(self, setup: LlamaServerConfig, source: Source, build: Build) -> None:
+        """Start it; without an n_ctx, with the smallest context.
 
-        `limit_bytes` limits what it allocates from the load on, without the stacks of `n_threads` compute threads.
+        A random key is passed in the environment, as other users can read a command line. A memory limit counts what it
+        allocates from the load on, without the stacks of its compute threads. Raises BadFile, Unsupported, and
+        DoesNotFit if the disk lacks room for a twin's copy.
         """
-        self._limit_bytes, self._n_threads, self._key = limit_bytes, n_threads, secrets.token_hex(16)
-        self.is_limited = limit_bytes is None
+        self.setup, self.build, self._key = setup, build, secrets.token_hex(16)
+        self.n_ctx = setup.n_ctx or whole_steps(1) * setup.n_streams
+        """The context that it is started with, of all slots."""
+        self.is_limited = setup.memory_limit_bytes is None
         """Whether the limit is set, or none is wanted."""
         self._limit_error = ""
         """Why the kernel refused the limit; empty if it did not."""
         self._n_oom_kills = count_oom_kills()
         self._keeper = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ggbench.engines.llama_server.keeper", *command],
+            [sys.executable, "-P", "-m", "ggbench.engines.http.keeper", *self._command(source)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -102,7 +98,7 @@ class ServerProcess:
             start_new_session=True,  # ggbench handles Ctrl-C and decides about the server
         )
         self.pid: int | None = None
-        self.port: int | None = None
+        self._port: int | None = None
         """None until its log names it."""
         self.load_log: list[str] = []
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -114,30 +110,78 @@ class ServerProcess:
         self._read_at = time.monotonic()
         self._reader = threading.Thread(target=self._read, name="ggbench-server-log", daemon=True)
         self._reader.start()
-        if limit_bytes is not None:
+        if not self.is_limited:
             threading.Thread(target=self._end_if_stuck, name="ggbench-server-watch", daemon=True).start()
+
+    def _command(self, source: Source) -> list[str]:
+        """Return the words that start it. Raises UsageError for drafts that the build cannot make."""
+        setup, build = self.setup, self.build
+        if setup.spec_type:
+            build.check_drafts(setup.spec_type, rejects_all=setup.rejects_all)
+        assert source.path is not None
+        program, own = split_command(setup.words)
+        given = server_flags(
+            replace(setup, n_ctx=self.n_ctx, mmap=setup.mmap and self.is_limited),
+            on_gpu=True,
+            draft=[] if source.draft is None else ["-md", str(_with_tokens(source.draft))],
+            spec_type=setup.spec_type,
+            n_draft=setup.n_draft,
+        )
+        words = [*program, "-m", str(_with_tokens(source.path)), *build.flags_of(given)]
+        return [*words, "--host", _HOST, "--port", "0", *(["-lv", "4"] if build.can_trace else []), *own]
 
     @property
     def address(self) -> Address:
-        return OwnAddress(f"http://{HOST}:{self.port}", key=self._key)
+        return _OwnAddress(f"http://{_HOST}:{self._port}", key=self._key)
 
-    @property
-    def silent_s(self) -> float:
-        """Time since the last line of its log."""
-        return time.monotonic() - self._read_at
+    def wait_until_loaded(self, cancel: threading.Event, timeout_s: float) -> Ending:
+        """Return how the load ended: with a server that answers and is as it was asked for, or without."""
+        ending = self._wait(cancel, timeout_s)
+        self._is_loading = False
+        refusal: GgbenchError | None = None
+        if isinstance(ending, Crashed):
+            refusal = refused_option(ending.message, self.setup.words, self.build)
+        elif isinstance(ending, Completed):
+            refusal = self._deviation()
+        return ending if refusal is None else Failed("load", refusal.message, refusal)
 
-    @property
-    def has_ended(self) -> bool:
-        return not self._reader.is_alive()
+    def _wait(self, cancel: threading.Event, timeout_s: float) -> Ending:
+        while not self._is_healthy(timeout_s):
+            if not self._reader.is_alive():
+                return self.ending("load")
+            if cancel.is_set():
+                return Cancelled()
+            if time.monotonic() - self._read_at > timeout_s:
+                return TimedOut(timeout_s, NAME)
+            time.sleep(_POLL_S)
+        return Completed()
+
+    def _is_healthy(self, timeout_s: float) -> bool:
+        """Ask the server, once its log names its port."""
+        if self._port is None:
+            return False
+        with contextlib.suppress(GgbenchError), Client(self.address, timeout_s=timeout_s) as client:
+            return client.get("/health").status == 200
+        return False
+
+    def _deviation(self) -> GgbenchError | None:
+        """Return what the loaded server is not, though it was asked for: limited, or drafting."""
+        if self._limit_error:
+            what = f"the memory of {NAME} cannot be limited: {self._limit_error}"
+            return EngineFailed(what, "omit --memory-limit")
+        if not self.is_limited:
+            what = f"this {NAME} does not log when it loads, so that its memory cannot be limited"
+            return EngineFailed(what, "omit --memory-limit, or use a newer build")
+        if self.setup.spec_type and (reason := server_log.no_drafts(self.load_log)):
+            return UsageError(
+                f"{NAME} does not draft: {reason}", "give a draft of the same vocabulary, or none"
+            )
+        return None
 
     def ends_soon(self) -> bool:
         """Return whether it ends within a moment, as after a connection that it broke off by dying."""
         self._reader.join(_DYING_S)
-        return self.has_ended
-
-    def stop_keeping(self) -> None:
-        """Stop collecting the log for `allocated`: the model is loaded."""
-        self._is_loading = False
+        return not self._reader.is_alive()
 
     def ending(self, stage: Stage) -> Ending:
         """Return how the ended server ended, by the cause in its log."""
@@ -150,8 +194,7 @@ class ServerProcess:
         log = [*self.load_log, *self._tail]
         if blame := self._memory_blame(log, status):
             return OutOfMemory(stage, shorten(blame, 200), alive=False)
-        faults = [match[0] for line in log if (match := _FAULT.search(line))]
-        cause = next(iter([*faults, *self._errors, *list(self._tail)[-1:]]), "")
+        cause = next(iter([*server_log.faults(log), *self._errors, *list(self._tail)[-1:]]), "")
         if status == -signal.SIGILL:
             cause = _SIGILL_HINT
         return Crashed.exited(NAME, status, shorten(cause, 200))
@@ -161,57 +204,15 @@ class ServerProcess:
         if blame := out_of_memory_line(log):
             return blame
         no_stack = os.strerror(errno.EAGAIN)  # what a thread says that found no room for its stack
-        if self._limit_bytes is not None and (blame := next((line for line in log if no_stack in line), "")):
+        if self.setup.memory_limit_bytes is not None and (
+            blame := next((line for line in log if no_stack in line), "")
+        ):
             return blame
         if self._is_stuck:
             return f"{NAME} neither logged nor computed for {_STUCK_S:g} s at its memory limit"
         if status == -signal.SIGKILL and has_oom_kills_since(self._n_oom_kills):
             return f"the kernel killed {NAME} because memory ran out"
         return ""
-
-    def deviation(self, *, drafts: bool) -> GgbenchError | None:
-        """Return what the loaded server is not, though it was asked for: limited, or drafting."""
-        if self._limit_error:
-            return EngineFailed(
-                f"the memory of {NAME} cannot be limited: {self._limit_error}", "omit --memory-limit"
-            )
-        if not self.is_limited:
-            what = f"this {NAME} does not log when it loads, so that its memory cannot be limited"
-            return EngineFailed(what, "omit --memory-limit, or use a newer build")
-        if drafts and (reason := next(filter(None, map(_NO_DRAFTS.search, self.load_log)), None)):
-            what = f"{NAME} does not draft: {shorten(reason[0], 200)}"
-            return UsageError(what, "give a draft of the same vocabulary, or none")
-        return None
-
-    def allocated(self) -> Allocated:
-        places = self._places()
-        drafts = (number for number, line in enumerate(self.load_log) if _LOADS_DRAFT.search(line))
-        first = next(drafts, len(self.load_log))
-        draft = parse_allocations(self.load_log[first:], places)
-        return replace(parse_allocations(self.load_log[:first], places), draft_buffers=draft.buffers)
-
-    def context_sizes(self) -> dict[str, int]:
-        """Return `n_ctx`, `n_batch` and `n_ubatch` as llama.cpp rounded them; without those that the log lacks."""
-        return {
-            match["name"]: int(match["n"]) for line in self.load_log if (match := _CONTEXT_SIZE.search(line))
-        }
-
-    def versions(self, build: Build) -> dict[str, str]:
-        """Return the versions for `Ready`, from the build and the log of the load."""
-        info = next((match["features"] for line in self.load_log if (match := _SYSTEM_INFO.search(line))), "")
-        backends = [part.partition(" : ")[0].strip() for part in info.split("|") if " : " in part]
-        backends += [match["name"] for line in self.load_log if (match := _LOADED_BACKEND.search(line))]
-        backends += [
-            name.rstrip("0123456789") for name, place in self._places().items() if place is not MemoryKind.HOST
-        ]
-        return {
-            "llama_cpp": build.version.partition(" (")[0],
-            "llama_cpp_commit": build.commit,
-            "build_flags": build.built_with,
-            "system_info": shorten(info, 2000),
-            "backends": " ".join(shorten(name, 40) for name in dict.fromkeys(backends)),
-            "server": " ".join(filter(None, (NAME, build.version))),
-        }
 
     def close(self) -> None:
         """Kill the server and wait for it; may be called twice."""
@@ -231,7 +232,7 @@ class ServerProcess:
     def _end_if_stuck(self) -> None:
         """Kill the server if it gets stuck at its limit."""
         seen, since = self._progress(), time.monotonic()
-        while not self.has_ended:
+        while self._reader.is_alive():
             self._reader.join(_STUCK_S / 20)
             progress = self._progress()
             if progress is None or progress != seen:
@@ -257,28 +258,18 @@ class ServerProcess:
 
     def _limit(self) -> None:
         """Limit what the server may allocate beyond its libraries and the threads that answer, which it has by now."""
-        assert self.pid is not None and self._limit_bytes is not None
+        setup = self.setup
+        assert self.pid is not None and setup.memory_limit_bytes is not None
         stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
-        stacks = self._n_threads * (_STACK_BYTES if stack == resource.RLIM_INFINITY else stack)
+        stack = _STACK_BYTES if stack == resource.RLIM_INFINITY else stack
+        n_threads = (setup.threads or 0) + (setup.threads_batch or 0)
         try:
-            limit_data(self.pid, self._limit_bytes + stacks)
+            limit_data(self.pid, setup.memory_limit_bytes + n_threads * stack)
             self.is_limited = True
         except (FileNotFoundError, ProcessLookupError):
             pass  # it has ended
         except OSError as error:
             self._limit_error = error.strerror or str(error)
-
-    def _places(self) -> dict[str, MemoryKind]:
-        """Return the kind of memory of each device that the log lists."""
-        found: dict[str, MemoryKind] = {}
-        for line in self.load_log:
-            if (match := _DEVICE.search(line)) and match["name"] not in ("CPU", "BLAS"):
-                is_remote, device = match["name"] == "RPC", match["name"] + match["index"]
-                found[device] = MemoryKind.REMOTE if is_remote else MemoryKind.GPU
-                if is_remote:  # its buffers are named with the server's address
-                    found[f"{device}[{match['about']}]"] = MemoryKind.REMOTE
-                found[f"{match['name']}_Host"] = MemoryKind.HOST
-        return found
 
     def _read(self) -> None:
         stdout = self._keeper.stdout
@@ -302,5 +293,15 @@ class ServerProcess:
             self.load_log.append(line)
         if not self.is_limited and line.startswith(_LOADS):
             self._limit()
-        if self.port is None and (match := _LISTENING.search(line)):
-            self.port = int(match[1] or match[2])
+        if self._port is None:
+            self._port = server_log.port_of(line)
+
+
+def _with_tokens(path: Path) -> Path:
+    """Return the file, or for a twin, at whose lack of a tokenizer llama-server aborts, a copy with one.
+
+    Raises BadFile, Unsupported, and DoesNotFit if the disk lacks room.
+    """
+    file = read_model_file(path)
+    is_without = file.metadata.get(gguf_constants.Keys.Tokenizer.MODEL) == "none"
+    return with_vocabulary(file, paths.twins_dir()) if file.is_twin and is_without else path

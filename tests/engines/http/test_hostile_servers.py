@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Item, Prompt, Tokens
-from ggbench.engines.server.server import Server
+from ggbench.engines.http.address import Address
+from ggbench.engines.http.messages import Generate, Prompt
+from ggbench.engines.http.server import Server
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout
-from tests.engines.server.conftest import Serve, plain_completions
+from tests.engines.http.conftest import Generation, Serve, plain_completions
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_faults import (
     AFTER,
@@ -47,11 +47,9 @@ def _address(endpoint: TestEndpoint) -> Address:
     return Address.parse(endpoint.url, "TEST_KEY")
 
 
-def _generate(endpoint: TestEndpoint, n_gen: int = 40) -> list[Item]:
+def _generate(endpoint: TestEndpoint, n_gen: int = 40) -> Generation:
     with Server(_address(endpoint), timeout_s=TIMEOUT_S) as server:
-        return [
-            item for _, item in server.stream([Generate(server.info.models[0].name, Prompt(8, text="a b c"), n_gen)])
-        ]
+        return Generation(server, Generate(server.info.models[0].name, Prompt(8, text="a b c"), n_gen))
 
 
 def _check_message(error: GgbenchError) -> None:
@@ -68,37 +66,33 @@ def test_a_broken_generation_is_a_value(fault: str, name: str, serve: Serve) -> 
     voice = plain_completions() if name == "openai" else AnyLength(name)
     endpoint = serve(voice, of_streams(STREAM_FAULTS[fault]))
     started = time.monotonic()
-    items = _generate(endpoint)
+    found = _generate(endpoint)
     assert time.monotonic() - started < IN_TIME_S
-    last = items[-1]
-    assert isinstance(last, GenerationFailed), last
-    assert not any(isinstance(item, GenerationFailed | Ended) for item in items[:-1])
+    *before, last = found.arrivals
+    assert last.error is not None, last
+    assert not any(each.error or (each.piece and each.piece.is_last) for each in before)
     _check_message(last.error)
     assert isinstance(last.error, ServerTimeout) or fault not in SILENT
     if fault in BREAKS_LATE:
-        assert sum(isinstance(item, Tokens) for item in items) == AFTER
+        assert len(found.tokens) == AFTER
 
 
 @pytest.mark.parametrize("fault", sorted(CLOCK_FAULTS))
 def test_an_impossible_clock_is_not_used(fault: str, serve: Serve) -> None:
-    items = _generate(serve(AnyLength("llama_server"), of_streams(CLOCK_FAULTS[fault])))
-    last = items[-1]
+    request = _generate(serve(AnyLength("llama_server"), of_streams(CLOCK_FAULTS[fault]))).request
     if fault == "nan_timings":
-        assert isinstance(last, GenerationFailed)
+        assert request.error is not None
         return
-    assert isinstance(last, Ended)
-    assert all(item.decode_ns is None for item in items if isinstance(item, Tokens))
-    assert "its clock is missing or ran backwards" in last.request_mismatches
+    assert request.said.is_last and not request.is_timed
+    assert "its clock is missing or ran backwards" in request.mismatches()
 
 
 @pytest.mark.parametrize("name", ["llama_server", "vllm"])
 def test_what_a_server_did_not_obey_is_said(name: str, serve: Serve) -> None:
-    fewer = _generate(serve(AnyLength(name), of_streams(fewer_tokens)))[-1]
-    more = _generate(serve(AnyLength(name), of_streams(more_tokens)))[-1]
-    assert isinstance(fewer, Ended)
-    assert isinstance(more, Ended)
-    assert fewer.request_mismatches[0].startswith(f"generated {AFTER} tokens, requested 40")
-    assert more.request_mismatches[0].startswith("generated 43 tokens, requested 40")
+    fewer, *_ = _generate(serve(AnyLength(name), of_streams(fewer_tokens))).request.mismatches()
+    more, *_ = _generate(serve(AnyLength(name), of_streams(more_tokens))).request.mismatches()
+    assert fewer.startswith(f"generated {AFTER} tokens, requested 40")
+    assert more.startswith("generated 43 tokens, requested 40")
 
 
 def test_a_redirect_is_refused_and_its_secrets_are_not_shown(serve: Serve) -> None:
@@ -138,7 +132,7 @@ def test_a_certificate_named_in_ssl_cert_file_is_trusted(
 ) -> None:
     endpoint = serve(AnyLength("vllm"), None, _certificate(tmp_path))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
-    assert isinstance(_generate(endpoint)[-1], Ended)
+    assert _generate(endpoint).request.said.is_last
 
 
 def test_tls_to_a_server_without_it_is_named(serve: Serve) -> None:

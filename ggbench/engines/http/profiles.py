@@ -1,0 +1,420 @@
+"""The protocols of servers: how each is recognized, asked for a generation and read. llama-server, Ollama and OpenAI's
+`/v1/completions`, which vLLM extends, and which LM Studio, TGI, mlx-lm and KoboldCpp have.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ggbench.engines.contract import PROMPT
+from ggbench.engines.http.client import Client
+from ggbench.engines.http.messages import (
+    LOG_HINT,
+    Generate,
+    InvalidStream,
+    ModelData,
+    OfferedModel,
+    Piece,
+    Post,
+    Prompt,
+    ServerInfo,
+    count,
+    data_of,
+    decode_chunk,
+    nanoseconds,
+    positive,
+)
+from ggbench.errors import ServerFailed
+from ggbench.text import shorten
+
+MakePrompt = Callable[[Client, str, int, int, Callable[[], int]], Prompt]
+"""Returns a prompt for a model with this many tokens, different for each index.
+
+Raises NetworkError and ServerFailed. The last argument returns how many tokens the server adds to a text, found by
+generating one token.
+"""
+
+
+class Profile(msgspec.Struct, frozen=True):
+    recognize: Callable[[Client], ServerInfo | None]
+    """Returns the server's models; None if it is of another kind. Raises NetworkError and ServerFailed."""
+    prompt: MakePrompt
+    request: Callable[[Generate], Post]
+    read: Callable[[bytes], Piece | None]
+    """Returns what a line without its line ending says; None for nothing. Raises InvalidStream and ServerReported."""
+    has_clock: bool = False
+    """Whether the server's own clock times each token."""
+
+
+class _TokenIds(msgspec.Struct):
+    tokens: list[int]
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+_WORDS = (
+    " the", " of", " and", " to", " in", " is", " that", " for", " it", " as", " was", " with", " be", " by", " on",
+    " not", " he", " his", " but", " are", " or", " from", " at", " this", " have", " an", " they", " which", " one",
+    " you", " had", " all", " were", " when", " we", " there", " can", " more", " if", " would", " who", " about",
+)  # fmt: skip
+"""Common words; each is one token, with its space, to GPT-2, Llama, Qwen, Gemma and Mistral."""
+
+
+def random_words(n_words: int) -> str:
+    """Return a text of `n_words` words, different each time to avoid caches."""
+    return "".join(random.SystemRandom().choices(_WORDS, k=n_words)).lstrip()
+
+
+def _worded(n_tokens: int, added: int) -> Prompt:
+    """Return a text of this many tokens, for a server that adds some, e.g. one at the start."""
+    return Prompt(n_tokens, text=random_words(max(1, n_tokens - added)))
+
+
+def _common_words(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
+    return _worded(n_tokens, added())
+
+
+def _repeated(tokens: Sequence[int], n_tokens: int, index: int) -> Prompt:
+    """Return the tokens of a text, cut or repeated to length; each index starts one token later."""
+    return Prompt(n_tokens, tokens=tuple(tokens[(index + i) % len(tokens)] for i in range(n_tokens)))
+
+
+# llama-server: token ids as the prompt, and its own clock for every token. Source: tools/server/README.md,
+# server-task.cpp (`to_json_non_oaicompat`) and server-common.cpp (`server_slot_stats`) of llama.cpp at commit 0c1e570.
+# Its generation clock starts when the prompt is read, so the first token takes no time and `predicted_ms` of n
+# tokens is the time of n - 1 decodes.
+
+
+class _Context(msgspec.Struct):
+    n_ctx: int | None = None
+
+
+class _Props(msgspec.Struct):
+    default_generation_settings: _Context
+    total_slots: int
+    build_info: str = ""
+    model_ftype: str = ""
+
+
+class _Meta(msgspec.Struct):
+    n_ctx: int | None = None
+    n_ctx_train: int | None = None
+    n_params: int | None = None
+    size: int | None = None
+    ftype: str = ""
+
+
+class _LlamaModel(msgspec.Struct):
+    id: str
+    meta: _Meta | None = None
+    status: dict[str, object] | None = None
+
+
+class _LlamaChunk(msgspec.Struct):
+    content: str = ""
+    stop: bool = False
+    tokens_predicted: int | None = None
+    tokens_evaluated: int | None = None
+    stop_type: str = ""
+    truncated: bool = False
+    timings: dict[str, float | None] = {}
+    prompt_progress: dict[str, float] | None = None
+    error: object = None
+
+
+def _recognize_llama_server(client: Client) -> ServerInfo | None:
+    """Recognize it by `/props`, which no other server has."""
+    props = client.get("/props").read_as(_Props)
+    listed = client.get("/v1/models").read_as(ModelData[_LlamaModel])
+    if props is None or listed is None:
+        return None
+    models: dict[str, OfferedModel] = {}
+    for model in listed.data:
+        meta = model.meta or _Meta()
+        # A model without an alias is named by its path; its file's name is enough, as a single model needs no name.
+        name = model.id.replace("\\", "/").rpartition("/")[2] if model.id.endswith(".gguf") else model.id
+        offered = OfferedModel(
+            name=shorten(name, 200),
+            quant=shorten(meta.ftype or props.model_ftype, 40) or None,
+            n_ctx=positive(props.default_generation_settings.n_ctx) or positive(meta.n_ctx),
+            n_ctx_train=positive(meta.n_ctx_train),
+            n_params=positive(meta.n_params),
+            tensor_bytes=positive(meta.size),
+            is_loaded=model.status is None or model.status.get("value") == "loaded",
+        )
+        models.setdefault(offered.name, offered)
+    version, n_parallel = shorten(props.build_info, 60) or None, positive(props.total_slots)
+    return ServerInfo("llama-server", tuple(models.values()), "server", version, n_parallel)
+
+
+def _llama_prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
+    """Return the same token ids as the llama.cpp engine."""
+    answer = client.post(Post("/tokenize", {"model": model, "content": PROMPT, "add_special": True}))
+    if answer.status != 200:
+        client.fail(answer.status, answer.body)
+    found = answer.read_as(_TokenIds)
+    if found is None or not found.tokens:
+        raise ServerFailed("llama-server did not tokenize the prompt", LOG_HINT)
+    return _repeated(found.tokens, n_tokens, index)
+
+
+def _llama_request(generate: Generate) -> Post:
+    body = {
+        "model": generate.model,
+        "prompt": list(generate.prompt.tokens) or generate.prompt.text,
+        "n_predict": generate.n_gen,
+        "stream": True,
+        "cache_prompt": False,
+        "ignore_eos": True,
+        "samplers": ["top_k"],
+        "top_k": 1,
+        "timings_per_token": True,
+        "return_progress": True,
+    }
+    return Post("/completion", body)
+
+
+def _read_llama(line: bytes) -> Piece | None:
+    data = data_of(line)
+    if data is None or data == _DONE:
+        return None
+    chunk = decode_chunk(data, _LlamaChunk)
+    if chunk.prompt_progress is not None and not chunk.stop:
+        return Piece(n_read=count(chunk.prompt_progress.get("processed")) or 0)
+    if chunk.tokens_predicted is None:
+        raise InvalidStream("a chunk without tokens_predicted")
+    timing = chunk.timings.get
+    decode_ns = nanoseconds(timing("predicted_ms"), 1e6)
+    if not chunk.stop:
+        return Piece(chunk.content, chunk.tokens_predicted, decode_ns)
+    return Piece(
+        chunk.content,
+        chunk.tokens_predicted,
+        decode_ns,
+        is_last=True,
+        finish_reason=chunk.stop_type,
+        n_prompt=count(chunk.tokens_evaluated),
+        n_cached=count(timing("cache_n")),
+        prompt_ns=nanoseconds(timing("prompt_ms"), 1e6),
+        n_drafted=count(timing("draft_n")),
+        n_accepted=count(timing("draft_n_accepted")),
+        is_cut=chunk.truncated,
+    )
+
+
+LLAMA_SERVER = Profile(_recognize_llama_server, _llama_prompt, _llama_request, _read_llama, has_clock=True)
+
+
+# OpenAI's `/v1/completions`. Tokens of a chunk are counted by the difference of two usages, otherwise not at all, as a
+# chunk may have several tokens or none. A server that ignores unknown fields of the request (`ignore_eos`) is found out
+# by its count. Source: OpenAI's API reference.
+
+_DONE = b"[DONE]"
+"""The data of the last event."""
+
+
+class _ListedModel(msgspec.Struct):
+    """A model of `/v1/models`; fields missing on some servers are None."""
+
+    id: str
+    owned_by: str | None = None
+    max_model_len: int | None = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    error: object = None
+
+
+def _listed_models(client: Client) -> list[_ListedModel]:
+    """Return the models of `/v1/models`, each name once; none without such a list."""
+    listed = client.get("/v1/models").read_as(ModelData[_ListedModel])
+    return [] if listed is None else list({shorten(model.id, 200): model for model in listed.data}.values())
+
+
+def _info(title: str, models: list[_ListedModel], version: str | None = None) -> ServerInfo:
+    offered = tuple(OfferedModel(shorten(each.id, 200), n_ctx=positive(each.max_model_len)) for each in models)
+    return ServerInfo(title, offered, version=version)
+
+
+def _recognize_any(client: Client) -> ServerInfo | None:
+    """Recognize any other server by a list of models that is not empty."""
+    models = _listed_models(client)
+    return _info("OpenAI-compatible server", models) if models else None
+
+
+def _request(generate: Generate, **extensions: object) -> Post:
+    body = {
+        "model": generate.model,
+        "prompt": list(generate.prompt.tokens) or generate.prompt.text,
+        "max_tokens": generate.n_gen,
+        "temperature": 0.0,
+        "stream": True,
+        "ignore_eos": True,
+        "stream_options": {"include_usage": True},
+    }
+    return Post("/v1/completions", body | extensions)
+
+
+def _read_completion(line: bytes) -> Piece | None:
+    data = data_of(line)
+    if data is None:
+        return None
+    if data == _DONE:
+        return Piece(is_last=True)
+    chunk = decode_chunk(data, _Chunk)
+    choice = chunk.choices[0] if chunk.choices else _Choice()
+    usage = chunk.usage or _Usage()
+    details = usage.prompt_tokens_details or _PromptDetails()
+    return Piece(
+        choice.text or "",
+        count(usage.completion_tokens),
+        finish_reason=choice.finish_reason,
+        n_prompt=count(usage.prompt_tokens),
+        n_cached=count(details.cached_tokens),
+    )
+
+
+OPENAI = Profile(_recognize_any, _common_words, _request, _read_completion)
+
+
+# vLLM: token ids as the prompt and usage in every chunk; a salt avoids its prefix cache. Source: vLLM 0.32,
+# `entrypoints/openai/completion/protocol.py`, `entrypoints/serve/tokenize` and `entrypoints/generate/base/serving.py`.
+
+
+def _recognize_vllm(client: Client) -> ServerInfo | None:
+    """Recognize it by the owner of its models and by `/version`."""
+    models = _listed_models(client)
+    if any(model.owned_by != "vllm" for model in models):
+        return None
+    version = client.get("/version").read_as(_Version) if models else None
+    return None if version is None else _info("vLLM", models, shorten(version.version, 60))
+
+
+def _vllm_prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
+    """Return the token ids of the llama.cpp engine's text, or a text if `/tokenize` is disabled."""
+    found = client.post(Post("/tokenize", {"model": model, "prompt": PROMPT})).read_as(_TokenIds)
+    if found is None or not found.tokens:
+        return _worded(n_tokens, added())
+    return _repeated(found.tokens, n_tokens, index)
+
+
+def _vllm_request(generate: Generate) -> Post:
+    return _request(
+        generate,
+        min_tokens=generate.n_gen,
+        stream_options={"include_usage": True, "continuous_usage_stats": True},
+        cache_salt=secrets.token_urlsafe(32),
+    )
+
+
+VLLM = Profile(_recognize_vllm, _vllm_prompt, _vllm_request, _read_completion)
+
+
+# Ollama: a JSON object a line, and its own time of the prompt. Source: Ollama's docs/api.md and api/types.go
+# (`Metrics`). `prompt_eval_count` includes tokens from its cache, `prompt_eval_duration` does not: the words are new
+# each time. It cannot ignore the end of the text, and it stops a repetitive one.
+
+_LEAST_N_CTX = 4096
+"""Ollama's default; a size other than the loaded model's makes it reload the model."""
+
+
+class _TagDetails(msgspec.Struct):
+    family: str = ""
+    quantization_level: str = ""
+
+
+class _Tag(msgspec.Struct):
+    name: str
+    size: int | None = None
+    details: _TagDetails = msgspec.field(default_factory=_TagDetails)
+
+
+class _Tags(msgspec.Struct):
+    models: list[_Tag] = []
+
+
+class _OllamaChunk(msgspec.Struct):
+    response: str = ""
+    done: bool = False
+    done_reason: str = ""
+    prompt_eval_count: int | None = None
+    prompt_eval_duration: float | None = None
+    eval_count: int | None = None
+    error: object = None
+
+
+def _recognize_ollama(client: Client) -> ServerInfo | None:
+    """Recognize it by `/api/version` and `/api/tags`, of which llama-server has only some."""
+    version = client.get("/api/version").read_as(_Version)
+    tags = client.get("/api/tags").read_as(_Tags)
+    if version is None or tags is None:
+        return None
+    models = {
+        tag.name: OfferedModel(
+            name=shorten(tag.name, 200),
+            quant=shorten(tag.details.quantization_level, 40) or None,
+            architecture=shorten(tag.details.family, 40) or None,
+            file_bytes=positive(tag.size),
+            is_loaded=False,
+        )
+        for tag in tags.models
+    }
+    return ServerInfo("Ollama", tuple(models.values()), version=shorten(version.version, 60))
+
+
+def _ollama_request(generate: Generate) -> Post:
+    """Request `/api/generate`, without the model's template."""
+    n_tokens = generate.prompt.n_tokens + generate.n_gen
+    options = {
+        "num_predict": generate.n_gen,
+        "num_ctx": max(_LEAST_N_CTX, 1 << n_tokens.bit_length()),
+        "temperature": 0.0,
+        "stop": [],
+    }
+    body = {"model": generate.model, "prompt": generate.prompt.text, "raw": True, "stream": True}
+    return Post("/api/generate", body | {"options": options})
+
+
+def _read_ollama(line: bytes) -> Piece | None:
+    if not line.strip():
+        return None
+    chunk = decode_chunk(line, _OllamaChunk)
+    if not chunk.done:
+        return Piece(chunk.response)
+    return Piece(
+        chunk.response,
+        count(chunk.eval_count),
+        is_last=True,
+        finish_reason=chunk.done_reason,
+        n_prompt=count(chunk.prompt_eval_count),
+        prompt_ns=nanoseconds(chunk.prompt_eval_duration, 1),
+    )
+
+
+OLLAMA = Profile(_recognize_ollama, _common_words, _ollama_request, _read_ollama)
+
+PROFILES = (LLAMA_SERVER, VLLM, OLLAMA, OPENAI)
+"""In the order of trial: imitators before the servers they imitate."""

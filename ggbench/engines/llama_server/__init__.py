@@ -1,1 +1,0 @@
-"""The user's own llama-server, started for a run and measured over HTTP."""
