@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ggbench.engines.llama_server.config import LlamaServerConfig
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama_server.config import LlamaServerConfig
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.description import describe_machine
 from ggbench.machine.host import Ram
