@@ -163,9 +163,12 @@ def _n_threads(setup: LlamaConfig) -> int:
 
 
 def _lasting(load: LoadModel) -> tuple[object, ...]:
-    """Return the parts of a load that a worker accepts only once: its RPC servers, a draft, and any limit."""
+    """Return the parts of a load that a worker accepts only once: its RPC servers, a draft, and any limit.
+
+    One that sized contexts dry keeps freed memory, which a measurement would count.
+    """
     setup = load.setup
-    once = setup.rpc_servers, load.path if load.draft or setup.mtp else "", load.draft
+    once = load.dry, setup.rpc_servers, load.path if load.draft or setup.mtp else "", load.draft
     if setup.memory_limit_bytes is None and not load.reserve_bytes:
         return once
     limit = (

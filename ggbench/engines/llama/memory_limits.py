@@ -18,7 +18,7 @@ from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.machine import address_space
 from ggbench.units import format_bytes
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 """glibc's malloc.h."""
 _KEPT_BYTES = 4 << 20
 """Bytes of freed blocks that malloc may keep: more than the sampler needs for a token, little compared with a
@@ -49,6 +49,15 @@ def limit_memory(limit_bytes: int) -> None:
         for threshold in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
             ctypes.CDLL(None).mallopt(threshold, _KEPT_BYTES)
     address_space.set_limit(address_space.used_bytes() + limit_bytes)
+
+
+def keep_freed_memory() -> None:
+    """Let malloc keep what is freed: a dry context of a hybrid model takes some hundred MB for its graph, and as much
+    time for the page faults as for the graph if each has to ask the system for them.
+    """
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_MAX, 0)
+        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, 1 << 30)
 
 
 def left_bytes() -> int | None:

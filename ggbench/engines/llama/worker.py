@@ -18,7 +18,14 @@ from ggbench.engines.failure_lines import is_out_of_memory, out_of_memory_line, 
 from ggbench.engines.llama.c_functions import llama_library
 from ggbench.engines.llama.config import LlamaRequest, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import GgmlDevices
-from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory, start_threads
+from ggbench.engines.llama.memory_limits import (
+    GpuMemory,
+    LimitFailed,
+    keep_freed_memory,
+    left_bytes,
+    limit_memory,
+    start_threads,
+)
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, chosen_devices
 from ggbench.engines.llama.speculation import check_vocabularies
 from ggbench.engines.protocol import EventPipe, serve
@@ -77,7 +84,9 @@ class Worker:
         devices = GgmlDevices(llama_library())
         described = {each.name: MemoryKind.GPU for each in request.described}
         self._send(protocol.Devices({**devices.places, **described}))
-        if not request.dry:  # before any memory limit, which might leave no room for numpy
+        if request.dry:
+            keep_freed_memory()
+        else:  # before any memory limit, which might leave no room for numpy
             importlib.import_module("ggbench.engines.llama.workloads")
         if not self._is_limited:
             is_on_gpu = setup.n_gpu_layers and not described
