@@ -28,7 +28,7 @@ from ggbench.sizing.longest_context import LONGEST
 from ggbench.sizing.memory_stacks import memory_stacks
 from ggbench.sizing.placement import Placement, place_bandwidths, speed_limits
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
-from ggbench.sizing.splits import smallest_split
+from ggbench.sizing.splits import LARGE_UBATCH, on_fastest, smallest_split
 from ggbench.sizing.theory.kv_cache import checkpoint_bytes
 from ggbench.sizing.theory.offload import HOST, check_overrides
 from ggbench.sizing.what_helps import what_helps
@@ -151,9 +151,9 @@ class Planner:
         fit.
 
         Of several caches the longest context is found by a line, to about 2 %, as a search takes many dry ones.
-        A cache of at least 8 bits, or the only one, that does not fit has a second row, with the least of the model in
-        main memory, if that is enough for the GPUs; main memory may be too small for it. A setup that llama.cpp refuses
-        has a row with the reason.
+        The fastest of unlike GPUs have a row of their own if they are enough. A cache of at least 8 bits, or the only
+        one, that does not fit has another, with the least of the model in main memory, if that is enough for the GPUs;
+        main memory may be too small for it. A setup that llama.cpp refuses has a row with the reason.
         """
         if not caches:
             yield from self._explained(setup, self._of_setup(setup))
@@ -181,12 +181,23 @@ class Planner:
         yield row
 
     def _of_cache(self, setup: LlamaConfig, *, is_only: bool) -> Iterator[PlanRow]:
-        """Yield the row of a cache, and one with the least of the model in main memory."""
+        """Yield the row of a cache, those of the fastest GPUs, and one with the least of the model in main memory."""
         fit = self._fit(setup)
         row = self._row(fit, by_line=not is_only)
         yield row
+        for alone in on_fastest(fit):
+            fastest = self._fit(alone)
+            if fastest.is_enough:
+                yield self._row(fastest, by_line=True)
         if row.fits is False and (is_only or setup.type_v in _SPLIT_CACHES):
-            yield from self._split(fit, by_line=True)
+            yield from self._split(self._reading_prompts(fit), by_line=True)
+
+    def _reading_prompts(self, fit: Fit) -> Fit:
+        """Return the fit with larger batches of a prompt if experts will be in main memory: each copies them to a GPU."""
+        setup = fit.setup
+        if not self._fitter.file.n_expert or setup.n_ubatch != LlamaConfig().n_ubatch:
+            return fit
+        return self._fitter.sized(replace(setup, n_ubatch=LARGE_UBATCH)) or fit
 
     def _split(self, whole: Fit, *, by_line: bool) -> Iterator[PlanRow]:
         """Yield the row of the smallest part in main memory with which the GPUs have enough, if there is one."""

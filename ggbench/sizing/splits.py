@@ -1,4 +1,4 @@
-"""Find the least of a model that has to stay in main memory for a context to fit, and divide the rest over the GPUs.
+"""Find which GPUs to use, the least of a model that has to stay in main memory, and how to divide the rest.
 
 What people run: the experts of the first layers (`--n-cpu-moe`), or the first layers whole (`--n-gpu-layers`). The
 sizes of the tensors and the cache give the number; llama.cpp's allocator confirms or corrects it.
@@ -22,6 +22,8 @@ from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.offload import are_parallel
 from ggbench.sizing.theory.weights import is_tied
 
+LARGE_UBATCH = 2048
+"""`-ub` with experts in main memory, as llama.cpp's own guides have it: a prompt copies them to a GPU once for each."""
 _MOST_TRIES = 6
 """Contexts to size at most; two are usual."""
 
@@ -32,6 +34,27 @@ class _Layer(NamedTuple):
     experts: int
     rest: int
     """Its other tensors, and its part of the cache."""
+
+
+def on_fastest(whole: Fit) -> Iterator[LlamaConfig]:
+    """Yield a setup for each of the GPUs' bandwidths but the least, with only those that have it or more.
+
+    No other choice is faster: a layer takes as long as its GPU takes to read it. Only those that weights and cache may
+    fit are yielded, and none if a bandwidth is unknown, or the user has placed the model.
+    """
+    setup, gpus = whole.setup, whole.budget.devices
+    is_placed = setup.devices or setup.tensor_split or setup.split_mode != "layer"
+    rates = {gpu.bandwidth.bytes_per_s for gpu in gpus if gpu.bandwidth is not None}
+    if is_placed or any(gpu.bandwidth is None for gpu in gpus):
+        return
+    least_bytes = (whole.placement.weight_bytes or 0) + whole.context.cache_bytes
+    for rate in sorted(rates)[:0:-1]:
+        names = [
+            gpu.ggml_name for gpu in gpus if gpu.bandwidth is not None and gpu.bandwidth.bytes_per_s >= rate
+        ]
+        fastest = replace(setup, devices=tuple(names))
+        if least_bytes <= whole.budget.used_by(fastest).usable_bytes:
+            yield fastest
 
 
 def smallest_split(fitter: Fitter, whole: Fit) -> Fit | None:

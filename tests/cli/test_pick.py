@@ -290,7 +290,7 @@ def test_one_configuration_is_printed_as_asked(ggbench: Run) -> None:
 
 
 def test_a_pick_sizes_each_quant_in_each_setup_once(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where it searches the longest context of what it lists, and what would help."""
+    """Also on the faster of two cards alone, and where it searches the longest context of what it lists."""
     sized, fit = list[tuple[str, LlamaConfig]](), Fitter.fit
 
     def counted(fitter: Fitter, setup: LlamaConfig) -> Fit:
@@ -301,5 +301,10 @@ def test_a_pick_sizes_each_quant_in_each_setup_once(ggbench: Run, monkeypatch: p
         return found
 
     monkeypatch.setattr(Fitter, "fit", counted)
-    assert ggbench("pick", "qwen3-14b", *CARD, "--need-ctx", "24k").code == ExitCode.DONE
+    cards = ("--gpu", "rtx-3060,rtx-3090")
+    found = ggbench("pick", "qwen3-14b", *cards, "--need-ctx", "24k", "--json").json
     assert len(sized) == len(set(sized)) > 10
+    assert "-dev CUDA1" in found["commands"]["llama_server"], "faster than both, and it fits"
+    own = found["pick"]
+    [row] = ggbench("plan", "qwen3-14b", own["quant"], *cards, "-dev", "CUDA1", "-c", "24k", "--json").json["rows"]
+    assert (own["needed_bytes"], own["left_bytes"]) == (row["needed_bytes"], row["left_bytes"])

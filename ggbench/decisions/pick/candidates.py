@@ -223,7 +223,8 @@ class Finder:
     def _curves(self, file: ModelFile | None, row: PlanRow, setup: LlamaConfig) -> tuple[SpeedCurve, ...]:
         if file is None or row.outcome is not Outcome.COMPLETED:
             return ()
-        return expected_curves(file, setup, self._request.budget, self.runs, self._request.needs.n_slots)
+        budget = self._request.budget.used_by(setup)
+        return expected_curves(file, setup, budget, self.runs, self._request.needs.n_slots)
 
     def _at_its_end(
         self,
@@ -264,7 +265,7 @@ class Finder:
         """
         if variant.file is None or self._request.budget.draft is not None or setup.mtp:
             return None
-        header, usable = variant.file.header_sha256, self._request.budget.usable_bytes
+        header, usable = variant.file.header_sha256, self._request.budget.used_by(setup).usable_bytes
         wanted = self.runs.decisive(setup, variant.file.n_layer)
         for run in self.runs.of(variant.file):
             found, ran = run.result, run.head.setup
