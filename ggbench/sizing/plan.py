@@ -193,7 +193,7 @@ class Planner:
             yield from self._split(self._reading_prompts(fit), by_line=True)
 
     def _reading_prompts(self, fit: Fit) -> Fit:
-        """Return the fit with larger batches of a prompt if experts will be in main memory: each copies them to a GPU."""
+        """Return the fit with larger batches of a prompt if experts will be in main memory, which each copies."""
         setup = fit.setup
         if not self._fitter.file.n_expert or setup.n_ubatch != LlamaConfig().n_ubatch:
             return fit
