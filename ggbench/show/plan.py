@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CACHE_RAM_BYTES
 from ggbench.machine.description import GIVEN_GPU
 from ggbench.show.answer import Answer, Facts, Part, Table
@@ -337,6 +338,7 @@ def _notes(
     """Return what to mind: an assumed memory, quants left out, troubles, a remedy, and what speeds are from."""
     notes = [
         assumed_memory(budget, rows),
+        card_order(budget, rows[0].setup),
         say("plan.more", rows=counted(n_more, "more quant")) if n_more else "",
         *map(_trouble, rows),
         say("pick.beyond_training", n_ctx_train=rows[0].n_ctx_train) if is_capped else "",
@@ -500,6 +502,18 @@ def assumed_memory(budget: Budget, rows: Sequence[PlanRow]) -> str:
             values = {"memory": rate.assumed, "rate": format_bandwidth(rate.bytes_per_s)}
             return say("plan.memory_assumed", option=_memory_option(budget), **values)
     return ""
+
+
+def card_order(budget: Budget, setup: LlamaConfig | None) -> str:
+    """Return in which order the options of a setup count unlike cards, if CUDA may count them in another.
+
+    Its default, `CUDA_DEVICE_ORDER=FASTEST_FIRST`, guesses which is the fastest. Source: CUDA's programming guide.
+    """
+    cards = [short_device(each.name) for each in budget.devices if each.backend == "CUDA"]
+    counts = setup is not None and (setup.tensor_split or setup.devices or setup.main_gpu is not None)
+    if not counts or len(set(cards)) < 2:
+        return ""
+    return say("plan.card_order", cards=in_words(cards))
 
 
 def _memory_option(budget: Budget) -> str:

@@ -12,7 +12,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.show import UNKNOWN
 from ggbench.show.figure import Value
 from ggbench.show.names import kv_name, model_name
-from ggbench.show.plan import assumed_memory, speed_mark
+from ggbench.show.plan import assumed_memory, card_order, speed_mark
 from ggbench.show.words import say
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Estimate
@@ -97,7 +97,8 @@ def notes(pick: Pick, budget: Budget, of_commands: tuple[str, ...] = ()) -> tupl
     values, keys = _values(pick, best), note_keys(pick, best, is_here=budget.is_here)
     late = _late_keys(pick, best, "_here" if budget.is_here else "")
     first, last = ([say(f"pick.{key}", **values) for key in each] for each in (keys, late))
-    return (*filter(None, [assumed]), *_cache_notes(pick, best), *first, *of_commands, *last)
+    order = card_order(budget, best.candidate.setup)
+    return (*filter(None, [assumed, order]), *_cache_notes(pick, best), *first, *of_commands, *last)
 
 
 def _cache_notes(pick: Pick, best: Checked) -> Iterator[str]:
