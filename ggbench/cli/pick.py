@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, get_args
 
 import click
@@ -45,12 +46,29 @@ if TYPE_CHECKING:
 _CACHES = "f16,q8_0,q4_0"
 
 
+def _needs_of(
+    workload: str,
+    need_ctx: int | None,
+    n_ctx: int | None,
+    min_speed: float | None,
+    max_loss: float | None,
+    prefer: Preference | None,
+) -> Callable[[int], Needs]:
+    """Return the needs of a number of users, who share `n_ctx` equally. Raises UsageError for two contexts."""
+    if n_ctx is not None and need_ctx is not None:
+        raise UsageError("--need-ctx is the context of each user, --n-ctx that of all", "omit one of them")
+
+    def of_users(n_slots: int) -> Needs:
+        each = need_ctx if n_ctx is None else n_ctx // n_slots
+        return Needs(parse_workload(workload), each, min_speed, max_loss, prefer, n_slots).fitting()
+
+    return of_users
+
+
 _need_options = as_record(
-    "needs",
-    lambda workload, need_ctx, min_speed, max_loss, prefer: Needs(
-        parse_workload(workload), need_ctx, min_speed, max_loss, prefer
-    ).fitting(),
-    ("workload", "need_ctx", "min_speed", "max_loss", "prefer"),
+    "needs_of",
+    _needs_of,
+    ("workload", "need_ctx", "n_ctx", "min_speed", "max_loss", "prefer"),
     option(
         "--workload",
         "chat, agent, documents, longest or IN+OUT@DEPTH. chat: 512 tokens in, 300 out at depth 4k; agent:"
@@ -59,8 +77,13 @@ _need_options = as_record(
         default="chat",
     ),
     option(
-        "-c --need-ctx --n-ctx need_ctx",
-        "Context that must fit, e.g. 32k. Default: the workload's, whose turns are shortened to fit a shorter one.",
+        "--need-ctx",
+        "Context that each user needs, e.g. 32k. Default: the workload's, whose turns are shortened to fit less.",
+        TOKENS,
+    ),
+    option(
+        "-c --n-ctx",
+        "Context of all users, as llama-server's -c. With -np N each needs an Nth of it.",
         TOKENS,
     ),
     option("--min-speed", "Minimum decode speed in tokens/s.", float, metavar="TOK_S"),
@@ -122,7 +145,7 @@ _FORMS = {"sh": "llama_server", "modelfile": "modelfile", "preset": "preset", "l
 def command(
     model: str | None,
     quants: tuple[str, ...],
-    needs: Needs,
+    needs_of: Callable[[int], Needs],
     families: tuple[str, ...],
     measures: bool,
     within: str | None,
@@ -149,12 +172,12 @@ def command(
     The exit code is 3 also if the model was trained for less context: it is then planned for all of that. If nothing
     qualifies, pick shows the nearest miss and single changes that would make it qualify.
 
-    With -np N, N users share the machine: --need-ctx is of each, memory of all, and speeds are what each gets.
+    With -np N, N users share the machine: --need-ctx is of each, --n-ctx and memory of all, speeds are what each gets.
     Otherwise the llama-server command uses -np 1: the default four slots share -c but enlarge sliding-window caches
     beyond the plan.
     """
     _refuse_to_measure(memory, within, measures=measures)
-    needs = msgspec.structs.replace(needs, n_slots=setup.n_seq_max)
+    needs = needs_of(setup.n_seq_max)
     if model is not None and families:
         raise UsageError("MODEL and --family exclude each other", "omit one of them")
     several, quants = _split_models(model, quants)

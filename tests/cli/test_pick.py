@@ -113,8 +113,8 @@ def test_a_workload_is_shortened_to_a_given_context(ggbench: Run) -> None:
 
 def test_four_users_need_four_contexts_and_are_each_answered(ggbench: Run) -> None:
     cache = ("-ctk", "f16", "-ctv", "f16")
-    options = ("pick", "twin:qwen1.5-7b", "q4_k_m", *CARD, *cache, "--need-ctx", "1k", "--workload", "64+64@256")
-    alone, four = (ggbench(*options, *slots, "--json").json for slots in ((), ("-np", "4")))
+    options = ("pick", "twin:qwen1.5-7b", "q4_k_m", *CARD, *cache, "--workload", "64+64@256", "--json")
+    alone, four = (ggbench(*options, *own).json for own in (("--need-ctx", "1k"), ("-c", "4k", "-np", "4")))
     one, each = alone["pick"], four["pick"]
     assert (one["n_ctx"], each["n_ctx"], four["needs"]["n_slots"]) == (1024, 4096, 4)
     assert one["expected_tok_s"] / 4 < each["expected_tok_s"] < one["expected_tok_s"]
@@ -168,6 +168,7 @@ def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
     for wrong in (
         ("qwen1.5-7b", "--min-speed", "-1"),
         ("qwen1.5-7b", "--need-ctx", "0"),
+        ("qwen1.5-7b", "--need-ctx", "8k", "-c", "8k"),
         ("qwen1.5-7b", "--workload", "talk"),
         ("qwen1.5-7b", "--family", "qwen1.5"),
         ("qwen1.5-7b", "--measure"),
