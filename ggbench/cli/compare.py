@@ -60,14 +60,13 @@ def command(
     Repeats of one setting are averaged. Files are read but not stored: whole runs of `ggbench export --format json`,
     and llama-bench's files.
 
-    A run is better (★) if the ratio's 95 % interval excludes 1. There is no difference if the interval lies within 10 %
-    either way; otherwise it is undecided. Times of one run each are no verdict, unless repeats in the store tell how
-    loads of a model differ; -r measures them. Times are undecided if other programs used a quarter of the CPU or more,
-    unless the interval of runs in turns, twice as wide, still excludes 1. Perplexities are compared chunk by chunk, and
-    only if text, chunks and n_batch are the same.
+    Times of one run each have a ratio but no verdict; -r measures both in turns. Of four turns or more, a run is better
+    (★) if the 95 % interval of the ratios within turns excludes 1. There is no difference if it lies within 10 % either
+    way; otherwise it is undecided. Three runs or more share these 5 % (Holm). PPL, KLD and same top tokens are compared
+    chunk by chunk, and only if text, chunks, base and n_batch are the same.
 
-    If the whole interval exceeds a --fail-if-... limit, compare says why and exits with 1. An undecided limit exits
-    with 0, or with --fail-if-undecided with 1.
+    If the whole interval exceeds a --fail-if-... limit, compare says why and exits with 1. An undecided limit, or times
+    without a verdict, exit with 0, or with --fail-if-undecided with 1.
     """
     from ggbench.cli.named_runs import PUBLISHED, compared_runs
     from ggbench.decisions.compare.thresholds import check_limits

@@ -78,7 +78,7 @@ def conclude(checks: Sequence[LimitCheck], fail_if_undecided: bool) -> None:
         code = ExitCode.UNEXPECTED if fails else ExitCode.DONE
         found = [check for check in checks if check.state == state]
         if found:
-            worst = max(found, key=lambda check: check.worse_by_ci95[state != "exceeded"])
+            worst = max(found, key=lambda check: check.worse_by)
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             click.echo(f"{worst.message}{more}", err=True)
             raise click.exceptions.Exit(code)
@@ -153,9 +153,9 @@ def measure_in_turns(
     A failed run decides the exit code, then a limit.
     """
     from ggbench.commands.measuring import exit_code_of, measure
-    from ggbench.stats.turns import rotated
+    from ggbench.stats.turns import ordered
 
-    order = [index for turn in range(n_turns) for index in rotated(range(len(sides)), turn)]
+    order = [index for turn in range(n_turns) for index in ordered(range(len(sides)), turn)]
     measured = measure([sides[index] for index in order], asked, is_sweep=True)
     columns = _complete(order, measured.summaries)
     failed = [each for each in measured.finished if not each.run.is_complete]

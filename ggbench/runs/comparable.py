@@ -88,13 +88,6 @@ def setting_of(run: Run) -> str:
     return hashlib.sha256(repr((head.kind, file, head.setup, head.settings, versions)).encode()).hexdigest()
 
 
-def repeats_on(store: Store, machines: Collection[str]) -> list[list[Run]]:
-    """Return the repeated runs on machines by their setting, newest first, at most twelve each. Raises StoreError."""
-    update_facts(store)
-    groups = store.facts.repeats(machines, fewest=2)
-    return [list(_runs(store, group)) for group in groups]
-
-
 def runs_of_file(store: Store, machine: str, header: str, shape: str) -> list[Run]:
     """Return a machine's completed runs of files with this header or shape, newest first, at most twelve of each
     setting. Raises StoreError.

@@ -21,9 +21,7 @@ from ggbench.stats.speed_curve import SpeedCurve
 from ggbench.units import format_bytes, format_count
 
 NO_INTERVAL = "without an interval"
-_BOUND = "only a bound"
-UNTIL_REPEATED = frozenset({NO_INTERVAL, _BOUND})
-"""Reasons not to compare single runs that repeats in turns remove."""
+BOUND = "only a bound"
 
 Concern = Literal["", "speed", "memory", "quality"]
 """Quantity limited by an option of `ggbench compare`; empty if none."""
@@ -34,14 +32,14 @@ class Metric(msgspec.Struct, frozen=True):
     """When a figure of two runs may be compared, and what sentences call it; the figure says which value is better."""
 
     figure: RunFigure
-    """An `Estimate` is compared by its interval, and a whole number as it is; others are not compared."""
+    """An `Estimate` is compared by its interval, and a whole number as it is; others are compared only if timed."""
     topic: str = ""
     """The name in sentences; empty if the figure follows from another."""
     concern: Concern = ""
     win: str = "better"
     """Key of the sentence about the better one, in the words of `compare`."""
     is_timed: bool = False
-    """Whether the value varies between loads of the model, beyond the noise within a run."""
+    """Whether the value varies between loads of the model, so that only runs in turns decide."""
     alike: float = 0.1
     """Share, either way, within which the whole interval of a ratio must lie to say that there is no difference."""
     difference: Callable[[float], str] | None = None
@@ -52,8 +50,10 @@ class Metric(msgspec.Struct, frozen=True):
     """Why values are not compared if the basis differs."""
     unfit: Callable[[QuantSummary], str] = lambda summary: ""
     """Why the value of a run is not compared; empty if it is."""
-    paired: Callable[[QuantSummary, QuantSummary], Interval | None] | None = None
-    """The interval of the ratio of two runs with correlated values; None for independent runs."""
+    paired: Callable[[QuantSummary, QuantSummary], Sequence[float]] | None = None
+    """Logarithms of the ratios of two runs, one for each chunk of a text that both scored; None for independent
+    runs.
+    """
 
     @property
     def key(self) -> str:
@@ -66,7 +66,7 @@ class Metric(msgspec.Struct, frozen=True):
         return found if isinstance(found, int | float) else None
 
     def ci95(self, summary: QuantSummary) -> Interval | None:
-        """Return the interval, that of a whole number without width; None if the value is not compared."""
+        """Return the interval, that of a whole number without width; None if unknown, or if it is not compared."""
         found = self.figure.get(summary)
         if self.left_out(summary):
             return None
@@ -80,8 +80,9 @@ class Metric(msgspec.Struct, frozen=True):
         if found is None:
             return ""
         if isinstance(found, Estimate) and self.value(summary) is None:
-            return _BOUND
-        return self.unfit(summary) or ("" if isinstance(found, Estimate | int) else NO_INTERVAL)
+            return BOUND
+        has_interval = isinstance(found, Estimate | int)
+        return self.unfit(summary) or ("" if has_interval or self.is_timed else NO_INTERVAL)
 
 
 def joined(metrics: Iterable[Metric]) -> tuple[Metric, ...]:

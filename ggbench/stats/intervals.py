@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
+
+_Key = TypeVar("_Key")
 
 Interval: TypeAlias = tuple[float, float]
 """Lower and upper end; equal for an exact value; an end may be infinite."""
@@ -96,11 +98,26 @@ def t_95(freedom: int) -> float:
     return math.fsum(term / freedom**power for power, term in enumerate(_T_95_SERIES))
 
 
-def half_width(values: Sequence[float], points: Callable[[int], float] = t_95) -> float:
+def student_p(t: float, freedom: int) -> float:
+    """Return the probability that Student's t is as far from zero, either way.
+
+    Source: M. Abramowitz and I. Stegun, Handbook of Mathematical Functions (1964), 26.7.3 and 26.7.4.
+    """
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    sine, square, is_odd = math.sin(angle), math.cos(angle) ** 2, freedom % 2
+    term, total = math.cos(angle) if is_odd else 1.0, 0.0
+    for number in range(2 + is_odd, freedom + 1, 2):
+        total += term
+        term *= square * (number - 1) / number
+    within = 2 / math.pi * (angle + sine * total) if is_odd else sine * total
+    return max(0.0, 1 - within)
+
+
+def half_width(values: Sequence[float]) -> float:
     """Return Student's half-width of the mean of independent values; infinite for one."""
     if len(values) < 2:
         return math.inf
-    return points(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Estimate:
@@ -108,6 +125,56 @@ def geometric_mean(ratios: Sequence[float], model_error: float = 0.0) -> Estimat
     logs = list(map(math.log, ratios))
     mean, half = statistics.fmean(logs), math.hypot(half_width(logs), math.log1p(model_error))
     return Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+class Ratio(Estimate, frozen=True):
+    p: float
+    """Probability that equals differ as much, either way."""
+
+
+FEWEST_PAIRS = 4
+"""Fewest turns, or chunks of a text, whose own ratios give an interval."""
+
+
+def paired_ratio(logs: Sequence[float]) -> Ratio | None:
+    """Return the ratio whose logarithm is the mean of these of pairs, with Student's interval; None for fewer than four
+    pairs.
+    """
+    if len(logs) < FEWEST_PAIRS:
+        return None
+    mean, half, freedom = statistics.fmean(logs), half_width(logs), len(logs) - 1
+    t = t_95(freedom) * mean / half if half else math.inf * abs(mean) if mean else 0.0
+    return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half), student_p(t, freedom))
+
+
+def log_shares(one: Sequence[float], other: Sequence[float]) -> list[float]:
+    """Return for each pair a logarithm, of which the mean is that of the ratio of two positive means, and the spread
+    its own (delta method); empty if a mean is not positive.
+    """
+    pairs = list(zip(one, other, strict=False))
+    mean, its = (statistics.fmean(side) for side in zip(*pairs, strict=True)) if pairs else (0.0, 0.0)
+    if min(mean, its) <= 0:
+        return []
+    return [math.log(mean / its) + a / mean - b / its for a, b in pairs]
+
+
+def differing(p_values: Mapping[_Key, float]) -> set[_Key]:
+    """Return the comparisons that show a difference, with 5 % for a false one among all of them.
+
+    Source: S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6
+    (1979) 65.
+    """
+    found = set[_Key]()
+    for n_left, key in zip(
+        range(len(p_values), 0, -1), sorted(p_values, key=p_values.__getitem__), strict=True
+    ):
+        if p_values[key] > _LEVEL / n_left:
+            break
+        found.add(key)
+    return found
+
+
+_LEVEL = 0.05
 
 
 class ChunkMean(msgspec.Struct, frozen=True):
@@ -139,28 +206,9 @@ def chunk_mean(
     return ChunkMean(form(mean), (form(min(low, mean)), form(max(high, mean))))
 
 
-def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Interval | None:
-    """Return the interval of the ratio of two positive means over the same chunks; None for fewer than four chunks.
-
-    The logarithm of the ratio has the variance of the differences of the chunks' shares in their means (delta method).
-    """
-    count = min(len(one), len(other))
-    if count < _FEWEST_PAIRS:
-        return None
-    mean, its = statistics.fmean(one[:count]), statistics.fmean(other[:count])
-    if min(mean, its) <= 0:
-        return None
-    half = half_width([a / mean - b / its for a, b in zip(one, other, strict=False)])
-    return _exp(math.log(mean / its) - half), _exp(math.log(mean / its) + half)
-
-
-def paired_difference(one: Sequence[float], other: Sequence[float]) -> Interval | None:
-    """Return the interval of the difference of two means over the same chunks; None for fewer than four chunks."""
-    pairs = list(zip(one, other, strict=False))
-    if len(pairs) < _FEWEST_PAIRS:
-        return None
-    return chunk_mean([a - b for a, b in pairs]).ci95
-
-
-_FEWEST_PAIRS = 4
-"""Fewest chunks whose own differences give an interval."""
+def normal_p(value: float, low: float, high: float) -> float:
+    """Return the probability that a normal estimate with this 95 % interval is as far from zero, either way."""
+    half = abs(value - low if value > 0 else high - value)
+    if half:
+        return math.erfc(Z_95 * abs(value) / half / math.sqrt(2))
+    return 0.0 if value else 1.0

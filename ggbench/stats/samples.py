@@ -1,4 +1,4 @@
-"""Step timings as arrays, and the error of their estimates due to noise within a run and between loads.
+"""Step timings as arrays, and the error of their estimates due to noise within a run.
 
 llama.cpp reads the KV cache in steps of 256 cells, so samples are grouped by position, never across repetitions.
 
@@ -8,24 +8,19 @@ along the few slowest cosines, and the error follows Student's t with as many de
 164; Müller (2007), "A theory of robust long-run variance estimation", ibid. 141.
 
 The memory layout of file and KV cache, the clocks, and other activity change between loads of a model, so the interval
-of one run, however long, is too narrow to compare it with another. The spread is estimated from repeated runs, starting
-from an assumption that a few repeats outweigh. Source of the combination: G. K. Smyth, "Linear models and empirical
-Bayes methods for assessing differential expression in microarray experiments", Statistical Applications in Genetics and
-Molecular Biology 3 (2004) 3, section 4: the moderated t.
+of one run, however long, is too narrow to compare it with another.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.stats.intervals import Interval, log_ratio, t_95
+from ggbench.stats.intervals import t_95
 from ggbench.units import KV_CELLS
 
 Floats = npt.NDArray[np.float64]
@@ -117,115 +112,3 @@ def half_width(noise: float, spread: float, n_repetitions: int, freedom: int) ->
     if excess:
         freedom = int(total**2 / (noise**2 / freedom + excess**2 / (n_repetitions - 1)))
     return t_95(max(1, freedom)) * math.sqrt(total)
-
-
-ASSUMED_SIGMA = 0.02
-"""Standard deviation of ln(value) between loads, assumed without repeats: decodes of 256 tokens of a 135M model on
-an otherwise idle machine of 2 cores differed by 0.5 to 1.5 % (2026-11-22), and by several % over a day."""
-DISTURBED_SIGMA = 0.1
-"""The same for runs that were not steady."""
-ASSUMED_FREEDOM = 3
-"""Weight of the assumption, in repeats."""
-
-_FAR_OUT = 10.0
-"""Threshold for a disturbed run in standard deviations, by the median absolute deviation: one such run would hide all
-later differences."""
-_FEWEST_FOR_OUTLIERS = 5
-_FEWEST_REPEATS = 4
-
-
-class LoadSpread(msgspec.Struct, frozen=True):
-    """The spread of a value between loads; without repeats, the assumed one."""
-
-    sigma: float = ASSUMED_SIGMA
-    """Standard deviation of ln(value)."""
-    freedom: int = ASSUMED_FREEDOM
-    """Degrees of freedom of `sigma`."""
-    n_repeats: int = 0
-    """Repeats that it was learned from."""
-
-    def half_width(self, n_runs: int = 1) -> float:
-        """Return half the 95 % interval of ln(value) for the mean of this many loads, without the noise within them."""
-        return t_95(self.freedom) * self.sigma / math.sqrt(n_runs)
-
-    def widened(self, value: float, ci95: Interval, n_runs: int = 1) -> Interval:
-        """Return the interval of a positive value including the spread between loads; squares of logarithms add."""
-        spread = self.half_width(n_runs)
-        below, above = (
-            math.hypot(spread, each) for each in (log_ratio(value, ci95[0]), log_ratio(ci95[1], value))
-        )
-        return value * math.exp(-below), value * math.exp(above) if math.isfinite(above) else math.inf
-
-
-class Repeat(msgspec.Struct, frozen=True):
-    """A positive value of one run, with its interval for the noise within the run; None if unknown."""
-
-    value: float
-    ci95: Interval | None
-
-
-def load_spread(groups: Sequence[Sequence[Repeat]], assumed_sigma: float = ASSUMED_SIGMA) -> LoadSpread:
-    """Return the spread between loads, from runs of the same settings in each group.
-
-    Runs far from the others of their group are left out, but never one of two. The noise within runs is subtracted, if
-    their intervals give it. Repeats that differ by less than the assumption are combined with it; others are used
-    alone, with at least its degrees of freedom, since the t of one degree, 12.7, would hide every difference.
-    """
-    squares, within, n_repeats = 0.0, 0.0, 0
-    for group in _undisturbed(groups):
-        freedom = len(group) - 1
-        if freedom < 1:
-            continue
-        squares += freedom * statistics.variance(math.log(each.value) for each in group)
-        within += freedom * statistics.fmean(_variance_within(each) for each in group)
-        n_repeats += freedom
-    found = max(0.0, squares - within)
-    if found > n_repeats * assumed_sigma**2:  # repeats that contradict the assumption are used alone
-        return LoadSpread(math.sqrt(found / n_repeats), max(n_repeats, ASSUMED_FREEDOM), n_repeats)
-    freedom = ASSUMED_FREEDOM + n_repeats
-    return LoadSpread(math.sqrt((ASSUMED_FREEDOM * assumed_sigma**2 + found) / freedom), freedom, n_repeats)
-
-
-def is_disturbed(value: float, earlier: Sequence[float], later: Sequence[float]) -> bool:
-    """Return whether a positive value is an isolated outlier among its repeats, given in order of time.
-
-    If the run before or after it is as far away, the machine may have changed permanently. False below four repeats.
-    """
-    others = [math.log(each) for each in (*earlier, *later)]
-    if len(others) < _FEWEST_REPEATS:
-        return False
-    limit = _limit([abs(each - statistics.median(others)) for each in others])
-    own = math.log(value)
-    neighbours = [math.log(each) for each in (*earlier[-1:], *later[:1])]
-    return abs(own - statistics.median(others)) > limit and all(abs(own - each) > limit for each in neighbours)
-
-
-def _limit(distances: Sequence[float]) -> float:
-    """Return the maximum distance of an undisturbed run's ln(value) from the median."""
-    return _FAR_OUT * max(1.4826 * statistics.median(distances), ASSUMED_SIGMA)
-
-
-def _undisturbed(groups: Sequence[Sequence[Repeat]]) -> list[list[Repeat]]:
-    """Return the groups without outliers, by the median absolute deviation of all groups together."""
-    apart = []
-    for group in groups:
-        values = [math.log(each.value) for each in group]
-        middle = statistics.median(values)
-        apart.append([abs(value - middle) for value in values])
-    everything = [each for distances in apart for each in distances]
-    if len(everything) < _FEWEST_FOR_OUTLIERS:
-        return [list(group) for group in groups]
-    limit = _limit(everything)
-    return [
-        [each for each, distance in zip(group, distances, strict=True) if distance <= limit or len(group) < 3]
-        for group, distances in zip(groups, apart, strict=True)
-    ]
-
-
-def _variance_within(repeat: Repeat) -> float:
-    """Return the variance of ln(value) from the narrower side of the interval, so as not to subtract too much noise."""
-    if repeat.ci95 is None:
-        return 0.0
-    low, high = repeat.ci95
-    half = min(log_ratio(repeat.value, low), log_ratio(high, repeat.value))
-    return (half / t_95(FREEDOM)) ** 2

@@ -1,7 +1,7 @@
 """Compare measured runs: which one is better, in which figure and by how much, and what else differs.
 
-A number from one run is an estimate that changes with every load of the model. So a run is called better only if the
-interval of the ratio, including the spread between loads, excludes 1. Values without intervals have no verdict.
+A time from one run changes with every load of the model. So a run is called faster only if the interval of the ratio of
+four or more turns excludes 1.
 """
 
 from __future__ import annotations
@@ -21,14 +21,7 @@ from ggbench.decisions.compare.differences import (
     letters,
     unsteady_of,
 )
-from ggbench.decisions.compare.estimates import (
-    Estimated,
-    RunSpreads,
-    Versus,
-    estimates,
-    stored_repeats,
-    versus,
-)
+from ggbench.decisions.compare.versus import ColumnValue, Pairs, Versus, column_value, pairs_of
 from ggbench.expect.loss import expected_loss
 from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
 from ggbench.models.subject import Subject
@@ -37,7 +30,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
-from ggbench.show.metric import UNTIL_REPEATED, Concern, Metric, depth_key, depth_metrics, vary
+from ggbench.show.metric import BOUND, Concern, Metric, depth_key, depth_metrics, vary
 from ggbench.show.names import column_names
 from ggbench.show.presenter import metrics_of, presenter_of
 from ggbench.show.run_answer import in_turns
@@ -47,8 +40,8 @@ from ggbench.stats.turns import FEWEST_TURNS
 from ggbench.text import in_words
 from ggbench.units import format_number
 
-Outcome = Literal["", "better", "same", "undecided", "single", "left_out"]
-"""Empty if fewer than two runs have a value; `single`: one run each, which is no verdict."""
+Outcome = Literal["", "better", "same", "undecided", "no_verdict", "left_out"]
+"""Empty if fewer than two runs have a value; `no_verdict`: times of one run each, or not in turns."""
 
 
 class ComparedRun(msgspec.Struct, frozen=True):
@@ -80,10 +73,12 @@ class ComparedFigure(msgspec.Struct, frozen=True):
     """An em dash if unknown."""
     values: tuple[float | None, ...]
     values_ci95: tuple[Interval | None, ...]
-    """Interval of each value, with the spread between loads; null if it is not compared."""
+    """Interval of each value: of one run for the noise within it; null if unknown."""
     versus: tuple[Versus | None, ...]
     """Each run compared with the first; null for the first itself, and if either is not compared."""
     outcome: Outcome
+    compared: tuple[str, ...]
+    """Letters of the runs that are compared."""
     better: tuple[str, ...]
     """Letters of the runs that are better than another and beaten by none."""
     left_out: Mapping[str, str]
@@ -91,10 +86,6 @@ class ComparedFigure(msgspec.Struct, frozen=True):
     lead: str | None = None
     """Letter of the run that the verdict is about, if it is about one."""
     verdict: str = ""
-
-    @property
-    def n_compared(self) -> int:
-        return sum(ends is not None for ends in self.values_ci95)
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -127,11 +118,8 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def compare_stored(store: Store, columns: Sequence[Column]) -> Comparison:
-    """Compare columns with the spread between loads that the repeated runs of a store show, and the losses measured in
-    it. Every command and the report compares by this function. Raises StoreError.
-    """
-    losses = measured_losses(store, {column[0].subject.header_sha256 for column in columns})
-    return compare(columns, RunSpreads(stored_repeats(store, columns)), losses)
+    """Compare columns with the losses measured in a store, as every command and the report do. Raises StoreError."""
+    return compare(columns, measured_losses(store, {column[0].subject.header_sha256 for column in columns}))
 
 
 def columns_of(summaries: Sequence[QuantSummary], places: Sequence[str] = ()) -> list[Column]:
@@ -146,27 +134,24 @@ def columns_of(summaries: Sequence[QuantSummary], places: Sequence[str] = ()) ->
     return list(columns.values()) if len(columns) > 1 else [(summary,) for summary in summaries]
 
 
-def compare(
-    columns: Sequence[Column], spreads: RunSpreads | None = None, losses: MeasuredLosses | None = None
-) -> Comparison:
+def compare(columns: Sequence[Column], losses: MeasuredLosses | None = None) -> Comparison:
     """Compare columns, each a run or the mean of repeated runs; a single one has no verdicts.
 
     Raises StoreError for an experiment unknown to this ggbench.
     """
-    spreads = spreads or RunSpreads()
     summaries = [column[0] for column in columns]
     kinds = [run.head.kind for summary in summaries for run in summary.runs]
     names = column_names(summaries)
     rows = _rows(names, columns)
     metrics, depths = (
-        tuple(_compared(metric, columns, names, spreads) for metric in found)
+        tuple(_compared(metric, columns, names) for metric in found)
         for found in (metrics_of(kinds, summaries), depth_metrics(summaries))
     )
     leads = _leads(_stated(metrics, depths, _asked_depths(rows)))
     return Comparison(
         rows=rows,
         sentence=_sentence(leads, metrics, rows, losses or MeasuredLosses()),
-        command=_again(columns) if any(map(_is_open, leads)) else "",
+        command=_again(columns, leads) if any(map(_is_open, leads)) else "",
         metrics=metrics,
         depths=depths,
         differences=differences_of(summaries),
@@ -185,7 +170,7 @@ def _rows(names: Sequence[str], columns: Sequence[Column]) -> tuple[ComparedRun,
 
 def _is_open(line: ComparedFigure) -> bool:
     """Return whether more repeats may decide it."""
-    return line.outcome in ("undecided", "single") or bool(line.left_out.keys() & UNTIL_REPEATED)
+    return line.outcome in ("undecided", "no_verdict") or BOUND in line.left_out
 
 
 def _asked_depths(rows: Sequence[ComparedRun]) -> frozenset[str]:
@@ -202,8 +187,8 @@ def _stated(
     """
     lines = [line for line in metrics if line.topic and line.outcome]
     at_asked = [line for line in depths if line.metric in asked and line.outcome]
-    has_speed = any(line.n_compared > 1 for line in lines if line.concern == "speed")
-    instead = at_asked if at_asked or has_speed else [line for line in depths if line.n_compared > 1]
+    has_speed = any(len(line.compared) > 1 for line in lines if line.concern == "speed")
+    instead = at_asked if at_asked or has_speed else [line for line in depths if len(line.compared) > 1]
     return (*instead, *(line for line in lines if not instead or line.metric != "tok_s"))
 
 
@@ -268,24 +253,33 @@ def _loss_text(subject: Subject, losses: MeasuredLosses) -> str:
     return f"~{format_number(expected.value, 1)}" if expected else ""
 
 
-def _again(columns: Sequence[Column]) -> str:
+def _again(columns: Sequence[Column], leads: Sequence[ComparedFigure]) -> str:
     """Return the command that measures the runs again in turns, or more of them; empty if that is not possible here."""
     runs = [column[0].run for column in columns]
     longer = [presenter_of(run.head.kind).longer(run) for run in runs]
     if all(longer):
         return " && ".join(longer)
-    return in_turns(runs, max(FEWEST_TURNS, 2 * max(map(len, columns))))
+    n_turns = max((each.n_turns or 0 for line in leads for each in line.versus if each), default=0)
+    return in_turns(runs, max(FEWEST_TURNS, 2 * n_turns))
 
 
 class _Ranking(msgspec.Struct, frozen=True):
     """Runs compared by a figure."""
 
-    pairs: Mapping[tuple[int, int], Versus]
-    """One run compared with another, by their indices."""
+    pairs: Pairs
     order: Sequence[int]
     """The compared runs, the best value first."""
-    beaten: frozenset[tuple[int, int]]
-    """Pairs of which the first is better."""
+
+    @classmethod
+    def of(cls, pairs: Pairs, values: Sequence[ColumnValue], *, more_is_better: bool) -> _Ranking:
+        runs = {run for run, _ in pairs}
+        return cls(pairs, sorted(runs, key=lambda run: values[run].compared or 0.0, reverse=more_is_better))
+
+    @property
+    def beaten(self) -> list[tuple[int, int]]:
+        """Pairs of which the first is better."""
+        places = itertools.combinations(self.order, 2)
+        return [pair for pair in places if self.pairs[pair].is_different]
 
     @property
     def best(self) -> list[int]:
@@ -303,34 +297,35 @@ class _Ranking(msgspec.Struct, frozen=True):
         apart = [self.pairs[other, one] for one, other in itertools.combinations(self.best, 2)]
         if not apart:
             return "better"
-        if any(each.is_single for each in apart):
-            return "single"
+        if any(each.doubt for each in apart):
+            return "no_verdict"
         return "same" if all(each.is_alike(alike) for each in apart) else "undecided"
 
     def lead_pair(self, outcome: Outcome) -> tuple[int, int]:
         """Return the best and the next best, or the second and the first of those of which none is better."""
-        if outcome in ("better", "single"):
+        if outcome in ("better", "no_verdict"):
             return self.best[0], next(run for run in self.order if run != self.best[0])
         one, other = sorted(self.best[:2])
         return other, one
 
 
-def _compared(
-    metric: Metric, columns: Sequence[Column], names: Sequence[str], spreads: RunSpreads
-) -> ComparedFigure:
-    found = _comparable(metric, columns, estimates(metric, columns, spreads))
-    ranking, left_out = _ranking(metric, columns, found), _left_out(found)
+def _compared(metric: Metric, columns: Sequence[Column], names: Sequence[str]) -> ComparedFigure:
+    found = _comparable(metric, columns, [column_value(metric, column) for column in columns])
+    more = metric.figure.better == "more"
+    ranking = _Ranking.of(pairs_of(metric, columns, found), found, more_is_better=more)
+    left_out = _left_out(found)
     line = ComparedFigure(
         metric=metric.key,
         header=metric.figure.title,
         topic=metric.topic,
         concern=metric.concern,
-        more_is_better=metric.figure.better == "more",
+        more_is_better=more,
         texts=tuple(each.text for each in found),
         values=tuple(each.value for each in found),
         values_ci95=tuple(each.ci95 for each in found),
         versus=tuple(ranking.pairs.get((index, 0)) for index in range(len(columns))),
         outcome="",
+        compared=tuple(letter(run) for run, each in enumerate(found) if each.compared is not None),
         better=ranking.better,
         left_out=left_out,
     )
@@ -342,18 +337,6 @@ def _compared(
     return replace(line, outcome="left_out", verdict=say("compare.left_out", topic=metric.topic, why=why))
 
 
-def _ranking(metric: Metric, columns: Sequence[Column], found: Sequence[Estimated]) -> _Ranking:
-    pairs: dict[tuple[int, int], Versus] = {}
-    for one, other in itertools.permutations(range(len(columns)), 2):
-        apart = versus(metric, columns, found, one, other)
-        if apart is not None:
-            pairs[one, other] = apart
-    more = metric.figure.better == "more"
-    order = sorted({run for run, _ in pairs}, key=lambda run: found[run].value or 0.0, reverse=more)
-    beaten = frozenset(pair for pair, apart in pairs.items() if apart.is_better(more_is_better=more))
-    return _Ranking(pairs, order, beaten)
-
-
 def _decided(line: ComparedFigure, ranking: _Ranking, metric: Metric, names: Sequence[str]) -> ComparedFigure:
     """Return the line with its outcome, in a sentence too."""
     outcome = ranking.outcome(metric.alike)
@@ -363,7 +346,7 @@ def _decided(line: ComparedFigure, ranking: _Ranking, metric: Metric, names: Seq
     if outcome == "better":
         key = metric.win
         gain = gain if metric.difference is None else metric.difference(abs(lead.difference))
-    if len(names) > 2 and outcome != "single":
+    if len(names) > 2 and outcome != "no_verdict":
         key += "_of_many"
     verdict = say(
         f"compare.{key}",
@@ -371,25 +354,24 @@ def _decided(line: ComparedFigure, ranking: _Ranking, metric: Metric, names: Seq
         over=names[other],
         gain=gain,
         topic=metric.topic,
+        why=lead.doubt_text,
         alike=format_number(metric.alike * 100, 1),
         best=in_words([names[run] for run in sorted(ranking.best)]),
     )
-    return replace(
-        line,
-        outcome=outcome,
-        lead=letter(one) if outcome in ("better", "single") else None,
-        verdict=verdict,
-    )
+    is_about_one = outcome in ("better", "no_verdict")
+    return replace(line, outcome=outcome, lead=letter(one) if is_about_one else None, verdict=verdict)
 
 
-def _comparable(metric: Metric, columns: Sequence[Column], found: Sequence[Estimated]) -> Sequence[Estimated]:
-    """Return the estimates, none compared if they are of different things."""
+def _comparable(
+    metric: Metric, columns: Sequence[Column], found: Sequence[ColumnValue]
+) -> Sequence[ColumnValue]:
+    """Return the values, none compared if they are of different things."""
     if not vary(metric.basis, [column[0] for column in columns]):
         return found
-    return [replace(each, ci95=None, left_out=metric.other_basis if each.is_known else "") for each in found]
+    return [replace(each, left_out=metric.other_basis) if each.is_known else each for each in found]
 
 
-def _left_out(found: Sequence[Estimated]) -> dict[str, str]:
+def _left_out(found: Sequence[ColumnValue]) -> dict[str, str]:
     """Return the letters of the runs that are not compared, by the reason; none if only one has a value."""
     runs: dict[str, list[int]] = {}
     for index, each in enumerate(found):

@@ -28,9 +28,7 @@ _MOST_NAMED = 3
 
 def comparison_answer(comparison: Comparison) -> Answer:
     """Return the verdict, a table with a star at the better values, and the conditions; the rest is behind it."""
-    front = [line for line in comparison.stated if line.topic and (line.concern or line.n_compared)][
-        :_MOST_ROWS
-    ]
+    front = [line for line in comparison.stated if line.topic and (line.concern or line.compared)][:_MOST_ROWS]
     behind = [
         line for line in (*comparison.metrics, *comparison.depths) if line not in front and _is_known(line)
     ]
@@ -86,7 +84,9 @@ def _cell(run: int, line: ComparedFigure) -> str:
 def _ratio(line: ComparedFigure) -> str:
     """Return `1.41 (1.28–1.54)`, preceded by `undecided`; a reason without a ratio."""
     versus = line.versus[1]
-    text = versus.text.replace(" times", "") if versus else next(iter(line.left_out), "")
+    if versus is None:
+        return next(iter(line.left_out), "")
+    text = versus.text.replace(" times", "")
     return f"undecided {text}" if line.outcome == "undecided" else text
 
 

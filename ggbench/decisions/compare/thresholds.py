@@ -8,13 +8,12 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ggbench.decisions.compare.comparison import ComparedFigure, Comparison
-from ggbench.decisions.compare.estimates import Versus
 from ggbench.errors import UsageError
 from ggbench.show import letter
 from ggbench.show.metric import Concern
 from ggbench.show.words import say
 from ggbench.stats.intervals import Interval
-from ggbench.units import format_number, format_ratio
+from ggbench.units import format_number
 
 State = Literal["exceeded", "kept", "undecided"]
 
@@ -51,7 +50,8 @@ class LimitCheck(msgspec.Struct, frozen=True):
     state: State
     worse_by: float
     """Share of the first run's value by which it is worse; negative if it is better."""
-    worse_by_ci95: Interval
+    worse_by_ci95: Interval | None
+    """Null if there can be no verdict."""
     message: str
     """`slower than --fail-if-slower 5.0 %: speed of b against a, 0.59 times (0.53–0.65)`."""
 
@@ -76,13 +76,14 @@ def check_limits(comparison: Comparison, limits: Mapping[str, float]) -> tuple[L
 def _checked(option: str, share: float, line: ComparedFigure, names: Sequence[str]) -> list[LimitCheck]:
     checks = []
     for run, apart in enumerate(line.versus):
-        if apart is None or apart.ratio is None or apart.ratio_ci95 is None:
+        if apart is None or apart.ratio is None:
             continue
-        low, high = apart.ratio_ci95
-        by, least, most = apart.ratio - 1, low - 1, high - 1
-        if line.more_is_better:
-            by, least, most = -by, -most, -least
-        state = _state(apart, least, most, share)
+        sign = -1 if line.more_is_better else 1
+        ends = None
+        if apart.ratio_ci95 is not None:
+            least, most = sorted(sign * (end - 1) for end in apart.ratio_ci95)
+            ends = least, most
+        state = _state(ends, share)
         message = say(
             f"compare.limit_{state}",
             worse=LIMITS[option].word,
@@ -90,15 +91,16 @@ def _checked(option: str, share: float, line: ComparedFigure, names: Sequence[st
             topic=line.topic,
             name=names[run],
             first=names[0],
-            found=apart.disturbed or format_ratio(apart.ratio, low, high, " times"),
+            found=apart.text,
+            why=f"; {apart.doubt_text}" if apart.doubt else "",
         )
-        checks.append(LimitCheck(option, share, letter(run), line.metric, state, by, (least, most), message))
+        checks.append(
+            LimitCheck(option, share, letter(run), line.metric, state, sign * (apart.ratio - 1), ends, message)
+        )
     return checks
 
 
-def _state(apart: Versus, least: float, most: float, share: float) -> State:
-    if apart.disturbed:
+def _state(ends: Interval | None, share: float) -> State:
+    if ends is None or ends[0] <= share < ends[1]:
         return "undecided"
-    if least > share:
-        return "exceeded"
-    return "kept" if most <= share else "undecided"
+    return "exceeded" if ends[0] > share else "kept"

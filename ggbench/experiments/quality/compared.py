@@ -7,7 +7,6 @@ other models are shown.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -25,7 +24,7 @@ from ggbench.show.metric import Metric, vary
 from ggbench.show.names import kv_name, model_name, row_labels
 from ggbench.show.run_figures import CACHE_TYPES, measured_text
 from ggbench.stats.decode_timing import LatencySummary
-from ggbench.stats.intervals import Estimate, Interval, paired_difference, paired_ratio
+from ggbench.stats.intervals import Estimate, Interval, log_shares
 from ggbench.text import in_words
 from ggbench.units import counted, format_count, format_percent, with_unit
 
@@ -181,16 +180,14 @@ def _by_chunk(path: str) -> Callable[[QuantSummary], Sequence[float]]:
     return lambda summary: values(summary) or ()
 
 
-def _ppl_ratio(one: QuantSummary, other: QuantSummary) -> Interval | None:
+def _ppl_ratios(one: QuantSummary, other: QuantSummary) -> Sequence[float]:
     nll = _by_chunk("chunk_nll")
-    difference = paired_difference(nll(one), nll(other))
-    return None if difference is None else (math.exp(difference[0]), math.exp(difference[1]))
+    return [a - b for a, b in zip(nll(one), nll(other), strict=False)]
 
 
-def _paired(path: str) -> Callable[[QuantSummary, QuantSummary], Interval | None]:
-    """Return the interval of the ratio of two runs, by their chunks."""
+def _ratios_of(path: str) -> Callable[[QuantSummary, QuantSummary], Sequence[float]]:
     of = _by_chunk(path)
-    return lambda one, other: paired_ratio(of(one), of(other))
+    return lambda one, other: log_shares(of(one), of(other))
 
 
 _ALIKE = 0.01
@@ -203,11 +200,11 @@ PPL = Metric(
     alike=_ALIKE,
     basis=_scored_chunks,
     other_basis=_OTHER_TEXTS,
-    paired=_ppl_ratio,
+    paired=_ppl_ratios,
 )
-KLD = Metric(_FIGURE["kld_mean"], "KLD", "quality", paired=_paired("divergence.chunk_kld"), **_OF_BASES)
+KLD = Metric(_FIGURE["kld_mean"], "KLD", "quality", paired=_ratios_of("divergence.chunk_kld"), **_OF_BASES)
 _SAME_TOP = Metric(
-    _FIGURE["same_top"], "same top tokens", paired=_paired("divergence.chunk_same_top"), **_OF_BASES
+    _FIGURE["same_top"], "same top tokens", paired=_ratios_of("divergence.chunk_same_top"), **_OF_BASES
 )
 METRICS = (KLD, PPL, _SAME_TOP)
 

@@ -34,7 +34,7 @@ from ggbench.show.run_answer import compare_command, run_answer, several_answer
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.run_figures import figures
 from ggbench.show.words import say
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import Estimate, paired_ratio
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_percent
 
@@ -244,8 +244,8 @@ def _ranked(
 
 def _is_less(metric: Metric, one: QuantSummary, other: QuantSummary) -> bool:
     """Return whether a run loses less than another over the same chunks, beyond their interval."""
-    ends = metric.paired(one, other) if metric.paired else None
-    return ends is not None and ends[1] < 1
+    ratio = paired_ratio(metric.paired(one, other)) if metric.paired else None
+    return ratio is not None and ratio.high < 1
 
 
 def _is_undecided(found: Divergence) -> bool:

@@ -27,7 +27,7 @@ from ggbench.runs.progress import PointMeasured
 from ggbench.runs.session import made_file, subject_of
 from ggbench.sizing.drafts import DRAFT_HEADS, check_drafts, check_pair
 from ggbench.sizing.layer_sample import made_seconds
-from ggbench.stats.turns import rotated
+from ggbench.stats.turns import ordered
 from ggbench.units import format_number
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _rounds(
     """Continue every text without drafts and with, in each round; `servers` are those two. Raises EngineEnded."""
     n_gen = 0
     for number in range(_N_ROUNDS):
-        for is_drafted in rotated((True, False), number):  # first what a server may refuse
+        for is_drafted in ordered((True, False), number):  # first what a server may refuse
             setup, draft = servers[is_drafted]
             ending = yield from session.open(setup, draft=draft)
             if not isinstance(ending, Completed):

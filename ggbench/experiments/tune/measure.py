@@ -33,8 +33,8 @@ from ggbench.runs.comparable import ThisMachine, runs_of_file
 from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import Recording, WorkerStarted
-from ggbench.runs.run import Settings, others_text
-from ggbench.stats.turns import FEWEST_TURNS, ratio_of_turns, rotated
+from ggbench.runs.run import Settings
+from ggbench.stats.turns import FEWEST_TURNS, ordered, ratio_of_turns
 
 if TYPE_CHECKING:
     from ggbench.gguf_file.model_file import ModelFile
@@ -88,8 +88,7 @@ class TuneExperiment(Experiment):
         )
         faster = [index for index, each in enumerate(candidates) if (each.speed or 0) > 1]
         finalist = max(faster, key=lambda index: candidates[index].speed or 0, default=None)
-        others = others_text(recording.others_share or 0.0)
-        ratio = ratio_of_turns(_ratios(timings, 2, finalist), beside_others=bool(others))
+        ratio = ratio_of_turns(_ratios(timings, 2, finalist))
         return TuneResult(candidates, finalist, ratio)
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
@@ -201,7 +200,7 @@ class _Rounds:
             is_late = monotonic() - self._began > share * self._settings.within_s
             if len(members) < 2 or (is_late and turn >= fewest):
                 return
-            for place, member in enumerate(rotated(members, turn)):
+            for place, member in enumerate(ordered(members, turn)):
                 done = (turn + place / len(members)) / most
                 yield Working("probe", done, 1.0, f"round {number} of 2, turn {turn + 1} of {most}")
                 if number == 2:

@@ -116,12 +116,10 @@ class FactsTable:
             self._insert(facts)
 
     def repeats(
-        self, machines: Collection[str] | None = None, *, header: str = "", shape: str = "", fewest: int = 1
+        self, machines: Collection[str] | None = None, *, header: str = "", shape: str = ""
     ) -> tuple[tuple[int, ...], ...]:
         """Return the newest runs of each setting, newest first, at most twelve: of these machines or, if None, of all;
         those of a file if it is given by its header or its shape.
-
-        Settings with less than `fewest` runs are left out.
         """
         here = "machine IS NOT NULL" if machines is None else f"machine IN ({_places(machines)})"
         files = [
@@ -130,8 +128,8 @@ class FactsTable:
         settings: dict[str, None] = {}
         for of_file, values in files or [("", [])]:
             found = self._select(
-                f"SELECT setting FROM facts WHERE {of_file}{here} GROUP BY setting HAVING count(*) >= ?",
-                *values, *machines or (), fewest,
+                f"SELECT setting FROM facts WHERE {of_file}{here} GROUP BY setting",
+                *values, *machines or (),
             )  # fmt: skip
             settings |= dict.fromkeys(row[0] for row in found)
         own = "setting = ? AND machine IS NOT NULL"

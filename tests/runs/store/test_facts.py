@@ -11,7 +11,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.machine.records import Imported
-from ggbench.runs.comparable import machine_key, repeats_on, runs_of_file, setting_of
+from ggbench.runs.comparable import machine_key, runs_of_file, setting_of
 from ggbench.runs.run import Run
 from ggbench.runs.store import connection, facts
 from ggbench.runs.store.database import Store
@@ -48,9 +48,6 @@ def test_at_most_twelve_repeats_of_a_setting_count(store: Store, run: Run) -> No
     oldest = store.add(other)
     numbers = [store.add(run) for _ in range(facts.NEWEST + 1)]
     assert _found(store, run) == [*numbers[:0:-1], oldest]
-    assert run.head.environment is not None
-    (repeated,) = repeats_on(store, {machine_key(run.head.environment)})
-    assert [each.run_id for each in repeated] == numbers[:0:-1]
 
 
 def test_a_question_sees_each_change_of_a_run(store: Store, path: Path, run: Run) -> None:
