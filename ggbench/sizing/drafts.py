@@ -27,6 +27,8 @@ from ggbench.units import format_bytes, format_count
 
 MOST_TOKENS_APART = 128
 """SPEC_VOCAB_MAX_SIZE_DIFFERENCE of speculative.cpp."""
+_TOKENIZERS = {"gemma": "llama", "gemma2": "llama", "gemma3": "llama", "gemma3n": "llama", "gemma4": "gemma4"}
+"""Kinds of tokenizers that differ where the vocabularies are equally large. Source: llama.cpp's conversion/gemma.py."""
 DRAFT_HEADS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "gemma4-assistant": "draft-mtp"}
 """llama-server's types of drafts by architectures whose context needs the target's, which a dry one does not have.
 Other models draft as `draft-simple`.
@@ -112,10 +114,10 @@ def check_pair(target: ModelFile, draft: ModelFile) -> None:
             f"the draft {name} has tensors of unknown type: {sanitize(', '.join(draft.unknown_types))}",
             "use another quant of it",
         )
-    kinds = [file.metadata.get("tokenizer.ggml.model") for file in (draft, target)]
+    kinds = [_tokenizer(file) for file in (draft, target)]
     sizes = [file.n_vocab or 0 for file in (draft, target)]
     hint = "use a smaller model of the same family"
-    if all(kinds) and kinds[0] != kinds[1] and "none" not in kinds:  # a twin has none
+    if all(kinds) and kinds[0] != kinds[1]:
         raise UsageError(
             f"the draft {name} and {of} use different tokenizers: {sanitize(f'{kinds[0]}, {kinds[1]}')}", hint
         )
@@ -125,6 +127,12 @@ def check_pair(target: ModelFile, draft: ModelFile) -> None:
     if target.weight_bytes is not None and draft.weight_bytes > target.weight_bytes:
         larger, than = map(format_bytes, (draft.weight_bytes, target.weight_bytes))
         raise UsageError(f"the draft {name} is larger than {of}: {larger}, {than}", "give a smaller draft")
+
+
+def _tokenizer(file: ModelFile) -> str:
+    """Return the kind of a file's tokenizer; for a header without one, that of its architecture, empty if unknown."""
+    found = str(file.metadata.get("tokenizer.ggml.model") or "none")
+    return _TOKENIZERS.get(file.architecture, "") if found == "none" else found
 
 
 def check_rolls_back(file: ModelFile) -> None:

@@ -11,7 +11,10 @@ from ggbench.engines.contract import ProveContext, Source, launch_engine
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import UsageError
+from ggbench.gguf_file.layout import build_model
 from ggbench.gguf_file.twin import cached_twin
+from ggbench.sizing.drafts import check_pair
 from tests.cli.conftest import Run
 from tests.conftest import TINY
 
@@ -118,6 +121,14 @@ def test_what_drafts_is_allocated_as_planned(ggbench: Run, tmp_path: Path, has_o
     taken_bytes = sum(each.total_bytes for each in allocated.draft_buffers)
     assert taken_bytes == pytest.approx(row["draft_bytes"], abs=64 << 10)
     assert sum(each.kv_bytes for each in allocated.buffers) == pytest.approx(row["kv_bytes"], abs=64 << 10)
+
+
+def test_gemma_3_does_not_draft_for_gemma_4() -> None:
+    """Their vocabularies are equally large; headers of the catalog have no tokenizer to tell them apart."""
+    file = build_model(TINY, "draft")
+    check_pair(replace(file, architecture="gemma3"), file)
+    with pytest.raises(UsageError, match="use different tokenizers: llama, gemma4"):
+        check_pair(replace(file, architecture="gemma4"), replace(file, architecture="gemma3"))
 
 
 def test_a_draft_head_is_refused_before_an_engine_starts(
