@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -211,10 +211,7 @@ class HttpEngine:
                 return (yield from self._decode(server, workload, n_prompt, n_gen, n_seqs))
             case DecodeAtDepth(n_depth, n_gen):
                 # the token that comes with the prompt is the untimed one, so the first timed step has the same position
-                events = self._decode(server, workload, n_depth + 1, n_gen, 1)
-                return (
-                    yield from _changed(events, lambda event: None if isinstance(event, PromptRead) else event)
-                )
+                return (yield from self._decode(server, workload, n_depth + 1, n_gen, 1))
             case Continue():
                 return (yield from self._continue(server, workload))
             case ProveContext() if self._process is not None:
@@ -259,7 +256,7 @@ class HttpEngine:
         seqs = range(n_seqs) if n_seqs > 1 else [None]
         requests = [self._request(server, n_prompt, n_gen + 1, seq) for seq in seqs]
         yield from self._send(server, requests)
-        yield from _finished(requests)
+        yield from _finished(requests, has_prompt=not isinstance(workload, DecodeAtDepth))
         ending = self._how_it_ended(workload, requests)
         if self._process is not None and isinstance(ending, Completed) and not requests[0].is_timed:
             return Failed(workload.stage, f"this {NAME} is too old: it does not time its tokens")
@@ -286,12 +283,12 @@ class HttpEngine:
         """
         n_slot = self._model.n_ctx or process.n_ctx
         n_slots = max(1, min(process.setup.n_seq_max, process.n_ctx // n_slot))
-
-        def progress(event: Event) -> Event | None:
-            return Proving("fill", event.share) if isinstance(event, ReadingPrompts) else None
-
-        events = self._decode(server, workload, n_slot - 2, 1, n_slots)  # it never uses the last cell of a slot
-        ending = yield from _changed(events, progress)
+        # it never uses the last cell of a slot
+        requests = [self._request(server, n_slot - 2, 2, seq) for seq in range(n_slots)]
+        for event in self._send(server, requests):
+            if isinstance(event, ReadingPrompts):
+                yield Proving("fill", event.share)
+        ending = self._how_it_ended(workload, requests)
         if isinstance(ending, Completed):
             yield ContextProven(full=n_slots * n_slot >= process.n_ctx)
         return ending
@@ -316,25 +313,14 @@ def _answered(server: Server) -> ServerAnswered:
     return ServerAnswered(ServerFound(server.info.title, server.info.version or "", server.info.n_parallel))
 
 
-def _changed(events: _Events, change: Callable[[Event], Event | None]) -> _Events:
-    """Yield what each event changes to, unless that is None; return the ending."""
-    while True:
-        try:
-            changed = change(next(events))
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        if changed is not None:
-            yield changed
-
-
-def _finished(requests: Sequence[StreamedRequest]) -> Iterator[Event]:
+def _finished(requests: Sequence[StreamedRequest], *, has_prompt: bool = True) -> Iterator[Event]:
     """Report the rest of requests sent together, and the time of their prompts if each generated a token."""
     sent_ns = min((each.sent_ns for each in requests if each.sent_ns is not None), default=0)
     for request in requests:
         request.origin_ns = sent_ns
         yield from request.finish()
     firsts = [each.first_token_ns for each in requests if each.first_token_ns is not None]
-    if len(firsts) < len(requests):
+    if len(firsts) < len(requests) or not has_prompt:
         return
     first, n_seqs = requests[0], len(requests)
     n_prompt, elapsed_ns = first.n_prompt, max(firsts) - sent_ns

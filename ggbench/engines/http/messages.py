@@ -7,7 +7,7 @@ nanoseconds. A server's count, clock or name that is missing or impossible is No
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -131,12 +131,6 @@ def error_text(document: Any) -> str:  # noqa: ANN401 - whatever JSON the server
         if isinstance(document, dict) and document.get(name):
             document = document[name]
     return shorten(document, 200) if isinstance(document, str) else ""
-
-
-class ModelData(msgspec.Struct, Generic[_T]):
-    """A list of models, as in `/v1/models`."""
-
-    data: list[_T]
 
 
 def decode_chunk(document: bytes, shape: type[_T]) -> _T:

@@ -4,23 +4,18 @@
 
 from __future__ import annotations
 
-import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
-from ggbench.engines.contract import PROMPT
 from ggbench.engines.http.client import Client
 from ggbench.engines.http.messages import (
-    LOG_HINT,
     Generate,
     InvalidStream,
-    ModelData,
     OfferedModel,
     Piece,
     Post,
-    Prompt,
     ServerInfo,
     count,
     data_of,
@@ -28,21 +23,14 @@ from ggbench.engines.http.messages import (
     nanoseconds,
     positive,
 )
-from ggbench.errors import ServerFailed
 from ggbench.text import shorten
-
-MakePrompt = Callable[[Client, str, int, int, Callable[[], int]], Prompt]
-"""Returns a prompt for a model with this many tokens, different for each index.
-
-Raises NetworkError and ServerFailed. The last argument returns how many tokens the server adds to a text, found by
-generating one token.
-"""
 
 
 class Profile(msgspec.Struct, frozen=True):
     recognize: Callable[[Client], ServerInfo | None]
     """Returns the server's models; None if it is of another kind. Raises NetworkError and ServerFailed."""
-    prompt: MakePrompt
+    tokenize: Callable[[str, str], Post] | None
+    """Asks for the ids of a text's tokens, by model and text; None if its prompts are texts."""
     request: Callable[[Generate], Post]
     read: Callable[[bytes], Piece | None]
     """Returns what a line without its line ending says; None for nothing. Raises InvalidStream and ServerReported."""
@@ -50,39 +38,38 @@ class Profile(msgspec.Struct, frozen=True):
     """Whether the server's own clock times each token."""
 
 
-class _TokenIds(msgspec.Struct):
-    tokens: list[int]
-
-
 class _Version(msgspec.Struct):
     version: str
 
 
-_WORDS = (
-    " the", " of", " and", " to", " in", " is", " that", " for", " it", " as", " was", " with", " be", " by", " on",
-    " not", " he", " his", " but", " are", " or", " from", " at", " this", " have", " an", " they", " which", " one",
-    " you", " had", " all", " were", " when", " we", " there", " can", " more", " if", " would", " who", " about",
-)  # fmt: skip
-"""Common words; each is one token, with its space, to GPT-2, Llama, Qwen, Gemma and Mistral."""
+class _Meta(msgspec.Struct):
+    """What llama-server says of a model."""
+
+    n_ctx: int | None = None
+    n_ctx_train: int | None = None
+    n_params: int | None = None
+    size: int | None = None
+    ftype: str = ""
 
 
-def random_words(n_words: int) -> str:
-    """Return a text of `n_words` words, different each time to avoid caches."""
-    return "".join(random.SystemRandom().choices(_WORDS, k=n_words)).lstrip()
+class _ListedModel(msgspec.Struct):
+    """A model of `/v1/models`; fields missing on some servers are None."""
+
+    id: str
+    owned_by: str | None = None
+    max_model_len: int | None = None
+    meta: _Meta | None = None
+    status: dict[str, object] | None = None
 
 
-def _worded(n_tokens: int, added: int) -> Prompt:
-    """Return a text of this many tokens, for a server that adds some, e.g. one at the start."""
-    return Prompt(n_tokens, text=random_words(max(1, n_tokens - added)))
+class _Listed(msgspec.Struct):
+    data: list[_ListedModel]
 
 
-def _common_words(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    return _worded(n_tokens, added())
-
-
-def _repeated(tokens: Sequence[int], n_tokens: int, index: int) -> Prompt:
-    """Return the tokens of a text, cut or repeated to length; each index starts one token later."""
-    return Prompt(n_tokens, tokens=tuple(tokens[(index + i) % len(tokens)] for i in range(n_tokens)))
+def _listed_models(client: Client) -> list[_ListedModel]:
+    """Return the models of `/v1/models`, each name once; none without such a list."""
+    listed = client.get("/v1/models").read_as(_Listed)
+    return [] if listed is None else list({shorten(model.id, 200): model for model in listed.data}.values())
 
 
 # llama-server: token ids as the prompt, and its own clock for every token. Source: tools/server/README.md,
@@ -91,29 +78,15 @@ def _repeated(tokens: Sequence[int], n_tokens: int, index: int) -> Prompt:
 # tokens is the time of n - 1 decodes.
 
 
-class _Context(msgspec.Struct):
+class _Slot(msgspec.Struct):
     n_ctx: int | None = None
 
 
 class _Props(msgspec.Struct):
-    default_generation_settings: _Context
+    default_generation_settings: _Slot
     total_slots: int
     build_info: str = ""
     model_ftype: str = ""
-
-
-class _Meta(msgspec.Struct):
-    n_ctx: int | None = None
-    n_ctx_train: int | None = None
-    n_params: int | None = None
-    size: int | None = None
-    ftype: str = ""
-
-
-class _LlamaModel(msgspec.Struct):
-    id: str
-    meta: _Meta | None = None
-    status: dict[str, object] | None = None
 
 
 class _LlamaChunk(msgspec.Struct):
@@ -131,11 +104,10 @@ class _LlamaChunk(msgspec.Struct):
 def _recognize_llama_server(client: Client) -> ServerInfo | None:
     """Recognize it by `/props`, which no other server has."""
     props = client.get("/props").read_as(_Props)
-    listed = client.get("/v1/models").read_as(ModelData[_LlamaModel])
-    if props is None or listed is None:
+    if props is None:
         return None
     models: dict[str, OfferedModel] = {}
-    for model in listed.data:
+    for model in _listed_models(client):
         meta = model.meta or _Meta()
         # A model without an alias is named by its path; its file's name is enough, as a single model needs no name.
         name = model.id.replace("\\", "/").rpartition("/")[2] if model.id.endswith(".gguf") else model.id
@@ -153,15 +125,8 @@ def _recognize_llama_server(client: Client) -> ServerInfo | None:
     return ServerInfo("llama-server", tuple(models.values()), "server", version, n_parallel)
 
 
-def _llama_prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    """Return the same token ids as the llama.cpp engine."""
-    answer = client.post(Post("/tokenize", {"model": model, "content": PROMPT, "add_special": True}))
-    if answer.status != 200:
-        client.fail(answer.status, answer.body)
-    found = answer.read_as(_TokenIds)
-    if found is None or not found.tokens:
-        raise ServerFailed("llama-server did not tokenize the prompt", LOG_HINT)
-    return _repeated(found.tokens, n_tokens, index)
+def _llama_tokens(model: str, text: str) -> Post:
+    return Post("/tokenize", {"model": model, "content": text, "add_special": True})
 
 
 def _llama_request(generate: Generate) -> Post:
@@ -208,7 +173,7 @@ def _read_llama(line: bytes) -> Piece | None:
     )
 
 
-LLAMA_SERVER = Profile(_recognize_llama_server, _llama_prompt, _llama_request, _read_llama, has_clock=True)
+LLAMA_SERVER = Profile(_recognize_llama_server, _llama_tokens, _llama_request, _read_llama, has_clock=True)
 
 
 # OpenAI's `/v1/completions`. Tokens of a chunk are counted by the difference of two usages, otherwise not at all, as a
@@ -217,14 +182,6 @@ LLAMA_SERVER = Profile(_recognize_llama_server, _llama_prompt, _llama_request, _
 
 _DONE = b"[DONE]"
 """The data of the last event."""
-
-
-class _ListedModel(msgspec.Struct):
-    """A model of `/v1/models`; fields missing on some servers are None."""
-
-    id: str
-    owned_by: str | None = None
-    max_model_len: int | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -246,12 +203,6 @@ class _Chunk(msgspec.Struct):
     choices: list[_Choice] = []
     usage: _Usage | None = None
     error: object = None
-
-
-def _listed_models(client: Client) -> list[_ListedModel]:
-    """Return the models of `/v1/models`, each name once; none without such a list."""
-    listed = client.get("/v1/models").read_as(ModelData[_ListedModel])
-    return [] if listed is None else list({shorten(model.id, 200): model for model in listed.data}.values())
 
 
 def _info(title: str, models: list[_ListedModel], version: str | None = None) -> ServerInfo:
@@ -297,7 +248,7 @@ def _read_completion(line: bytes) -> Piece | None:
     )
 
 
-OPENAI = Profile(_recognize_any, _common_words, _request, _read_completion)
+OPENAI = Profile(_recognize_any, None, _request, _read_completion)
 
 
 # vLLM: token ids as the prompt and usage in every chunk; a salt avoids its prefix cache. Source: vLLM 0.32,
@@ -313,12 +264,8 @@ def _recognize_vllm(client: Client) -> ServerInfo | None:
     return None if version is None else _info("vLLM", models, shorten(version.version, 60))
 
 
-def _vllm_prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
-    """Return the token ids of the llama.cpp engine's text, or a text if `/tokenize` is disabled."""
-    found = client.post(Post("/tokenize", {"model": model, "prompt": PROMPT})).read_as(_TokenIds)
-    if found is None or not found.tokens:
-        return _worded(n_tokens, added())
-    return _repeated(found.tokens, n_tokens, index)
+def _vllm_tokens(model: str, text: str) -> Post:
+    return Post("/tokenize", {"model": model, "prompt": text})
 
 
 def _vllm_request(generate: Generate) -> Post:
@@ -330,7 +277,7 @@ def _vllm_request(generate: Generate) -> Post:
     )
 
 
-VLLM = Profile(_recognize_vllm, _vllm_prompt, _vllm_request, _read_completion)
+VLLM = Profile(_recognize_vllm, _vllm_tokens, _vllm_request, _read_completion)
 
 
 # Ollama: a JSON object a line, and its own time of the prompt. Source: Ollama's docs/api.md and api/types.go
@@ -414,7 +361,7 @@ def _read_ollama(line: bytes) -> Piece | None:
     )
 
 
-OLLAMA = Profile(_recognize_ollama, _common_words, _ollama_request, _read_ollama)
+OLLAMA = Profile(_recognize_ollama, None, _ollama_request, _read_ollama)
 
 PROFILES = (LLAMA_SERVER, VLLM, OLLAMA, OPENAI)
 """In the order of trial: imitators before the servers they imitate."""

@@ -6,11 +6,15 @@ ms, so that processing does not disturb arrivals.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
+from ggbench.engines.contract import PROMPT
 from ggbench.engines.http.address import Address
 from ggbench.engines.http.client import Client, Connection
 from ggbench.engines.http.messages import (
@@ -23,10 +27,16 @@ from ggbench.engines.http.messages import (
     ServerInfo,
     ServerReported,
 )
-from ggbench.engines.http.profiles import PROFILES, Profile, random_words
+from ggbench.engines.http.profiles import PROFILES, Profile
 from ggbench.errors import GgbenchError, ServerFailed
 from ggbench.text import shorten
 
+_WORDS = (
+    " the", " of", " and", " to", " in", " is", " that", " for", " it", " as", " was", " with", " be", " by", " on",
+    " not", " he", " his", " but", " are", " or", " from", " at", " this", " have", " an", " they", " which", " one",
+    " you", " had", " all", " were", " when", " we", " there", " can", " more", " if", " would", " who", " about",
+)  # fmt: skip
+"""Common words; each is one token, with its space, to GPT-2, Llama, Qwen, Gemma and Mistral."""
 _PROBE_WORDS = 32
 _PASS_ON_S = 0.05
 _CLOSING_S = 15.0
@@ -57,10 +67,20 @@ class Server:
     def prompt(self, model: str, n_tokens: int, index: int = 0) -> Prompt:
         """Return a prompt of `n_tokens`, different for each index, so that concurrent requests share no prefix.
 
-        With token ids the length is exact. For a text it follows from the server's count of a short text (generating
-        one token); `Piece.n_prompt` has the actual length.
+        With token ids, those of the llama.cpp engine's text, the length is exact. For a text it follows from the
+        server's count of a short text (generating one token); `Piece.n_prompt` has the actual length.
         """
-        return self._profile.prompt(self._client, model, n_tokens, index, lambda: self._tokens_added(model))
+        tokens = self._token_ids(model)
+        if tokens:
+            return Prompt(n_tokens, tuple(tokens[(index + i) % len(tokens)] for i in range(n_tokens)))
+        return Prompt(n_tokens, text=_random_words(max(1, n_tokens - self._tokens_added(model))))
+
+    def _token_ids(self, model: str) -> list[int]:
+        """Return the ids of a text's tokens; none from a server that has none to tell."""
+        if self._profile.tokenize is None:
+            return []
+        found = self._client.post(self._profile.tokenize(model, PROMPT)).read_as(_TokenIds)
+        return [] if found is None else found.tokens
 
     def stream(
         self, requests: Sequence[Generate], cancel: threading.Event | None = None
@@ -71,7 +91,7 @@ class Server:
     def _tokens_added(self, model: str) -> int:
         """Return how many tokens the server adds to a text for this model, counted once."""
         if model not in self._added:
-            probe = Generate(model, Prompt(_PROBE_WORDS, text=random_words(_PROBE_WORDS)), 1)
+            probe = Generate(model, Prompt(_PROBE_WORDS, text=_random_words(_PROBE_WORDS)), 1)
             n_prompt, has_ended = None, False
             for _, arrival in self.stream([probe], self._cancel):
                 if arrival.error is not None:
@@ -94,6 +114,15 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _TokenIds(msgspec.Struct):
+    tokens: list[int]
+
+
+def _random_words(n_words: int) -> str:
+    """Return a text of `n_words` words, different each time to avoid caches."""
+    return "".join(random.SystemRandom().choices(_WORDS, k=n_words)).lstrip()
 
 
 def recognize(client: Client) -> tuple[Profile, ServerInfo]:
