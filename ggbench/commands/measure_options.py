@@ -27,10 +27,12 @@ from ggbench.commands.options import (
 )
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.http.config import EndpointConfig, LlamaServerConfig
+from ggbench.engines.http.program import printed_program, unused_gpus
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import config_options
 from ggbench.plugins import load_plugin, plugin_names
+from ggbench.show.words import say
 from ggbench.text import shorten
 from ggbench.units import parse_bandwidth
 
@@ -118,6 +120,18 @@ def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
         hint = "write --engine llama-server or --engine llama-server=PATH; llama is ggbench's own llama.cpp"
         raise UsageError(f"no engine named {shorten(name, 40)!r}", hint)
     return LlamaServerConfig.of_command(command.strip(), setup)
+
+
+def engine_offer(experiment: Experiment, setup: EngineConfig) -> str:
+    """Return the note that the user's llama-server sees a GPU which ggbench's own llama.cpp has no backend for.
+
+    Empty if it sees none, or could not measure this.
+    """
+    is_own = type(setup) is LlamaConfig and setup.memory_limit_bytes is None and setup.may_use_gpu
+    if not is_own or any(map(LlamaServerConfig.unsupported, experiment.needs)):
+        return ""
+    gpus = unused_gpus()
+    return say("hint.own_program", program=printed_program(), gpu=gpus[0]) if gpus else ""
 
 
 def _asked(

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ggbench.commands.downloads import allow_downloads
 from ggbench.commands.load_options import IgnoredGpuOptions
-from ggbench.commands.measure_options import given_setup
+from ggbench.commands.measure_options import engine_offer, given_setup
 from ggbench.commands.options import MeasureRequest
 from ggbench.commands.output import DOWNLOAD_INTERRUPTED, Output, interruptible
 from ggbench.commands.process import interrupt_sets
@@ -156,6 +156,7 @@ def measure(
     has_downloads = any(job.target.download_bytes for job in jobs)
     times_here = any(job.experiment.measures_speed and job.target.served is None for job in jobs)
     watch = OthersWatch()
+    asked.output.notice(*filter(None, dict.fromkeys(engine_offer(job.experiment, job.setup) for job in jobs)))
     with Store.open() as store:
         asked.output.notice(*store.notices, *filter(None, [measuring_elsewhere(store)]))
         with interruptible(asked.output) if has_downloads else contextlib.nullcontext():

@@ -30,6 +30,17 @@ def test_a_run_by_the_users_server_is_stored_with_its_build_and_can_be_repeated(
     assert run.result.latency.tok_s == pytest.approx(100)  # type: ignore[union-attr]
 
 
+def test_a_gpu_that_only_the_users_program_sees_is_offered(
+    tiny_twin: Path, tmp_path: Path, ggbench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{install(tmp_path).parent}:/usr/bin:/bin")
+    offer = "llama-server lists llvmpipe (LLVM 15.0.6, 256 bits): --engine llama-server measures with it"
+    asked = ("decode", tiny_twin, "-n", "64", "-t", "1")
+    for words, is_offered in (((), True), (("-ngl", "0"), False), (("--engine", "llama-server"), False)):
+        ran = ggbench(*asked, *words)
+        assert (ran.code, offer in " ".join(ran.err.split())) == (0, is_offered), ran.err
+
+
 @pytest.mark.parametrize(
     ("way", "code", "reason"),
     [

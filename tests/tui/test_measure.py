@@ -132,6 +132,22 @@ def test_drafts_that_only_a_server_makes_need_no_model_but_that_server(
     drive(here(), steps, (100, 30))
 
 
+def test_a_program_that_alone_sees_a_gpu_is_the_engine_to_begin_with(
+    here: Callable[[], App], drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{install(tmp_path).parent}:/usr/bin:/bin")
+
+    async def steps(app: App, pilot: Page) -> None:
+        await ask(app, pilot, "decode")
+        await settle(app, pilot)
+        assert app.screen.query_one("#engine", Input).value == "llama-server"
+        assert "but llama-server lists llvmpipe" in words_of(app)
+        await ask(app, pilot, "quality")
+        assert app.screen.query_one("#engine", Input).value == ""
+
+    drive(here(), steps, (100, 30))
+
+
 def test_the_last_choices_are_kept_by_kind_and_after_the_end(
     here: Callable[[], App], drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from ggbench import paths
+from ggbench.engines.llama.build import gpu_backends
 from ggbench.errors import EngineFailed, UsageError
 from ggbench.files import get_cached, put_cached
 from ggbench.text import in_words, shorten
@@ -66,9 +67,12 @@ def printed_program() -> str:
     return f"{_APP} {_SERVE}" if found and _look_at(found).is_server else NAME
 
 
-def gpus_on_path() -> tuple[str, ...]:
-    """Return the GPUs that the program on PATH lists, by their descriptions; it is asked once a day."""
-    found = _on_path()
+def unused_gpus() -> tuple[str, ...]:
+    """Return the GPUs that the program on PATH lists, if ggbench's own llama.cpp has a backend for none.
+
+    The program is asked once a day.
+    """
+    found = [] if gpu_backends() else _on_path()
     return _look_at(found).gpus if found else ()
 
 

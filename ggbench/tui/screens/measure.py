@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
-from ggbench.commands.measure_options import run_by
+from ggbench.commands.measure_options import engine_offer, run_by
 from ggbench.commands.options import given_record
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import GgbenchError
@@ -68,6 +68,20 @@ class MeasureDialog(FormDialog[RunRequest | None]):
             yield Static(self._chosen.plan, id="plan", markup=False)
             yield from self.explanation()
 
+    def on_mount(self) -> None:
+        self._look_for_engine()
+
+    @work(thread=True, exclusive=True)
+    def _look_for_engine(self) -> None:
+        """Offer the user's llama-server where only that sees a GPU; it is asked, which may take a moment."""
+        if offer := engine_offer(self._experiment, self._chosen.setup):
+            self.app.call_from_thread(self._offer_engine, offer)
+
+    def _offer_engine(self, offer: str) -> None:
+        editor = self.editor(_ENGINE)
+        editor.value = editor.value or "llama-server"
+        self.query_one("#plan", Static).update("\n".join(filter(None, (self._chosen.plan, offer))))
+
     def answer(self, given: dict[str, Any]) -> RunRequest:
         experiment, setup = self._experiment, self._chosen.setup
         record_type: type = experiment.request_type
@@ -113,6 +127,7 @@ class MeasureDialog(FormDialog[RunRequest | None]):
         async with lines.batch():
             await lines.remove_children()
             await lines.mount(*(self.line(field, self._texts[field.name]) for field in self.fields))
+        self._look_for_engine()
 
     def _keep_texts(self) -> None:
         kind = self._experiment.kind

@@ -11,8 +11,8 @@ from ggbench.engines.http.program import (
     check_words,
     describe_build,
     find_server,
-    gpus_on_path,
     printed_program,
+    unused_gpus,
 )
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
@@ -95,19 +95,19 @@ def _command_line(pid: str) -> str:
 
 def test_the_printed_program_is_the_one_that_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert (printed_program(), gpus_on_path()) == ("llama-server", ())
+    assert (printed_program(), unused_gpus()) == ("llama-server", ())
     (tmp_path / "other").mkdir()
     install_app(tmp_path / "other", command="launch")
     monkeypatch.setenv("PATH", f"{tmp_path}/other:/usr/bin:/bin")
-    assert (printed_program(), gpus_on_path()) == ("llama-server", ()), "another llama does not serve"
+    assert (printed_program(), unused_gpus()) == ("llama-server", ()), "another llama does not serve"
     path = install_app(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     gpus = ("llvmpipe (LLVM 15.0.6, 256 bits)",)
-    assert (printed_program(), gpus_on_path()) == ("llama serve", gpus)
+    assert (printed_program(), unused_gpus()) == ("llama serve", gpus)
     (tmp_path / "app" / "llama-server").unlink()
-    assert gpus_on_path() == gpus, "asked once a day, unless its file changes"
+    assert unused_gpus() == gpus, "asked once a day, unless its file changes"
     path.write_text("#!/bin/sh\n")
-    assert (printed_program(), gpus_on_path()) == ("llama-server", ())
+    assert (printed_program(), unused_gpus()) == ("llama-server", ())
     install(tmp_path)
     assert printed_program() == "llama-server"
 
