@@ -36,13 +36,14 @@ CRASH_HINT = (
     "earlier measurements are kept; try another quant: if it works, download this file again; if it crashes too, "
     "report the crash"
 )
-ON_OFF = {True: "on", False: "off"}
 
 
 class EngineConfig:
     """How an engine loads a model. A stored setup is read as its engine's type."""
 
     __slots__ = ()
+    __struct_fields__: ClassVar[tuple[str, ...]]
+    """Names of the settings, from msgspec."""
     engine: ClassVar[str]
     """Its name in the store, and that of the folder in `ggbench.engines` unless `_FOLDERS` has another."""
     program: ClassVar[str]
@@ -120,11 +121,6 @@ class EngineConfig:
     def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
         """Patterns and buffer types of tensors placed apart from their layers."""
         return ()
-
-    @property
-    def described(self) -> Mapping[str, str]:
-        """Other settings of the load as text, by name."""
-        return {}
 
     @property
     def bench_fields(self) -> dict[str, str | int | float | bool | None]:

@@ -190,7 +190,7 @@ def test_differences_are_named_with_their_letters() -> None:
     )  # fmt: skip
     compared = compare_quants([row(), changed, row()])
     assert {"quant: q4_k_m in a and c, q8_0 in b", "BPW: 4.00 in a and c, 8.50 in b"} <= texts(compared, "file")
-    assert "threads: one per core in a and c, 4 in b" in texts(compared, "configuration")
+    assert "threads: default in a and c, 4 in b" in texts(compared, "configuration")
     assert {
         "llama.cpp: build 7000 (abcdef1) in a and c, build 7001 in b",
         "backends: — in a and c, Vulkan, CPU in b",
@@ -411,7 +411,7 @@ def test_a_program_that_was_not_used_and_options_of_another_engine_are_told_apar
         "llama.cpp: build 7000 in a, — in b", "Transformers: — in a, 5.23.0, torch 2.13.0 in b",
     } <= texts(compared, "environment")  # fmt: skip
     found = texts(compared, "configuration")
-    assert {"engine: llama in a, transformers in b", "threads: one per core in a, 1 in b"} <= found
+    assert {"engine: llama in a, transformers in b", "threads: default in a, 1 in b"} <= found
     assert not any(each.startswith(("mlock", "attention", "cache")) for each in found)
 
 

@@ -75,10 +75,10 @@ def _file(summaries: Sequence[QuantSummary]) -> Sequence[RunFigure]:
 
 
 def _shared_loads(summaries: Sequence[QuantSummary]) -> list[RunFigure]:
-    """Return the other settings of the load that the engines of all have."""
-    described = [summary.setup.described for summary in summaries]
-    shared = [name for name in described[0] if all(name in each for each in described)]
-    return [_fact(name, partial(_described, name)) for name in shared]
+    """Return the settings of the load that the engines of all have, by field name, but for those of other figures."""
+    others = [summary.setup.__struct_fields__ for summary in summaries]
+    shared = [name for name in others[0] if all(name in each for each in others) and name not in _SHOWN]
+    return [_fact(name, partial(_of_setup, name)) for name in shared]
 
 
 def _settings(summaries: Sequence[QuantSummary]) -> list[RunFigure]:
@@ -92,8 +92,9 @@ def _settings(summaries: Sequence[QuantSummary]) -> list[RunFigure]:
     return [_path(key, f"run.head.settings.{key}", _setting) for key in keys]
 
 
-def _described(name: str, summary: QuantSummary) -> str:
-    return summary.setup.described[name]
+def _of_setup(name: str, summary: QuantSummary) -> str:
+    value = getattr(summary.setup, name)
+    return "default" if value is None else _setting(value)
 
 
 def _setting(value: object) -> str:
@@ -136,6 +137,8 @@ _CONFIGURATION = (
     *CACHE_TYPES,
     _fact("flash attention", _flash_attn),
 )  # fmt: skip
+_SHOWN = frozenset({"n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "memory_limit_bytes"})
+"""Fields of a setup that other figures show."""
 _LIMIT = _path("memory limit", "setup.memory_limit_bytes", format_bytes)
 _ENVIRONMENT = (
     *_paths({

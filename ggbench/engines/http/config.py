@@ -137,10 +137,6 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
         return REJECTS_ALL[0] in self.words
 
     @property
-    def described(self) -> Mapping[str, str]:
-        return {**super().described, NAME: self.command}
-
-    @property
     def may_use_gpu(self) -> bool:
         layers = self._own("-ngl", "--gpu-layers", "--n-gpu-layers")
         return (layers != "0" if layers else super().may_use_gpu) and self._own("-dev", "--device") != "none"

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import (
     CRASH_HINT,
-    ON_OFF,
     BatchAtDepth,
     BatchedDecode,
     Decode,
@@ -34,7 +33,7 @@ from ggbench.engines.llama.defaults import DRAFT_TOKENS
 from ggbench.errors import TESTED_BINDING, UsageError
 from ggbench.fields import SIZE, SLOTS, TOKENS, FieldKind, Option, joined
 from ggbench.text import in_words
-from ggbench.units import KV_CELLS, format_number
+from ggbench.units import KV_CELLS
 
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
@@ -342,27 +341,6 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     def load_mode(self) -> str:
         """llama.cpp's `--load-mode`: `mmap`, `mlock`, both joined by a +, or `none`."""
         return "+".join(name for name in ("mmap", "mlock") if getattr(self, name)) or "none"
-
-    @property
-    def described(self) -> Mapping[str, str]:
-        split = " ".join(map(format_number, self.tensor_split))
-        overrides = " ".join(f"{pattern}={device}" for pattern, device in self.tensor_overrides)
-        n_outputs = "one per sequence" if self.n_outputs_max is None else str(self.n_outputs_max)
-        return {
-            "n_gpu_layers": "all" if self.n_gpu_layers < 0 else str(self.n_gpu_layers),
-            "main_gpu": "all" if self.main_gpu is None else str(self.main_gpu),
-            "tensor_split": split or "llama.cpp's default",
-            "split_mode": self.split_mode,
-            "tensor overrides": overrides or "none",
-            "threads": "one per core" if self.threads is None else str(self.threads),
-            "threads_batch": "as threads" if self.threads_batch is None else str(self.threads_batch),
-            "mmap": ON_OFF[self.mmap],
-            "mlock": ON_OFF[self.mlock],
-            "KV offload": ON_OFF[self.kv_offload],
-            "full SWA cache": ON_OFF[self.swa_full],
-            "sequences": str(self.n_seq_max) + (", one KV cache" if self.kv_unified else ""),
-            "outputs": n_outputs,
-        }
 
     @property
     def bench_fields(self) -> dict[str, str | int | float | bool | None]:

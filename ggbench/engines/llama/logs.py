@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from ggbench.engines.events import Allocated, DeviceBuffers, MemoryKind
 from ggbench.engines.llama.ggml_devices import place_of
@@ -22,17 +23,6 @@ _BUFFER = re.compile(
     r"(?:^|:)\s*(?P<device>\S+)\s+(?:DSV4 \w+ )?(?P<kind>model|KV|RS|state|compute|output) buffer size"
     r"\s*=\s*(?P<mib>[\d.]+) MiB"
 )
-_DEVICE = re.compile(r"using device (?P<device>\S+) \(.*\) \((?P<id>[^()]+)\) - \d+ MiB free")
-_NO_ID = "unknown id"
-_OFFLOADED = re.compile(r"offloaded (?P<on_gpu>\d+)/(?P<all>\d+) layers to GPU")
-_COPIES = re.compile(r"sched copies = (?P<copies>\d+)")
-_CACHE_SIZE = re.compile(
-    r"^llama_(?:kv_cache|memory|dsv4_comp_state)\w*: (?:.*, )?size\s*=\s*(?P<mib>[\d.]+) MiB"
-)
-_SWA_CACHE = re.compile(r"creating\s+SWA KV cache, size = (?P<cells>\d+) cells")
-_FLASH_ATTN = re.compile(
-    r"(?:Flash Attention (?:was auto, set to |not supported, set to )?|flash_attn\s*=\s*)(enabled|disabled|1\b|0\b)"
-)
 _FIELD_OF_KIND = {
     "model": "weight_bytes",
     "KV": "kv_bytes",
@@ -41,6 +31,32 @@ _FIELD_OF_KIND = {
     "compute": "compute_bytes",
     "output": "output_bytes",
 }
+_CACHE_SIZE = re.compile(
+    r"^llama_(?:kv_cache|memory|dsv4_comp_state)\w*: (?:.*, )?size\s*=\s*(?P<mib>[\d.]+) MiB"
+)
+_CACHE = re.compile(
+    r"\(\s*(?P<cells>\d+) cells,\s*\d+ layers,\s*\d+/(?P<streams>\d+) seqs\), "
+    r"K \((?P<type_k>\w+)\):\s*(?P<k>[\d.]+) MiB, V \((?P<type_v>\w+)\):\s*(?P<v>[\d.]+) MiB"
+)
+_DEVICE = re.compile(r"using device (?P<device>\S+) \(.*\) \((?!unknown id)(?P<id>[^()]+)\) - \d+ MiB free")
+_ROWS = re.compile(r"\b(?P<name>n_embd_[kv]_gqa|n_vocab|n_seq_max)\s*=\s*(?P<counts>\d+|\[[\d, ]+\])\s*$")
+"""Counts of the model and the context, one for each layer where they differ."""
+_VALUES: Mapping[str, tuple[re.Pattern[str], Callable[[str], object]]] = {
+    "swa_cells": (re.compile(r"creating\s+SWA KV cache, size = (\d+) cells"), int),
+    "is_all_offloaded": (re.compile(r"offloaded (\d+)/\1 layers to GPU"), bool),
+    "n_copies": (re.compile(r"sched copies = (\d+)"), int),
+    "flash_attn": (
+        re.compile(
+            r"(?:Flash Attention (?:was auto, set to |not supported, set to )?|flash_attn\s*=\s*)"
+            r"(enabled|disabled|1\b|0\b)"
+        ),
+        ("enabled", "1").__contains__,
+    ),
+}
+"""Other fields of `Allocated`: the last line that matches counts."""
+_HALF_DIGIT_BYTES = MIB // 200 + 1
+"""Largest error of a size in MiB with two decimals."""
+_LOGIT_BYTES = 4
 
 
 def parse_allocations(lines: Iterable[str], places: Mapping[str, MemoryKind]) -> Allocated:
@@ -53,69 +69,10 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, MemoryKind]) ->
     read = _Allocations()
     for line in lines:
         read.line(line)
+    buffers = (DeviceBuffers(name, place_of(name, places), **sizes) for name, sizes in read.by_device.items())
     return Allocated(
-        tuple(DeviceBuffers(name, place_of(name, places), **sizes) for name, sizes in read.by_device.items()),
-        read.flash_attn,
-        read.cache_bytes,
-        tuple(read.device_ids),
-        read.is_all_offloaded,
-        swa_cells=read.swa_cells,
-        n_copies=read.n_copies,
+        tuple(buffers), cache_bytes=read.cache_bytes, device_ids=tuple(read.device_ids), **read.values
     )
-
-
-_HALF_DIGIT_BYTES = MIB // 200 + 1
-"""Largest error of a size in MiB with two decimals."""
-_WIDTHS = re.compile(r"\bn_embd_(?P<part>[kv])_gqa\s*=\s*(?P<widths>\d+|\[[\d, ]+\])\s*$")
-_COUNT = re.compile(r"\b(?P<name>n_vocab|n_seq_max)\s*=\s*(?P<count>\d+)\s*$")
-_CACHE = re.compile(
-    r"\(\s*(?P<cells>\d+) cells,\s*\d+ layers,\s*\d+/(?P<streams>\d+) seqs\), "
-    r"K \((?P<type_k>\w+)\):\s*(?P<k>[\d.]+) MiB, V \((?P<type_v>\w+)\):\s*(?P<v>[\d.]+) MiB"
-)
-_LOGIT_BYTES = 4
-
-
-class _ExactSizes:
-    """Computes exact sizes from the preceding lines; it must read every line."""
-
-    def __init__(self) -> None:
-        self._widths: dict[str, list[int]] = {}
-        self._counts: dict[str, int] = {}
-        self.pending: list[tuple[str, int]] = []
-        """Each device's rounded part of the cache whose line follows."""
-
-    def read(self, line: str) -> None:
-        if match := _WIDTHS.search(line):
-            self._widths[match["part"]] = [int(width) for width in re.findall(r"\d+", match["widths"])]
-        elif match := _COUNT.search(line):
-            self._counts[match["name"]] = int(match["count"])
-
-    def output_bytes(self, rounded: int) -> int:
-        exact = self._counts.get("n_vocab", 0) * self._counts.get("n_seq_max", 0) * _LOGIT_BYTES
-        return exact if abs(exact - rounded) <= _HALF_DIGIT_BYTES else rounded
-
-    def cache(self, line: str, rounded: int) -> tuple[int, dict[str, int]]:
-        """Return the exact size of a cache from its line, and the correction for each device."""
-        pending, self.pending = self.pending, []
-        match = _CACHE.search(line)
-        if match is None:
-            return rounded, {}
-        exact, unit = 0, 0
-        for part in "kv":
-            try:
-                rows = [row_bytes(match[f"type_{part}"], width) for width in self._widths.get(part, ())]
-            except GgbenchError:
-                return rounded, {}
-            of_part = int(match["cells"]) * int(match["streams"]) * math.gcd(*rows)
-            given = round(float(match[part]) * MIB)
-            n_bytes = _nearest(given, of_part)
-            if abs(n_bytes - given) > _HALF_DIGIT_BYTES:
-                return rounded, {}
-            exact, unit = exact + n_bytes, math.gcd(unit, of_part)
-        parts = {device: _nearest(n_bytes, unit) for device, n_bytes in pending}
-        if sum(parts.values()) != exact:
-            return exact, {}
-        return exact, {device: parts[device] - n_bytes for device, n_bytes in pending}
 
 
 class _Allocations:
@@ -124,65 +81,67 @@ class _Allocations:
     def __init__(self) -> None:
         self.by_device: dict[str, dict[str, int]] = {}
         """Sizes of each device by the fields of `DeviceBuffers`."""
-        self.flash_attn: bool | None = None
         self.cache_bytes: int | None = None
         self.device_ids: list[tuple[str, str]] = []
-        self.is_all_offloaded = False
-        self.swa_cells: int | None = None
-        self.n_copies = 1
-        self._sizes = _ExactSizes()
+        self.values: dict[str, Any] = {}
+        self._counts: dict[str, list[int]] = {}
+        self._pending: list[tuple[str, int]] = []
+        """Each device's rounded part of the cache whose line follows."""
 
     def line(self, line: str) -> None:
-        self._sizes.read(line)
-        for pattern, read in _READERS.items():
+        if match := _BUFFER.search(line):
+            self._buffer(match["device"], match["kind"], _bytes(match["mib"]))
+        elif match := _CACHE_SIZE.search(line):
+            self._cache(_bytes(match["mib"]), _CACHE.search(line))
+        elif match := _DEVICE.search(line):
+            self.device_ids.append((match["device"], match["id"]))
+        elif match := _ROWS.search(line):
+            self._counts[match["name"]] = [int(count) for count in re.findall(r"\d+", match["counts"])]
+        for name, (pattern, read) in _VALUES.items():
             if match := pattern.search(line):
-                read(self, match)
-                return
+                self.values[name] = read(match[1])
 
-    def _buffer(self, match: re.Match[str]) -> None:
-        sizes = self.by_device.setdefault(match["device"], {})
-        field = _FIELD_OF_KIND[match["kind"]]
-        before = 0 if field == "compute_bytes" else sizes.get(field, 0)  # reserving again replaces the buffer
-        n_bytes = round(float(match["mib"]) * MIB)
-        if match["kind"] == "output":
-            n_bytes = self._sizes.output_bytes(n_bytes)
-        elif match["kind"] == "KV":
-            self._sizes.pending.append((match["device"], n_bytes))
+    def _buffer(self, device: str, kind: str, n_bytes: int) -> None:
+        sizes, field = self.by_device.setdefault(device, {}), _FIELD_OF_KIND[kind]
+        if kind == "output":
+            n_vocab, n_seqs = (self._counts.get(name, [0])[0] for name in ("n_vocab", "n_seq_max"))
+            exact = n_vocab * n_seqs * _LOGIT_BYTES
+            n_bytes = exact if abs(exact - n_bytes) <= _HALF_DIGIT_BYTES else n_bytes
+        elif kind == "KV":
+            self._pending.append((device, n_bytes))
+        before = 0 if kind == "compute" else sizes.get(field, 0)  # reserving again replaces the buffer
         sizes[field] = before + n_bytes
 
-    def _device(self, match: re.Match[str]) -> None:
-        if match["id"] != _NO_ID:
-            self.device_ids.append((match["device"], match["id"]))
+    def _cache(self, rounded: int, match: re.Match[str] | None) -> None:
+        """Add the size of a cache, exactly if its line says what it is made of, and correct the devices' parts."""
+        pending, self._pending = self._pending, []
+        exact, unit = (rounded, 0) if match is None else self._exact_cache(match) or (rounded, 0)
+        self.cache_bytes = (self.cache_bytes or 0) + exact
+        parts = {device: _nearest(n_bytes, unit) for device, n_bytes in pending}
+        if sum(parts.values()) == exact:
+            for device, n_bytes in pending:
+                self.by_device[device]["kv_bytes"] += parts[device] - n_bytes
 
-    def _offloaded(self, match: re.Match[str]) -> None:
-        self.is_all_offloaded = match["on_gpu"] == match["all"]
+    def _exact_cache(self, match: re.Match[str]) -> tuple[int, int] | None:
+        """Return the bytes of a cache, and of its smallest part; None if they disagree with the rounded ones."""
+        exact, unit = 0, 0
+        for part in "kv":
+            try:
+                widths = self._counts.get(f"n_embd_{part}_gqa", ())
+                rows = [row_bytes(match[f"type_{part}"], width) for width in widths]
+            except GgbenchError:
+                return None
+            of_part = int(match["cells"]) * int(match["streams"]) * math.gcd(*rows)
+            given = _bytes(match[part])
+            n_bytes = _nearest(given, of_part)
+            if abs(n_bytes - given) > _HALF_DIGIT_BYTES:
+                return None
+            exact, unit = exact + n_bytes, math.gcd(unit, of_part)
+        return exact, unit
 
-    def _cache(self, match: re.Match[str]) -> None:
-        exact_bytes, corrections = self._sizes.cache(match.string, round(float(match["mib"]) * MIB))
-        self.cache_bytes = (self.cache_bytes or 0) + exact_bytes
-        for device, n_bytes in corrections.items():
-            self.by_device[device]["kv_bytes"] += n_bytes
 
-    def _swa_cache(self, match: re.Match[str]) -> None:
-        self.swa_cells = int(match["cells"])
-
-    def _copies(self, match: re.Match[str]) -> None:
-        self.n_copies = int(match["copies"])
-
-    def _flash_attn(self, match: re.Match[str]) -> None:
-        self.flash_attn = match[1] in ("enabled", "1")
-
-
-_READERS = {
-    _BUFFER: _Allocations._buffer,
-    _DEVICE: _Allocations._device,
-    _OFFLOADED: _Allocations._offloaded,
-    _CACHE_SIZE: _Allocations._cache,
-    _SWA_CACHE: _Allocations._swa_cache,
-    _COPIES: _Allocations._copies,
-    _FLASH_ATTN: _Allocations._flash_attn,
-}
-"""The reader of each kind of line; the first that matches is called."""
+def _bytes(mib: str) -> int:
+    return round(float(mib) * MIB)
 
 
 def _nearest(n_bytes: int, unit: int) -> int:

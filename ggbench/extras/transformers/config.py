@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import (
     CRASH_HINT,
-    ON_OFF,
     BatchedDecode,
     Decode,
     EngineConfig,
@@ -114,15 +113,6 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     @property
     def type_v(self) -> str:
         return self.dtype
-
-    @property
-    def described(self) -> Mapping[str, str]:
-        return {
-            "threads": "one per core" if self.threads is None else str(self.threads),
-            "cache": self.cache,
-            "attention": self.attention,
-            "torch.compile": ON_OFF[self.torch_compile],
-        }
 
     def check(self) -> None:
         """Raise UsageError for a compiled decode with a growing cache: torch would keep recompiling."""
