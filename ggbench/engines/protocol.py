@@ -64,6 +64,14 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """Bytes that the failed allocation lacked; None if unknown."""
 
 
+class Refusal(Exception):
+    """A failure that the engine reports, and that leaves its worker alive; becomes `Refused`."""
+
+    def __init__(self, stage: Stage, message: str, *, out_of_memory: bool = False) -> None:
+        super().__init__(message)
+        self.stage, self.out_of_memory = stage, out_of_memory
+
+
 Message = Event | Log | Devices | Done | Refused
 
 MAX_LINE_BYTES = 1 << 24

@@ -8,7 +8,8 @@ import pytest
 
 from ggbench.engines.llama import ggml_devices, memory_limits
 from ggbench.engines.llama.ggml_devices import GgmlDevices
-from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed
+from ggbench.engines.llama.memory_limits import GpuMemory
+from ggbench.engines.protocol import Refusal
 from ggbench.units import GIB
 
 CPU, GPU, IGPU = 0, 1, 2
@@ -122,5 +123,5 @@ def test_a_main_gpu_is_the_only_one_asked(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_ballast_that_cannot_be_allocated_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = over(monkeypatch, FakeGgml([(GPU, 22 * GIB)], is_full=True))
-    with pytest.raises(LimitFailed, match="GPU memory"):
+    with pytest.raises(Refusal, match="GPU memory"):
         memory.shrink(8 * GIB, 0)

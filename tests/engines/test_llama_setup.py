@@ -15,7 +15,8 @@ from ggbench.engines.llama.c_functions import lib, llama_library
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused
+from ggbench.engines.llama.model import LlamaModel
+from ggbench.engines.protocol import Refusal
 from ggbench.errors import UsageError
 
 pytestmark = pytest.mark.llama
@@ -147,7 +148,7 @@ def test_experts_and_other_tensors_that_stay_in_main_memory(
 
 
 def test_more_shares_than_llama_cpp_takes_are_refused(load: Callable[..., Params]) -> None:
-    with pytest.raises(LlamaRefused, match="17 shares"):
+    with pytest.raises(Refusal, match="17 shares"):
         load(replace(SETUP, tensor_split=(1.0,) * 17))
 
 

@@ -11,7 +11,8 @@ from ggbench.engines.contract import BatchAtDepth, DecodeAtDepth, ProveContext, 
 from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.memory_limits import beside_the_limit
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, new_batch, throttled
+from ggbench.engines.llama.model import LlamaModel, new_batch, throttled
+from ggbench.engines.protocol import Refusal
 
 _COPY = 1
 """The sequence of copied cells when they arrive."""
@@ -48,7 +49,7 @@ def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Even
 
     Slots with a cache of their own are filled by a prompt in the first, which is copied to the others: a state can only
     replace all cells of such a slot. In one shared cache the first slot takes all cells but the last of each slot.
-    Raises LlamaRefused.
+    Raises Refusal.
     """
     context = model.context("decode")
     n_slots, n_cells = lib.llama_n_seq_max(context), lib.llama_n_ctx_seq(context)
@@ -57,7 +58,7 @@ def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Even
     n_each = max(1, min(lib.llama_n_ubatch(context) // n_slots, n_cells // n_sharing - 2))
     n_before = n_cells - n_sharing * (n_each + 1)
     if n_before < 1:
-        raise LlamaRefused("decode", f"{n_cells} cells are too few to decode twice in each of {n_slots} slots")
+        raise Refusal("decode", f"{n_cells} cells are too few to decode twice in each of {n_slots} slots")
     slots = [n_before if slot < n_streams else 0 for slot in range(n_slots)]
     is_recurrent = lib.llama_model_is_recurrent(model.handle)
     on_filled = throttled(lambda share: emit(Proving("fill", share)))
@@ -111,13 +112,13 @@ def _counted_nodes(context: object) -> Iterator[_Nodes]:
 
 
 def fill(model: LlamaModel, n_cells: int) -> None:
-    """Fill the first `n_cells` of the cache, by copying if llama.cpp accepts that. Raises LlamaRefused."""
+    """Fill the first `n_cells` of the cache, by copying if llama.cpp accepts that. Raises Refusal."""
     if not n_cells or not fill_with_copies(model, n_cells, lambda _: None):
         fill_with_prompt(model, n_cells, lambda _: None)
 
 
 def fill_with_prompt(model: LlamaModel, n_cells: int, on_filled: Callable[[float], object]) -> None:
-    """Fill the first `n_cells` of the cache by decoding. Raises LlamaRefused."""
+    """Fill the first `n_cells` of the cache by decoding. Raises Refusal."""
     model.clear_cache()
     step = lib.llama_n_batch(model.context("decode"))
     for start in range(0, n_cells, step):
@@ -151,7 +152,7 @@ def fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[float
         for done in range(n_copies):
             if lib.llama_state_seq_set_data(context, state, size, _COPY) != size:
                 if done:
-                    raise LlamaRefused("decode", f"no cells for copy {done + 1} of {n_copies}")
+                    raise Refusal("decode", f"no cells for copy {done + 1} of {n_copies}")
                 return False
             lib.llama_memory_seq_cp(memory, _COPY, 0, -1, -1)
             on_filled((done + 1) / n_copies)
@@ -161,19 +162,19 @@ def fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[float
 
 
 def decode_at(model: LlamaModel, position: int, n_tokens: int) -> int:
-    """Decode tokens of the first sequence from that position on; return its nanoseconds. Raises LlamaRefused."""
+    """Decode tokens of the first sequence from that position on; return its nanoseconds. Raises Refusal."""
     return decode_in_slots(model, [position], n_tokens)
 
 
 def decode_in_slots(model: LlamaModel, positions: Sequence[int], n_tokens: int) -> int:
     """Decode `n_tokens` of each sequence from its position on, in one batch; return the nanoseconds.
 
-    Raises LlamaRefused.
+    Raises Refusal.
     """
     status, elapsed_ns = try_decode_in_slots(model, positions, n_tokens)
     if status:
         at = ", ".join(map(str, dict.fromkeys(positions)))
-        raise LlamaRefused("decode", f"llama_decode returned {status} for {n_tokens} tokens at {at}")
+        raise Refusal("decode", f"llama_decode returned {status} for {n_tokens} tokens at {at}")
     return elapsed_ns
 
 

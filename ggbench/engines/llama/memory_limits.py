@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ggbench.engines.llama.ggml_devices import GgmlDevices
+from ggbench.engines.protocol import Refusal
 from ggbench.machine import address_space
 from ggbench.units import format_bytes
 
@@ -39,9 +40,9 @@ def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
 
 
 def limit_memory(limit_bytes: int) -> None:
-    """Limit further allocations to `limit_bytes` of main memory. Raises LimitFailed."""
+    """Limit further allocations to `limit_bytes` of main memory. Raises Refusal."""
     if not address_space.CAN_LIMIT:
-        raise LimitFailed("main memory can be limited only on Linux", out_of_memory=False)
+        raise Refusal("load", "main memory can be limited only on Linux")
     # When a large block is freed, glibc raises the size up to which blocks come from a heap that seldom shrinks, so not
     # every allocation would meet the same limit. If malloc kept nothing at all, the sampler's blocks would be new
     # memory for every token, which takes four times as long.
@@ -80,14 +81,6 @@ def beside_the_limit(n_bytes: int) -> Iterator[None]:
         address_space.set_limit(limit)
 
 
-class LimitFailed(Exception):
-    """The limit could not be set, for lack of memory or of support by the system."""
-
-    def __init__(self, message: str, *, out_of_memory: bool = True) -> None:
-        super().__init__(message)
-        self.out_of_memory = out_of_memory
-
-
 class GpuMemory:
     """The memory of all GPUs used by a model; empty, and false, if llama.cpp sees none."""
 
@@ -108,22 +101,21 @@ class GpuMemory:
         return self._every.memory(device)[0]
 
     def shrink(self, limit_bytes: int | None, reserve_bytes: int) -> None:
-        """Keep memory above the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
+        """Keep memory above the limit of each GPU, and the reserve, until the process ends. Raises Refusal."""
         every_free = [self._free_bytes(device) for device in self._devices]
         over = [0 if limit_bytes is None else max(0, free_bytes - limit_bytes) for free_bytes in every_free]
         held = [min(free, each + reserve_bytes) for free, each in zip(every_free, over, strict=True)]
         if any(held) and held == every_free:
             free, reserve = format_bytes(sum(every_free)), format_bytes(reserve_bytes)
-            raise LimitFailed(f"a reserve of {reserve} on each GPU uses up {free} of free GPU memory")
+            message = f"a reserve of {reserve} on each GPU uses up {free} of free GPU memory"
+            raise Refusal("load", message, out_of_memory=True)
         for device, n_bytes in zip(self._devices, held, strict=True):
             if n_bytes and not self._set_aside(device, n_bytes):
                 left_bytes = self._free_bytes(device) - n_bytes
                 try:
                     self._exposed.append(ExposedMemory(self._every, device, left_bytes))
                 except NotLimited:
-                    raise LimitFailed(
-                        "this llama.cpp's GPU memory cannot be limited", out_of_memory=False
-                    ) from None
+                    raise Refusal("load", "this llama.cpp's GPU memory cannot be limited") from None
 
     def _set_aside(self, device: int, n_bytes: int) -> bool:
         """Allocate a ballast; return False if the driver does not count it, as Vulkan ones without a memory budget."""
@@ -137,7 +129,8 @@ class GpuMemory:
             size = min(left, largest)
             ballast: int | None = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, size)
             if not ballast:
-                raise LimitFailed(f"could not allocate {format_bytes(n_bytes)} of GPU memory as ballast")
+                message = f"could not allocate {format_bytes(n_bytes)} of GPU memory as ballast"
+                raise Refusal("load", message, out_of_memory=True)
             if self._free_bytes(device) >= free_bytes:
                 self._ggml.ggml_backend_buffer_free(ballast)
                 return False

@@ -26,6 +26,7 @@ from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, MODEL, Value, set_fields
 from ggbench.engines.llama.described_devices import DescribedDevices
 from ggbench.engines.llama.ggml_devices import GgmlDevices, NoRpc, add_servers, build_commit
+from ggbench.engines.protocol import Refusal
 from ggbench.errors import UsageError
 
 _FLASH_ATTN = {"auto": "AUTO", "on": "ENABLED", "off": "DISABLED"}
@@ -40,14 +41,6 @@ class _TensorOverride(ctypes.Structure):
     """llama.h's `llama_model_tensor_buft_override`, which llama_cpp does not bind."""
 
     _fields_ = (("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p))
-
-
-class LlamaRefused(Exception):
-    """A call of llama.cpp failed; its log has the reason."""
-
-    def __init__(self, stage: Stage, message: str) -> None:
-        super().__init__(message)
-        self.stage = stage
 
 
 class LlamaModel:
@@ -101,7 +94,7 @@ class LlamaModel:
         return int(lib.llama_model_size(self.handle))
 
     def add_servers(self, servers: Sequence[str]) -> None:
-        """Register the devices of RPC servers, each once. Raises LlamaRefused if llama.cpp was built without RPC.
+        """Register the devices of RPC servers, each once. Raises Refusal if llama.cpp was built without RPC.
 
         llama.cpp aborts the process if one does not answer.
         """
@@ -109,7 +102,7 @@ class LlamaModel:
         try:
             add_servers(llama_library(), added)
         except NoRpc:
-            raise LlamaRefused("load", f"this llama.cpp was built without RPC; {RPC_HINT}") from None
+            raise Refusal("load", f"this llama.cpp was built without RPC; {RPC_HINT}") from None
         self._servers.extend(added)
 
     def load(
@@ -122,7 +115,7 @@ class LlamaModel:
         dry: bool,
         described: Sequence[DescribedDevice] = (),
     ) -> None:
-        """Load a model, replacing the last one; if dry, read only its header. Raises LlamaRefused.
+        """Load a model, replacing the last one; if dry, read only its header. Raises Refusal.
 
         A dry load is for the `described` devices if there are any.
         """
@@ -136,9 +129,7 @@ class LlamaModel:
         if described:
             if devices.interface_problem:
                 found = devices.interface_problem
-                raise LlamaRefused(
-                    "start", f"this llama.cpp cannot plan for a GPU that is not here: it has {found}"
-                )
+                raise Refusal("start", f"this llama.cpp cannot plan for a GPU that is not here: it has {found}")
             self._described = DescribedDevices(devices.ggml, described)  # llama.cpp refers to them
             chosen = offloading = list(self._described.handles)
             buffer_types = buffer_types | self._described.buffer_types
@@ -162,15 +153,15 @@ class LlamaModel:
         self.handle = lib.llama_model_load_from_file(str(Path(path)).encode(), params)
         if not self.handle:
             self.handle = None
-            raise LlamaRefused("load", "llama.cpp could not load the model")
+            raise Refusal("load", "llama.cpp could not load the model")
 
     def make_context(self, setup: LlamaConfig) -> tuple[int, int, int]:
         """Create a context, replacing the last one; return the rounded n_ctx, n_batch and n_ubatch.
 
-        `setup.n_ctx` and `setup.threads` must be set. Raises LlamaRefused.
+        `setup.n_ctx` and `setup.threads` must be set. Raises Refusal.
         """
         if self.handle is None:
-            raise LlamaRefused("context", "no model is loaded")
+            raise Refusal("context", "no model is loaded")
         self.free_context()
         n_outputs_max = setup.n_outputs_max or setup.n_seq_max
         params = _filled(
@@ -181,7 +172,7 @@ class LlamaModel:
         self._context = lib.llama_init_from_model(self.handle, params)
         if not self._context:
             self._context = None
-            raise LlamaRefused("context", f"llama.cpp could not create a context of {setup.n_ctx} tokens")
+            raise Refusal("context", f"llama.cpp could not create a context of {setup.n_ctx} tokens")
         self._check_kernels(setup)
         self._n_outputs_max = n_outputs_max
         return (
@@ -191,14 +182,14 @@ class LlamaModel:
         )
 
     def _check_kernels(self, setup: LlamaConfig) -> None:
-        """Raise LlamaRefused if a described device has no kernel for the flash attention that the setup requires.
+        """Raise Refusal if a described device has no kernel for the flash attention that the setup requires.
 
         llama.cpp would compute it on the CPU, and with `auto` only for a quantized V: else it switches it off.
         """
         is_required = setup.flash_attn == "on" or setup.type_v not in UNQUANTIZED
         if is_required and self._described and "FLASH_ATTN_EXT" in self._described.unsupported:
             self.free_context()
-            raise LlamaRefused(
+            raise Refusal(
                 "context",
                 f"no flash attention kernel for these heads and a K of {setup.type_k} and V of {setup.type_v}; "
                 "llama.cpp would compute it on the CPU",
@@ -210,16 +201,16 @@ class LlamaModel:
             self._context = None
 
     def context(self, stage: Stage) -> Any:  # noqa: ANN401 - ctypes pointers have no useful type
-        """Return llama.cpp's context. Raises LlamaRefused, for that stage, if there is none."""
+        """Return llama.cpp's context. Raises Refusal, for that stage, if there is none."""
         if self._context is None:
-            raise LlamaRefused(stage, "there is no context")
+            raise Refusal(stage, "there is no context")
         return self._context
 
     def check_outputs(self, workload: Workload) -> None:
-        """Raise LlamaRefused for a workload with more outputs than the context has room for: llama.cpp would abort."""
+        """Raise Refusal for a workload with more outputs than the context has room for: llama.cpp would abort."""
         if self._context is not None and workload.n_outputs > self._n_outputs_max:
             message = f"a batch of {workload.n_outputs} outputs, but the context is for {self._n_outputs_max}"
-            raise LlamaRefused(workload.stage, message)
+            raise Refusal(workload.stage, message)
 
     def clear_cache(self) -> None:
         """Empty the KV cache, its data included."""
@@ -232,7 +223,7 @@ class LlamaModel:
         logits.
 
         Each sequence starts one token later in the same text. For a long prompt, `on_share` is called at most once a
-        second, with the share of completed batches. Raises LlamaRefused.
+        second, with the share of completed batches. Raises Refusal.
         """
         n_batch = lib.llama_n_batch(self.context("prefill"))
         tokens = self.prompt_tokens(n_prompt + n_seqs - 1)
@@ -246,7 +237,7 @@ class LlamaModel:
             return self._read([stack.enter_context(new_batch(part)) for part in parts], on_share)
 
     def read(self, tokens: ctypes.Array[Any], on_share: Callable[[float], None] = lambda share: None) -> int:
-        """Return the nanoseconds to read one prompt, as `read_prompts` does. Raises LlamaRefused."""
+        """Return the nanoseconds to read one prompt, as `read_prompts` does. Raises Refusal."""
         n_batch, size = lib.llama_n_batch(self.context("prefill")), ctypes.sizeof(lib.llama_token)
         batches = []
         for start in range(0, len(tokens), n_batch):
@@ -264,24 +255,22 @@ class LlamaModel:
                 on_share(index / len(batches))
                 reported_at = time.perf_counter_ns()
             if status := lib.llama_decode(context, batch):
-                raise LlamaRefused(
-                    "prefill", f"llama_decode returned {status} in batch {index + 1} of a prompt"
-                )
+                raise Refusal("prefill", f"llama_decode returned {status} in batch {index + 1} of a prompt")
         lib.llama_synchronize(context)
         return time.perf_counter_ns() - started
 
     def tokenize(self, text: str, stage: Stage) -> ctypes.Array[Any]:
         """Return the tokens of a text, with BOS first if the model adds one; names of special tokens are plain text.
 
-        Raises LlamaRefused, for that stage, without a tokenizer.
+        Raises Refusal, for that stage, without a tokenizer.
         """
         vocab, data = self.vocab, text.encode()
         if not self.has_tokenizer:
-            raise LlamaRefused(stage, "the model has no tokenizer, so it cannot read a text")
+            raise Refusal(stage, "the model has no tokenizer, so it cannot read a text")
         n_tokens = -lib.llama_tokenize(vocab, data, len(data), None, 0, True, False)
         tokens: ctypes.Array[Any] = (lib.llama_token * max(0, n_tokens))()
         if lib.llama_tokenize(vocab, data, len(data), tokens, n_tokens, True, False) != n_tokens:
-            raise LlamaRefused(stage, "the model's tokenizer could not read the text")
+            raise Refusal(stage, "the model's tokenizer could not read the text")
         return tokens
 
     def prompt_tokens(self, n_prompt: int) -> ctypes.Array[Any]:
@@ -344,12 +333,12 @@ def new_batch(rows: Sequence[tuple[int, int, int, bool]]) -> Iterator[Any]:
 
 
 def chosen_devices(devices: GgmlDevices, setup: LlamaConfig) -> list[int]:
-    """Return the devices that a setup puts layers on. Raises LlamaRefused for one that is not here."""
+    """Return the devices that a setup puts layers on. Raises Refusal for one that is not here."""
     by_name = {devices.name(each): each for each in devices.offloading}
     try:
         return [by_name[name] for name in setup.used_gpus(list(by_name))]
     except UsageError as error:
-        raise LlamaRefused("load", error.message) from None
+        raise Refusal("load", error.message) from None
 
 
 def _load_fields(setup: LlamaConfig, *, dry: bool) -> dict[str, Any]:
@@ -370,7 +359,7 @@ def _load_fields(setup: LlamaConfig, *, dry: bool) -> dict[str, Any]:
 
 
 def _context_fields(setup: LlamaConfig, n_outputs_max: int) -> dict[str, Any]:
-    """Return what a setup wants of `llama_context_params`. Raises LlamaRefused."""
+    """Return what a setup wants of `llama_context_params`. Raises Refusal."""
     wanted = {
         "n_ctx": setup.n_ctx,
         "n_batch": setup.n_batch,
@@ -394,9 +383,9 @@ def _context_fields(setup: LlamaConfig, n_outputs_max: int) -> dict[str, Any]:
 
 
 def _filled(stage: Stage, params: Any, defaults: Mapping[str, Value], wanted: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Return a structure of llama_cpp's with its fields set. Raises LlamaRefused if one that is wanted is gone."""
+    """Return a structure of llama_cpp's with its fields set. Raises Refusal if one that is wanted is gone."""
     if gone := set_fields(params, defaults, wanted):
-        raise LlamaRefused(stage, f"this llama.cpp has no {', '.join(gone)}, which the options need")
+        raise Refusal(stage, f"this llama.cpp has no {', '.join(gone)}, which the options need")
     return params
 
 
@@ -406,23 +395,23 @@ def _number(kind: str, name: str) -> int:
 
 
 def _shares(setup: LlamaConfig, n_offloading: int) -> Any:  # noqa: ANN401 - an array of a ctypes type
-    """Return llama.cpp's array of the share of each device. Raises LlamaRefused for more shares than devices."""
+    """Return llama.cpp's array of the share of each device. Raises Refusal for more shares than devices."""
     n_devices = lib.llama_max_devices()
     takes = min(n_devices, n_offloading or n_devices)
     if len(setup.tensor_split) > takes:
-        raise LlamaRefused("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes at most {takes}")
+        raise Refusal("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes at most {takes}")
     return (ctypes.c_float * n_devices)(*setup.tensor_split)
 
 
 def _overrides(setup: LlamaConfig, known: Mapping[str, int]) -> Any:  # noqa: ANN401 - an array of a ctypes type
-    """Return llama.cpp's array of tensor overrides, ended by an empty one; None without any. Raises LlamaRefused."""
+    """Return llama.cpp's array of tensor overrides, ended by an empty one; None without any. Raises Refusal."""
     given = setup.tensor_overrides
     if not given:
         return None
     overrides = (_TensorOverride * (len(given) + 1))()
     for index, (pattern, device) in enumerate(given):
         if device not in known:
-            raise LlamaRefused("load", f"no buffer type {device!r} here; known: {', '.join(known)}")
+            raise Refusal("load", f"no buffer type {device!r} here; known: {', '.join(known)}")
         overrides[index].pattern, overrides[index].buft = pattern.encode(), known[device]
     return overrides
 
@@ -442,10 +431,10 @@ def throttled(report: Callable[[float], None]) -> Callable[..., bool]:
 
 
 def _ggml_type_id(name: str) -> int:
-    """Return the number of a type in the loaded ggml, without an import in the worker. Raises LlamaRefused."""
+    """Return the number of a type in the loaded ggml, without an import in the worker. Raises Refusal."""
     name_of = lib._lib.ggml_type_name
     name_of.restype = ctypes.c_char_p
     ids = {(name_of(type_id) or b"").decode().lower(): type_id for type_id in range(lib.GGML_TYPE_COUNT)}
     if name.lower() not in ids:
-        raise LlamaRefused("context", f"llama.cpp has no tensor type {name!r}")
+        raise Refusal("context", f"llama.cpp has no tensor type {name!r}")
     return ids[name.lower()]

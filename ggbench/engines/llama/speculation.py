@@ -11,7 +11,8 @@ from ggbench.engines.contract import DraftText, Speculate, without_gc
 from ggbench.engines.events import Event, Speculated, SpeculativeStep, TextDrafted
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import fill
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, new_batch
+from ggbench.engines.llama.model import LlamaModel, new_batch
+from ggbench.engines.protocol import Refusal
 
 _FIRST_TOKEN = 5
 """SPEC_VOCAB_CHECK_START_TOKEN_ID of llama.cpp's speculative.cpp: special tokens before it may differ."""
@@ -20,7 +21,7 @@ _TARGET_TOP_K, _DRAFT_TOP_K = 40, 10
 
 
 def speculate(model: LlamaModel, request: Speculate, emit: Callable[[Event], None]) -> None:
-    """Time the steps of `Speculate`. Raises LlamaRefused, also for a model that cannot forget the last tokens."""
+    """Time the steps of `Speculate`. Raises Refusal, also for a model that cannot forget the last tokens."""
     draft = model.draft
     with ExitStack() as stack:
         timer = _Timer(stack, model, draft, request)
@@ -34,10 +35,10 @@ def speculate(model: LlamaModel, request: Speculate, emit: Callable[[Event], Non
 
 
 def draft_text(model: LlamaModel, request: DraftText, emit: Callable[[Event], None]) -> None:
-    """Generate the text of `DraftText` twice. Raises LlamaRefused."""
+    """Generate the text of `DraftText` twice. Raises Refusal."""
     draft = model.draft
     if draft is None:
-        raise LlamaRefused("decode", "no draft is loaded")
+        raise Refusal("decode", "no draft is loaded")
     prompt = model.tokenize(request.text, "decode")
     with ExitStack() as stack:
         generator = _Generator(stack, model, draft, request.n_drafted)
@@ -185,12 +186,12 @@ class _Timer:
 def _forget(context: Any, n_past: int) -> None:  # noqa: ANN401 - a ctypes pointer
     """Remove all tokens after the first `n_past` from a cache."""
     if not lib.llama_memory_seq_rm(lib.llama_get_memory(context), 0, n_past, -1):
-        raise LlamaRefused("decode", "llama.cpp cannot remove the last tokens from this model's cache")
+        raise Refusal("decode", "llama.cpp cannot remove the last tokens from this model's cache")
 
 
 def _require(status: int) -> None:
     if status:
-        raise LlamaRefused("decode", f"llama_decode returned {status} in a step of speculative decoding")
+        raise Refusal("decode", f"llama_decode returned {status} in a step of speculative decoding")
 
 
 @contextmanager
@@ -206,7 +207,7 @@ def _sampler(top_k: int) -> Iterator[Any]:
 
 
 def check_vocabularies(model: LlamaModel, draft: LlamaModel) -> None:
-    """Raise LlamaRefused for vocabularies that llama-server does not accept; twins, which have none, pass.
+    """Raise Refusal for vocabularies that llama-server does not accept; twins, which have none, pass.
 
     Source: `common_speculative_are_compatible` in llama.cpp's speculative.cpp.
     """
@@ -219,10 +220,10 @@ def check_vocabularies(model: LlamaModel, draft: LlamaModel) -> None:
         ("last tokens", _end(ours, "eos") != _end(theirs, "eos")),
     ):
         if differs:
-            raise LlamaRefused("load", f"the model and its draft have different {what}")
+            raise Refusal("load", f"the model and its draft have different {what}")
     for token in range(_FIRST_TOKEN, min(map(lib.llama_vocab_n_tokens, (ours, theirs)))):
         if lib.llama_vocab_get_text(ours, token) != lib.llama_vocab_get_text(theirs, token):
-            raise LlamaRefused("load", f"token {token} of the model's vocabulary differs from the draft's")
+            raise Refusal("load", f"token {token} of the model's vocabulary differs from the draft's")
 
 
 def _end(vocab: Any, name: str) -> int | None:  # noqa: ANN401 - a ctypes pointer

@@ -20,13 +20,12 @@ from ggbench.engines.llama.config import LlamaRequest, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.memory_limits import (
     GpuMemory,
-    LimitFailed,
     keep_freed_memory,
     left_bytes,
     limit_memory,
     start_threads,
 )
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, chosen_devices
+from ggbench.engines.llama.model import LlamaModel, chosen_devices
 from ggbench.engines.llama.speculation import check_vocabularies
 from ggbench.engines.protocol import EventPipe, serve
 
@@ -55,14 +54,13 @@ class Worker:
         self._missing_bytes = None
         try:
             self._dispatch(request)
-        except (LlamaRefused, LimitFailed) as refusal:
-            if isinstance(refusal, LimitFailed):
-                self._send(protocol.Refused("load", out_of_memory=refusal.out_of_memory, message=str(refusal)))
-                return
+        except protocol.Refusal as refusal:
             blame = out_of_memory_line(self._warnings)
-            message = blame or next(iter(self._errors), "") or str(refusal)  # the first names the cause
+            logged = blame or next(iter(self._errors), "")  # the first names the cause
+            message = str(refusal) if refusal.out_of_memory else logged or str(refusal)
             missing = self._missing_bytes if blame else None
-            self._send(protocol.Refused(refusal.stage, bool(blame), message, missing))
+            is_memory = bool(blame) or refusal.out_of_memory
+            self._send(protocol.Refused(refusal.stage, is_memory, message, missing))
         except MemoryError:
             message = "the worker itself ran out of memory"
             self._send(protocol.Refused(request.stage, out_of_memory=True, message=message))

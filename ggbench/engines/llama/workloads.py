@@ -1,4 +1,4 @@
-"""llama.cpp's workloads, in its worker. Each function raises LlamaRefused if llama.cpp fails."""
+"""llama.cpp's workloads, in its worker. Each function raises Refusal if llama.cpp fails."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ from ggbench.engines.contract import (
 from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Scored, Steps, Tokenized
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import decode_at_depth, prove_context
-from ggbench.engines.llama.model import LlamaModel, LlamaRefused, TokenText, new_batch
+from ggbench.engines.llama.model import LlamaModel, TokenText, new_batch
 from ggbench.engines.llama.speculation import draft_text, speculate
+from ggbench.engines.protocol import Refusal
 from ggbench.stats.logits import Row, RowScorer, TokenScore, n_words, pack
 
 Emit = Callable[[Event], None]
@@ -96,7 +97,7 @@ def _timed_decode(model: LlamaModel, request: Decode, emit: Emit) -> None:
         decoded = clock()
         if status:
             send(i)
-            raise LlamaRefused("decode", f"llama_decode returned {status} at token {i + 1} of {n_gen}")
+            raise Refusal("decode", f"llama_decode returned {status} at token {i + 1} of {n_gen}")
         token[0] = llama_sampler_sample(sampler, context, -1)
         sampled = clock()
         step_ns[i] = decoded - before
@@ -138,7 +139,7 @@ def _timed_batches(model: LlamaModel, request: BatchedDecode, emit: Emit) -> Non
             decoded = clock()
             if status:
                 send(i)
-                raise LlamaRefused("decode", f"llama_decode returned {status} at step {i + 1} of {n_gen}")
+                raise Refusal("decode", f"llama_decode returned {status} at step {i + 1} of {n_gen}")
             step_ns[i] = decoded - before
             if decoded - sent_at > FLUSH_NS or i + 1 == n_gen:
                 send(i + 1)
@@ -152,7 +153,7 @@ def _tokenize(model: LlamaModel, request: Tokenize, emit: Emit) -> None:
 
 
 def _score(model: LlamaModel, request: Score, emit: Emit) -> None:
-    """Score rows of logits. Raises LlamaRefused if llama.cpp fails, or for NaN and infinite logits."""
+    """Score rows of logits. Raises Refusal if llama.cpp fails, or for NaN and infinite logits."""
     context = model.context("score")
     if not request.start:
         model.clear_cache()
@@ -203,16 +204,16 @@ def _score_row(
 
 
 def _scored(found: Sequence[TokenScore], base: _Rows | None) -> Scored:
-    """Return the scores as an event. Raises LlamaRefused for NaN and infinite logits."""
+    """Return the scores as an event. Raises Refusal for NaN and infinite logits."""
     nll = [each.nll for each in found]
     if not np.isfinite(nll).all():
         whose = "base" if base is not None and base.writes else "model"
-        raise LlamaRefused("score", f"the {whose}'s logits contain NaN or Inf")
+        raise Refusal("score", f"the {whose}'s logits contain NaN or Inf")
     if base is None or base.writes:
         return Scored(nll)
     compared = [(each.base_nll, each.kld, each.p_diff) for each in found]
     if not np.isfinite(compared).all():
-        raise LlamaRefused("score", "the base logits contain NaN or Inf")
+        raise Refusal("score", "the base logits contain NaN or Inf")
     base_nll, kld, p_diff = map(list, zip(*compared, strict=True))
     return Scored(nll, base_nll, kld, p_diff, [each.same_top for each in found])
 
@@ -226,7 +227,7 @@ def _decode_chunks(context: Any, request: Score, n_scored: int) -> None:  # noqa
     with new_batch(rows) as batch:
         status = lib.llama_decode(context, batch)
     if status:
-        raise LlamaRefused("score", f"llama_decode returned {status} at position {request.start}")
+        raise Refusal("score", f"llama_decode returned {status} at position {request.start}")
 
 
 class _Rows:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ggbench.engines.contract import Stage
 from ggbench.engines.events import Allocated, DeviceBuffers, MemoryKind
 from ggbench.engines.failure_lines import is_out_of_memory
 from ggbench.engines.llama import memory_limits
 from ggbench.engines.llama.memory_limits import beside_the_limit
+from ggbench.engines.protocol import Refusal
 from ggbench.extras.transformers.config import TransformersConfig
 from ggbench.text import sanitize, shorten
 from ggbench.units import format_bytes
@@ -91,11 +91,11 @@ class TransformersModel:
         )
 
     def load(self, folder: Path, setup: TransformersConfig) -> None:
-        """Load a checkpoint, only once per worker. Raises TransformersRefused."""
+        """Load a checkpoint, only once per worker. Raises Refusal."""
         torch = self._torch
         has_cuda = torch.cuda.is_available()
         if setup.device == "cuda" and not has_cuda:
-            raise TransformersRefused("load", "torch sees no CUDA GPU")
+            raise Refusal("load", "torch sees no CUDA GPU")
         self._setup, self._device = setup, "cuda" if has_cuda and setup.device != "cpu" else "cpu"
         if setup.threads is not None:
             torch.set_num_threads(setup.threads)
@@ -109,16 +109,14 @@ class TransformersModel:
         if self.is_limited and self.left_bytes == 0:
             size = format_bytes(self._weight_bytes)
             limit = format_bytes(setup.memory_limit_bytes)
-            raise TransformersRefused(
-                "load", f"weights of {size} exceed the limit of {limit}", out_of_memory=True
-            )
+            raise Refusal("load", f"weights of {size} exceed the limit of {limit}", out_of_memory=True)
 
     def make_cache(self, setup: TransformersConfig) -> None:
         """Create a cache for the setup's n_ctx. A dynamic one is filled once, to measure it, and emptied again."""
         self.cache = None
         self.release()
         if self._model is None or setup.n_ctx is None:
-            raise TransformersRefused("context", "no model is loaded")
+            raise Refusal("context", "no model is loaded")
         self._setup, self.n_cells = setup, setup.n_ctx // setup.n_seq_max
         self.clear()
         for _ in self.fill(self.n_cells if setup.cache == "dynamic" else 1):
@@ -239,11 +237,11 @@ def read_config(folder: Path, setup: TransformersConfig) -> Any:  # noqa: ANN401
 
 
 def load_model(folder: Path, config: Any, setup: TransformersConfig, device: str) -> Any:  # noqa: ANN401
-    """Return the model, in evaluation mode, on one device. Raises TransformersRefused and Transformers' errors."""
+    """Return the model, in evaluation mode, on one device. Raises Refusal and Transformers' errors."""
     from transformers import AutoModelForCausalLM
 
     if setup.method in _NEEDS_CUDA and device == "cpu":
-        raise TransformersRefused("load", f"{setup.method} needs a CUDA GPU, but torch sees none")
+        raise Refusal("load", f"{setup.method} needs a CUDA GPU, but torch sees none")
     options = {
         "dtype": torch_dtype(setup.dtype),
         "attn_implementation": setup.attention,
@@ -259,9 +257,7 @@ def load_model(folder: Path, config: Any, setup: TransformersConfig, device: str
                 folder, config=config, local_files_only=True, use_safetensors=True, **loaded
             )
     elif setup.method in _NEEDS_CUDA:
-        raise TransformersRefused(
-            "load", f"ggbench cannot generate random weights for {setup.method}; give a checkpoint"
-        )
+        raise Refusal("load", f"ggbench cannot generate random weights for {setup.method}; give a checkpoint")
     else:
         model = _random_model(config, options, loaded, device)
     model.eval()
@@ -347,13 +343,6 @@ _UNCLEAR = re.compile(
 """Errors of oneDNN if its own buffers do not fit, and of Transformers if bitsandbytes' do not; both may have other
 causes, so they count only under a limit.
 """
-
-
-class TransformersRefused(Exception):
-    def __init__(self, stage: Stage, message: str, *, out_of_memory: bool = False) -> None:
-        super().__init__(message)
-        self.stage = stage
-        self.out_of_memory = out_of_memory
 
 
 def is_memory_error(error: BaseException, *, is_limited: bool) -> bool:

@@ -11,14 +11,12 @@ import time
 from pathlib import Path
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Request, Stage, Workload
+from ggbench.engines.contract import Request, Workload
 from ggbench.engines.events import Loaded, Opened, Ready
-from ggbench.engines.llama.memory_limits import LimitFailed
 from ggbench.engines.protocol import EventPipe, serve
 from ggbench.extras.transformers.config import CheckpointRequest, LoadCheckpoint, MakeCache
 from ggbench.extras.transformers.model import (
     TransformersModel,
-    TransformersRefused,
     is_memory_error,
     one_line,
 )
@@ -44,10 +42,8 @@ class TransformersWorker:
     def carry_out(self, request: Request) -> None:
         try:
             self._dispatch(request)
-        except (TransformersRefused, LimitFailed) as refusal:
-            stage: Stage = refusal.stage if isinstance(refusal, TransformersRefused) else "load"
-            is_memory = isinstance(refusal, TransformersRefused) and refusal.out_of_memory
-            self._pipe.send(protocol.Refused(stage, out_of_memory=is_memory, message=str(refusal)))
+        except protocol.Refusal as refusal:
+            self._pipe.send(protocol.Refused(refusal.stage, refusal.out_of_memory, str(refusal)))
         except Exception as error:
             is_memory = is_memory_error(error, is_limited=self._model.is_limited)
             message = one_line(error)
