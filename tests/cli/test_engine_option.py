@@ -10,7 +10,7 @@ from ggbench.machine.address_space import CAN_LIMIT
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from tests.cli.conftest import Run
-from tests.fakes.llama_server import install
+from tests.fakes.llama_server import install, install_app
 
 
 @pytest.mark.parametrize("command", ["decode", "bench"])
@@ -44,16 +44,26 @@ def test_a_gpu_that_only_the_users_program_sees_is_offered(
 @pytest.mark.parametrize(
     ("way", "code", "reason"),
     [
-        ("no library", 6, "does not start"),
-        ("no memory", 3, "out of memory"),
+        ("not executable", 2, "is not executable"),
+        ("another program", 2, "--help does not show the options of a llama-server"),
+        ("other commands", 2, "llama serve --help does not show the options of a llama-server: error: unknown command"),
+        ("no library", 6, "does not start: llama-server: error while loading shared libraries: libllama.so.0"),
+        ("aborts", 6, "was killed by SIGABRT: free(): invalid pointer"),
+        ("no memory", 3, "failed to allocate CPU buffer of size 47185920000"),
+        ("silent", 6, "no output from the llama-server for 1 s"),
         ("dies", 6, "SIGSEGV"),
     ],
 )
 def test_a_failure_is_one_line_and_an_exit_code(
     way: str, code: int, reason: str, tiny_twin: Path, tmp_path: Path, ggbench: Run
 ) -> None:
-    engine = f"llama-server={install(tmp_path, way)}"
-    ran = ggbench("decode", tiny_twin, "-n", "300", "-t", "1", "--quiet", "--engine", engine)
+    program = install_app(tmp_path, command="run") if way == "other commands" else install(tmp_path, way)
+    if way in ("not executable", "another program"):
+        program.write_text("#!/bin/sh\necho some usage\n")
+        program.chmod(0o644 if way == "not executable" else 0o755)
+    timeout = ("--timeout", "1") if way == "silent" else ()
+    asked = ("decode", tiny_twin, "-n", "300", "-t", "1", "--quiet", *timeout)
+    ran = ggbench(*asked, "--engine", f"llama-server={program}")
     lines = [line for line in ran.err.splitlines() if line.startswith("Error: ")]
     assert ran.code == code and len(lines) == 1 and reason in lines[0], ran.err
 
