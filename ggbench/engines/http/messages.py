@@ -7,15 +7,13 @@ nanoseconds. A server's count, clock or name that is missing or impossible is No
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from ggbench.errors import GgbenchError
 from ggbench.stats.decode_timing import Clock
 from ggbench.text import shorten
-
-_T = TypeVar("_T")
 
 LOG_HINT = "check the server's log"
 
@@ -112,14 +110,6 @@ class Arrival(msgspec.Struct, frozen=True):
     """Why the request failed; what came before remains valid."""
 
 
-class InvalidStream(Exception):
-    """A line that is invalid for this kind of server; the message names the problem."""
-
-
-class ServerReported(Exception):
-    """An error that the server reported in the stream; untrusted text."""
-
-
 def error_text(document: Any) -> str:  # noqa: ANN401 - whatever JSON the server sent
     """Return the message in an error document as one short line; empty if there is none.
 
@@ -131,29 +121,6 @@ def error_text(document: Any) -> str:  # noqa: ANN401 - whatever JSON the server
         if isinstance(document, dict) and document.get(name):
             document = document[name]
     return shorten(document, 200) if isinstance(document, str) else ""
-
-
-def decode_chunk(document: bytes, shape: type[_T]) -> _T:
-    """Return a JSON document as a struct with a field `error`. Raises InvalidStream and ServerReported."""
-    try:
-        chunk = msgspec.json.decode(document, type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidStream(str(error)) from None
-    if (reported := getattr(chunk, "error", None)) is not None:
-        raise ServerReported(error_text({"error": reported}) or "no message")
-    return chunk
-
-
-def data_of(line: bytes) -> bytes | None:
-    """Return the data of a line; None for an empty line, a comment or another field. Raises InvalidStream.
-
-    llama-server before 2025 sent its errors in a separate field: `error: {...}`.
-    """
-    if line.startswith((b"data:", b"error:")):
-        return line.partition(b":")[2].strip()
-    if not line or line.startswith((b":", b"event:", b"id:", b"retry:")):
-        return None
-    raise InvalidStream(f"not a server-sent event: {line[:60].decode(errors='replace')}")
 
 
 _MOST_NS = 1 << 62

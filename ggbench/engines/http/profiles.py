@@ -1,4 +1,4 @@
-"""The protocols of servers: how each is recognized, asked for a generation and read. llama-server, Ollama and OpenAI's
+"""The protocols of servers: how each is recognized and asked for a generation. llama-server, Ollama and OpenAI's
 `/v1/completions`, which vLLM extends, and which LM Studio, TGI, mlx-lm and KoboldCpp have.
 """
 
@@ -10,19 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from ggbench.engines.http.client import Client
-from ggbench.engines.http.messages import (
-    Generate,
-    InvalidStream,
-    OfferedModel,
-    Piece,
-    Post,
-    ServerInfo,
-    count,
-    data_of,
-    decode_chunk,
-    nanoseconds,
-    positive,
-)
+from ggbench.engines.http.messages import Generate, OfferedModel, Post, ServerInfo, positive
 from ggbench.text import shorten
 
 
@@ -32,10 +20,6 @@ class Profile(msgspec.Struct, frozen=True):
     tokenize: Callable[[str, str], Post] | None
     """Asks for the ids of a text's tokens, by model and text; None if its prompts are texts."""
     request: Callable[[Generate], Post]
-    read: Callable[[bytes], Piece | None]
-    """Returns what a line without its line ending says; None for nothing. Raises InvalidStream and ServerReported."""
-    has_clock: bool = False
-    """Whether the server's own clock times each token."""
 
 
 class _Version(msgspec.Struct):
@@ -89,18 +73,6 @@ class _Props(msgspec.Struct):
     model_ftype: str = ""
 
 
-class _LlamaChunk(msgspec.Struct):
-    content: str = ""
-    stop: bool = False
-    tokens_predicted: int | None = None
-    tokens_evaluated: int | None = None
-    stop_type: str = ""
-    truncated: bool = False
-    timings: dict[str, float | None] = {}
-    prompt_progress: dict[str, float] | None = None
-    error: object = None
-
-
 def _recognize_llama_server(client: Client) -> ServerInfo | None:
     """Recognize it by `/props`, which no other server has."""
     props = client.get("/props").read_as(_Props)
@@ -145,64 +117,12 @@ def _llama_request(generate: Generate) -> Post:
     return Post("/completion", body)
 
 
-def _read_llama(line: bytes) -> Piece | None:
-    data = data_of(line)
-    if data is None or data == _DONE:
-        return None
-    chunk = decode_chunk(data, _LlamaChunk)
-    if chunk.prompt_progress is not None and not chunk.stop:
-        return Piece(n_read=count(chunk.prompt_progress.get("processed")) or 0)
-    if chunk.tokens_predicted is None:
-        raise InvalidStream("a chunk without tokens_predicted")
-    timing = chunk.timings.get
-    decode_ns = nanoseconds(timing("predicted_ms"), 1e6)
-    if not chunk.stop:
-        return Piece(chunk.content, chunk.tokens_predicted, decode_ns)
-    return Piece(
-        chunk.content,
-        chunk.tokens_predicted,
-        decode_ns,
-        is_last=True,
-        finish_reason=chunk.stop_type,
-        n_prompt=count(chunk.tokens_evaluated),
-        n_cached=count(timing("cache_n")),
-        prompt_ns=nanoseconds(timing("prompt_ms"), 1e6),
-        n_drafted=count(timing("draft_n")),
-        n_accepted=count(timing("draft_n_accepted")),
-        is_cut=chunk.truncated,
-    )
-
-
-LLAMA_SERVER = Profile(_recognize_llama_server, _llama_tokens, _llama_request, _read_llama, has_clock=True)
+LLAMA_SERVER = Profile(_recognize_llama_server, _llama_tokens, _llama_request)
 
 
 # OpenAI's `/v1/completions`. Tokens of a chunk are counted by the difference of two usages, otherwise not at all, as a
 # chunk may have several tokens or none. A server that ignores unknown fields of the request (`ignore_eos`) is found out
 # by its count. Source: OpenAI's API reference.
-
-_DONE = b"[DONE]"
-"""The data of the last event."""
-
-
-class _Choice(msgspec.Struct):
-    text: str | None = None
-    finish_reason: str | None = None
-
-
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-
-
-class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
-    error: object = None
 
 
 def _info(title: str, models: list[_ListedModel], version: str | None = None) -> ServerInfo:
@@ -229,26 +149,7 @@ def _request(generate: Generate, **extensions: object) -> Post:
     return Post("/v1/completions", body | extensions)
 
 
-def _read_completion(line: bytes) -> Piece | None:
-    data = data_of(line)
-    if data is None:
-        return None
-    if data == _DONE:
-        return Piece(is_last=True)
-    chunk = decode_chunk(data, _Chunk)
-    choice = chunk.choices[0] if chunk.choices else _Choice()
-    usage = chunk.usage or _Usage()
-    details = usage.prompt_tokens_details or _PromptDetails()
-    return Piece(
-        choice.text or "",
-        count(usage.completion_tokens),
-        finish_reason=choice.finish_reason,
-        n_prompt=count(usage.prompt_tokens),
-        n_cached=count(details.cached_tokens),
-    )
-
-
-OPENAI = Profile(_recognize_any, None, _request, _read_completion)
+OPENAI = Profile(_recognize_any, None, _request)
 
 
 # vLLM: token ids as the prompt and usage in every chunk; a salt avoids its prefix cache. Source: vLLM 0.32,
@@ -277,7 +178,7 @@ def _vllm_request(generate: Generate) -> Post:
     )
 
 
-VLLM = Profile(_recognize_vllm, _vllm_tokens, _vllm_request, _read_completion)
+VLLM = Profile(_recognize_vllm, _vllm_tokens, _vllm_request)
 
 
 # Ollama: a JSON object a line, and its own time of the prompt. Source: Ollama's docs/api.md and api/types.go
@@ -301,16 +202,6 @@ class _Tag(msgspec.Struct):
 
 class _Tags(msgspec.Struct):
     models: list[_Tag] = []
-
-
-class _OllamaChunk(msgspec.Struct):
-    response: str = ""
-    done: bool = False
-    done_reason: str = ""
-    prompt_eval_count: int | None = None
-    prompt_eval_duration: float | None = None
-    eval_count: int | None = None
-    error: object = None
 
 
 def _recognize_ollama(client: Client) -> ServerInfo | None:
@@ -345,23 +236,7 @@ def _ollama_request(generate: Generate) -> Post:
     return Post("/api/generate", body | {"options": options})
 
 
-def _read_ollama(line: bytes) -> Piece | None:
-    if not line.strip():
-        return None
-    chunk = decode_chunk(line, _OllamaChunk)
-    if not chunk.done:
-        return Piece(chunk.response)
-    return Piece(
-        chunk.response,
-        count(chunk.eval_count),
-        is_last=True,
-        finish_reason=chunk.done_reason,
-        n_prompt=count(chunk.prompt_eval_count),
-        prompt_ns=nanoseconds(chunk.prompt_eval_duration, 1),
-    )
-
-
-OLLAMA = Profile(_recognize_ollama, None, _ollama_request, _read_ollama)
+OLLAMA = Profile(_recognize_ollama, None, _ollama_request)
 
 PROFILES = (LLAMA_SERVER, VLLM, OLLAMA, OPENAI)
 """In the order of trial: imitators before the servers they imitate."""

@@ -21,13 +21,12 @@ from ggbench.engines.http.messages import (
     LOG_HINT,
     Arrival,
     Generate,
-    InvalidStream,
     Piece,
     Prompt,
     ServerInfo,
-    ServerReported,
 )
 from ggbench.engines.http.profiles import PROFILES, Profile
+from ggbench.engines.http.stream import InvalidStream, ServerReported, read_line
 from ggbench.errors import GgbenchError, ServerFailed
 from ggbench.text import shorten
 
@@ -228,7 +227,7 @@ class _Stream:
             if line is None:
                 self._progress_ns = at_ns
                 self.arrivals.append(Arrival(at_ns))
-            elif (piece := self._profile.read(line)) is not None:
+            elif (piece := read_line(line)) is not None:
                 self._take(piece, at_ns)
                 if piece.is_last:
                     return
