@@ -26,12 +26,14 @@ def is_url(text: str) -> bool:
 
 
 class Address(msgspec.Struct, frozen=True):
-    """The address of a server and the location of its key, not the key itself."""
+    """The address of a server and the location of its key, not the key itself unless it is ggbench's own."""
 
     base_url: str
     """Lower-case scheme and host, no default port, no trailing slash, no `/v1`."""
     api_key_env: str | None = None
     """Name of the environment variable that holds the API key; None sends no key."""
+    own_key: str = ""
+    """The key that ggbench made for a server that it started."""
 
     @classmethod
     def parse(cls, text: str, api_key_env: str | None = None) -> Address:
@@ -58,7 +60,7 @@ class Address(msgspec.Struct, frozen=True):
     def api_key(self) -> str | None:
         """Return the key; None if the address names no variable. Raises UsageError if the variable is not set."""
         if self.api_key_env is None:
-            return None
+            return self.own_key or None
         key = os.environ.get(self.api_key_env, "").strip()
         if not key:
             raise UsageError(

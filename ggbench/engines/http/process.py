@@ -62,15 +62,6 @@ _SIGILL_HINT = (
 )
 
 
-class _OwnAddress(Address, frozen=True):
-    """The address of a server that ggbench started, with the key that ggbench made for it."""
-
-    key: str = ""
-
-    def api_key(self) -> str:
-        return self.key
-
-
 class ServerProcess:
     """A running llama-server. A thread reads its log, so that a flood does not block it."""
 
@@ -132,7 +123,7 @@ class ServerProcess:
 
     @property
     def address(self) -> Address:
-        return _OwnAddress(f"http://{_HOST}:{self._port}", key=self._key)
+        return Address(f"http://{_HOST}:{self._port}", own_key=self._key)
 
     def wait_until_loaded(self, cancel: threading.Event, timeout_s: float) -> Ending:
         """Return how the load ended: with a server that answers and is as it was asked for, or without."""

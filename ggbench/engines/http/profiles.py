@@ -56,10 +56,7 @@ def _listed_models(client: Client) -> list[_ListedModel]:
     return [] if listed is None else list({shorten(model.id, 200): model for model in listed.data}.values())
 
 
-# llama-server: token ids as the prompt, and its own clock for every token. Source: tools/server/README.md,
-# server-task.cpp (`to_json_non_oaicompat`) and server-common.cpp (`server_slot_stats`) of llama.cpp at commit 0c1e570.
-# Its generation clock starts when the prompt is read, so the first token takes no time and `predicted_ms` of n
-# tokens is the time of n - 1 decodes.
+# llama-server: token ids as the prompt, and its own clock for every token. Source: tools/server/README.md of llama.cpp.
 
 
 class _Slot(msgspec.Struct):
@@ -120,9 +117,8 @@ def _llama_request(generate: Generate) -> Post:
 LLAMA_SERVER = Profile(_recognize_llama_server, _llama_tokens, _llama_request)
 
 
-# OpenAI's `/v1/completions`. Tokens of a chunk are counted by the difference of two usages, otherwise not at all, as a
-# chunk may have several tokens or none. A server that ignores unknown fields of the request (`ignore_eos`) is found out
-# by its count. Source: OpenAI's API reference.
+# OpenAI's `/v1/completions`. A server that ignores unknown fields of the request (`ignore_eos`) is found out by its
+# count. Source: OpenAI's API reference.
 
 
 def _info(title: str, models: list[_ListedModel], version: str | None = None) -> ServerInfo:
@@ -181,9 +177,7 @@ def _vllm_request(generate: Generate) -> Post:
 VLLM = Profile(_recognize_vllm, _vllm_tokens, _vllm_request)
 
 
-# Ollama: a JSON object a line, and its own time of the prompt. Source: Ollama's docs/api.md and api/types.go
-# (`Metrics`). `prompt_eval_count` includes tokens from its cache, `prompt_eval_duration` does not: the words are new
-# each time. It cannot ignore the end of the text, and it stops a repetitive one.
+# Ollama cannot ignore the end of the text, and it stops a repetitive one. Source: its docs/api.md.
 
 _LEAST_N_CTX = 4096
 """Ollama's default; a size other than the loaded model's makes it reload the model."""

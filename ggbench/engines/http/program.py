@@ -49,7 +49,7 @@ _KNOWN_S = 24 * 3600.0
 
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the words that start a server, `PATH` or `PATH serve`, and the user's own flags after them."""
-    n_words = 2 if words[1:2] == [_SERVE] else 1
+    n_words = 2 if words[1:2] in ([_SERVE], ["server"]) else 1  # its name, or the other that llama has for it
     return list(words[:n_words]), list(words[n_words:])
 
 
@@ -126,20 +126,18 @@ def _find(program: Sequence[str]) -> list[str]:
     """
     name, shown = program[0], shorten(program[0], 100)
     path = Path(name).expanduser()
-    if path.name == name and not path.is_file():
-        found = shutil.which(name)
-        if found is None:
-            hint = f"install llama.cpp, whose programs are {NAME} and {_APP}, or give a path: {NAME}=PATH"
-            raise UsageError(f"--engine: {shown} is not on PATH", hint)
-        path = Path(found)
     if path.is_dir():
         path = next((path / each for each in (NAME, _APP) if (path / each).is_file()), path)
-    if not path.is_file():
-        raise UsageError(f"--engine: there is no file {shown}", f"give the path of a {NAME}")
-    if not os.access(path, os.X_OK):
+    found = shutil.which(path.absolute() if path.exists() else path)
+    if found is not None:
+        path = Path(found).absolute()
+        return [str(path), *([_SERVE] if path.name == _APP else program[1:])]
+    if path.is_file():
         raise UsageError(f"--engine: {shown} is not executable", "chmod +x it, or give another path")
-    subcommand = [_SERVE] if path.name == _APP else program[1:]
-    return [str(path.absolute()), *subcommand]
+    if path.name != name or path.exists():
+        raise UsageError(f"--engine: there is no file {shown}", f"give the path of a {NAME}")
+    hint = f"install llama.cpp, whose programs are {NAME} and {_APP}, or give a path: {NAME}=PATH"
+    raise UsageError(f"--engine: {shown} is not on PATH", hint)
 
 
 class Build(msgspec.Struct, frozen=True):

@@ -33,6 +33,10 @@ class _Usage(msgspec.Struct):
     completion_tokens: int | None = None
     prompt_tokens_details: dict[str, int | None] | None = None
 
+    @property
+    def n_cached(self) -> int | None:
+        return None if self.prompt_tokens_details is None else self.prompt_tokens_details.get("cached_tokens")
+
 
 class _Chunk(msgspec.Struct):
     """A chunk of llama-server's /completion, OpenAI's /v1/completions or Ollama's /api/generate."""
@@ -60,6 +64,14 @@ class _Chunk(msgspec.Struct):
 
     error: object = None
 
+    @property
+    def is_last(self) -> bool:
+        return self.stop or self.done
+
+    @property
+    def end(self) -> str:
+        return self.stop_type or self.done_reason
+
 
 def read_line(line: bytes) -> Piece | None:
     """Return what a line without its line ending says; None for nothing. Raises InvalidStream and ServerReported."""
@@ -69,22 +81,22 @@ def read_line(line: bytes) -> Piece | None:
     if data == _DONE:
         return Piece(is_last=True)
     chunk = _decode(data)
-    timing = chunk.timings.get
     if chunk.prompt_progress is not None and not chunk.stop:
         return Piece(n_read=count(chunk.prompt_progress.get("processed")) or 0)
-    choice = chunk.choices[0] if chunk.choices else _Choice()
-    usage = chunk.usage or _Usage()
-    ends = chunk.stop or chunk.done
-    prompt_ns = nanoseconds(timing("prompt_ms"), 1e6)
+    timing, usage = chunk.timings.get, chunk.usage or _Usage()
+    choice = next(iter(chunk.choices), _Choice())
+    prompt_ms = timing("prompt_ms")
     return Piece(
-        chunk.content or chunk.response or choice.text or "",
+        "".join(filter(None, (chunk.content, chunk.response, choice.text))),
         _first(chunk.tokens_predicted, usage.completion_tokens, chunk.eval_count),
         nanoseconds(timing("predicted_ms"), 1e6),
-        is_last=ends,
-        finish_reason=chunk.stop_type or chunk.done_reason if ends else choice.finish_reason,
+        is_last=chunk.is_last,
+        finish_reason=chunk.end if chunk.is_last else choice.finish_reason,
         n_prompt=_first(chunk.tokens_evaluated, usage.prompt_tokens, chunk.prompt_eval_count),
-        n_cached=_first(timing("cache_n"), (usage.prompt_tokens_details or {}).get("cached_tokens")),
-        prompt_ns=nanoseconds(chunk.prompt_eval_duration, 1) if prompt_ns is None else prompt_ns,
+        n_cached=_first(timing("cache_n"), usage.n_cached),
+        prompt_ns=nanoseconds(chunk.prompt_eval_duration, 1)
+        if prompt_ms is None
+        else nanoseconds(prompt_ms, 1e6),
         n_drafted=count(timing("draft_n")),
         n_accepted=count(timing("draft_n_accepted")),
         is_cut=chunk.truncated,

@@ -54,7 +54,7 @@ def test_it_is_found_on_path_or_in_a_folder_with_spaces(tmp_path: Path, monkeypa
     assert run_by(setup.engine_option, LLAMA) == setup
 
 
-@pytest.mark.parametrize("given", ["", "llama serve", "{path}", "{path} serve", "{folder}"])
+@pytest.mark.parametrize("given", ["", "llama server", "{path}", "{path} serve", "{folder}"])
 def test_one_program_for_all_serves_by_its_command(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`llama --help` has no option of a server, so `llama serve` is asked; with flags of the user's behind it."""
     path = install_app(tmp_path)
