@@ -46,7 +46,8 @@ def _measured_with(run: Run) -> list[str]:
     if run.run_id is None or environment is None:
         return []
     program = environment.server or environment.transformers or f"llama.cpp {environment.llama_cpp}"
-    device = ", ".join(gpu.name for gpu in environment.gpus) if run.memory.weights_on_gpu else environment.cpu
+    gpus = [gpu.name for gpu in environment.gpus] or [name for name in environment.backends if name != "CPU"]
+    device = ", ".join(gpus) if run.memory.weights_on_gpu else environment.cpu
     return [say("run.with", run_id=str(run.run_id), program=program, device=short_device(device))]
 
 
