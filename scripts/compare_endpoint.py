@@ -6,6 +6,9 @@ sampling, which the engine here times apart; so B of the engine here is shown wi
 threads compute as there are cores, the server's and the client's own work slows them down; `-t` leaves cores to it. The
 paired differences of all rounds count, with their standard error, as rounds differ by several percent.
 
+With --ways, the median times of a token are compared: of a server by its URL, and of one that ggbench starts, the
+program by its path and by a `llama` whose `serve` it is.
+
 With --batched-bench, `speed` over HTTP with several concurrent requests is shown beside S_PP and S_TG of
 llama-batched-bench, which decodes as many sequences without a server. A server adds its sampling and its queue, so
 nothing is asserted.
@@ -22,6 +25,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -31,6 +35,7 @@ from pathlib import Path
 
 import psutil
 
+from ggbench.commands.measure_options import run_by
 from ggbench.engines.llama.c_functions import llama_library
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
@@ -76,6 +81,7 @@ def main() -> int:
     parser.add_argument("-n", "--n-gen", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-t", "--threads", type=int, default=default_threads())
+    parser.add_argument("--ways", action="store_true", help="compare the ways to run a server")
     parser.add_argument(
         "--batched-bench", type=Path, help="llama-batched-bench; compares speed instead of a decode"
     )
@@ -91,9 +97,8 @@ def main() -> int:
         return compare_speed(
             Served(asked.server, path, asked.threads), asked.batched_bench, settings, asked.rounds
         )
-    return compare_decode(
-        Served(asked.server, path, asked.threads), target, DecodeSettings(asked.n_gen), asked.rounds
-    )
+    compare = compare_ways if asked.ways else compare_decode
+    return compare(Served(asked.server, path, asked.threads), target, DecodeSettings(asked.n_gen), asked.rounds)
 
 
 def compare_decode(server: Served, target: Target, settings: DecodeSettings, rounds: int) -> int:
@@ -130,6 +135,43 @@ def compare_decode(server: Served, target: Target, settings: DecodeSettings, rou
     return 0 if agree else 1
 
 
+def compare_ways(server: Served, target: Target, settings: DecodeSettings, rounds: int) -> int:
+    """Decode in turns by the engine here and by each way to a server; compare the median times of a token."""
+    own = LlamaConfig(n_gpu_layers=0, threads=server.threads)
+    found: dict[str, list[float]] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(server, n_ctx=settings.n_ctx_needed + 256, n_parallel=1) as url,
+    ):
+        os.environ |= library_path()
+        app = Path(folder) / "llama"
+        app.write_text(f'#!/bin/sh\n[ "$1" = serve ] || exit 1\nshift\nexec {server.program.absolute()} "$@"\n')
+        app.chmod(0o755)
+        ways = {
+            "here": (target, own),
+            "by path": (target, run_by(f"llama-server={server.program.absolute()}", own)),
+            "by llama serve": (target, run_by(f"llama-server={app} serve", own)),
+            "by URL": (resolve_one(parse_model(url)), own),
+        }
+        for number in range(rounds):
+            turns = list(ways.items())[:: -1 if number % 2 else 1]
+            for name, (what, setup) in turns:
+                result = measured(what, settings, server.threads, setup)[0].result
+                assert isinstance(result, DecodeResult) and result.latency is not None
+                p50_ms = (result.latency.p50_ms or math.nan) + (result.latency.sample_p50_ms or 0.0)
+                found.setdefault(name, []).append(p50_ms)
+            print(
+                f"round {number + 1}: {', '.join(f'{name} {found[name][-1]:.3f} ms' for name in ways)}",
+                flush=True,
+            )
+    print("| | p50 [ms] | beside here |")
+    print("|---|---:|---:|")
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    for name, p50_ms in medians.items():
+        print(f"| {name} | {p50_ms:.3f} | {p50_ms / medians['here'] - 1:+.1%} |")
+    return int(any(abs(p50_ms / medians["here"] - 1) > TOLERANCE for p50_ms in medians.values()))
+
+
 def compare_speed(server: Served, bench: Path, settings: SpeedSettings, rounds: int) -> int:
     """Measure cases in turns over HTTP and with llama-batched-bench."""
     n_parallel = max(settings.batches)
@@ -155,10 +197,13 @@ def compare_speed(server: Served, bench: Path, settings: SpeedSettings, rounds: 
     return 0
 
 
-def measured(target: Target, settings: DecodeSettings | SpeedSettings, threads: int) -> tuple[Run, float]:
+def measured(
+    target: Target, settings: DecodeSettings | SpeedSettings, threads: int, setup: LlamaConfig | None = None
+) -> tuple[Run, float]:
     """Return a run, and the share of a core that this process took meanwhile."""
     experiment = DECODE if isinstance(settings, DecodeSettings) else SPEED
-    job = Job(experiment, target, target.setup(LlamaConfig(n_gpu_layers=0, threads=threads)), settings)
+    setup = setup or LlamaConfig(n_gpu_layers=0, threads=threads)
+    job = Job(experiment, target, target.setup(setup), settings)
     before, began = cpu_s(), time.perf_counter()
     *_, finished = run_job(run_context(None, needs_bandwidth=False), job)
     share = (cpu_s() - before) / (time.perf_counter() - began)

@@ -5,14 +5,16 @@ The paths of files and the times of creation are the server's; look at the file 
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ggbench.engines.contract import PROMPT
 from ggbench.engines.http.address import Address
 from ggbench.engines.http.client import Client, Connection, HttpResponse
-from ggbench.engines.http.messages import Generate, Post
+from ggbench.engines.http.messages import Generate, Post, Prompt
 from ggbench.engines.http.server import recognize, run_together
 
 _STREAMS = ((16, 8), (64, 24))
@@ -56,11 +58,13 @@ def main(url: str, out: Path, source: str) -> None:
     profile, info = recognize(client)
     model = info.models[0].name
 
-    def added() -> int:
-        raise SystemExit("this kind of server needs a generation to count a prompt")
-
+    if profile.tokenize is None:
+        sys.exit("this kind of server needs a generation to count a prompt")
+    tokens = json.loads(client.post(profile.tokenize(model, PROMPT)).body)["tokens"]
     for n_prompt, n_gen in _STREAMS:
-        asked = Generate(model, profile.prompt(client, model, n_prompt, 0, added), n_gen)
+        asked = Generate(
+            model, Prompt(n_prompt, tuple(itertools.islice(itertools.cycle(tokens), n_prompt))), n_gen
+        )
         for _, arrival in run_together(client, profile, [asked], None):
             if arrival.error or (arrival.piece and arrival.piece.is_last):
                 print(arrival)
