@@ -1,135 +1,156 @@
-"""The tables behind scripts/compare_repeats; exit code 1 where repeats differ too often, or the two settings do not.
+"""The tables behind scripts/compare_repeats: how often runs in turns name a winner, of equals and of others.
 
-Both settings are decoded in turn, each in a process of its own that loads the model again, until there are as many runs
-as asked for or the time is up; another call with the same folder goes on. Then every pair of runs is compared three
-times: by the interval within each run alone, with the spread between loads that is assumed before any repeat is known,
-and with the spread learned from all repeats but the two. A comparison of 95 % intervals should call at least 19 of 20
-pairs of one setting no difference.
+Without settings, the values of runs are drawn: equal but for noise, and with one that is faster. Two settings are
+decoded in turns, each run in a process of its own, which loads the model again, and compared; one setting twice
+tells how often equals differ. Exit code 1 if equals have a winner in over 5 % of the comparisons (and the error of
+drawing), or a true 5 % is found in less than 80 % of 8 turns with 2 % noise.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 import subprocess
 import sys
-import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
-from ggbench.decisions.compare.comparison import Comparison, compare
-from ggbench.decisions.compare.estimates import Repeats, RunSpreads
-from ggbench.runs.comparable import setting_of
+import numpy as np
+from numpy.typing import NDArray
+
+from ggbench.decisions.compare.comparison import compare
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.facts import NEWEST
 from ggbench.runs.stored import listed_run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.metric import Metric
-from ggbench.stats.samples import LoadSpread
+from ggbench.stats.intervals import differing
+from ggbench.stats.turns import ordered, ratio_of_turns
 
-AIM = 19 / 20
-VERDICTS = ("no difference", "different", "not judged")
-METRICS = {"tok_s": "speed", "w_tokens_per_ms": "W", "b_ms": "B", "": "any of them"}
-
-Spreads = Callable[[Run, Run], RunSpreads]
+MOST_FALSE, LEAST_FOUND = 0.05, 0.8
+Noise: TypeAlias = Callable[[np.random.Generator, int], NDArray[np.float64]]
+"""Draws the logarithms of so many runs, one after the other."""
 
 
-class WithinRunsAlone(RunSpreads):
-    """No spread between loads: what a comparison is without repeats in mind."""
-
-    def of(self, metric: Metric, summary: QuantSummary) -> LoadSpread:
-        """Return no spread, known exactly."""
-        return LoadSpread(sigma=0.0, freedom=1000, n_repeats=1000)
-
-    def is_disturbed(self, metric: Metric, summary: QuantSummary) -> bool:
-        """Return False: there is nothing to compare with."""
-        return False
+def white(deviation: float) -> Noise:
+    """Return noise of this standard deviation, as a share."""
+    return lambda random, count: deviation * random.normal(size=count)
 
 
-def main() -> int:
-    """Measure, then count."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("settings", nargs=2, metavar="MODEL[:QUANT]", help="as `ggbench decode` takes them")
-    parser.add_argument("--folder", type=Path, required=True, help="for the store of these runs")
-    parser.add_argument("--runs", type=int, default=10, help="of each setting")
-    parser.add_argument("-n", "--n-gen", type=int, default=256)
-    parser.add_argument("--seconds", type=float, default=240, help="begin no run after this")
-    asked = parser.parse_args()
-    until = time.monotonic() + asked.seconds
-    store = asked.folder / "ggbench" / "results.sqlite"
-    while time.monotonic() < until and len(runs_of(store)) < 2 * asked.runs:
-        for setting in asked.settings:
-            measure(setting, asked)
-    return count(runs_of(store))
+def lasting(deviation: float, correlation: float) -> Noise:
+    """Return noise of which neighbours are correlated."""
+
+    def draw(random: np.random.Generator, count: int) -> NDArray[np.float64]:
+        shocks = random.normal(size=count) * math.sqrt(1 - correlation**2)
+        return deviation * np.array(
+            [*itertools.accumulate(shocks, lambda before, each: correlation * before + each)]
+        )
+
+    return draw
 
 
-def measure(setting: str, asked: argparse.Namespace) -> None:
-    """Decode once in a process of its own."""
+def slowing(deviation: float, by: float) -> Noise:
+    """Return noise on a machine that slows by this share over all runs."""
+    return lambda random, count: deviation * random.normal(size=count) + np.linspace(0, by, count)
+
+
+def with_bursts(deviation: float) -> Noise:
+    """Return noise of which one run in ten takes twice as long."""
+    return lambda random, count: (
+        deviation * random.normal(size=count) + math.log(2) * (random.random(count) < 0.1)
+    )
+
+
+NOISES: dict[str, Noise] = {
+    **{f"sd {100 * each:.0f} %": white(each) for each in (0.01, 0.02, 0.04, 0.06)},
+    "sd 4 %, correlated by 0.5 from run to run": lasting(0.04, 0.5),
+    "sd 2 %, slowing by 20 %": slowing(0.02, 0.2),
+    "sd 2 %, one run in ten at half the speed": with_bursts(0.02),
+}
+
+
+def winners(noise: Noise, n_turns: int, n_columns: int, lead: float, random: np.random.Generator) -> bool:
+    """Draw one comparison, of which the first column is faster by this lead; return whether any two differ."""
+    order = np.array([column for turn in range(n_turns) for column in ordered(range(n_columns), turn)])
+    logs = noise(random, len(order)) - lead * (order == 0)
+    columns = [logs[order == column] for column in range(n_columns)]
+    found = {}
+    for one, other in itertools.combinations(range(n_columns), 2):
+        ratio = ratio_of_turns(np.exp(columns[one] - columns[other]).tolist())
+        assert ratio is not None
+        found[one, other] = ratio.p
+    return bool(differing(found))
+
+
+def simulate(n_trials: int) -> int:
+    """Print the shares of drawn comparisons with a winner."""
+    sizes = ((2, 4), (2, 8), (2, 16), (8, 8))
+    is_kept, random = True, np.random.default_rng(66)
+    print(
+        "| noise | "
+        + " | ".join(f"{columns} equal, {turns} turns" for columns, turns in sizes)
+        + " | 5 % faster, 8 turns |"
+    )
+    print("|---|" + "---:|" * (len(sizes) + 1))
+    for name, noise in NOISES.items():
+        shares = []
+        for columns, turns in sizes:
+            count = n_trials // (1 if columns == 2 else 10)
+            shares.append(sum(winners(noise, turns, columns, 0.0, random) for _ in range(count)) / count)
+            is_kept &= shares[-1] <= MOST_FALSE + 2 * math.sqrt(MOST_FALSE * (1 - MOST_FALSE) / count)
+        power = sum(winners(noise, 8, 2, math.log(1.05), random) for _ in range(n_trials // 4)) / (
+            n_trials // 4
+        )
+        if name == "sd 2 %":
+            is_kept &= power >= LEAST_FOUND
+        print(f"| {name} | " + " | ".join(f"{share:.1%}" for share in (*shares, power)) + " |", flush=True)
+    return 0 if is_kept else 1
+
+
+def measure(asked: argparse.Namespace) -> int:
+    """Decode both settings in turns, compare them in groups of turns, and print how many have a winner."""
+    groups = []
+    for _ in range(asked.times):
+        columns: list[list[QuantSummary]] = [[], []]
+        for turn in range(asked.turns):
+            for side in ordered(range(2), turn):
+                columns[side].append(QuantSummary.of([decoded(asked.settings[side], asked)]))
+        groups.append(compare(columns))
+    speeds = [next(line for line in each.metrics if line.metric == "tok_s") for each in groups]
+    for line in speeds:
+        print(line.verdict)
+    n_better = sum(line.outcome == "better" for line in speeds)
+    print(f"{n_better} of {len(speeds)} have a winner")
+    is_equal = asked.settings[0] == asked.settings[1]
+    return int(is_equal and n_better > math.ceil(MOST_FALSE * len(speeds)))
+
+
+def decoded(setting: str, asked: argparse.Namespace) -> Run:
+    """Decode once in a process of its own, and return the run."""
     command = [sys.executable, "-P", "-m", "ggbench", "decode", setting, "-n", str(asked.n_gen), "--quiet"]
     environment = {**os.environ, "XDG_DATA_HOME": str(asked.folder)}
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    with Store.open(asked.folder / "ggbench" / "results.sqlite") as store:
+        return listed_run(next(iter(store.list_runs())))
 
 
-def runs_of(path: Path) -> list[Run]:
-    """The completed runs, newest first."""
-    if not path.exists():
-        return []
-    with Store.open(path) as store:
-        return [run for run in map(listed_run, store.list_runs()) if run.is_complete]
-
-
-def count(runs: Sequence[Run]) -> int:
-    """Print the runs and the tables."""
-    settings: dict[str, list[Run]] = {}
-    for run in runs:
-        settings.setdefault(setting_of(run), []).append(run)
-    groups = tuple(tuple(group[:NEWEST]) for group in settings.values() if len(group) > 1)
-    if len(groups) != 2:
-        print(f"{len(groups)} settings have repeats, not 2")
-        return 1
-    for group in groups:
-        speeds = ", ".join(f"{QuantSummary.of([run]).latency.tok_s:.1f}" for run in reversed(group))  # type: ignore[union-attr]
-        print(f"{group[0].subject.quant}: {len(group)} runs, tok/s {speeds}")
-    same = [pair for group in groups for pair in itertools.combinations(group, 2)]
-    other = [(one, another) for one in groups[0] for another in groups[1]]
-    print("\n| intervals | pairs | metric | no difference | different | not judged |")
-    print("|---|---|---|---:|---:|---:|")
-    ways: dict[str, Spreads] = {
-        "within runs alone": lambda *_: WithinRunsAlone(),
-        "spread assumed": lambda *_: RunSpreads(),
-        "spread learned": lambda one, another: RunSpreads(_without(groups, one, another)),
-    }
-    tallies = {}
-    for name, spreads in ways.items():
-        for what, pairs in (("of one setting", same), ("of two settings", other)):
-            compared = [compare([(QuantSummary.of([run]),) for run in pair], spreads(*pair)) for pair in pairs]
-            for key, metric in METRICS.items():
-                tallies[name, what, key] = tally = Counter(verdict_on(key, each) for each in compared)
-                print(f"| {name} | {what} | {metric} | {' | '.join(str(tally[each]) for each in VERDICTS)} |")
-    of_same, of_other = (tallies["spread learned", what, ""] for what in ("of one setting", "of two settings"))
-    return 0 if of_same["different"] <= (1 - AIM) * len(same) and not of_other["no difference"] else 1
-
-
-def verdict_on(key: str, compared: Comparison) -> str:
-    """Whether two runs differ in a metric, or without a key in any."""
-    if not key:
-        found = {verdict_on(each, compared) for each in METRICS if each}
-        return next(verdict for verdict in ("different", *VERDICTS) if verdict in found)
-    line = next(line for line in compared.metrics if line.metric == key)
-    apart = line.versus[1]
-    if apart is None or apart.ratio_ci95 is None:
-        return "not judged"
-    low, high = apart.ratio_ci95
-    return "no difference" if low <= 1 <= high else "different"
-
-
-def _without(groups: Repeats, *left_out: Run) -> Repeats:
-    numbers = {run.run_id for run in left_out}
-    rest = [[run for run in group if run.run_id not in numbers] for group in groups]
-    return tuple(tuple(group) for group in rest if len(group) > 1)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw, or measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "settings", nargs="*", metavar="MODEL[:QUANT]", help="two, as `ggbench decode` takes them"
+    )
+    parser.add_argument("--folder", type=Path, help="for the store of these runs")
+    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--times", type=int, default=10, help="comparisons of so many turns")
+    parser.add_argument("-n", "--n-gen", type=int, default=256)
+    parser.add_argument("--trials", type=int, default=8000, help="drawn comparisons")
+    asked = parser.parse_args(arguments)
+    if len(asked.settings) not in (0, 2) or (asked.settings and asked.folder is None):
+        parser.error("give two settings and --folder, or none")
+    return measure(asked) if asked.settings else simulate(asked.trials)
 
 
 if __name__ == "__main__":

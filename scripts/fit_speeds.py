@@ -30,7 +30,7 @@ from ggbench.expect.cost_model import (
 from ggbench.expect.published_speed import ASSUMED_THREADS, known_kind, prompt_rate
 from ggbench.machine.known_devices import KnownDevice, known_devices, recognize_device
 from ggbench.models.published.benches import BenchedRow, load_bench_sources, load_benches
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import Z_95, Estimate
 
 OUTPUT = Path(__file__).parent.parent / "ggbench" / "expect" / "data" / "device-speed.json"
 LARGE_BYTES = 3 << 30
@@ -436,7 +436,20 @@ def _print_class(label: str, tried: Sequence[tuple[Row, Estimate]]) -> None:
     covered = sum(ms.low <= row.ms <= ms.high for row, ms in tried) / len(tried)
     error = statistics.median(errors)
     near = sum(each <= 0.15 for each in errors) / len(tried)
-    print(f"| {label:24} | {len(tried):4} | {error:5.1%} | {near:4.0%} | {covered:4.0%} | ±{width:.0%} |")
+    needed = _needed_factor(tried)
+    print(
+        f"| {label:24} | {len(tried):4} | {error:5.1%} | {near:4.0%} | {covered:4.0%} | ±{width:.0%} | {needed:.2f} |"
+    )
+
+
+def _needed_factor(tried: Sequence[tuple[Row, Estimate]]) -> float:
+    """Return the half-width [standard deviations] that would hold 95 % of the rows; nan without intervals."""
+    apart = sorted(
+        abs(math.log(row.ms / ms.value)) * Z_95 / math.log(ms.high / ms.value)
+        for row, ms in tried
+        if ms.high > ms.value
+    )
+    return apart[math.ceil(0.95 * len(apart)) - 1] if apart else math.nan
 
 
 def _print_devices(tried: Sequence[tuple[Row, Estimate]]) -> None:

@@ -30,7 +30,7 @@ from ggbench.sizing.budget import described_budget
 from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import Estimate, t_95
 from ggbench.stats.speed_curve import SpeedCurve
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
@@ -190,8 +190,9 @@ def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None
     assert known.basis == "scaled"
     assert known.source == "this machine's other runs reach 40 to 50 % of the bandwidth (2 models)"
     found = known.step_ms_at(1)
-    assert found.value == pytest.approx(limit.b_ms / 0.45)
-    factor = math.exp(2 * math.log(0.5 / 0.4) / math.sqrt(2) * math.sqrt(1.5))
+    assert found.value == pytest.approx(limit.b_ms / math.sqrt(0.4 * 0.5))
+    variance = (3 * 0.25**2 + math.log(0.5 / 0.4) ** 2 / 2) / 4
+    factor = math.exp(t_95(4) * math.sqrt(1.5 * variance))
     assert (found.low, found.high) == pytest.approx((found.value / factor, found.value * factor))
     faster = replace(BUDGET, bandwidth=Bandwidth(40e9, "given"))
     assert _one(store, file, budget=faster).step_ms_at(1).value == pytest.approx(found.value)

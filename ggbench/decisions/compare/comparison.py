@@ -13,14 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.compare.differences import (
-    Column,
-    Difference,
-    caveats,
-    differences_of,
-    letters,
-    unsteady_of,
-)
+from ggbench.decisions.compare.differences import Column, Difference, caveats, differences_of, letters
 from ggbench.decisions.compare.versus import ColumnValue, Pairs, Versus, column_value, pairs_of
 from ggbench.expect.loss import expected_loss
 from ggbench.expect.measured_losses import MeasuredLosses, measured_losses
@@ -55,8 +48,6 @@ class ComparedRun(msgspec.Struct, frozen=True):
     """Numbers of the averaged runs; null for a run that is not stored."""
     run: Run
     """The first one."""
-    unsteady: str
-    """Reasons not to trust its times; empty if the machine was steady."""
 
 
 class ComparedFigure(msgspec.Struct, frozen=True):
@@ -142,7 +133,10 @@ def compare(columns: Sequence[Column], losses: MeasuredLosses | None = None) -> 
     summaries = [column[0] for column in columns]
     kinds = [run.head.kind for summary in summaries for run in summary.runs]
     names = column_names(summaries)
-    rows = _rows(names, columns)
+    rows = tuple(
+        ComparedRun(letter(n), name, tuple(each.run.run_id for each in column), column[0].run)
+        for n, (name, column) in enumerate(zip(names, columns, strict=True))
+    )
     metrics, depths = (
         tuple(_compared(metric, columns, names) for metric in found)
         for found in (metrics_of(kinds, summaries), depth_metrics(summaries))
@@ -156,15 +150,6 @@ def compare(columns: Sequence[Column], losses: MeasuredLosses | None = None) -> 
         depths=depths,
         differences=differences_of(summaries),
         warnings=tuple(caveats(columns)),
-    )
-
-
-def _rows(names: Sequence[str], columns: Sequence[Column]) -> tuple[ComparedRun, ...]:
-    return tuple(
-        ComparedRun(
-            letter(n), name, tuple(each.run.run_id for each in column), column[0].run, unsteady_of(column)
-        )
-        for n, (name, column) in enumerate(zip(names, columns, strict=True))
     )
 
 
@@ -263,57 +248,14 @@ def _again(columns: Sequence[Column], leads: Sequence[ComparedFigure]) -> str:
     return in_turns(runs, max(FEWEST_TURNS, 2 * n_turns))
 
 
-class _Ranking(msgspec.Struct, frozen=True):
-    """Runs compared by a figure."""
-
-    pairs: Pairs
-    order: Sequence[int]
-    """The compared runs, the best value first."""
-
-    @classmethod
-    def of(cls, pairs: Pairs, values: Sequence[ColumnValue], *, more_is_better: bool) -> _Ranking:
-        runs = {run for run, _ in pairs}
-        return cls(pairs, sorted(runs, key=lambda run: values[run].compared or 0.0, reverse=more_is_better))
-
-    @property
-    def beaten(self) -> list[tuple[int, int]]:
-        """Pairs of which the first is better."""
-        places = itertools.combinations(self.order, 2)
-        return [pair for pair in places if self.pairs[pair].is_different]
-
-    @property
-    def best(self) -> list[int]:
-        """Runs that no other beats."""
-        losers = {other for _, other in self.beaten}
-        return [run for run in self.order if run not in losers]
-
-    @property
-    def better(self) -> tuple[str, ...]:
-        """Letters of the runs that are better than another and beaten by none."""
-        winners = {one for one, _ in self.beaten}
-        return tuple(map(letter, sorted(winners.intersection(self.best))))
-
-    def outcome(self, alike: float) -> Outcome:
-        apart = [self.pairs[other, one] for one, other in itertools.combinations(self.best, 2)]
-        if not apart:
-            return "better"
-        if any(each.doubt for each in apart):
-            return "no_verdict"
-        return "same" if all(each.is_alike(alike) for each in apart) else "undecided"
-
-    def lead_pair(self, outcome: Outcome) -> tuple[int, int]:
-        """Return the best and the next best, or the second and the first of those of which none is better."""
-        if outcome in ("better", "no_verdict"):
-            return self.best[0], next(run for run in self.order if run != self.best[0])
-        one, other = sorted(self.best[:2])
-        return other, one
-
-
 def _compared(metric: Metric, columns: Sequence[Column], names: Sequence[str]) -> ComparedFigure:
-    found = _comparable(metric, columns, [column_value(metric, column) for column in columns])
-    more = metric.figure.better == "more"
-    ranking = _Ranking.of(pairs_of(metric, columns, found), found, more_is_better=more)
-    left_out = _left_out(found)
+    """Return a figure of all columns, none compared if they are of different things."""
+    found = [column_value(metric, column) for column in columns]
+    if vary(metric.basis, [column[0] for column in columns]):
+        found = [replace(each, left_out=metric.other_basis) if each.is_known else each for each in found]
+    pairs, more = pairs_of(metric, columns, found), metric.figure.better == "more"
+    beaten = {pair for pair, each in pairs.items() if each.is_different and (each.difference > 0) is more}
+    winners, losers = ({pair[side] for pair in beaten} for side in (0, 1))
     line = ComparedFigure(
         metric=metric.key,
         header=metric.figure.title,
@@ -323,29 +265,41 @@ def _compared(metric: Metric, columns: Sequence[Column], names: Sequence[str]) -
         texts=tuple(each.text for each in found),
         values=tuple(each.value for each in found),
         values_ci95=tuple(each.ci95 for each in found),
-        versus=tuple(ranking.pairs.get((index, 0)) for index in range(len(columns))),
+        versus=tuple(pairs.get((index, 0)) for index in range(len(columns))),
         outcome="",
         compared=tuple(letter(run) for run, each in enumerate(found) if each.compared is not None),
-        better=ranking.better,
-        left_out=left_out,
+        better=tuple(map(letter, sorted(winners - losers))),
+        left_out=_left_out(found),
     )
-    if ranking.best:
-        return _decided(line, ranking, metric, names)
-    if not left_out:
+    if pairs:
+        order = sorted({run for run, _ in pairs}, key=lambda run: found[run].compared or 0.0, reverse=more)
+        return _decided(line, metric, names, pairs, order, [run for run in order if run not in losers])
+    if not line.left_out:
         return line
-    why = "; ".join(f"{why} ({who})" for why, who in left_out.items())
+    why = "; ".join(f"{why} ({who})" for why, who in line.left_out.items())
     return replace(line, outcome="left_out", verdict=say("compare.left_out", topic=metric.topic, why=why))
 
 
-def _decided(line: ComparedFigure, ranking: _Ranking, metric: Metric, names: Sequence[str]) -> ComparedFigure:
-    """Return the line with its outcome, in a sentence too."""
-    outcome = ranking.outcome(metric.alike)
-    one, other = ranking.lead_pair(outcome)
-    lead, key = ranking.pairs[one, other], str(outcome)
-    gain = lead.text
+def _decided(
+    line: ComparedFigure,
+    metric: Metric,
+    names: Sequence[str],
+    pairs: Pairs,
+    order: Sequence[int],
+    best: Sequence[int],
+) -> ComparedFigure:
+    """Return the line with its outcome, in a sentence too; `best` are those of the `order` that no other beats."""
+    outcome = _outcome([pairs[other, one] for one, other in itertools.combinations(best, 2)], metric.alike)
+    is_about_one = outcome in ("better", "no_verdict")
+    if is_about_one:
+        one, other = best[0], next(run for run in order if run != best[0])
+    else:
+        other, one = sorted(best[:2])
+    apart, key = pairs[one, other], str(outcome)
+    gain = apart.text
     if outcome == "better":
         key = metric.win
-        gain = gain if metric.difference is None else metric.difference(abs(lead.difference))
+        gain = gain if metric.difference is None else metric.difference(abs(apart.difference))
     if len(names) > 2 and outcome != "no_verdict":
         key += "_of_many"
     verdict = say(
@@ -354,28 +308,25 @@ def _decided(line: ComparedFigure, ranking: _Ranking, metric: Metric, names: Seq
         over=names[other],
         gain=gain,
         topic=metric.topic,
-        why=lead.doubt_text,
+        why=apart.doubt_text,
         alike=format_number(metric.alike * 100, 1),
-        best=in_words([names[run] for run in sorted(ranking.best)]),
+        best=in_words([names[run] for run in sorted(best)]),
     )
-    is_about_one = outcome in ("better", "no_verdict")
     return replace(line, outcome=outcome, lead=letter(one) if is_about_one else None, verdict=verdict)
 
 
-def _comparable(
-    metric: Metric, columns: Sequence[Column], found: Sequence[ColumnValue]
-) -> Sequence[ColumnValue]:
-    """Return the values, none compared if they are of different things."""
-    if not vary(metric.basis, [column[0] for column in columns]):
-        return found
-    return [replace(each, left_out=metric.other_basis) if each.is_known else each for each in found]
+def _outcome(apart: Sequence[Versus], alike: float) -> Outcome:
+    """Return the outcome of a figure from the pairs of those that no other beats."""
+    if not apart:
+        return "better"
+    if any(each.doubt for each in apart):
+        return "no_verdict"
+    return "same" if all(each.is_alike(alike) for each in apart) else "undecided"
 
 
 def _left_out(found: Sequence[ColumnValue]) -> dict[str, str]:
     """Return the letters of the runs that are not compared, by the reason; none if only one has a value."""
-    runs: dict[str, list[int]] = {}
-    for index, each in enumerate(found):
-        if each.left_out:
-            runs.setdefault(each.left_out, []).append(index)
-    has_one = sum(each.is_known for each in found) < 2
-    return {} if has_one else {why: letters(who) for why, who in runs.items()}
+    if sum(each.is_known for each in found) < 2:
+        return {}
+    reasons = dict.fromkeys(each.left_out for each in found if each.left_out)
+    return {why: letters([run for run, each in enumerate(found) if each.left_out == why]) for why in reasons}

@@ -165,10 +165,6 @@ def _environment(summaries: Sequence[QuantSummary]) -> Sequence[RunFigure]:
     return _ENVIRONMENT
 
 
-def unsteady_of(column: Column) -> str:
-    return sanitize(next((each.unsteady for each in column if each.unsteady), ""))
-
-
 def caveats(columns: Sequence[Column]) -> list[str]:
     """Return reasons not to trust numbers, then those that measure different things."""
     summaries, lines = [column[0] for column in columns], list(_doubts(columns))

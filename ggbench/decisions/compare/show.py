@@ -16,7 +16,7 @@ from ggbench.show.answer import Answer, Facts, Part, Table
 from ggbench.show.document import Document
 from ggbench.show.figure import Figure
 from ggbench.show.words import say
-from ggbench.text import in_words
+from ggbench.text import in_words, sanitize
 
 _BETTER = "★"
 _MOST_BESIDE = 4
@@ -39,7 +39,7 @@ def comparison_answer(comparison: Comparison) -> Answer:
         [*comparison.warnings[:2], _conditions(comparison)],
         [
             *comparison.warnings[2:],
-            Facts([(row.letter, row.unsteady) for row in comparison.rows], "Not steady"),
+            Facts([(row.letter, sanitize(row.run.unsteady)) for row in comparison.rows], "Not steady"),
             Facts([(each.topic, each.text) for each in comparison.differences], "Differences"),
             comparison_table(comparison, behind, "More figures"),
             Facts([(line.topic, line.verdict) for line in (*front, *behind) if line.topic], "Verdicts"),
