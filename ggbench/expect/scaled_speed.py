@@ -14,9 +14,9 @@ from ggbench.units import counted, format_number
 _FEWEST = 2
 """Minimum number of measured models to extrapolate from."""
 _ASSUMED_DEVIATION, _ASSUMED_FREEDOM = 0.25, 3
-"""Standard deviation of the shares' logarithms that a few models are combined with, as they may agree by chance, and its
-degrees of freedom. Of published rows at 27 places with three models or more, the interval from 2 to 9 others holds 94 to
-98 % of a model's share of the weights' bandwidth.
+"""Standard deviation of the shares' logarithms that a few models are combined with, as they may agree by chance, and
+its degrees of freedom. Of published rows at 27 places with three models or more, the interval from 2 to 9 others holds
+94 to 98 % of a model's share of the weights' bandwidth.
 """
 
 

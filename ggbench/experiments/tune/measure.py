@@ -34,6 +34,7 @@ from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import Recording, WorkerStarted
 from ggbench.runs.run import Settings
+from ggbench.stats.intervals import Estimate
 from ggbench.stats.turns import FEWEST_TURNS, ordered, ratio_of_turns
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ class TuneExperiment(Experiment):
         )
         faster = [index for index, each in enumerate(candidates) if (each.speed or 0) > 1]
         finalist = max(faster, key=lambda index: candidates[index].speed or 0, default=None)
-        ratio = ratio_of_turns(_ratios(timings, 2, finalist))
+        found = ratio_of_turns(_ratios(timings, 2, finalist))
+        ratio = None if found is None else Estimate(found.value, found.low, found.high)
         return TuneResult(candidates, finalist, ratio)
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
