@@ -156,21 +156,16 @@ def layer_states(architecture: str, values: TypedMetadata, heads: Heads) -> tupl
         values.count(keys.Attention.KEY_LENGTH_SWA, heads.head_dim_k),
         values.count(keys.Attention.VALUE_LENGTH_SWA, heads.head_dim_v),
     )
-    states = [LayerState()] * n_all
+    states = []
     for layer in range(n_layer):
-        window, n_kv = windows[layer], heads.n_head_kv[layer]
-        if not _has_attention(architecture, heads, layer, is_recurrent=recurrent[layer]):
-            n_kv = 0
-        source = None
-        if n_kv and layer >= n_keeping:
-            source = max(0, n_keeping - (1 if window is None else 2))
-        state = LayerState(recurrent_elements=elements if recurrent[layer] else 0)
-        if n_kv:
-            head_dims = wide if window is None else windowed
-            state = _attending(state, 0 if source is not None else n_kv, head_dims, is_latent=heads.is_latent)
+        state, window = LayerState(recurrent_elements=elements * recurrent[layer]), windows[layer]
+        if heads.n_head_kv[layer] and _has_attention(architecture, heads, layer, is_recurrent=recurrent[layer]):
+            source = None if layer < n_keeping else max(0, n_keeping - (1 if window is None else 2))
+            n_kv = heads.n_head_kv[layer] if source is None else 0
+            state = _attending(state, n_kv, wide if window is None else windowed, is_latent=heads.is_latent)
             state = replace(state, window=window, reads_layer=source)
-        states[layer] = state
-    return tuple(states)
+        states.append(state)
+    return (*states, *[LayerState()] * (n_all - n_layer))
 
 
 def _has_attention(architecture: str, heads: Heads, layer: int, *, is_recurrent: bool) -> bool:

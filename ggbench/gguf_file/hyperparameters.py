@@ -221,12 +221,14 @@ class Hyperparameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if family is None:
             yield f"architecture {self.architecture!r} is unknown, known are {', '.join(ARCHITECTURES)}"
             return
-        for name in family.needs:
-            if not getattr(self, name):
-                yield f"{self.architecture} needs {name}"
-        for name in _OPTIONAL:
-            if getattr(self, name) and name not in (*family.needs, *family.allows):
-                yield f"{name} is given, but {self.architecture} has none"
+        lacking = (name for name in family.needs if not getattr(self, name))
+        yield from (f"{self.architecture} needs {name}" for name in lacking)
+        unknown = set(_OPTIONAL) - {*family.needs, *family.allows}
+        given = (name for name in _OPTIONAL if name in unknown and getattr(self, name))
+        yield from (f"{name} is given, but {self.architecture} has none" for name in given)
+        yield from self._contradictions(family)
+
+    def _contradictions(self, family: Family) -> Iterator[str]:
         if bool(family.letters) != bool(self.layer_pattern) or set(self.layer_pattern) - set(family.letters):
             yield f"layer_pattern of {self.architecture} has the letters {family.letters!r}, not {self.layer_pattern!r}"
         if family.n_embd_of_heads and self.n_embd_head * self.n_head != self.n_embd:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ggbench.gguf_file import gguf_constants
@@ -261,13 +261,24 @@ def _n_ff(hyper: Hyperparameters, layer: _Layer) -> int:
     return (layer.shares_kv and hyper.n_ff_shared_kv) or hyper.n_ff
 
 
+_QUERIES = {"qwen35": 2, "qwen35moe": 2}
+"""Architectures whose Q has a gate of its width too."""
+
+
+def _head_dim(hyper: Hyperparameters, layer: _Layer) -> int:
+    return (layer.mixer == "W" and hyper.head_dim_window) or hyper.n_embd_head
+
+
+def _qk_norms(n_q: int, n_k: int) -> Iterator[_Tensor]:
+    yield _f32("ATTN_Q_NORM", n_q)
+    yield _f32("ATTN_K_NORM", n_k)
+
+
 def _attention(hyper: Hyperparameters, layer: _Layer) -> Iterator[_Tensor]:
-    family = FAMILIES[hyper.architecture]
-    head_dim = (layer.mixer == "W" and hyper.head_dim_window) or hyper.n_embd_head
+    family, head_dim = FAMILIES[hyper.architecture], _head_dim(hyper, layer)
     n_query, n_kv = head_dim * hyper.n_head, head_dim * _n_head_kv(hyper, layer)
     has_bias = family.qkv_bias if hyper.qkv_bias is None else hyper.qkv_bias
-    gates = 2 if hyper.architecture in ("qwen35", "qwen35moe") else 1
-    separate = [("ATTN_Q", n_query * gates), ("ATTN_K", n_kv), ("ATTN_V", n_kv)]
+    separate = [("ATTN_Q", n_query * _QUERIES.get(hyper.architecture, 1)), ("ATTN_K", n_kv), ("ATTN_V", n_kv)]
     if hyper.n_head_kv_window and layer.mixer == "*":
         separate.pop()
     for member, n_rows in [("ATTN_QKV", n_query + 2 * n_kv)] if family.fused else separate:
@@ -276,11 +287,9 @@ def _attention(hyper: Hyperparameters, layer: _Layer) -> Iterator[_Tensor]:
             yield _bias(member, n_rows)
     yield _matrix("ATTN_OUT", n_query, hyper.n_embd)
     if family.qk_norm is None:
-        yield _f32("ATTN_Q_NORM", n_query)
-        yield _f32("ATTN_K_NORM", n_kv)
+        yield from _qk_norms(n_query, n_kv)
     elif family.qk_norm or hyper.qk_norm:
-        yield _f32("ATTN_Q_NORM", head_dim)
-        yield _f32("ATTN_K_NORM", head_dim)
+        yield from _qk_norms(head_dim, head_dim)
     if hyper.architecture == "gpt-oss":
         yield _bias("ATTN_OUT", hyper.n_embd)
         yield _f32("ATTN_SINKS", hyper.n_head)
@@ -373,20 +382,22 @@ def _has_expert_bias(hyper: Hyperparameters) -> bool:
     return bool(hyper.n_expert) and (FAMILIES[hyper.architecture].expert_bias if stated is None else stated)
 
 
+def _gemma4_experts(n_embd: int, n_ff: int, n_expert: int) -> Iterator[_Tensor]:
+    yield _matrix("FFN_GATE_UP_EXP", n_embd, 2 * n_ff, n_expert)
+    yield _matrix("FFN_DOWN_EXP", n_ff, n_embd, n_expert)
+    yield _Tensor("FFN_DOWN_EXP", (n_expert,), "f32", "scale")
+    yield _Tensor("FFN_GATE_INP", (n_embd,), "f32", "scale")
+    yield from (_f32(norm, n_embd) for norm in ("FFN_PRE_NORM_2", "FFN_POST_NORM_1", "FFN_POST_NORM_2"))
+
+
 def _experts(hyper: Hyperparameters) -> Iterator[_Tensor]:
     architecture, n_ff, n_expert = hyper.architecture, hyper.n_ff_expert or hyper.n_ff, hyper.n_expert
-    n_embd = hyper.n_embd_expert or hyper.n_embd
+    n_embd, feed_forward = hyper.n_embd_expert or hyper.n_embd, _feed_forward(architecture)
     yield _f32("FFN_GATE_INP", hyper.n_embd, n_expert)
-    if architecture.startswith("nemotron"):
-        yield from _ungated("_EXP", n_embd, n_ff, n_expert)
-    elif architecture == "gemma4":
-        yield _matrix("FFN_GATE_UP_EXP", n_embd, 2 * n_ff, n_expert)
-        yield _matrix("FFN_DOWN_EXP", n_ff, n_embd, n_expert)
-        yield _Tensor("FFN_DOWN_EXP", (n_expert,), "f32", "scale")
-        yield _Tensor("FFN_GATE_INP", (hyper.n_embd,), "f32", "scale")
-        yield from (_f32(norm, n_embd) for norm in ("FFN_PRE_NORM_2", "FFN_POST_NORM_1", "FFN_POST_NORM_2"))
+    if architecture == "gemma4":
+        yield from _gemma4_experts(n_embd, n_ff, n_expert)
     else:
-        yield from _gated("_EXP", n_embd, n_ff, n_expert)
+        yield from feed_forward("_EXP", n_embd, n_ff, n_expert)
     if hyper.n_embd_expert:
         yield _matrix("MOE_LATENT_DOWN", hyper.n_embd, n_embd)
         yield _matrix("MOE_LATENT_UP", n_embd, hyper.n_embd)
@@ -399,18 +410,19 @@ def _experts(hyper: Hyperparameters) -> Iterator[_Tensor]:
     if architecture in ("qwen2moe", "qwen35moe"):
         yield _f32("FFN_GATE_INP_SHEXP", hyper.n_embd)
     if hyper.n_ff_shared_expert:
-        shared = _ungated if architecture.startswith("nemotron") else _gated
-        yield from shared("_SHEXP", hyper.n_embd, hyper.n_ff_shared_expert)
+        yield from feed_forward("_SHEXP", hyper.n_embd, hyper.n_ff_shared_expert)
 
 
 def _dense(hyper: Hyperparameters, n_ff: int) -> Iterator[_Tensor]:
     if FAMILIES[hyper.architecture].fused:
         yield _matrix("FFN_UP", hyper.n_embd, 2 * n_ff)
         yield _matrix("FFN_DOWN", n_ff, hyper.n_embd)
-    elif hyper.architecture.startswith("nemotron"):
-        yield from _ungated("", hyper.n_embd, n_ff)
     else:
-        yield from _gated("", hyper.n_embd, n_ff)
+        yield from _feed_forward(hyper.architecture)("", hyper.n_embd, n_ff)
+
+
+def _feed_forward(architecture: str) -> Callable[..., Iterator[_Tensor]]:
+    return _ungated if architecture.startswith("nemotron") else _gated
 
 
 def _gated(kind: str, n_embd: int, n_ff: int, *n_expert: int) -> Iterator[_Tensor]:

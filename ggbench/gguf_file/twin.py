@@ -268,6 +268,15 @@ def _check_windows(model: ModelFile, layers: Sequence[int]) -> None:
         raise Unsupported(f"{model.name}: {reason}", "select a layer with a window too")
 
 
+def _values_by_layer(model: ModelFile, metadata: Mapping[str, object]) -> Iterator[tuple[str, list[object]]]:
+    """Yield the keys of the architecture that have a value for each layer."""
+    sections = gguf_constants.Keys.Rope.DIMENSION_SECTIONS.format(arch=model.architecture)
+    for key, value in metadata.items():
+        is_own = key.startswith(f"{model.architecture}.") and key != sections
+        if is_own and isinstance(value, list) and len(value) == model.n_layer:
+            yield key, value
+
+
 def _selected_metadata(
     model: ModelFile, metadata: Mapping[str, object], layers: Sequence[int], n_dense: int
 ) -> dict[str, object]:
@@ -277,10 +286,8 @@ def _selected_metadata(
         return key.format(arch=architecture)
 
     selected = dict(metadata)
-    for key, value in metadata.items():
-        is_own = key.startswith(f"{architecture}.") and key != full(keys.Rope.DIMENSION_SECTIONS)
-        if is_own and isinstance(value, list) and len(value) == model.n_layer:
-            selected[key] = [value[layer] for layer in layers]
+    for key, values in _values_by_layer(model, metadata):
+        selected[key] = [values[layer] for layer in layers]
     selected[full(keys.LLM.BLOCK_COUNT)] = len(layers)
     selected.pop(full(keys.LLM.NEXTN_PREDICT_LAYERS), None)
     chosen = [model.states[layer] for layer in layers]

@@ -123,31 +123,20 @@ class LlamaModel:
         if self.handle is not None:
             lib.llama_model_free(self.handle)
             self.handle = None
-        wanted = _load_fields(setup, dry=dry)
         offloading, buffer_types = devices.offloading, devices.buffer_types
-        chosen: list[int] | None = None
         if described:
-            if devices.interface_problem:
-                found = devices.interface_problem
-                raise Refusal("start", f"this llama.cpp cannot plan for a GPU that is not here: it has {found}")
-            self._described = DescribedDevices(devices.ggml, described)  # llama.cpp refers to them
-            chosen = offloading = list(self._described.handles)
-            buffer_types = buffer_types | self._described.buffer_types
+            self._described = _describe(devices, described)  # llama.cpp refers to them
+            offloading, buffer_types = [*self._described.handles], buffer_types | self._described.buffer_types
         elif setup.devices:
-            chosen = offloading = chosen_devices(devices, setup)
+            offloading = chosen_devices(devices, setup)
+        wanted = _load_fields(setup, dry=dry)
         if not setup.n_gpu_layers and (dry or setup.memory_limit_bytes is not None):
             # Even without layers on a GPU, llama.cpp computes large batches there. A plan for main memory assumes it
             # does not, and a limit of main memory leaves no address space for a GPU driver.
-            chosen = []
-        if chosen is not None:
-            chosen_array = (ctypes.c_void_p * (len(chosen) + 1))(*chosen, None)
-            wanted["devices"] = ctypes.addressof(chosen_array)
-        if setup.tensor_split:
-            shares = _shares(setup, len(offloading))
-            wanted["tensor_split"] = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
-        overrides = _overrides(setup, buffer_types)
-        if overrides is not None:
-            wanted["tensor_buft_overrides"] = ctypes.addressof(overrides)
+            wanted["devices"] = _pointers([])
+        elif described or setup.devices:
+            wanted["devices"] = _pointers(offloading)
+        wanted |= _arrays(setup, len(offloading), buffer_types)
         params = _filled("load", lib.llama_model_default_params(), MODEL, wanted)
         params.progress_callback = lib.llama_progress_callback(throttled(on_progress))
         self.handle = lib.llama_model_load_from_file(str(Path(path)).encode(), params)
@@ -394,6 +383,29 @@ def _number(kind: str, name: str) -> int:
     return int(getattr(lib, f"LLAMA_{kind}_{name.upper().replace('+', '_')}"))
 
 
+def _describe(devices: GgmlDevices, described: Sequence[DescribedDevice]) -> DescribedDevices:
+    """Return ggml's devices of that description. Raises Refusal for another version of its private interface."""
+    if found := devices.interface_problem:
+        raise Refusal("start", f"this llama.cpp cannot plan for a GPU that is not here: it has {found}")
+    return DescribedDevices(devices.ggml, described)
+
+
+def _pointers(addresses: Sequence[int]) -> ctypes.c_void_p:
+    """Return a pointer to an array of these and a null pointer, which it keeps alive."""
+    return ctypes.cast((ctypes.c_void_p * (len(addresses) + 1))(*addresses, None), ctypes.c_void_p)
+
+
+def _arrays(setup: LlamaConfig, n_offloading: int, buffer_types: Mapping[str, int]) -> dict[str, Any]:
+    """Return pointers to a setup's tensor split and overrides, which they keep alive. Raises Refusal."""
+    wanted: dict[str, Any] = {}
+    if setup.tensor_split:
+        shares = _shares(setup, n_offloading)
+        wanted["tensor_split"] = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
+    if overrides := setup.tensor_overrides:
+        wanted["tensor_buft_overrides"] = ctypes.cast(_overrides(overrides, buffer_types), ctypes.c_void_p)
+    return wanted
+
+
 def _shares(setup: LlamaConfig, n_offloading: int) -> Any:  # noqa: ANN401 - an array of a ctypes type
     """Return llama.cpp's array of the share of each device. Raises Refusal for more shares than devices."""
     n_devices = lib.llama_max_devices()
@@ -403,11 +415,8 @@ def _shares(setup: LlamaConfig, n_offloading: int) -> Any:  # noqa: ANN401 - an 
     return (ctypes.c_float * n_devices)(*setup.tensor_split)
 
 
-def _overrides(setup: LlamaConfig, known: Mapping[str, int]) -> Any:  # noqa: ANN401 - an array of a ctypes type
-    """Return llama.cpp's array of tensor overrides, ended by an empty one; None without any. Raises Refusal."""
-    given = setup.tensor_overrides
-    if not given:
-        return None
+def _overrides(given: Sequence[tuple[str, str]], known: Mapping[str, int]) -> Any:  # noqa: ANN401 - an array
+    """Return llama.cpp's array of tensor overrides, ended by an empty one. Raises Refusal."""
     overrides = (_TensorOverride * (len(given) + 1))()
     for index, (pattern, device) in enumerate(given):
         if device not in known:
