@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -108,14 +109,14 @@ _server_options = as_record("server", _server, _SERVER, *field_options(EndpointC
 
 
 def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
-    """Return a setup as run by an `--engine`: `NAME`, `NAME=COMMAND`, or `llama FLAGS` with options of loading that
-    replace the command's own. Raises UsageError.
+    """Return a setup as run by an `--engine`: `llama-server` with `=PATH`, flags or both, or `llama FLAGS` with options
+    of loading that replace the command's own. Raises UsageError.
     """
     if text.startswith("llama "):
         return _reloaded(setup, text.split()[1:])
     if text.strip() == "llama":
         return setup
-    name, _, command = text.strip().partition("=")
+    name, command = re.match(r"([\w-]*)[ =]?(.*)", text.strip()).groups()  # type: ignore[union-attr]
     if name != "llama-server":
         hint = "write --engine llama-server or --engine llama-server=PATH; llama is ggbench's own llama.cpp"
         raise UsageError(f"no engine named {shorten(name, 40)!r}", hint)

@@ -33,7 +33,7 @@ _HANDLED_AFTER_S = 1.0
 """Before, Python itself may still be starting and ends by the signal."""
 _LIMIT_S = 60.0
 """For a command that is stopped to end, and for one that goes on with another worker to store something more."""
-_ENDED = re.compile(r"^(Stored as run|saved )", re.MULTILINE)
+_ENDED = re.compile(r"^(run \d+ with |saved )", re.MULTILINE)
 """What a command says last: after it Python itself exits, and ends by a signal."""
 _REPO = "org/pulled-GGUF"
 _Wait = Callable[[subprocess.Popen[str]], None]
@@ -179,23 +179,25 @@ def _stop(row: Trials, label: str, way: str, words: list[str], wait: _Wait, *, i
         for victim in victims:
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.send_signal(signal.SIGKILL if way.startswith("kill") else getattr(signal, way))
-        err = rest_of(process, may_go_on=bool(whose))
+        said = rest_of(process, may_go_on=bool(whose))
         count_orphans(row, label, workers)
-        if err is None:
+        if said is None:
             row.hangs += 1
             row.fault(f"{label}: it did not end")
             return
-        is_signalled = way.startswith("SIG") and not is_over and not _ENDED.search(err)
+        out, err = said
+        has_ended = bool(_ENDED.search(f"{out}\n{err}"))
+        is_signalled = way.startswith("SIG") and not (is_over or has_ended)
         if is_signalled and process.returncode not in (0, 130) and is_handled:
             row.tracebacks += 1
             row.fault(f"{label}: exit code {process.returncode}, {err[-200:]}")
-        elif "Traceback" in err and is_handled:
+        elif "Traceback" in err and is_handled and not has_ended:
             row.tracebacks += 1
             row.fault(f"{label}: {err[-300:]}")
 
 
-def rest_of(process: subprocess.Popen[str], *, may_go_on: bool, limit_s: float = _LIMIT_S) -> str | None:
-    """Return what a command writes to stderr until it ends, and None where it hangs.
+def rest_of(process: subprocess.Popen[str], *, may_go_on: bool, limit_s: float = _LIMIT_S) -> tuple[str, str] | None:
+    """Return what a command writes to stdout and stderr until it ends, and None where it hangs.
 
     One that may go on has as long as it stores something: on a machine with a load of 9, threads that wait for each
     other decoded less than one token/s.
@@ -203,7 +205,7 @@ def rest_of(process: subprocess.Popen[str], *, may_go_on: bool, limit_s: float =
     stored = _n_stored()
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=limit_s)[1]
+            return process.communicate(timeout=limit_s)
         before, stored = stored, _n_stored()
         if not may_go_on or stored == before:
             return None

@@ -107,17 +107,17 @@ class LlamaServerConfig(LlamaConfig, frozen=True):
 
     @classmethod
     def of_command(cls, command: str, setup: LlamaConfig) -> Self:
-        """Return a setup run by `PATH [FLAGS]`, by default the program on PATH.
+        """Return a setup run by `[PATH] [FLAGS]`, by default the program on PATH.
 
         Raises UsageError for a program that is missing or not executable, or a flag that ggbench gives.
         """
-        words = _split(command)
-        taken = [word for word in words[1:] if word.partition("=")[0] in _OWN_FLAGS]
+        words = find_server(_split(command))
+        taken = [word for word in split_command(words)[1] if word.partition("=")[0] in _OWN_FLAGS]
         if taken:
             hint = "omit it; MODEL, -c and --batch have options of their own"
             raise UsageError(f"--engine: ggbench sets {in_words(taken)} itself", hint)
         fields = {field: getattr(setup, field) for field in LlamaConfig.__struct_fields__}
-        return cls(**fields, command=shlex.join(find_server(words)))
+        return cls(**fields, command=shlex.join(words))
 
     @property
     def engine_option(self) -> str:  # type: ignore[override]

@@ -54,11 +54,14 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def find_server(words: Sequence[str]) -> list[str]:
-    """Return the words of --engine with the program's absolute path; without words, that on PATH. Raises UsageError."""
-    if not words:
-        return _on_path() or _find([NAME])
-    program, own = split_command(words)
-    return [*_find(program), *own]
+    """Return the words of --engine with the program's absolute path; that on PATH if they are none, or flags alone.
+
+    Raises UsageError.
+    """
+    if words and not words[0].startswith("-"):
+        program, own = split_command(words)
+        return [*_find(program), *own]
+    return [*(_on_path() or _find([NAME])), *words]
 
 
 def printed_program() -> str:
@@ -87,7 +90,8 @@ class _Look(msgspec.Struct, frozen=True):
 def _look_at(program: Sequence[str]) -> _Look:
     """Return what a program is and lists; the answer is kept until its file changes, or for a day."""
     stat = Path(program[0]).stat()
-    key = "\n".join((*program, str(stat.st_size), str(stat.st_mtime_ns)))
+    hidden = [f"{name}={value}" for name, value in os.environ.items() if name.endswith("_VISIBLE_DEVICES")]
+    key = "\n".join((*program, str(stat.st_size), str(stat.st_mtime_ns), *sorted(hidden)))
     cache = paths.programs_dir() / hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
     with contextlib.suppress(msgspec.MsgspecError):
         known = msgspec.json.decode(get_cached(cache) or b"", type=_Look)
