@@ -69,7 +69,7 @@ def planned(file: ModelFile, setup: LlamaConfig) -> tuple[PlannedDevice, ...]:
     with DryAllocator(launch_engine(setup), setup, devices) as dry:
         dry.load(read_model_file(file.paths[0]), file.paths[0])
         context = dry.context(setup.n_ctx or 0)
-        return Placement(file, setup, on_gpu=True, devices=devices).planned(context)
+        return Placement(file, setup, devices).planned(context)
 
 
 def loaded(file: ModelFile, setup: LlamaConfig) -> list[DeviceBuffers]:

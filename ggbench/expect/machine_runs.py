@@ -26,7 +26,8 @@ class MachineRuns:
 
     def __init__(self, store: Store | None, budget: Budget, *, only_steady: bool = False) -> None:
         """`only_steady` leaves out the curves of runs that were disturbed."""
-        self._budget = budget
+        self._budget, self.is_here = budget, budget.is_here
+        """Whether it is this machine."""
         self._only_steady = only_steady
         self._store = store if budget.is_here else None
         self._here = ThisMachine.describe() if self._store is not None else None

@@ -27,11 +27,11 @@ from ggbench.machine.host import default_threads
 from ggbench.machine.known_devices import KnownDevice, recognize_device
 from ggbench.models.published import data_text, reads_data
 from ggbench.models.published.benches import BenchedRow, load_benches
-from ggbench.sizing.placement import Placement, place_bandwidths
-from ggbench.sizing.plan_record import Budget, DeviceMemory
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan_record import DeviceMemory
+from ggbench.sizing.speed_limits import speed_positions
 from ggbench.sizing.theory.offload import HOST
 from ggbench.sizing.theory.weights import file_weights
-from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Estimate
 from ggbench.stats.speed_curve import SpeedCurve
 from ggbench.text import in_words
@@ -117,32 +117,22 @@ def rows_behind(names: Sequence[str]) -> tuple[BenchedRow, ...]:
     return tuple(row for number, row in enumerate(load_benches()) if number in numbers)
 
 
-def published_curve(file: ModelFile, setup: LlamaConfig, budget: Budget) -> SpeedCurve | None:
+def published_curve(placement: Placement, *, is_here: bool) -> SpeedCurve | None:
     """Return the speed that others' rows of these devices, of their relatives and of CPUs let expect.
 
     None if a bandwidth is unknown, or the bytes read.
     """
-    devices, bandwidths = budget.devices, place_bandwidths(budget)
     # Rows with a quantized cache are too few to say what its kernels gain.
-    plain = msgspec.structs.replace(setup, type_k="f16", type_v="f16")
-    placement = Placement.of(file, plain, budget)
+    placement = placement.with_cache("f16", "f16")
     try:
-        read = {n: placement.read_bytes(n) for n in placement.speed_positions}
+        read = {n: placement.read_bytes(n) for n in speed_positions(placement)}
     except Unsupported:
         return None
     places = set().union(*read.values())
-    on_devices = sorted(places & set(range(len(devices))))
-    if not places <= set(bandwidths):
+    if not places <= set(placement.bandwidths):
         return None
-    kinds = {place: device_kind(devices[place]) for place in on_devices}
-    step = _Step(
-        placement=placement,
-        kinds=kinds,
-        bandwidths=bandwidths,
-        model=model_kind(file),
-        has_flash_attn=setup.flash_attn != "off",
-        n_threads=_n_threads(setup, budget),
-    )
+    kinds = {place: device_kind(memory) for place, memory in placement.memories if place in places - {HOST}}
+    step = _Step(placement, kinds, model_kind(placement.file), _n_threads(placement.setup, is_here=is_here))
     rows: dict[str, str] = {}
     for kind in kinds.values():
         rows |= _leans_on(kind)
@@ -154,24 +144,22 @@ def published_curve(file: ModelFile, setup: LlamaConfig, budget: Budget) -> Spee
         "published",
         f"others' llama-bench: {in_words(list(rows.values()))}",
         tuple((n, step.time(by_place)) for n, by_place in read.items()),
-        _prefills(placement, file, setup, devices, step.model) if len(on_devices) == 1 else (),
+        _prefills(placement, step.model) if len(kinds) == 1 else (),
         rows=tuple(rows),
     )
 
 
-def _n_threads(setup: LlamaConfig, budget: Budget) -> int:
+def _n_threads(setup: LlamaConfig, *, is_here: bool) -> int:
     """Return the threads of the CPU: as set, llama.cpp's default here, or an assumption for a described machine."""
-    return setup.threads or (default_threads() if budget.is_here else ASSUMED_THREADS)
+    return setup.threads or (default_threads() if is_here else ASSUMED_THREADS)
 
 
-class _Step(msgspec.Struct, frozen=True, kw_only=True):
+class _Step(msgspec.Struct, frozen=True):
     """What decoding a token takes, whatever the position."""
 
     placement: Placement
     kinds: Mapping[int, DeviceKind]
-    bandwidths: Mapping[int, Bandwidth]
     model: ModelKind
-    has_flash_attn: bool
     n_threads: int
 
     def time(self, read_bytes: Mapping[int, float]) -> Estimate:
@@ -190,7 +178,7 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True):
         """Return the costs of a step that reads these bytes from each memory."""
         reads, host = [], None
         for place, n_bytes in read_bytes.items():
-            rate = self.bandwidths[place].bytes_per_s
+            rate = self.placement.bandwidths[place].bytes_per_s
             weights = self.placement.weights_read.get(place)
             weight_bytes = 0.0 if weights is None else weights.read_bytes()
             n_layers = self._n_layers(place)
@@ -207,7 +195,7 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True):
             self.model,
             host=host,
             n_crossed=self.placement.n_crossed,
-            has_flash_attn=self.has_flash_attn,
+            has_flash_attn=self.placement.setup.flash_attn != "off",
         )
 
     def _n_layers(self, place: int) -> int:
@@ -254,15 +242,13 @@ def model_kind(file: ModelFile) -> ModelKind:
     )
 
 
-def _prefills(
-    placement: Placement, file: ModelFile, setup: LlamaConfig, devices: Sequence[DeviceMemory], model: ModelKind
-) -> tuple[tuple[int, Estimate], ...]:
+def _prefills(placement: Placement, model: ModelKind) -> tuple[tuple[int, Estimate], ...]:
     """Return the times of prompts on the first GPU; nothing if its FP16 rate is unknown, or a cache is in main memory.
 
     llama.cpp computes batches of 32 tokens or more there with copies of the weights in main memory, of experts those
     that are used.
     """
-    device = devices[0]
+    device, file = placement.devices[0], placement.file
     known = recognize_device(device.name, device.free_bytes)
     rate = None if known is None else prompt_rate(known)
     if (
@@ -276,7 +262,7 @@ def _prefills(
     found = []
     for n in _PROMPTS:
         flop = 2.0 * weights.parameters.layers_active * n + placement.theory.prefill_flop(n)
-        n_batches = math.ceil(n / setup.n_ubatch)
+        n_batches = math.ceil(n / placement.setup.n_ubatch)
         read_ms = n_batches * weights.read_bytes(n / n_batches) / device.bandwidth.bytes_per_s * 1e3
         costs = prompt_costs(device_kind(device), model, compute_ms=flop / rate * 1e3, read_ms=read_ms)
         copied = n_batches * in_main.read_bytes(n / n_batches) if in_main is not None else 0.0

@@ -1,4 +1,4 @@
-"""How fast a file is expected to decode under a setup, by the most reliable basis that there is.
+"""How fast a file is expected to decode where it is placed, by the most reliable basis that there is.
 
 That is runs of a file with the same tensors here, a forecast from twins of its layers here, the share of the bandwidth
 that this machine's other runs reach, or others' rows of llama-bench. Nothing else answers the question.
@@ -10,39 +10,36 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.expect.machine_runs import MachineRuns, Rates
+from ggbench.expect.machine_runs import MachineRuns
 from ggbench.expect.published_speed import published_curve
 from ggbench.expect.scaled_speed import scaled_curve
 from ggbench.expect.together import curves_together
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.sizing.placement import Placement, place_bandwidths, read_latencies_ms
-from ggbench.sizing.plan_record import Budget, PlanRow
-from ggbench.sizing.theory.offload import HOST
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan_record import PlanRow
+from ggbench.sizing.speed_limits import read_latencies_ms, speed_positions, weights_ratio
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_curve import Known, SpeedCurve
 
 
-def expected_speed(
-    file: ModelFile, setup: LlamaConfig, budget: Budget, runs: MachineRuns, n: int, n_seqs: int = 1
-) -> Expected | None:
+def expected_speed(placement: Placement, runs: MachineRuns, n: int, n_seqs: int = 1) -> Expected | None:
     """Return the expected tokens/s of `n_seqs` sequences together, each at position n; None if nothing is known."""
-    return speed_at(expected_curves(file, setup, budget, runs, n_seqs), n, n_seqs)
+    return speed_at(expected_curves(placement, runs, n_seqs), n, n_seqs)
 
 
-def expected_curves(
-    file: ModelFile, setup: LlamaConfig, budget: Budget, runs: MachineRuns, n_seqs: int = 1
-) -> tuple[SpeedCurve, ...]:
-    """Return what is known of the steps of `n_seqs` sequences at once, the most reliable first; empty if nothing is."""
-    measured = runs.curves(file, setup, n_seqs)
+def expected_curves(placement: Placement, runs: MachineRuns, n_seqs: int = 1) -> tuple[SpeedCurve, ...]:
+    """Return what is known of the steps of `n_seqs` sequences at once, the most reliable first; empty if nothing is.
+
+    `runs` are those of the machine that the file is placed on.
+    """
+    measured = runs.curves(placement.file, placement.setup, n_seqs)
     if n_seqs > 1:
-        alone = expected_curves(file, setup, budget, runs)
-        ratio = Placement.of(file, setup, budget).weights_ratio(place_bandwidths(budget), n_seqs)
+        alone = expected_curves(placement, runs)
         prompts = alone[0].prefill_ms if alone else ()
-        return (*_decodes(measured, prompts), *curves_together(alone, n_seqs, ratio))
+        together = curves_together(alone, n_seqs, weights_ratio(placement, n_seqs))
+        return (*_decodes(measured, prompts), *together)
     prompts = _prefill_ms(measured)
     known = _decodes(measured, prompts)
-    elsewhere = _without_runs(file, setup, budget, runs)
+    elsewhere = _scaled(placement, runs) or published_curve(placement, is_here=runs.is_here)
     if elsewhere is not None:
         known.append(replace(elsewhere, prefill_ms=prompts or elsewhere.prefill_ms))
     return tuple(known)
@@ -85,20 +82,12 @@ def _prefill_ms(measured: Iterable[SpeedCurve]) -> Known:
     return found[0].prefill_ms if found else ()
 
 
-def _without_runs(file: ModelFile, setup: LlamaConfig, budget: Budget, runs: MachineRuns) -> SpeedCurve | None:
-    """Return the speed that no run of the file measured: by the share of the bandwidth that other runs reach, if only
-    one memory is read, else by others' rows. None if a bandwidth is unknown, or the bytes read.
+def _scaled(placement: Placement, runs: MachineRuns) -> SpeedCurve | None:
+    """Return the speed at the share of the bandwidth that other runs reach; None without such, or unless one memory
+    alone is read.
     """
-    rates = [] if budget.bandwidth is None else runs.rates(setup)
-    scaled = _scaled(file, setup, budget, rates) if rates else None
-    return scaled or published_curve(file, setup, budget)
-
-
-def _scaled(file: ModelFile, setup: LlamaConfig, budget: Budget, rates: Sequence[Rates]) -> SpeedCurve | None:
-    """Return the speed at the share of the budget's bandwidth that other runs reach; None unless it alone is read."""
-    placement = Placement.of(file, setup, budget)
-    latencies = read_latencies_ms(budget, placement, placement.speed_positions)
-    first_memory = 0 if budget.on_gpu else HOST
-    if latencies is None or budget.bandwidth is None or not placement.reads_only(first_memory):
+    rates, positions = runs.rates(placement.setup), speed_positions(placement)
+    latencies = read_latencies_ms(placement, positions) if rates else None
+    if latencies is None or placement.read_bytes(1).keys() != {placement.planned_places[0]}:
         return None
-    return scaled_curve(rates, budget.bandwidth.bytes_per_s, latencies)
+    return scaled_curve(rates, placement.bandwidths[placement.planned_places[0]].bytes_per_s, latencies)

@@ -49,7 +49,7 @@ from ggbench.runs.recording import GpusInUse, ModelDescribed, PromptTiming, Reco
 from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
-from ggbench.sizing.placement import Placement
+from ggbench.sizing.placement import ONE_GPU, Placement
 from ggbench.sizing.theory.limits import decode_limit
 from ggbench.sizing.theory.offload import check_overrides
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
@@ -356,7 +356,7 @@ class Session:
             return False
         if not self.setup.tensor_overrides:
             return not self.setup.kv_offload
-        placement = Placement(file, LlamaConfig.of(self.setup), on_gpu=True)
+        placement = Placement(file, LlamaConfig.of(self.setup), [ONE_GPU])
         return bool(placement.overridden_bytes) or not self.setup.kv_offload
 
 

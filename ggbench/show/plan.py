@@ -26,8 +26,7 @@ from ggbench.show.document import Document
 from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, member
 from ggbench.show.names import model_names, models_title, row_labels, short_device
 from ggbench.show.text import rows_behind_text, slots_text
-from ggbench.show.words import say
-from ggbench.sizing.placement import place_bandwidths
+from ggbench.show.words import said, say
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
     Budget,
@@ -38,7 +37,6 @@ from ggbench.sizing.plan_record import (
     PlannedDevice,
     PlanRow,
 )
-from ggbench.sizing.theory.offload import HOST
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.text import in_words
 from ggbench.units import (
@@ -497,11 +495,14 @@ def assumed_memory(budget: Budget, rows: Sequence[PlanRow]) -> str:
     """Return the memory that speeds assume, and the option that names another; empty if none is assumed."""
     known = [(row, row.expected) for row in rows if row.fits is not False and row.expected is not None]
     are_split = [row.is_split for row, expected in known if expected.basis == "published"]
-    for place, rate in place_bandwidths(budget).items() if are_split else ():
-        if rate.assumed and (place != HOST or any(are_split)):
-            values = {"memory": rate.assumed, "rate": format_bandwidth(rate.bytes_per_s)}
-            return say("plan.memory_assumed", option=_memory_option(budget), **values)
-    return ""
+    memories = [*budget.devices] if are_split else []
+    if budget.main_memory is not None and any(are_split):
+        memories.append(budget.main_memory)
+    rate = next((each.bandwidth for each in memories if each.bandwidth and each.bandwidth.assumed), None)
+    if rate is None:
+        return ""
+    values = {"memory": rate.assumed, "rate": format_bandwidth(rate.bytes_per_s)}
+    return say("plan.memory_assumed", option=_memory_option(budget), **values)
 
 
 def card_order(budget: Budget, setup: LlamaConfig | None) -> str:
@@ -528,12 +529,23 @@ def _memory_option(budget: Budget) -> str:
 def estimated_from(budget: Budget, rows: Sequence[PlanRow]) -> str:
     """Return what estimated speeds are from and, on this machine, what measures them; empty without any."""
     known = [row.expected for row in rows if row.fits is not False and row.expected is not None]
-    sources = dict.fromkeys(each.source for each in known if each.basis != "measured")
+    if not known:
+        return _unknown_bandwidth(budget, rows)
+    sources = dict.fromkeys(each.source for each in known if each.is_estimate)
     if not sources:
-        return "" if place_bandwidths(budget) else say("plan.no_bandwidth")
-    is_others = budget.is_here and any(each.basis == "published" for each in known)
+        return ""
+    is_guess = budget.is_here and not all(each.is_timed for each in known)
     words = shlex.join((rows[0].model, (_fitting(rows) or rows)[0].quant))
-    return say("plan.estimated_here" if is_others else "plan.estimated", basis="; ".join(sources), words=words)
+    return say("plan.estimated_here" if is_guess else "plan.estimated", basis="; ".join(sources), words=words)
+
+
+def _unknown_bandwidth(budget: Budget, rows: Sequence[PlanRow]) -> str:
+    """Return which memory's bandwidth keeps speeds unknown; empty if none does."""
+    planned = budget.devices or (budget.main_memory,)
+    if any(each is None or each.bandwidth is None for each in planned):
+        return say("plan.no_bandwidth")
+    has_host = budget.main_memory is not None and budget.main_memory.bandwidth is not None
+    return "" if has_host or not any(row.is_split for row in rows) else say("plan.no_host_bandwidth")
 
 
 def _behind(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[Part]:
@@ -557,7 +569,7 @@ def _facts(plan: EnginePlan, rows: Sequence[PlanRow], headers: str) -> list[tupl
         ("repo", headers),
         ("loss", say("plan.losses") if any(row.loss for row in rows) else ""),
         ("speeds", rows_behind_text(name for each in expected for name in each.rows)),
-        *((row.quant, note) for row in rows for note in row.notes),
+        *((row.quant, said(note)) for row in rows for note in row.notes),
     ]
 
 
@@ -584,6 +596,7 @@ ROW = figures_type(
     {
         "changes": list[CHANGE],  # type: ignore[valid-type]
         "devices": list[_DEVICE],  # type: ignore[valid-type]
+        "notes": list[str],
     },
     PlanRow,
 )
@@ -620,8 +633,8 @@ def row_values(row: PlanRow) -> dict[str, object]:
         figure_values((*DEVICE_FIGURES, _NEEDED), each) | msgspec.structs.asdict(each) for each in row.devices
     ]
     changes = [figure_values(CHANGE_FIGURES, each) for each in row.changes]
-    figures = figure_values(PLAN_FIGURES.values(), row)
-    return figures | msgspec.structs.asdict(row) | {"changes": changes, "devices": devices}
+    own = {"changes": changes, "devices": devices, "notes": list(map(said, row.notes))}
+    return figure_values(PLAN_FIGURES.values(), row) | msgspec.structs.asdict(row) | own
 
 
 def plan_record(plan: EnginePlan, alternative: PlanRow | None) -> dict[str, object]:

@@ -8,13 +8,22 @@ from __future__ import annotations
 import functools
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ggbench.show.figure import Value, value_text
+
+if TYPE_CHECKING:
+    from ggbench.sizing.plan_record import Note
 
 
 def say(key: str, **values: Value) -> str:
     """Return the sentence of a key such as `pick.little_left`, with its values as tables show them. Raises KeyError."""
     return _templates()[key].format(**{name: value_text(value) for name, value in values.items()})
+
+
+def said(note: Note | None) -> str:
+    """Return the sentence of a note; empty without one."""
+    return "" if note is None else say(note.key, **note.values)
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from ggbench.sizing.budget import free_budget
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import largest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
-from ggbench.sizing.plan_record import Budget, PlannedDevice
+from ggbench.sizing.plan_record import Budget, Note, PlannedDevice
 from ggbench.units import KV_CELLS, format_bytes
 
 _TOO_MUCH = 1 << 62
@@ -42,17 +42,17 @@ class Fit(msgspec.Struct, frozen=True):
     @property
     def needed_bytes(self) -> int:
         """Weights, cache, compute buffers and draft in the planned memory."""
-        return (self.placement.weight_bytes or 0) + self.placement.context_bytes(self.context)
+        return self.placement.needed_bytes(self.context)
 
     @property
     def left_bytes(self) -> int:
         """Bytes left of the memory with the least; negative if memory is missing."""
-        return self.budget.usable_bytes - self.taken_bytes
+        return self.placement.left_bytes(self.context)
 
     @property
     def taken_bytes(self) -> int:
         """Bytes of the budget that are taken: more than all of it if any memory is short."""
-        return self.placement.needed_bytes(self.context, self.budget.usable_bytes)
+        return self.budget.usable_bytes - self.left_bytes
 
     @property
     def is_enough(self) -> bool:
@@ -61,13 +61,7 @@ class Fit(msgspec.Struct, frozen=True):
     @property
     def devices(self) -> tuple[PlannedDevice, ...]:
         """What lies on each device, main memory last; empty for a plan of main memory alone."""
-        return self.placement.planned(self.context)
-
-    @property
-    def left_by_memory(self) -> list[int]:
-        if self.placement.devices:
-            return self.placement.left_by_memory(self.context)
-        return [self.left_bytes]
+        return self.placement.planned(self.context) if self.placement.devices else ()
 
 
 class Fitter:
@@ -135,8 +129,9 @@ class Fitter:
         far = min(ceiling, _FAR * n_ctx)
         second = self.sized(replace(first.setup, n_ctx=far)) if far > n_ctx else first
         if second is None:
-            return None
-        line = _line_end(first.left_by_memory, second.left_by_memory, n_ctx, second.context.n_ctx)
+            return self.longest(first)
+        here, there = (first.placement.left_by_memory(each.context) for each in (first, second))
+        line = _line_end(here, there, n_ctx, second.context.n_ctx)
         bounded = max(line, n_ctx) if first.is_enough else min(line, n_ctx - KV_CELLS)
         return min(ceiling, max(0, int(min(bounded, ceiling)) // KV_CELLS * KV_CELLS))
 
@@ -175,15 +170,15 @@ def free_fitter(launch: Callable[[], Engine], file: ModelFile, setup: LlamaConfi
         yield fitter
 
 
-def obstacle(fitter: Fitter | None, setup: LlamaConfig) -> str:
-    """Return why a setup cannot be tried; empty if it fits, as far as is known."""
+def obstacle(fitter: Fitter | None, setup: LlamaConfig) -> Note | None:
+    """Return why a setup cannot be tried; None if it fits, as far as is known."""
     if fitter is None:
-        return ""
+        return None
     try:
         fit = fitter.fit(setup)
     except EngineEnded as end:
-        return f"llama.cpp refuses it: {end.ending.reason}"
+        return Note("plan.refused", {"why": end.ending.reason})
     if fit.placement.weight_bytes is None or fit.is_enough:
-        return ""
-    free = f"{format_bytes(fit.budget.usable_bytes)} are free for it"
-    return f"needs {format_bytes(fit.taken_bytes)} of {fit.budget.place}, but {free}"
+        return None
+    needed, free = format_bytes(fit.taken_bytes), format_bytes(fit.budget.usable_bytes)
+    return Note("plan.too_large", {"needed": needed, "place": fit.budget.place, "free": free})

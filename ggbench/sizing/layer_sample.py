@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import LayerKind, ModelFile, layer_kinds, layer_of
-from ggbench.sizing.placement import Placement
+from ggbench.sizing.placement import ONE_GPU, Placement
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.units import counted
 
@@ -162,7 +162,7 @@ def layer_placements(model: ModelFile, setup: LlamaConfig) -> tuple[LayerPlaceme
     Raises Unsupported for an override to anything other than main memory.
     """
     layers = tuple(range(model.n_layer - model.n_layer_nextn))
-    split = Placement(model, setup, on_gpu=True)
+    split = Placement(model, setup, [ONE_GPU])
     if not split.n_gpu_layers or not split.is_split:
         return (LayerPlacement(layers, replace(setup, n_gpu_layers=-1 if split.n_gpu_layers else 0)),)
     outside, kept = _kept(model, setup)

@@ -9,11 +9,9 @@ from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import (
     HOST_DEVICE,
     Budget,
-    DeviceMemory,
     MemoryPart,
     MemoryPartName,
     MemoryStack,
-    PlannedDevice,
 )
 from ggbench.sizing.theory.offload import HOST
 
@@ -22,27 +20,22 @@ Sized = tuple[MemoryPartName, int]
 
 def memory_stacks(placement: Placement, context: DryContext, budget: Budget) -> tuple[MemoryStack, ...]:
     """Return a stack for each device, main memory last; one for a plan without a GPU, or where both share a memory."""
-    if not placement.on_gpu:
-        unreserved = placement.unreserved_bytes(context)
+    sized = []
+    for (place, memory), planned in zip(placement.memories, placement.planned(context), strict=True):
+        output_bytes = context.output_bytes if place == HOST else 0
+        process_bytes = 0 if placement.devices else budget.process_bytes
         parts: list[Sized] = [
-            ("weights", placement.weight_bytes or 0),
-            ("projector", budget.projector_bytes),
-            ("draft", placement.draft_bytes(context) or 0),
-            *placement.cache_kinds(HOST, context).items(),
-            ("compute", placement.compute_bytes(context)),
-            ("output", context.output_bytes),
-            ("prompt_cache", budget.cache_ram_bytes or 0),
-            ("process", budget.process_bytes + unreserved),
-            ("reserve", budget.kept_bytes),
+            ("weights", planned.weight_bytes),
+            ("projector", memory.projector_bytes),
+            ("draft", planned.draft_bytes),
+            *placement.cache_kinds(place, context).items(),
+            ("compute", planned.compute_bytes - output_bytes),
+            ("output", output_bytes),
+            ("prompt_cache", memory.prompt_cache_bytes),
+            ("process", process_bytes + placement.unreserved_bytes(context)),
+            ("reserve", memory.reserve_bytes - process_bytes),
         ]
-        return (_stack(HOST_DEVICE, budget.memory_bytes, parts),)
-    host = budget.host or DeviceMemory(HOST_DEVICE, 0)
-    places = (*range(len(budget.devices)), HOST)
-    memories = zip(placement.planned(context), (*budget.devices, host), places, strict=False)
-    sized = [
-        (planned.device, planned.memory_bytes, _parts(placement, context, planned, memory, place))
-        for planned, memory, place in memories
-    ]
+        sized.append((planned.device, planned.memory_bytes, parts))
     if placement.is_in_one_memory:
         sized[0][-1].extend(sized.pop()[-1])
     return tuple(_stack(*each) for each in sized)
@@ -54,22 +47,6 @@ def stack_of(budget: Budget, weight_bytes: int, kv_bytes: int, compute_bytes: in
     sizes: list[Sized] = [("weights", weight_bytes), ("kv", kv_bytes), ("compute", compute_bytes)]
     kept: list[Sized] = [("process", budget.process_bytes), ("reserve", budget.kept_bytes)]
     return _stack(device, budget.memory_bytes, [*sizes, *kept])
-
-
-def _parts(
-    placement: Placement, context: DryContext, planned: PlannedDevice, memory: DeviceMemory, place: int
-) -> list[Sized]:
-    output_bytes = context.output_bytes if place == HOST else 0
-    return [
-        ("weights", planned.weight_bytes),
-        ("projector", memory.projector_bytes),
-        ("draft", planned.draft_bytes),
-        *placement.cache_kinds(place, context).items(),
-        ("compute", planned.compute_bytes - output_bytes),
-        ("output", output_bytes),
-        ("prompt_cache", memory.prompt_cache_bytes),
-        ("reserve", memory.reserve_bytes),
-    ]
 
 
 def _stack(device: str, memory_bytes: int | None, parts: Iterable[Sized]) -> MemoryStack:

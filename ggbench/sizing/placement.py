@@ -7,8 +7,9 @@ address space limits.
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -37,13 +38,10 @@ from ggbench.sizing.theory.offload import (
     tensor_shares,
 )
 from ggbench.sizing.theory.weights import Weights, is_tied, weights_by_place
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.stats.speed_curve import POSITIONS
-from ggbench.text import in_words
-from ggbench.units import KV_CELLS, MIB, format_bandwidth, format_bytes
+from ggbench.units import KV_CELLS, MIB
 
-_AGREE_BYTES = MIB // 16
-_AGREE_SHARE = 0.001
+ONE_GPU = DeviceMemory("GPU", 0)
+"""A GPU of unknown size, for what its size does not change."""
 
 
 class Placement:
@@ -53,23 +51,24 @@ class Placement:
         self,
         file: ModelFile,
         setup: LlamaConfig,
-        *,
-        on_gpu: bool,
         devices: Sequence[DeviceMemory] = (),
         host: DeviceMemory | None = None,
     ) -> None:
-        """`on_gpu` is true for a plan of GPUs: the `devices`, or one if there are none.
-
-        `host` is their machine's main memory, if known.
-        """
-        file = _as_loaded(file, setup)
-        self.on_gpu = on_gpu
+        """`devices` are GPUs, `host` the main memory of their machine, if known; without GPUs all lies there."""
+        self.file, self.setup = file, setup
+        file = self._file = _as_loaded(file, setup)
         self.devices, self.host = tuple(devices), host
-        self._file, self._setup = file, setup
-        self._draft: Placement | None = None
+        self.memories = (
+            *enumerate(self.devices),
+            (HOST, host or DeviceMemory(HOST_DEVICE, 0, name="main memory")),
+        )
+        """Each memory with its place, main memory last."""
+        self.bandwidths = {place: each.bandwidth for place, each in self.memories if each.bandwidth is not None}
+        self.planned_places = tuple(range(len(self.devices))) or (HOST,)
+        """The memories that are planned for: the GPUs, or main memory without any."""
         self.n_ctx_step = KV_CELLS * setup.n_streams
         """llama.cpp rounds n_ctx up to its multiples."""
-        self.layers = device_layers(file.n_layer, setup, devices) if on_gpu else (HOST,) * (file.n_layer + 1)
+        self.layers = device_layers(file.n_layer, setup, devices) if devices else (HOST,) * (file.n_layer + 1)
         """The location of each layer, the output last."""
         self.n_gpu_layers = sum(place != HOST for place in self.layers)
         """Number of layers on devices, including the output."""
@@ -78,37 +77,35 @@ class Placement:
         self.is_parallel = are_parallel(setup, devices)
         """Whether llama.cpp makes one device of all, which compute a part of each layer at once."""
         self._tensor_shares = list(map(self._shares_of, file.tensors, self._buffers))
-        self.is_split = on_gpu and (self.first_gpu_layer > 0 or self.overridden_bytes > 0)
+        self.is_split = bool(devices) and (self.first_gpu_layer > 0 or self.overridden_bytes > 0)
         """Whether some tensors that could be offloaded are in main memory."""
-        self.has_two_speeds = on_gpu and (self.is_split or len(devices) > 1 or not setup.kv_offload)
+        self.has_two_speeds = bool(devices) and (self.is_split or len(devices) > 1 or not setup.kv_offload)
         """Whether a token reads from more than one memory."""
-        self._place_weights()
+        self._weights = self._weights_by_place()
+        self.weight_bytes: int | None = None
+        """Weights in the planned memory; None if a tensor's type, hence its size, is unknown."""
+        self.host_weight_bytes: int | None = None
+        """Weights that stay in main memory in a plan of GPUs, likewise."""
+        if not file.unknown_types:
+            self.weight_bytes = sum(self._weights[place] for place in self.planned_places)
+            self.host_weight_bytes = self._weights[HOST] if devices else 0
+        self._draft: Placement | None = None
         self._place_cache()
 
     @classmethod
     def of(cls, file: ModelFile, setup: LlamaConfig, budget: Budget) -> Placement:
         """Return a file's placement in a budget."""
-        return cls(file, setup, on_gpu=budget.on_gpu, devices=budget.devices, host=budget.host)
+        return cls(file, setup, budget.devices, budget.main_memory)
 
-    def _place_weights(self) -> None:
-        self._weights: tuple[int, ...] = ()
-        """Weights on each device."""
-        self.host_weight_bytes: int | None = None
-        """Weights that stay in main memory in a plan of GPUs; None if a tensor's type, hence its size, is unknown."""
-        self.weight_bytes: int | None = None
-        """Weights in the planned memory, like `host_weight_bytes`."""
-        if self._file.unknown_types:
-            return
-        if not self.on_gpu:
-            self.host_weight_bytes, self.weight_bytes = 0, self._file.weight_bytes
-            return
-        held = self._weights_by_place()
-        self.host_weight_bytes = held.pop(HOST)
-        self._weights = tuple(held.values())
-        self.weight_bytes = sum(self._weights)
+    def with_cache(self, type_k: str, type_v: str) -> Placement:
+        """Return the placement with a cache of these types."""
+        found = copy.copy(self)
+        found.setup = replace(self.setup, type_k=type_k, type_v=type_v)
+        found._place_cache()
+        return found
 
     def _place_cache(self) -> None:
-        file, setup = self._file, self._setup
+        file, setup = self._file, self.setup
         self.theory: KvCache | None = None
         """The whole cache by the theory's formula; None if there is none, with the reason in `no_theory_reason`."""
         self.no_theory_reason = ""
@@ -151,11 +148,11 @@ class Placement:
     def _shares_of(self, tensor: TensorInfo, buffer: str | None) -> dict[int, float]:
         """Return the share of a tensor in each memory."""
         place = self._place_of(tensor, buffer)
-        return tensor_shares(self._file, tensor, place, self._setup, self.devices)
+        return tensor_shares(self._file, tensor, place, self.setup, self.devices)
 
     def _place_of(self, tensor: TensorInfo, buffer: str | None) -> int:
         """Return the location of a tensor in llama.cpp: given by an override, or else its layer's device."""
-        if not self.on_gpu:
+        if not self.devices:
             return HOST
         if buffer is not None:
             return self._place_of_buffer(buffer)
@@ -172,7 +169,7 @@ class Placement:
 
     def _weights_by_place(self) -> dict[int, int]:
         """Return the bytes in each memory; a tied embedding table is both in main memory and with the output."""
-        held = dict.fromkeys((HOST, *range(max(1, len(self.devices)))), 0)
+        held = dict.fromkeys((*range(len(self.devices)), HOST), 0)
         for tensor, shares in zip(self._file.tensors, self._tensor_shares, strict=True):
             for place, share in shares.items():
                 held[place] += round(share * (tensor.n_bytes or 0))
@@ -181,56 +178,52 @@ class Placement:
                     held[place] += round(share * (tensor.n_bytes or 0))
         return held
 
+    def device_tensors(self) -> Iterator[tuple[str, int]]:
+        """Yield the name and the bytes of each tensor that no part of lies in main memory, a tied output's too."""
+        for tensor, shares in zip(self._file.tensors, self._tensor_shares, strict=True):
+            if HOST not in shares or self._is_tied_output(tensor):
+                yield tensor.name, tensor.n_bytes or 0
+
     def _is_tied_output(self, tensor: TensorInfo) -> bool:
         return tensor.name == "token_embd.weight" and is_tied(self._file.tensors)
 
     def _output_shares(self, tensor: TensorInfo) -> dict[int, float]:
         """Return where the output reads an embedding table that it is tied to."""
-        return tensor_shares(self._file, tensor, self.layers[-1], self._setup, self.devices)
+        return tensor_shares(self._file, tensor, self.layers[-1], self.setup, self.devices)
 
     def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
-        """Return the contents of each device, main memory last; nothing if they have no names."""
-        if not self.devices or self.weight_bytes is None:
-            return ()
+        """Return the contents of each memory, main memory last."""
         caches, drafts = self._cache_by_place(context), self._draft_by_place(context)
-        found = [
+        *found, host = (
             PlannedDevice(
-                device=device.device,
-                name=device.name,
+                device=memory.device,
+                name=memory.name,
                 n_layers=self.layers_at(place),
-                memory_bytes=device.free_bytes,
+                memory_bytes=memory.free_bytes,
                 weight_bytes=self._weights[place],
                 kv_bytes=caches.get(place, 0),
                 compute_bytes=self._compute_at(place, context),
                 draft_bytes=drafts.get(place, 0),
-                usable_bytes=device.usable_bytes,
+                usable_bytes=memory.usable_bytes,
             )
-            for place, device in enumerate(self.devices)
-        ]
-        host = self.host or DeviceMemory(HOST_DEVICE, 0, name="main memory")
-        return (
-            *found,
-            PlannedDevice(
-                device=host.device,
-                name=host.name,
-                n_layers=self.layers.count(HOST),
-                memory_bytes=None if self.host is None else host.free_bytes,
-                weight_bytes=self.host_weight_bytes or 0,
-                kv_bytes=caches.get(HOST, 0),
-                compute_bytes=self._host_compute(context) + context.output_bytes,
-                draft_bytes=drafts.get(HOST, 0),
-                usable_bytes=None if self.host is None else host.usable_bytes,
-            ),
+            for place, memory in self.memories
         )
+        host = replace(host, compute_bytes=host.compute_bytes + context.output_bytes)
+        return (*found, host if self.host is not None else replace(host, memory_bytes=None, usable_bytes=None))
 
     def layers_at(self, place: int) -> int:
         """Return the number of layers in a memory, the output included; with `-sm tensor` each device has all."""
         return self.layers.count(0 if self.is_parallel and place != HOST else place)
 
+    def needed_bytes(self, context: DryContext) -> int:
+        """Return what lies in the planned memory; logits are in main memory."""
+        planned = self.planned(context)
+        return sum(each.needed_bytes for each in (planned[:-1] if self.devices else planned))
+
     def left_bytes(self, context: DryContext) -> int:
         """Return the least memory left on any device, or the shortage of main memory; negative if one lacks memory."""
         left = self.left_by_memory(context)
-        if self.host is not None and left[-1] >= 0:
+        if self.devices and self.host is not None and left[-1] >= 0:
             left.pop()
         return min(left)
 
@@ -240,6 +233,7 @@ class Placement:
         left = [each.left_bytes for each in planned if each.left_bytes is not None]
         if self.is_in_one_memory:
             left[0] -= planned[-1].needed_bytes
+        left[-1] -= self.unreserved_bytes(context)
         return left
 
     @property
@@ -248,70 +242,51 @@ class Placement:
         return bool(self.devices) and self.devices[0].is_shared and self.host is None
 
     def _compute_at(self, place: int, context: DryContext) -> int:
-        if len(self.devices) == 1:
-            return self.compute_bytes(context)
+        """Return the compute buffers in a memory; if llama.cpp has no GPU here, the CPU's stand in for a GPU's."""
+        of_devices, of_host = context.device_compute_bytes, context.host_compute_bytes
+        if not self.devices:
+            return of_devices + of_host
+        if place == HOST:
+            return of_host if of_devices else 0
         if self.is_parallel:
-            return context.device_compute_bytes + self._reduced_bytes(context)
-        return dict(context.device_compute).get(self.devices[place].device, 0)
+            return of_devices + self._reduced_bytes(context)
+        if len(self.devices) > 1:
+            return dict(context.device_compute).get(self.devices[place].device, 0)
+        return of_devices or of_host
 
     def _reduced_bytes(self, context: DryContext) -> int:
         """Return the buffers for the sums over all devices: of the largest result, one for each step.
 
         Source: `n_reduce_steps` and `max_tmp_size` in ggml-backend-meta.cpp of llama-cpp-python 0.3.36.
         """
-        n_tokens, file = min(self._setup.n_ubatch, context.n_ctx), self._file
-        return (
-            _FLOAT_BYTES
-            * n_tokens
-            * file.n_embd
-            * max(1, file.n_expert_used)
-            * (len(self.devices) - 1).bit_length()
-        )
-
-    def _host_compute(self, context: DryContext) -> int:
-        return context.host_compute_bytes if context.device_compute_bytes else 0
+        n_rows = min(self.setup.n_ubatch, context.n_ctx) * max(1, self._file.n_expert_used)
+        return _FLOAT_BYTES * n_rows * self._file.n_embd * (len(self.devices) - 1).bit_length()
 
     def _cache_by_place(self, context: DryContext) -> dict[int, int]:
         """Return the cache in each memory, weighted by the theory, or else by layers."""
-        if self.theory is None:
-            counts, total = self._cached_layers, float(len(self._cache_places))
-        else:
+        counts, total = self._cached_layers, float(len(self._cache_places))
+        if self.theory is not None:
             counts = {
                 place: sum(self._cached_bytes(each, context).values()) for place, each in self.caches.items()
             }
             total = sum(counts.values())
-        return (
-            {place: round(context.cache_bytes * count / total) for place, count in counts.items()}
-            if total
-            else {}
-        )
+        return {place: round(context.cache_bytes * count / (total or 1.0)) for place, count in counts.items()}
 
     def cache_bytes(self, context: DryContext) -> int:
         """Return the cache in the planned memory."""
-        if not self.on_gpu or self._cached_layers.keys() == {0}:
-            return context.cache_bytes
-        return sum(n_bytes for place, n_bytes in self._cache_by_place(context).items() if place != HOST)
+        by_place = self._cache_by_place(context)
+        return sum(by_place.get(place, 0) for place in self.planned_places)
 
     def compute_bytes(self, context: DryContext) -> int:
-        """Return the compute buffers there; without a GPU here, the CPU's stand in for a GPU's."""
-        if self.is_parallel:
-            return len(self.devices) * self._compute_at(0, context)
-        if self.on_gpu and context.device_compute_bytes:
-            return context.device_compute_bytes
-        return context.device_compute_bytes + context.host_compute_bytes
-
-    def context_bytes(self, context: DryContext) -> int:
-        """Return the total memory of a context there, with its draft; logits are in main memory."""
-        output_bytes = 0 if self.on_gpu else context.output_bytes
-        buffers = self.cache_bytes(context) + self.compute_bytes(context) + output_bytes
-        return buffers + (self.draft_bytes(context) or 0)
+        """Return the compute buffers there."""
+        return sum(self._compute_at(place, context) for place in self.planned_places)
 
     def draft_bytes(self, context: DryContext) -> int | None:
-        """Return the memory of the draft in the planned memory; None without one."""
+        """Return the memory of the draft there; None without one."""
         if context.draft is None:
             return None
         by_place = self._draft_by_place(context)
-        return sum(n_bytes for place, n_bytes in by_place.items() if not self.on_gpu or place != HOST)
+        return sum(by_place[place] for place in self.planned_places)
 
     def draft_weight_bytes(self, context: DryContext) -> int:
         """Return the weights of a draft model in the planned memory; 0 without one."""
@@ -321,35 +296,18 @@ class Placement:
         """Return what a draft takes of each memory."""
         if context.draft is None:
             return {}
-        placement, drafting = self._draft_placement(context.draft), context.draft.context
-        if not self.devices:
-            place = 0 if self.on_gpu else HOST
-            return {place: (placement.weight_bytes or 0) + placement.context_bytes(drafting)}
-        places = (*range(len(self.devices)), HOST)
-        return {
-            place: each.needed_bytes for place, each in zip(places, placement.planned(drafting), strict=False)
-        }
+        planned = self._draft_placement(context.draft).planned(context.draft.context)
+        return {place: each.needed_bytes for (place, _), each in zip(self.memories, planned, strict=True)}
 
     def _draft_placement(self, draft: DraftContext) -> Placement:
         """Return where a draft lies; it is the same for contexts of any length."""
         if self._draft is None:
-            self._draft = Placement(
-                draft.file, draft.setup, on_gpu=self.on_gpu, devices=self.devices, host=self.host
-            )
+            self._draft = Placement(draft.file, draft.setup, self.devices, self.host)
         return self._draft
-
-    def needed_bytes(self, context: DryContext, usable_bytes: int) -> int:
-        """Return the bytes of a budget that model and context need: more than all of it if any memory is short.
-
-        `weight_bytes` must be known.
-        """
-        if self.devices:
-            return usable_bytes - self.left_bytes(context)
-        return (self.weight_bytes or 0) + self.context_bytes(context) + self.unreserved_bytes(context)
 
     def unreserved_bytes(self, context: DryContext) -> int:
         """Return the main memory that decoding to the end of a context takes outside buffers and beyond the reserve."""
-        if self.on_gpu:
+        if self.devices:
             return 0
         of_draft = 0
         if context.draft is not None:
@@ -387,7 +345,7 @@ class Placement:
 
     def _cached_bytes(self, cache: KvCache, context: DryContext) -> dict[MemoryPartName, float]:
         """Return what a cache takes in a context, by kind: KV for each slot unless they share it, and all states."""
-        setup, n_streams = self._setup, self._setup.n_streams
+        setup, n_streams = self.setup, self.setup.n_streams
         n = context.n_ctx / n_streams
         n_states = setup.n_seq_max
         if setup.mtp and self._file.architecture in ROLLS_BACK:
@@ -400,24 +358,17 @@ class Placement:
 
     def theory_n_ctx(self, left_bytes: int) -> int | None:
         """Return how many tokens fit next to the weights by the theory; None if none fit, or without a formula."""
-        layers = {layer for layer, place in enumerate(self._cache_places) if not self.on_gpu or place != HOST}
+        layers = {layer for layer, place in enumerate(self._cache_places) if place in self.planned_places}
         if self.theory is None or left_bytes < 0 or not layers:
             return None
-        planned = kv_cache(self._file, self._setup.type_k, self._setup.type_v, layers)
+        planned = kv_cache(self._file, self.setup.type_k, self.setup.type_v, layers)
         if not planned.bytes_per_token:
             return None
-        setup = self._setup
+        setup = self.setup
         if setup.kv_unified and planned.window:
             planned = replace(planned, window=planned.window * setup.n_seq_max)
         in_cells = planned.in_cells(setup.n_ubatch, swa_full=setup.swa_full)
         return in_cells.n_that_fit(left_bytes / setup.n_streams) * setup.n_streams or None
-
-    def disagreement(self, context: DryContext) -> list[str]:
-        """Return a note if formula and allocator differ by more than the log's rounding."""
-        counted, cached = self.theory_bytes(context), context.cache_bytes
-        if counted is None or abs(counted - cached) <= max(_AGREE_BYTES, _AGREE_SHARE * cached):
-            return []
-        return [f"KV: the theory counts {format_bytes(counted)}, llama.cpp's allocator {format_bytes(cached)}"]
 
     @functools.cached_property
     def weights_read(self) -> dict[int, Weights]:
@@ -430,34 +381,6 @@ class Placement:
             for tensor, shares in zip(self._file.tensors, self._tensor_shares, strict=True)
         ]
         return weights_by_place(self._file, shares)
-
-    def weights_ratio(self, bandwidths: Mapping[int, Bandwidth], n_seqs: int) -> float:
-        """Return how much longer a step of `n_seqs` sequences reads the weights than one of a single sequence, at best.
-
-        It exceeds 1 for a mixture: of E experts with k per token, all sequences read E (1 - (1 - k / E)^n_seqs)
-        (`Weights.read_bytes`), as if routers chose evenly and independently; trained ones agree more often. If a
-        bandwidth is unknown, all memories count as equally fast. 1 if a tensor's size is unknown.
-        """
-        try:
-            read = self.weights_read
-        except Unsupported:
-            return 1.0
-        rates = {place: bandwidths[place].bytes_per_s for place in read if place in bandwidths}
-        rates = rates if len(rates) == len(read) else dict.fromkeys(read, 1.0)
-        one, many = (
-            sum(each.read_bytes(n) / rates[place] for place, each in read.items()) for n in (1, n_seqs)
-        )
-        return many / one
-
-    @property
-    def speed_positions(self) -> list[int]:
-        """The positions between which the speed is linear: the usual ones, and the end of a window."""
-        window = None if self.theory is None else self.theory.window
-        return sorted({*POSITIONS, window or 1})
-
-    def reads_only(self, place: int) -> bool:
-        """Return whether decoding reads from this memory alone; raises like `read_bytes`."""
-        return set(self.read_bytes(1)) == {place}
 
     def read_bytes(self, n: float) -> dict[int, float]:
         """Return the bytes that decoding the token at position n reads from each memory.
@@ -478,74 +401,6 @@ def _as_loaded(file: ModelFile, setup: LlamaConfig) -> ModelFile:
         return file
     first = file.n_layer - file.n_layer_nextn
     return replace(file, tensors=tuple(each for each in file.tensors if (layer_of(each.name) or 0) < first))
-
-
-def speed_limits(budget: Budget, placement: Placement, n_ctx: int) -> tuple[DecodeLimit | None, float | None]:
-    """Return what bandwidth allows: the limit of decoding, and tokens/s at `n_ctx`; nothing if it is unknown.
-
-    A token reads from the memories in turn, unless each device has a part of each layer.
-    """
-    latency_ms = read_latencies_ms(budget, placement, (1, n_ctx))
-    if latency_ms is None:
-        return None, None
-    n_bytes = sum(placement.read_bytes(1).values())
-    return _limit(placement, place_bandwidths(budget), latency_ms[1], n_bytes), 1e3 / latency_ms[n_ctx]
-
-
-def read_latencies_ms(
-    budget: Budget, placement: Placement, positions: Sequence[int]
-) -> dict[int, float] | None:
-    """Return the least time to read what a token at each position needs; None if it is unknown, or nothing is read."""
-    bandwidths = place_bandwidths(budget)
-    try:
-        read = {n: placement.read_bytes(n) for n in positions}
-    except Unsupported:
-        return None
-    places = set().union(*read.values())
-    if not places or not places <= set(bandwidths):
-        return None
-    return {
-        n: 1e3
-        * _together(
-            placement, {place: each / bandwidths[place].bytes_per_s for place, each in by_place.items()}
-        )
-        for n, by_place in read.items()
-    }
-
-
-def _together(placement: Placement, seconds: dict[int, float]) -> float:
-    """Return the time in which all memories are read, given that of each."""
-    of_devices = [each for place, each in seconds.items() if place != HOST]
-    slowest = max(of_devices, default=0.0)
-    return seconds.get(HOST, 0.0) + (slowest if placement.is_parallel else sum(of_devices))
-
-
-def place_bandwidths(budget: Budget) -> dict[int, Bandwidth]:
-    """Return the bandwidth of each memory, if known."""
-    if not budget.on_gpu:
-        found = {HOST: budget.bandwidth}
-    else:
-        found = {place: device.bandwidth for place, device in enumerate(budget.devices)} or {
-            0: budget.bandwidth
-        }
-        found[HOST] = None if budget.host is None else budget.host.bandwidth
-    return {place: bandwidth for place, bandwidth in found.items() if bandwidth is not None}
-
-
-def _limit(placement: Placement, bandwidths: dict[int, Bandwidth], b_ms: float, n_bytes: float) -> DecodeLimit:
-    grows: dict[int, float] = {}
-    for place, cache in placement.caches.items():
-        of_token = cache.full.read_bytes + (0 if cache.window else cache.windowed.read_bytes)
-        grows[place] = of_token / bandwidths[place].bytes_per_s if of_token else 0.0
-    growth = _together(placement, grows)
-    used = [bandwidths[place] for place in sorted(placement.read_bytes(1), reverse=True)]
-    source = in_words([f"{format_bandwidth(each.bytes_per_s)} ({each.source})" for each in dict.fromkeys(used)])
-    return DecodeLimit(
-        w_tokens_per_ms=1 / growth / 1e3 if growth else None,
-        b_ms=b_ms,
-        bandwidth_bytes_per_s=n_bytes / b_ms * 1e3 if len(used) > 1 else used[0].bytes_per_s,
-        bandwidth_source=source if len(used) > 1 else used[0].source,
-    )
 
 
 _FLOAT_BYTES = 4

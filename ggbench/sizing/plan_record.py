@@ -144,6 +144,21 @@ class Budget(msgspec.Struct, frozen=True):
     """Whether it is this machine's, so measurements made here apply."""
 
     @property
+    def main_memory(self) -> DeviceMemory | None:
+        """The planned memory without GPUs, else that beside them; None if its size is unknown."""
+        if self.on_gpu:
+            return self.host
+        return DeviceMemory(
+            HOST_DEVICE,
+            self.memory_bytes,
+            self.reserve_bytes,
+            "main memory",
+            bandwidth=self.bandwidth,
+            projector_bytes=self.projector_bytes,
+            prompt_cache_bytes=self.cache_ram_bytes or 0,
+        )
+
+    @property
     def is_unified(self) -> bool:
         """Whether its GPUs share main memory, so that nothing is gained by what lies beside them."""
         return self.on_gpu and bool(self.devices) and all(device.is_shared for device in self.devices)
@@ -234,6 +249,13 @@ class KvCacheTypes(msgspec.Struct, frozen=True):
     flash_attn: FlashAttn
 
 
+class Note(msgspec.Struct, frozen=True):
+    """A sentence by its key in `show/words.toml`, with its values."""
+
+    key: str
+    values: dict[str, str]
+
+
 class PlanRow(msgspec.Struct, frozen=True):
     """The needs of one quant; None means unknown, never zero."""
 
@@ -275,8 +297,6 @@ class PlanRow(msgspec.Struct, frozen=True):
     kv_bytes_per_token: int | None = None
     compute_bytes: int | None = None
     """Compute buffers at `n_ctx` in the planned memory."""
-    host_compute_bytes: int | None = None
-    """Compute buffers in main memory if the plan is for a GPU; None if llama.cpp has no GPU here."""
     output_bytes: int | None = None
     """Logits, always in main memory."""
     checkpoint_bytes: int | None = None
@@ -316,8 +336,8 @@ class PlanRow(msgspec.Struct, frozen=True):
     outcome: Outcome = Outcome.COMPLETED
     reason: str = ""
     """Why llama.cpp did not size it."""
-    notes: tuple[str, ...] = ()
-    """Caveats about the row."""
+    notes: tuple[Note, ...] = ()
+    """Caveats about the sizes."""
     command: str = ""
     setup: LlamaConfig | None = None
     """The setup that was planned; None if it is another engine's."""

@@ -79,6 +79,11 @@ class Expected(Estimate, frozen=True):
         """Whether it was not measured here and is not certainly nothing."""
         return self.basis != "measured" and self.high > 0
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether a speed was timed here, of the file or of twins of its layers."""
+        return self.basis in ("measured", "forecast")
+
 
 Z_95 = 1.959963984540054
 """Half-width of a 95 % interval, in standard errors."""

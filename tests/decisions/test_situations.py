@@ -23,7 +23,7 @@ from ggbench.models.reference import ModelRef
 from ggbench.models.targets import Target, resolve_headers
 from ggbench.sizing.budget import described_budget, with_main_memory
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
-from ggbench.sizing.plan import PlanRequest, plan_variant
+from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.units import parse_tokens
 
 pytestmark = pytest.mark.llama
@@ -245,7 +245,7 @@ def test_a_pick_is_what_an_experienced_person_runs(situation: Situation, engine:
     for _, checked in found.listed if found.needs.workload.n_depth is not None else ():
         own = checked.candidate
         (variant,) = (each for each in targets(situation.model) if each.quant == own.row.quant)
-        [row] = plan_variant(variant, PlanRequest(request.budget, own.setup), allocator)
+        [row] = plan([variant], PlanRequest(request.budget, own.setup), allocator)
         offered = row.used_of(row.planned_n_ctx or 0)
         assert (own.offered_n_ctx, own.row.left_bytes) == (offered, row.left_bytes), own.name
 

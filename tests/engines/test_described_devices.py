@@ -212,7 +212,7 @@ def test_a_planned_split_is_what_llama_cpp_allocates(tiny_twin: Path, setup: Lla
     devices = tuple(DeviceMemory(name, GIB, backend="RPC") for name in names)
     with DryAllocator(launch_engine(LlamaConfig()), setup, devices) as dry:
         dry.load(file, tiny_twin)
-        planned = Placement(file, setup, on_gpu=True, devices=devices).planned(dry.context(1024))
+        planned = Placement(file, setup, devices).planned(dry.context(1024))
     for name, found in zip(names, planned, strict=False):
         for part in ("weight_bytes", "kv_bytes", "compute_bytes"):
             assert getattr(found, part) == pytest.approx(getattr(real[name], part), abs=1 << 16), (name, part)

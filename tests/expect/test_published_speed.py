@@ -14,6 +14,7 @@ from ggbench.models.published.benches import load_benches
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_headers
 from ggbench.sizing.budget import described_budget
+from ggbench.sizing.placement import Placement
 from ggbench.stats.speed_curve import SpeedCurve
 
 
@@ -26,7 +27,7 @@ def _file(model: str) -> ModelFile:
 
 def _speed(model: str, gpu: str, ram: str | None = None, setup: LlamaConfig | None = None) -> SpeedCurve:
     budget = described_budget(describe_machine([gpu], ram), reserve_bytes=None)
-    found = published_curve(_file(model), setup or LlamaConfig(), budget)
+    found = published_curve(Placement.of(_file(model), setup or LlamaConfig(), budget), is_here=False)
     assert found is not None
     return found
 
@@ -100,7 +101,10 @@ def test_decoding_with_experts_in_main_memory_is_as_others_timed_it(
 
 def test_a_machine_without_a_gpu_is_slower_with_fewer_threads() -> None:
     budget = described_budget(describe_machine([], "64GiB@ddr5-5200x2"), reserve_bytes=None)
-    curves = [published_curve(_file("llama-3.1-8b:q4_0"), LlamaConfig(threads=n), budget) for n in (2, None)]
+    curves = [
+        published_curve(Placement.of(_file("llama-3.1-8b:q4_0"), LlamaConfig(threads=n), budget), is_here=False)
+        for n in (2, None)
+    ]
     [two], [eight] = ([curve.tok_s_at(64)] if curve is not None else [] for curve in curves)
     [measured] = {
         row.tok_s for row in load_benches()

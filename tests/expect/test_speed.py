@@ -27,6 +27,7 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.database import Store
 from ggbench.sizing.budget import described_budget
+from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, DepthSpeed, LatencySummary, LineFit, PrefillSpeed
@@ -87,7 +88,8 @@ def _add(
 def _all(
     store: Store | None, file: ModelFile, setup: LlamaConfig | None = None, budget: Budget = BUDGET, n_seqs: int = 1
 ) -> tuple[SpeedCurve, ...]:
-    return expected_curves(file, setup or LlamaConfig(), budget, MachineRuns(store, budget), n_seqs)
+    placement = Placement.of(file, setup or LlamaConfig(), budget)
+    return expected_curves(placement, MachineRuns(store, budget), n_seqs)
 
 
 def _one(
@@ -152,7 +154,8 @@ def test_an_unsteady_run_can_be_left_out(store: Store) -> None:
     _add(store, file, _decode(file, 0.1, unsteady="busy"))
     for n_seqs in (1, 4):
         steady = MachineRuns(store, BUDGET, only_steady=True)
-        assert expected_curves(file, LlamaConfig(), BUDGET, steady, n_seqs) == _all(None, file, n_seqs=n_seqs)
+        curves = expected_curves(Placement.of(file, LlamaConfig(), BUDGET), steady, n_seqs)
+        assert curves == _all(None, file, n_seqs=n_seqs)
 
 
 def test_a_depth_that_was_measured_is_expected_there_and_nowhere_else(store: Store) -> None:

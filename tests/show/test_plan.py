@@ -18,6 +18,7 @@ from ggbench.sizing.plan_record import (
     EnginePlan,
     MemoryPart,
     MemoryStack,
+    Note,
     PlannedDevice,
     PlanRow,
 )
@@ -49,7 +50,11 @@ FITS_NOT = replace(
     changes=(KV,), limit_tok_s=41.3,
 )  # fmt: skip
 LONG = replace(
-    FITS, quant="q2_k", planned_n_ctx=1 << 20, reached_ceiling=True, notes=("KV: the theory differs\x1b[2J",)
+    FITS,
+    quant="q2_k",
+    planned_n_ctx=1 << 20,
+    reached_ceiling=True,
+    notes=(Note("plan.no_theory", {"why": "it mixes\x1b[2J"}),),
 )
 REFUSED = PlanRow(
     "qwen1.5-7b", "q4_0", "catalog", budget_bytes=BUDGET.usable_bytes, outcome=Outcome.FAILED, reason="refused\nby it"
@@ -207,4 +212,4 @@ def test_behind_it_are_the_parts_of_each_memory_and_the_notes() -> None:
     parts = (MemoryPart("weights", 10 * GIB), MemoryPart("kv_swa", 3 * GIB), MemoryPart("missing", GIB))
     text = about([replace(LONG, stacks=(MemoryStack("CUDA0", 12 * GIB, parts),))])
     assert "| CUDA0 | 10.0 GiB | 3.00 GiB | 1.00 GiB | 12.0 GiB |" in text
-    assert "KV: the theory differs" in text and "\x1b" not in text
+    assert "no theoretical limits: it mixes" in text and "\x1b" not in text

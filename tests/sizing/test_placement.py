@@ -27,17 +27,19 @@ from ggbench.models.targets import resolve_headers
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.layer_sample import layer_placements
-from ggbench.sizing.placement import Placement, speed_limits
+from ggbench.sizing.placement import ONE_GPU, Placement
 from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.sizing.plan_record import Budget, DeviceMemory
-from ggbench.sizing.theory.offload import HOST
+from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
+from ggbench.sizing.speed_limits import speed_limits, weights_ratio
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
 from tests.fakes.engine import FakeWorker, dry_answer, fake
 
 CONTEXT = DryContext(4096, 1024 * MIB, 100 * MIB, 7 * MIB, 1 * MIB, True)
-BUDGET = Budget("a card", True, 24 * GIB, "made up", 0, "", Bandwidth(1e12, "made up"))
+RATE = Bandwidth(1e12, "made up")
+GPU = DeviceMemory("CUDA0", 24 * GIB, bandwidth=RATE)
+BUDGET = Budget("a card", True, 24 * GIB, "made up", 0, "", RATE, devices=(GPU,))
 
 
 @pytest.fixture(scope="module")
@@ -68,22 +70,22 @@ def bytes_of(file: ModelFile, pattern: str) -> int:
     ids=["--cpu-moe", "--n-cpu-moe", "above the layers", "--override-tensor", "the first that matches decides"],
 )  # fmt: skip
 def test_tensors_that_are_kept_in_main_memory(moe: ModelFile, setup: LlamaConfig, kept: str) -> None:
-    placement, plain = Placement(moe, setup, on_gpu=True), Placement(moe, LlamaConfig(), on_gpu=True)
+    placement, plain = Placement(moe, setup, [ONE_GPU]), Placement(moe, LlamaConfig(), [ONE_GPU])
     assert plain.weight_bytes is not None and placement.weight_bytes is not None
     assert plain.host_weight_bytes == bytes_of(moe, r"^token_embd")
     assert placement.weight_bytes == plain.weight_bytes - bytes_of(moe, kept)
     assert placement.weight_bytes + (placement.host_weight_bytes or 0) == moe.weight_bytes
     assert placement.cache_bytes(CONTEXT) == CONTEXT.cache_bytes
     assert (plain.is_split, placement.is_split, placement.has_two_speeds) == (False, True, True)
-    in_main_memory = Placement(moe, setup, on_gpu=False)
+    in_main_memory = Placement(moe, setup)
     assert (in_main_memory.weight_bytes, in_main_memory.host_weight_bytes) == (moe.weight_bytes, 0)
     assert not in_main_memory.has_two_speeds
 
 
 @pytest.mark.llama
 def test_experts_beside_layers_that_are_not_offloaded(moe: ModelFile) -> None:
-    whole = Placement(moe, LlamaConfig(n_gpu_layers=12), on_gpu=True)
-    without = Placement(moe, LlamaConfig(n_gpu_layers=12, cpu_moe=True), on_gpu=True)
+    whole = Placement(moe, LlamaConfig(n_gpu_layers=12), [ONE_GPU])
+    without = Placement(moe, LlamaConfig(n_gpu_layers=12, cpu_moe=True), [ONE_GPU])
     assert whole.weight_bytes is not None and without.weight_bytes is not None
     assert whole.weight_bytes - without.weight_bytes == bytes_of(moe, r"^blk\.(1[3-9]|2\d)\.ffn_(up|down|gate)_exps")
     assert without.cache_bytes(CONTEXT) == round(CONTEXT.cache_bytes * 11 / 24)
@@ -91,32 +93,28 @@ def test_experts_beside_layers_that_are_not_offloaded(moe: ModelFile) -> None:
 
 def test_a_cache_in_main_memory_takes_nothing_of_the_gpu() -> None:
     file = build_model(TINY, "tiny")
-    placement = Placement(file, LlamaConfig(kv_offload=False), on_gpu=True)
-    assert placement.weight_bytes == Placement(file, LlamaConfig(), on_gpu=True).weight_bytes
+    placement = Placement(file, LlamaConfig(kv_offload=False), [ONE_GPU])
+    assert placement.weight_bytes == Placement(file, LlamaConfig(), [ONE_GPU]).weight_bytes
     assert placement.cache_bytes(CONTEXT) == 0
-    assert placement.context_bytes(CONTEXT) == CONTEXT.device_compute_bytes
+    assert placement.compute_bytes(CONTEXT) == CONTEXT.device_compute_bytes
     assert placement.theory_n_ctx(GIB) is None
-    in_main_memory = Placement(file, LlamaConfig(kv_offload=False), on_gpu=False)
+    in_main_memory = Placement(file, LlamaConfig(kv_offload=False))
     assert in_main_memory.cache_bytes(CONTEXT) == CONTEXT.cache_bytes
 
 
 @pytest.mark.llama
-@pytest.mark.parametrize(
-    ("setup", "note"),
-    [
-        (LlamaConfig(n_ctx=1024, cpu_moe=True), "of their tensors in main memory by override"),
-        (LlamaConfig(n_ctx=1024, kv_offload=False), "the KV cache is in main memory"),
-    ],
-)
-def test_a_plan_says_what_lies_in_main_memory(setup: LlamaConfig, note: str) -> None:
+@pytest.mark.parametrize("setup", [LlamaConfig(n_ctx=1024, cpu_moe=True), LlamaConfig(n_ctx=1024, kv_offload=False)])
+def test_a_plan_counts_what_lies_in_main_memory(setup: LlamaConfig) -> None:
+    """Its bandwidth is not known, so there is no limit."""
     variants = resolve_headers(parse_model("qwen1.5-moe-a2.7b", "q4_k_m"))
     rows = {}
     for each in (LlamaConfig(n_ctx=1024), setup):
         with DryAllocator(fake(dry_answer(192, device="CUDA0")), each) as allocator:
             [rows[each]] = plan(variants, PlanRequest(BUDGET, each), allocator)
     row, plain = rows[setup], rows[LlamaConfig(n_ctx=1024)]
+    assert (plain.is_split, row.is_split) == (False, True)
     assert plain.limit is not None and row.limit is None
-    assert any(note in each for each in row.notes)
+    assert row.devices[-1].needed_bytes > plain.devices[-1].needed_bytes
     assert (row.planned_n_ctx or 0) > (plain.planned_n_ctx or 0)
     assert row.kv_bytes == plain.kv_bytes == 192 * MIB
 
@@ -151,10 +149,10 @@ def test_a_large_vocabulary_takes_memory_besides_the_buffers() -> None:
         file, tensors=file.tensors[:236], metadata=file.metadata | {"tokenizer.ggml.tokens": ArrayLength(262_144)}
     )
     context = DryContext(165_376, 523_763_712, 0, 189_059_072, 1 * MIB, True)
-    besides = BESIDE_BUFFERS_BYTES + Placement(large, LlamaConfig(), on_gpu=False).unreserved_bytes(context)
+    besides = BESIDE_BUFFERS_BYTES + Placement(large, LlamaConfig()).unreserved_bytes(context)
     assert besides == pytest.approx(108 * MIB, rel=0.04)
-    assert Placement(large, LlamaConfig(), on_gpu=True).unreserved_bytes(context) == 0
-    without_vocabulary = Placement(file, LlamaConfig(), on_gpu=False)
+    assert Placement(large, LlamaConfig(), [ONE_GPU]).unreserved_bytes(context) == 0
+    without_vocabulary = Placement(file, LlamaConfig())
     assert without_vocabulary.unreserved_bytes(replace(context, n_ctx=512)) == 0
 
 
@@ -187,7 +185,7 @@ def test_experts_in_main_memory_are_a_placement_of_their_own() -> None:
         (r"\.(ffn_down_exps\.weight|ffn_gate_exps\.weight|ffn_up_exps\.weight)$", "CPU"),
     )
     setups = (LlamaConfig(n_cpu_moe=3), LlamaConfig(n_gpu_layers=3, cpu_moe=True), LlamaConfig(n_gpu_layers=2))
-    assert [Placement(EXPERTS, each, on_gpu=True).n_crossed for each in setups] == [3, 2, 0]
+    assert [Placement(EXPERTS, each, [ONE_GPU]).n_crossed for each in setups] == [3, 2, 0]
     all_kept, in_main_memory = layer_placements(EXPERTS, LlamaConfig(n_gpu_layers=3, cpu_moe=True))
     assert (all_kept.layers, in_main_memory.layers) == ((2, 3), (0, 1))
 
@@ -195,14 +193,16 @@ def test_experts_in_main_memory_are_a_placement_of_their_own() -> None:
 def test_several_sequences_of_a_mixture_read_the_union_of_their_experts(moe: ModelFile) -> None:
     """4 of 60 experts are read 1.93 times by two sequences, if all that is slow to read is experts."""
     fast, slow = Bandwidth(1e15, "made up"), Bandwidth(50e9, "made up")
-    split = Placement(moe, LlamaConfig(cpu_moe=True), on_gpu=True)
-    assert split.weights_ratio({0: fast, HOST: slow}, 2) == pytest.approx(1 + 56 / 60, rel=1e-3)
-    assert split.weights_ratio({0: fast, HOST: slow}, 8) == pytest.approx((1 - (56 / 60) ** 8) * 15, rel=1e-2)
-    whole = Placement(moe, LlamaConfig(), on_gpu=True)
-    assert 1 < whole.weights_ratio({0: slow}, 2) < 1 + 56 / 60, "other weights are read once"
-    assert split.weights_ratio({0: fast}, 2) == pytest.approx(whole.weights_ratio({}, 2))
+    gpu, host = DeviceMemory("CUDA0", GIB, bandwidth=fast), DeviceMemory(HOST_DEVICE, GIB, bandwidth=slow)
+    split = Placement(moe, LlamaConfig(cpu_moe=True), [gpu], host)
+    assert weights_ratio(split, 2) == pytest.approx(1 + 56 / 60, rel=1e-3)
+    assert weights_ratio(split, 8) == pytest.approx((1 - (56 / 60) ** 8) * 15, rel=1e-2)
+    whole = Placement(moe, LlamaConfig(), [gpu])
+    assert 1 < weights_ratio(whole, 2) < 1 + 56 / 60, "other weights are read once"
+    unknown_rate = Placement(moe, LlamaConfig(cpu_moe=True), [gpu])
+    assert weights_ratio(unknown_rate, 2) == pytest.approx(weights_ratio(whole, 2))
     unknown = replace(moe, tensors=(*moe.tensors, replace(moe.tensors[0], name="blk.0.x.weight", n_bytes=None)))
-    assert Placement(unknown, LlamaConfig(), on_gpu=True).weights_ratio({0: slow}, 2) == 1
+    assert weights_ratio(Placement(unknown, LlamaConfig(), [gpu]), 2) == 1
 
 
 def _cards(*free_bytes: int) -> tuple[DeviceMemory, ...]:
@@ -235,7 +235,7 @@ def test_what_each_device_holds_of_every_layer_is_what_llama_cpp_asks_of_it(
     monkeypatch.setattr(DescribedDevices, "_device", counting)
     setup = LlamaConfig(n_ctx=1024, threads=1, split_mode="tensor", tensor_split=shares, mmap=False)
     allocated = _loaded(write_sparse(model, tmp_path), setup)
-    placement = Placement(model, setup, on_gpu=True, devices=_cards(GIB, GIB))
+    placement = Placement(model, setup, _cards(GIB, GIB))
     [meta] = (each for each in allocated.buffers if not each.is_host)
     context = DryContext(1024, allocated.cache_bytes or 0, meta.compute_bytes, 0, 0, True)
     for card, (weights, *cache, compute) in zip(placement.planned(context), asked.values(), strict=False):
@@ -276,7 +276,7 @@ def test_devices_that_split_each_layer_are_limited_by_the_slowest() -> None:
         setup = LlamaConfig(n_ctx=1024, split_mode=mode)
         budget = Budget("two cards", True, 2 * GIB, "made up", 0, "", devices=_cards(GIB, GIB))
         placement = Placement.of(MODEL, setup, budget)
-        limits[mode], _ = speed_limits(budget, placement, 1024)
+        limits[mode], _ = speed_limits(placement, 1024)
         assert sum(placement.read_bytes(1).values()) == pytest.approx(
             sum(Placement.of(MODEL, LlamaConfig(), budget).read_bytes(1).values()), rel=0.03
         )
@@ -290,7 +290,7 @@ def test_a_split_cache_of_deepseek_v4_is_on_every_device() -> None:
     """llama.cpp copies it."""
     setup = LlamaConfig(split_mode="tensor")
     whole, copied = (
-        Placement(replace(MODEL, architecture=name, no_kv_reason="mixes"), setup, on_gpu=True, devices=_cards(GIB, GIB))
+        Placement(replace(MODEL, architecture=name, no_kv_reason="mixes"), setup, _cards(GIB, GIB))
         for name in ("qwen2", "deepseek4")
     )
     assert whole.cache_bytes(CONTEXT) == CONTEXT.cache_bytes

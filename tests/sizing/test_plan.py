@@ -29,7 +29,7 @@ from ggbench.models.targets import Target, resolve_headers
 from ggbench.sizing.budget import described_budget
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.plan_record import Budget, DeviceMemory, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
@@ -143,11 +143,13 @@ def test_a_state_that_does_not_grow() -> None:
     assert row.kv_bytes == pytest.approx(state_bytes, abs=6000)  # logged to 0.01 MiB
     assert (row.theory_kv_bytes, row.kv_bytes_per_token) == (state_bytes, 0)
     assert row.limit is not None and row.limit.w_tokens_per_ms is None
-    assert any("recurrent states of 76.0 KiB" in note for note in row.notes)
+    assert {part.part: part.n_bytes for part in row.stacks[0].parts}["rs"] == row.kv_bytes
 
 
 def budget_of(gib: float, *, on_gpu: bool = True) -> Budget:
-    return Budget("a card", on_gpu, round(gib * GIB), "made up", 0, "", Bandwidth(100e9, "made up"))
+    size, rate = round(gib * GIB), Bandwidth(100e9, "made up")
+    gpus = (DeviceMemory("CUDA0", size, bandwidth=rate),) if on_gpu else ()
+    return Budget("a card", on_gpu, size, "made up", 0, "", rate, devices=gpus)
 
 
 def plan_tiny(
@@ -167,7 +169,7 @@ def test_the_budget_is_used_up_to_one_step() -> None:
     assert row.planned_n_ctx is not None
     room = GIB // 2 - row.device_weight_bytes - 100 * MIB
     assert row.planned_n_ctx * 2048 <= room < (row.planned_n_ctx + 256) * 2048
-    assert (row.compute_bytes, row.host_compute_bytes) == (100 * MIB, 7 * MIB)
+    assert (row.compute_bytes, row.devices[-1].compute_bytes) == (100 * MIB, 7 * MIB + row.output_bytes)
     assert row.left_bytes == room - 4096 * 2048
     assert row.n_ctx == TINY.n_ctx_train == 4096
     assert row.used_of(row.planned_n_ctx) == 4096
@@ -236,16 +238,6 @@ def test_what_is_missing_is_said_where_not_even_the_weights_fit() -> None:
     assert row.left_bytes == row.budget_bytes - row.device_weight_bytes - 109 * MIB
 
 
-def test_a_cache_that_the_theory_counts_otherwise_is_noted() -> None:
-    """The allocator's counts; within the rounding of its log there is no note."""
-    [row] = plan_tiny(dry_answer(3), budget_of(1), LlamaConfig(n_ctx=1024))
-    assert (row.kv_bytes, row.theory_kv_bytes) == (3 * MIB, 2 * MIB)
-    said = "KV: the theory counts 2.00 MiB, llama.cpp's allocator 3.00 MiB"
-    assert [note for note in row.notes if "theory" in note] == [said]
-    [agreeing] = plan_tiny(dry_answer(2.001), budget_of(1), LlamaConfig(n_ctx=1024))
-    assert agreeing.notes == ()
-
-
 def test_speeds_are_the_bandwidth_over_what_a_token_reads() -> None:
     """100 GB/s read the weights and the cache of position n once."""
     [row] = plan_tiny(dry_answer(2), budget_of(1))
@@ -253,7 +245,8 @@ def test_speeds_are_the_bandwidth_over_what_a_token_reads() -> None:
     assert weights is not None and row.n_ctx is not None and row.limit is not None
     assert row.limit_tok_s == pytest.approx(100e9 / (weights + 2048 * row.n_ctx), rel=1e-6)
     assert row.limit.b_ms == pytest.approx((weights + 2048) / 100e9 * 1e3, rel=1e-6)
-    [unknown] = plan_tiny(dry_answer(2), replace(budget_of(1), bandwidth=None))
+    without = (replace(budget_of(1).devices[0], bandwidth=None),)
+    [unknown] = plan_tiny(dry_answer(2), replace(budget_of(1), devices=without))
     assert (unknown.limit, unknown.limit_tok_s) == (None, None)
 
 
@@ -283,7 +276,7 @@ def test_a_file_that_cannot_be_read_is_a_row_and_one_cut_short_is_planned(tiny_t
         rows = {row.quant: row for row in plan(variants, PlanRequest(budget_of(1)), allocator)}
     assert "not a GGUF" in rows["q4_0"].reason
     assert rows["q8_0"].fits
-    assert any("incomplete" in note for note in rows["q8_0"].notes)
+    assert rows["q8_0"].missing_bytes
 
 
 SETUP = LlamaConfig(n_ctx=4096, threads=1)

@@ -12,7 +12,7 @@ from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.fit import Fitter
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
-from ggbench.sizing.splits import smallest_split
+from ggbench.sizing.what_helps import smallest_split
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
 
@@ -50,7 +50,7 @@ def test_the_smallest_number_of_layers_is_found(compute_bytes: int, room: int, m
 
     def fits(number: int) -> bool:
         setup = replace(asked, n_cpu_moe=number)
-        placement = Placement(FILE, setup, on_gpu=True, devices=budget.devices, host=host)
+        placement = Placement(FILE, setup, budget.devices, host)
         return (placement.planned(allocator.context(4096, setup))[0].left_bytes or 0) >= 0
 
     assert not fits(0)

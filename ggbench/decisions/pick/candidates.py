@@ -171,12 +171,11 @@ class Finder:
         return min(needs.n_ctx, needs.n_slots * trained) if trained else needs.n_ctx
 
     def _rows(self, variant: Target, setup: LlamaConfig, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
-        request = PlanRequest(self._request.budget, setup, self._request.options)
         file = variant.file
         try:
             if file is not None and file.paths and file.truncation:
                 raise BadFile(f"{sanitize(file.name)} is truncated: {file.truncation}", "download it again")
-            return list(self._planners.rows(variant, request, caches))
+            return list(self._planners.rows(variant, setup, caches))
         except BindingFailed:
             raise
         except GgbenchError as error:
@@ -192,7 +191,7 @@ class Finder:
         header, architecture, is_mixture = "", "", False
         if file is not None:
             header, architecture, is_mixture = file.header_sha256, file.architecture, file.n_expert > 0
-        probe, curves = self._probe(variant, setup), self._curves(file, row, setup)
+        probe, curves = self._probe(variant, setup), self._curves(variant, row, setup)
         weights_loss, cache_loss, joint_loss = losses.parts(header, row, architecture)
         sized = _Sized(row, self._needed_n_ctx(variant), row.planned_n_ctx)
         if probe is not None:
@@ -220,11 +219,10 @@ class Finder:
             host_bytes=_host_bytes(file, sized.row, setup),
         )
 
-    def _curves(self, file: ModelFile | None, row: PlanRow, setup: LlamaConfig) -> tuple[SpeedCurve, ...]:
-        if file is None or row.outcome is not Outcome.COMPLETED:
+    def _curves(self, variant: Target, row: PlanRow, setup: LlamaConfig) -> tuple[SpeedCurve, ...]:
+        if variant.file is None or row.outcome is not Outcome.COMPLETED:
             return ()
-        budget = self._request.budget.used_by(setup)
-        return expected_curves(file, setup, budget, self.runs, self._request.needs.n_slots)
+        return expected_curves(self._planners.placement(variant, setup), self.runs, self._request.needs.n_slots)
 
     def _at_its_end(
         self,
@@ -303,7 +301,8 @@ def decide(
     come from the store, if there is one.
     """
     request = replace(request, budget=with_main_memory(request.budget))
-    with Planners(allocator) as planners:
+    asked = PlanRequest(request.budget, request.setup, request.options)
+    with Planners(allocator, asked) as planners:
         finder, found = Finder(request, planners, store), list[Candidate]()
         for model in models:
             found += yield from finder.of_model(model)

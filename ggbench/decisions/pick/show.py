@@ -29,7 +29,7 @@ from ggbench.show.figure import Figure, facts_of, figure_values, figures_type, m
 from ggbench.show.names import model_name
 from ggbench.show.plan import MACHINE, MACHINE_FIGURES, machine_values, speed_mark, value_only
 from ggbench.show.text import SPEED_FROM, rows_behind_text
-from ggbench.show.words import say
+from ggbench.show.words import said, say
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, Change
 from ggbench.units import MIB, format_bytes, format_length
 
@@ -243,7 +243,7 @@ def pick_record(
     rows = (*pick.listed, *pick.unlisted)
     values = {
         row.candidate.name: figure_values(_ALL, row)
-        | {"checks": row.checked.checks, "notes": row.candidate.row.notes}
+        | {"checks": row.checked.checks, "notes": list(map(said, row.candidate.row.notes))}
         for row in rows
     }
 

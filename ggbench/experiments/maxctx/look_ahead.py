@@ -164,7 +164,7 @@ def look_ahead(
     ceiling, warnings = _ceiling(file, setup, grows=sizer.grows, beyond_train=settings.beyond_train)
     least_bytes = 0
     if least is not None:
-        least_bytes = placement.context_bytes(least) - draft_bytes + placement.unreserved_bytes(least)
+        least_bytes = placement.needed_bytes(least) - (weight_bytes or 0) + placement.unreserved_bytes(least)
     return LookAhead(
         plan=replace(_plan(budget, gpus, setup, ceiling, warnings), planned_n_ctx=planned, theory_n_ctx=theory),
         budget=budget,
@@ -183,7 +183,7 @@ def _growth(placement: Placement, line: tuple[DryContext, DryContext] | None) ->
     if line is None:
         return None
     near, far = line
-    return (placement.context_bytes(far) - placement.context_bytes(near)) / (far.n_ctx - near.n_ctx)
+    return (placement.needed_bytes(far) - placement.needed_bytes(near)) / (far.n_ctx - near.n_ctx)
 
 
 def look_ahead_by_theory(

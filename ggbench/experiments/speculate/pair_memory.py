@@ -12,7 +12,7 @@ from ggbench.runs.session import Session
 from ggbench.sizing.budget import machine_budget
 from ggbench.sizing.drafts import DraftingAllocator
 from ggbench.sizing.dry_allocator import setup_to_load
-from ggbench.sizing.plan import PlanRequest, plan_variant
+from ggbench.sizing.plan import PlanRequest, plan
 
 
 def pair_memory(session: Session, target: ModelFile, draft: ModelFile, setup: LlamaConfig) -> PairMemory | None:
@@ -26,7 +26,7 @@ def pair_memory(session: Session, target: ModelFile, draft: ModelFile, setup: Ll
         return session.context.launch(loaded, session.cancel)
 
     with DraftingAllocator(engine_of(), loaded, budget.devices, draft, engine_of) as allocator:
-        *_, paired = plan_variant(variant, request, allocator)
+        *_, paired = plan([variant], request, allocator)
     if paired.draft_bytes is None or paired.n_ctx is None:
         return None
     weight_bytes = draft.weight_bytes or 0

@@ -99,6 +99,7 @@ def _obstacles(session: Session, cases: tuple[Case, ...]) -> Mapping[Case, str]:
 
     Linux overcommits, so a context in main memory would not fail to be created. Raises DoesNotFit if no memory is free.
     """
+    from ggbench.show.words import said
     from ggbench.sizing.fit import free_fitter, obstacle
 
     setup, file = session.setup, session.file
@@ -108,7 +109,7 @@ def _obstacles(session: Session, cases: tuple[Case, ...]) -> Mapping[Case, str]:
     with free_fitter(
         lambda: session.context.launch(setup, session.cancel), file, LlamaConfig.of(setup)
     ) as fitter:
-        return {case: obstacle(fitter, context) for case, context in contexts.items()}
+        return {case: said(obstacle(fitter, context)) for case, context in contexts.items()}
 
 
 def _with_context(setup: EngineConfig, case: Case) -> EngineConfig:

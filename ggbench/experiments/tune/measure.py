@@ -133,6 +133,7 @@ def _first_round(index: int, candidate: TuneCandidate, timings: Sequence[TuneTim
 
 def candidates_of(session: Session, file: ModelFile) -> list[TuneCandidate]:
     """Return the defaults and the settings to try, with why those that do not fit are not. Raises DoesNotFit."""
+    from ggbench.show.words import said
     from ggbench.sizing.fit import free_fitter, obstacle
 
     settings = session.settings(TuneSettings)
@@ -146,22 +147,24 @@ def candidates_of(session: Session, file: ModelFile) -> list[TuneCandidate]:
             n_gpus = len(fitter.budget.devices)
         others = (replace(defaults, **each) for each in _others(defaults, settings, n_gpus))
         tried = dict.fromkeys((defaults, replace(defaults, flash_attn=flash_attn), *more, *others))
-        return [TuneCandidate(each, "" if each == defaults else obstacle(fitter, each)) for each in tried]
+        found = (None if each == defaults else obstacle(fitter, each) for each in tried)
+        return [TuneCandidate(each, said(note)) for each, note in zip(tried, found, strict=True)]
 
 
 def _fitting(fitter: Fitter | None, given: LlamaConfig) -> list[LlamaConfig]:
     """Return the given setup or, if it does not fit, those that keep just enough out of GPU memory. Raises
     DoesNotFit.
     """
+    from ggbench.show.words import said
     from ggbench.sizing.fit import obstacle
     from ggbench.sizing.what_helps import placements
 
     too_large = obstacle(fitter, given)
-    if fitter is None or not too_large:
+    if fitter is None or too_large is None:
         return [given]
-    smaller = [each for _, each in placements(fitter, given) if not obstacle(fitter, each)]
+    smaller = [fit.setup for _, fit in placements(fitter, given) if fit is not None and fit.is_enough]
     if not smaller:
-        raise DoesNotFit(too_large, "lower --depth, or use another quant; ggbench plan shows what fits")
+        raise DoesNotFit(said(too_large), "lower --depth, or use another quant; ggbench plan shows what fits")
     return smaller
 
 

@@ -24,7 +24,7 @@ from ggbench.models.reference import ModelRef
 from ggbench.sizing.longest_context import planning_ceiling
 from ggbench.sizing.memory_stacks import stack_of
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
-from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
+from ggbench.sizing.plan_record import Budget, EnginePlan, Note, PlanRow
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import decode_limit, decode_read_ms
 from ggbench.sizing.theory.weights import file_weights
@@ -137,9 +137,9 @@ def _limits(
     return limit, 1e3 / decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, n_ctx)
 
 
-def _notes(found: FoundCheckpoint, method: Method) -> Iterator[str]:
+def _notes(found: FoundCheckpoint, method: Method) -> Iterator[Note]:
     checkpoint = found.checkpoint
     if checkpoint.method.quant_method is None and method.quant_method in ("gptq", "awq"):
-        yield f"a checkpoint quantized with {method.quant_method.upper()} would take this"
+        yield Note("plan.if_quantized", {"method": method.quant_method.upper()})
     if checkpoint.config.code_files:
-        yield f"its custom code is not run: {in_words(list(checkpoint.config.code_files))}"
+        yield Note("plan.own_code", {"files": in_words(list(checkpoint.config.code_files))})

@@ -74,6 +74,11 @@ class KvCache(msgspec.Struct, frozen=True):
         """Return the bytes that decoding the n-th token reads: each layer's KV within its window, and the states."""
         return self.state_bytes + self._over(n, self.full.read_bytes, self.windowed.read_bytes)
 
+    @property
+    def unbounded_read_bytes(self) -> int:
+        """Bytes that each further position adds to those read, at any length."""
+        return self.full.read_bytes + (0 if self.window else self.windowed.read_bytes)
+
     def in_cells(self, n_ubatch: int, *, swa_full: bool = False) -> KvCache:
         """Return the cache as llama.cpp allocates it for one sequence: a window and one batch more, in steps of 256.
 

@@ -13,7 +13,7 @@ from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import load_catalog
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_headers
-from ggbench.sizing.placement import Placement
+from ggbench.sizing.placement import ONE_GPU, Placement
 from ggbench.sizing.theory.offload import check_overrides, is_on_device
 from ggbench.units import MIB
 from tests.conftest import TINY
@@ -26,7 +26,7 @@ def drawn(hyper: Hyperparameters, quant: str = "q8_0") -> ModelFile:
 
 
 def on_gpu(file: ModelFile, n_gpu_layers: int) -> Placement:
-    return Placement(file, LlamaConfig(n_gpu_layers=n_gpu_layers), on_gpu=True)
+    return Placement(file, LlamaConfig(n_gpu_layers=n_gpu_layers), [ONE_GPU])
 
 
 def output_bytes(file: ModelFile) -> int:
