@@ -28,7 +28,9 @@ def change_options(change: Change) -> str:
         return ""
     if change.kind == "KV q8_0":
         return f"-ctk {setup.type_k} -ctv {setup.type_v}{' -fa on' if setup.flash_attn == 'on' else ''}"
-    return f"{_FLAGS[change.kind]} {getattr(setup, change.kind)}"
+    text = f"{_FLAGS[change.kind]} {getattr(setup, change.kind)}"
+    is_divided = change.kind != "n_ctx" and setup.tensor_split
+    return f"{text} -ts {','.join(f'{each:g}' for each in setup.tensor_split)}" if is_divided else text
 
 
 def change_text(change: Change) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ggbench.engines.llama_server.config import LlamaServerConfig
+from ggbench.engines.http.config import LlamaServerConfig
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig

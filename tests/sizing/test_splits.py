@@ -12,7 +12,7 @@ from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.fit import Fitter
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import HOST_DEVICE, Budget, DeviceMemory
-from ggbench.sizing.what_helps import smallest_split
+from ggbench.sizing.what_helps import smallest_split, what_helps
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
 
@@ -78,3 +78,14 @@ def test_gpus_that_split_each_layer_keep_the_experts_of_as_many(room: int) -> No
     assert found is not None and found.setup == replace(
         asked, n_cpu_moe=next(number for number in range(1, 25) if fits(number))
     )
+
+
+def test_layers_that_main_memory_has_no_room_for_go_back_to_the_gpu() -> None:
+    """With -ngl 2 the model does not fit, with all layers offloaded it does."""
+    gpu, host = DeviceMemory("CUDA0", GIB), DeviceMemory(HOST_DEVICE, 64 * MIB)
+    budget = Budget("a card", True, GIB, "made up", 0, "", devices=(gpu,), host=host)
+    fitter = Fitter(FILE, Path(), budget, cast("DryAllocator", _Allocator(8 * MIB)))
+    missed = fitter.fit(LlamaConfig(n_ctx=4096, n_gpu_layers=2))
+    assert not missed.is_enough
+    [change] = (each for each in what_helps(fitter, missed, 0) if each.fits)
+    assert (change.kind, change.setup) == ("n_gpu_layers", LlamaConfig(n_ctx=4096, n_gpu_layers=FILE.n_layer + 1))
