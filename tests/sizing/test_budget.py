@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ggbench.engines.http.config import LlamaServerConfig
 from msgspec.structs import replace
 
+from ggbench.engines.http.config import LlamaServerConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.description import describe_machine
