@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ggbench.engines.contract import PROMPT
-from ggbench.engines.http.address import Address
 from ggbench.engines.http.client import Client, Connection, HttpResponse
+from ggbench.engines.http.endpoint import Address
 from ggbench.engines.http.messages import Generate, Post, Prompt
 from ggbench.engines.http.server import recognize, run_together
 

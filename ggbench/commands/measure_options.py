@@ -27,13 +27,11 @@ from ggbench.commands.options import (
     source_option,
 )
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.http.config import EndpointConfig, LlamaServerConfig
-from ggbench.engines.http.program import printed_program, unused_gpus
+from ggbench.engines.http.endpoint import EndpointConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import config_options
 from ggbench.plugins import load_plugin, plugin_names
-from ggbench.show.words import say
 from ggbench.text import shorten
 from ggbench.units import parse_bandwidth
 
@@ -112,6 +110,8 @@ def run_by(text: str, setup: LlamaConfig) -> LlamaConfig:
     """Return a setup as run by an `--engine`: `llama-server` with `=PATH`, flags or both, or `llama FLAGS` with options
     of loading that replace the command's own. Raises UsageError.
     """
+    from ggbench.engines.http.config import LlamaServerConfig
+
     if text.startswith("llama "):
         return _reloaded(setup, text.split()[1:])
     if text.strip() == "llama":
@@ -128,6 +128,10 @@ def engine_offer(experiment: Experiment, setup: EngineConfig) -> str:
 
     Empty if it sees none, or could not measure this.
     """
+    from ggbench.engines.http.config import LlamaServerConfig
+    from ggbench.engines.http.program import printed_program, unused_gpus
+    from ggbench.show.words import say
+
     is_own = type(setup) is LlamaConfig and setup.memory_limit_bytes is None and setup.may_use_gpu
     if not is_own or any(map(LlamaServerConfig.unsupported, experiment.needs)):
         return ""

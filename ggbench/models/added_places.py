@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench import paths
-from ggbench.engines.http.address import is_url
+from ggbench.engines.http.endpoint import is_url
 from ggbench.errors import BadFile, UsageError
 from ggbench.files import replace_file, write_new
 from ggbench.paths import expand_path, path_exists

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.http.address import Address, is_url
+from ggbench.engines.http.endpoint import Address, is_url
 from ggbench.errors import UsageError
 from ggbench.models.catalog import HUB_REPO
 from ggbench.paths import expand_path, path_exists

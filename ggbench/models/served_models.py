@@ -7,7 +7,7 @@ import re
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.http.config import EndpointConfig
+from ggbench.engines.http.endpoint import EndpointConfig
 from ggbench.engines.http.messages import OfferedModel
 from ggbench.errors import UnknownName, UsageError
 from ggbench.fields import config_options

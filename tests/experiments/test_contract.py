@@ -18,7 +18,7 @@ from ggbench import experiments
 from ggbench.cli.main import cli
 from ggbench.commands.run_output import nearest_parts
 from ggbench.engines.endings import Outcome
-from ggbench.engines.http.config import EndpointConfig
+from ggbench.engines.http.endpoint import EndpointConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, UsageError
 from ggbench.experiments.decode.record import DecodeSettings

@@ -7,7 +7,7 @@ import pytest
 
 from ggbench.engines.contract import BatchedDecode, Decode, DecodeAtDepth, Prefill
 from ggbench.engines.endings import Outcome
-from ggbench.engines.http.config import EndpointConfig
+from ggbench.engines.http.endpoint import EndpointConfig
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE

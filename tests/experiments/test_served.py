@@ -7,7 +7,7 @@ import pytest
 
 from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.endings import Outcome
-from ggbench.engines.http.config import EndpointConfig
+from ggbench.engines.http.endpoint import EndpointConfig
 from ggbench.engines.http.engine import HttpEngine
 from ggbench.engines.http.messages import OfferedModel
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ggbench.engines.http.address import Address
+from ggbench.engines.http.endpoint import Address
 from ggbench.engines.http.messages import LOG_HINT, Post, error_text
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UsageError
 from ggbench.text import shorten

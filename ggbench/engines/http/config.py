@@ -1,4 +1,4 @@
-"""Settings of servers: the address of one that runs, or how ggbench starts a llama-server."""
+"""How ggbench starts a llama-server."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import itertools
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar, Self
 
-import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import (
@@ -16,12 +15,10 @@ from ggbench.engines.contract import (
     Continue,
     Decode,
     DecodeAtDepth,
-    EngineConfig,
     Prefill,
     ProveContext,
     Workload,
 )
-from ggbench.engines.http.address import Address
 from ggbench.engines.http.program import (
     NAME,
     REJECTS_ALL,
@@ -32,48 +29,8 @@ from ggbench.engines.http.program import (
 )
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.fields import FieldKind, Option
 from ggbench.machine import address_space
 from ggbench.text import in_words, shorten
-
-
-class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
-    """Settings for requests to a server; it has loaded its model itself, so load settings are unknown."""
-
-    engine: ClassVar[str] = "server"
-    program: ClassVar[str] = "the server"
-    failure_hints: ClassVar[Mapping[str, str]] = {
-        "context": "measure fewer tokens, or start the server with a larger context",
-        "no output from the server": "use a longer --timeout",
-        "the server ended after": "the received tokens are kept; some servers always stop at the end of the text",
-        "": "earlier measurements are kept; the server's own log may say more",
-    }
-    runs: ClassVar[tuple[type[Workload], ...]] = (Prefill, Decode, BatchedDecode)
-    alternative: ClassVar[str] = (
-        "give the file that the server runs; decode, prefill, speed and bench measure servers"
-    )
-    in_words: ClassVar[frozenset[str]] = frozenset({"base_url", "model"})
-
-    base_url: str = ""
-    """Scheme, host, port and path, without `/v1`."""
-    model: str = ""
-    """Model name on the server."""
-    api_key_env: Annotated[
-        str,
-        Option(
-            "",
-            "Environment variable that holds the API key of a server; the key itself is never stored or printed.",
-            FieldKind(metavar="NAME"),
-            "rare",
-        ),
-    ] = ""
-    """Empty sends none."""
-
-    @property
-    def address(self) -> Address:
-        """Raises UsageError."""
-        return Address.parse(self.base_url, self.api_key_env or None)
-
 
 _OWN_FLAGS = (
     "-m", "--model", "-hf", "--hf-repo", "-c", "--ctx-size", "-np", "--parallel", "--host", "--port", "--api-key",

@@ -42,8 +42,8 @@ from ggbench.engines.events import (
 )
 from ggbench.engines.failure_lines import is_out_of_memory
 from ggbench.engines.http import server_log
-from ggbench.engines.http.address import Address
-from ggbench.engines.http.config import EndpointConfig, LlamaServerConfig
+from ggbench.engines.http.config import LlamaServerConfig
+from ggbench.engines.http.endpoint import Address, EndpointConfig
 from ggbench.engines.http.messages import Generate, OfferedModel, Prompt
 from ggbench.engines.http.process import ServerProcess
 from ggbench.engines.http.program import NAME, Build, describe_build

@@ -26,9 +26,9 @@ from ggbench.engines.contract import Source, Stage
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.failure_lines import out_of_memory_line
 from ggbench.engines.http import server_log
-from ggbench.engines.http.address import Address
 from ggbench.engines.http.client import Client
 from ggbench.engines.http.config import LlamaServerConfig
+from ggbench.engines.http.endpoint import Address
 from ggbench.engines.http.program import NAME, Build, program_environment, refused_option, split_command
 from ggbench.engines.llama.config import whole_steps
 from ggbench.engines.llama.flags import server_flags

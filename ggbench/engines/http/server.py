@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ggbench.engines.contract import PROMPT
-from ggbench.engines.http.address import Address
 from ggbench.engines.http.client import Client, Connection
+from ggbench.engines.http.endpoint import Address
 from ggbench.engines.http.messages import (
     LOG_HINT,
     Arrival,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ggbench.engines.contract import Decode, Prefill, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import Event, Opened, PromptRead, Ready, RequestEnded, ServerAnswered, Steps, TokensTogether
-from ggbench.engines.http.config import EndpointConfig
+from ggbench.engines.http.endpoint import EndpointConfig
 from ggbench.engines.http.engine import HttpEngine
 from ggbench.engines.http.server import Server
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName

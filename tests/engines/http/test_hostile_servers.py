@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.http.address import Address
+from ggbench.engines.http.endpoint import Address
 from ggbench.engines.http.messages import Generate, Prompt
 from ggbench.engines.http.server import Server
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from ggbench.engines.http.address import Address
 from ggbench.engines.http.client import Client
+from ggbench.engines.http.endpoint import Address
 from ggbench.engines.http.messages import OfferedModel
 from ggbench.engines.http.server import Server
 from ggbench.errors import ServerFailed, UsageError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ggbench.engines.http.address import Address
+from ggbench.engines.http.endpoint import Address
 from ggbench.engines.http.messages import Generate, Prompt
 from ggbench.engines.http.server import Server
 from tests.engines.http.conftest import Generation, Serve, plain_completions

@@ -1,13 +1,17 @@
-"""The checked base URL of a server, and the name of the variable that holds its API key."""
+"""A server at a URL: the checked URL, the name of the variable that holds its API key, and its settings."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import msgspec
 
+from ggbench.engines.contract import BatchedDecode, Decode, EngineConfig, Prefill, Workload
 from ggbench.errors import UsageError
+from ggbench.fields import FieldKind, Option
 from ggbench.text import shorten
 
 _KEY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -69,3 +73,41 @@ class Address(msgspec.Struct, frozen=True):
         if not key.isascii() or not key.isprintable():
             raise UsageError(f"{self.api_key_env} contains characters that a key cannot have", "set it again")
         return key
+
+
+class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
+    """Settings for requests to a server; it has loaded its model itself, so load settings are unknown."""
+
+    engine: ClassVar[str] = "server"
+    program: ClassVar[str] = "the server"
+    failure_hints: ClassVar[Mapping[str, str]] = {
+        "context": "measure fewer tokens, or start the server with a larger context",
+        "no output from the server": "use a longer --timeout",
+        "the server ended after": "the received tokens are kept; some servers always stop at the end of the text",
+        "": "earlier measurements are kept; the server's own log may say more",
+    }
+    runs: ClassVar[tuple[type[Workload], ...]] = (Prefill, Decode, BatchedDecode)
+    alternative: ClassVar[str] = (
+        "give the file that the server runs; decode, prefill, speed and bench measure servers"
+    )
+    in_words: ClassVar[frozenset[str]] = frozenset({"base_url", "model"})
+
+    base_url: str = ""
+    """Scheme, host, port and path, without `/v1`."""
+    model: str = ""
+    """Model name on the server."""
+    api_key_env: Annotated[
+        str,
+        Option(
+            "",
+            "Environment variable that holds the API key of a server; the key itself is never stored or printed.",
+            FieldKind(metavar="NAME"),
+            "rare",
+        ),
+    ] = ""
+    """Empty sends none."""
+
+    @property
+    def address(self) -> Address:
+        """Raises UsageError."""
+        return Address.parse(self.base_url, self.api_key_env or None)
